@@ -8,7 +8,7 @@ from coordinator.calls import DescribedMember, Description, ListedGroup
 from coordinator.facts import group_key, offset_key, read_offset
 from coordinator.group import CONSUMER, Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
-from coordinator.offsets import forget
+from coordinator.offsets import forget_offset
 from coordinator.outcome import Outcome
 from coordinator.states import State
 from protocol.errors import ErrorCode
@@ -39,7 +39,7 @@ def listed(group: Group) -> ListedGroup:
 
 
 def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
-    """Only a group without members can be deleted; member ids handed out but not used yet do not count. Offsets go first."""
+    """Only a group without members can be deleted; handed-out member ids that no JoinGroup has used do not count. Offsets are deleted first."""
     if group.state != State.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
     tombstones: list[Fact] = [(offset_key(group.offsets[topic].key_prefix, partition), None) for topic, partition, _ in group.all_offsets()]
@@ -73,21 +73,21 @@ def delete_offsets(out: Outcome, group: Group, wanted: list[tuple[str, int]]) ->
         stored = group.offsets.get(topic)
         if stored is not None and partition in stored.values:
             out.facts.append((offset_key(stored.key_prefix, partition), None))
-            forget(group, topic, partition)
+            forget_offset(group, topic, partition)
         codes.append(ErrorCode.NONE)
     return ErrorCode.NONE, codes
 
 
 def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterator[None]:
-    """Drop the offsets of deleted topics. `deleted` has the deletion time of each: later commits belong to a new topic of that name.
+    """Delete the offsets of deleted topics. `deleted` has the deletion time of each: later commits belong to a new topic of that name.
 
     Yields when the tombstones so far fill a batch.
     """
     size = 0
     for topic in [topic for topic in group.offsets if topic in deleted]:
         stored = group.offsets[topic]
-        moment = deleted[topic]
-        for partition in [partition for partition, value in stored.values.items() if read_offset(value).commit_ms <= moment]:
+        deleted_ms = deleted[topic]
+        for partition in [partition for partition, value in stored.values.items() if read_offset(value).commit_ms <= deleted_ms]:
             fact: Fact = (offset_key(stored.key_prefix, partition), None)
             cost = facts_bytes([fact])
             if out.facts and BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:
@@ -95,4 +95,4 @@ def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterat
                 size = 0
             out.facts.append(fact)
             size += cost
-            forget(group, topic, partition)
+            forget_offset(group, topic, partition)

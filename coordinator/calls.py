@@ -19,8 +19,8 @@ class Closable(Protocol):
 
 
 class JoinRequest:
-    """A JoinGroup. `needs_member_id` (from v4): a new dynamic member gets its id first and joins again with it (KIP-394).
-    `knows_skip_assignment` (from v9): a returning static leader can be told to skip the assignment (KIP-814)."""
+    """A JoinGroup. `needs_member_id` (from v4): a new dynamic member first receives its id and joins again with it (KIP-394).
+    `knows_skip_assignment` (from v9): the reply can make a returning static leader skip the assignment (KIP-814)."""
 
     __slots__ = (
         "client_host",
@@ -66,7 +66,7 @@ class JoinRequest:
         self.needs_member_id = needs_member_id
         self.knows_skip_assignment = knows_skip_assignment
         self.reason = reason
-        self.connection = connection  # None: not known
+        self.connection = connection  # None: unknown
 
 
 # A member in the leader's reply: id, instance id, metadata of the selected protocol.
@@ -76,8 +76,8 @@ JoinedMember = tuple[str, str | None, bytes]
 class JoinReply:
     """The reply to a JoinGroup. All followers of a generation share it: the member id is in the waiter.
 
-    An error has generation -1 and no protocol, except in `replace_in_stable`. `written` caches the encoded part before the
-    member id by version; leader and followers share it.
+    An error reply has generation -1 and no protocol, except in `replace_in_stable`. `written` caches the encoded part before
+    the member id by API version; leader and followers share it.
     """
 
     __slots__ = ("error", "generation", "leader", "members", "protocol_name", "protocol_type", "skip_assignment", "written")
@@ -103,7 +103,7 @@ class JoinReply:
 
 
 class SyncRequest:
-    """A SyncGroup; protocol type and name are checked where they are given (from v5)."""
+    """A SyncGroup. Protocol type and name are in requests from v5 on, and are checked then."""
 
     __slots__ = ("assignments", "generation", "group_id", "instance_id", "member_id", "protocol_name", "protocol_type")
 
@@ -129,7 +129,7 @@ class SyncRequest:
 class SyncReply:
     """The reply to a SyncGroup. All members of a generation share it: the assignment is in the waiter.
 
-    An error has no protocol and no assignment. `written` as in JoinReply.
+    An error reply has no protocol and no assignment. `written` as in JoinReply.
     """
 
     __slots__ = ("error", "protocol_name", "protocol_type", "written")
@@ -156,7 +156,7 @@ class SyncWaiter(Held, Protocol):
 
 
 class Leaver(NamedTuple):
-    """One member named in a LeaveGroup. An administrator gives only the instance id."""
+    """One member in a LeaveGroup. An administrator's request has only the instance id."""
 
     member_id: str
     instance_id: str | None
@@ -164,7 +164,7 @@ class Leaver(NamedTuple):
 
 
 class Commit:
-    """An OffsetCommit for existing partitions. `too_large` is a result: (topic, partition) of metadata over the limit."""
+    """An OffsetCommit for existing partitions. The shard adds to `too_large` each (topic, partition) with metadata over the limit."""
 
     __slots__ = ("generation", "group_id", "instance_id", "member_id", "missing_group_error", "retention_ms", "too_large", "topics")
 
@@ -206,7 +206,7 @@ class DescribedMember(NamedTuple):
 
 
 class Description(NamedTuple):
-    """One group in DescribeGroups; an unknown group is Dead and otherwise empty."""
+    """One group in DescribeGroups. An unknown group has the state Dead and no members."""
 
     state: str
     protocol_type: str = ""

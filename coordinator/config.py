@@ -9,9 +9,9 @@ from coordinator.policies import NO_POLICIES, GroupPolicies
 # A member that was never part of a generation is removed after this time, even while its JoinGroup is parked (KAFKA-7610).
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
-# The note budget of a group (`notes.py`): its size, the extra for each new member, and how long it takes to regain one note.
-NOTES_AT_ONCE: Final = 200
-NOTES_PER_NEWCOMER: Final = 4
+# The note budget of a group (`notes.py`): its size, the extra for each new member, and the time in which it grows by one note.
+NOTE_BUDGET_MAX: Final = 200
+NOTES_PER_NEW_MEMBER: Final = 4
 MS_PER_NOTE: Final = 50
 
 BATCH_BYTES_MAX: Final = 1_048_588  # Kafka's default of max.message.bytes
@@ -29,4 +29,4 @@ class GroupConfig(NamedTuple):
     offsets_retention_check_interval_ms: int = 600_000
     # The facts of one operation must fit into one batch; otherwise the operation is refused before it changes anything.
     batch_bytes_max: int = BATCH_BYTES_MAX
-    default_policies: GroupPolicies = NO_POLICIES  # of groups that set no value themselves
+    default_policies: GroupPolicies = NO_POLICIES  # for groups without a value of their own

@@ -1,6 +1,6 @@
-"""A timer wheel. Each object keeps its own deadline in absolute milliseconds; the wheel keeps when to look at it.
+"""A timer wheel. Each object stores its own deadline in absolute milliseconds; the wheel stores when to check it.
 
-Slots are one tick wide. Moving a deadline later, as a heartbeat does, does not touch the wheel: when the slot comes, the
+Slots are one tick wide. Moving a deadline later, as a heartbeat does, does not change the wheel: when the slot begins, the
 object is scheduled again for its current deadline. Objects due within a tick go to a heap, so that deadlines are exact to
 the millisecond and not to the width of a slot.
 """
@@ -15,9 +15,9 @@ NEVER: Final = 1 << 62
 
 
 class Timed:
-    """An object with a deadline. The wheel looks at it at `scheduled_at`; NEVER: it is not in the wheel.
+    """An object with a deadline. The wheel checks it at `scheduled_at`; NEVER: it is not in the wheel.
 
-    Of objects due in the same millisecond, the smaller `rank` comes first.
+    Of objects due in the same millisecond, the one with the smaller `rank` is handled first.
     """
 
     __slots__ = ("deadline", "scheduled_at")
@@ -31,35 +31,32 @@ class Timed:
 class Deadlines:
     """`wake_at` is a lower bound on the next deadline: waking early is harmless."""
 
-    __slots__ = ("_moments", "_number", "_slots", "_soon", "wake_at")
+    __slots__ = ("_due", "_number", "_slot_starts", "_slots", "wake_at")
 
     def __init__(self) -> None:
         self.wake_at = NEVER
         self._slots: dict[int, dict[Timed, None]] = {}  # start of the slot -> its objects
-        self._moments: list[int] = []  # a heap of the starts
-        self._soon: list[tuple[int, int, int, Timed]] = []  # a heap of (deadline, rank, number, item)
+        self._slot_starts: list[int] = []  # a heap
+        self._due: list[tuple[int, int, int, Timed]] = []  # a heap of (deadline, rank, number, item)
         self._number = 0
 
     def set(self, item: Timed, deadline: int) -> None:
         """Set the item's deadline, earlier or later than before."""
         item.deadline = deadline
         if deadline < item.scheduled_at:
-            self._schedule(item)
+            self.reschedule(item)
 
     def reschedule(self, item: Timed) -> None:
-        """Schedule an item whose deadline is now before `scheduled_at`."""
-        self._schedule(item)
-
-    def _schedule(self, item: Timed) -> None:
+        """Move the item to the slot of its deadline, which has moved before `scheduled_at`."""
         self._unschedule(item)
-        moment = item.deadline - item.deadline % TICK_MS
-        item.scheduled_at = moment
-        slot = self._slots.get(moment)
+        start = item.deadline - item.deadline % TICK_MS
+        item.scheduled_at = start
+        slot = self._slots.get(start)
         if slot is None:
-            self._slots[moment] = slot = {}
-            heappush(self._moments, moment)
-            if moment < self.wake_at:
-                self.wake_at = moment
+            self._slots[start] = slot = {}
+            heappush(self._slot_starts, start)
+            if start < self.wake_at:
+                self.wake_at = start
         slot[item] = None
 
     def remove(self, item: Timed) -> None:
@@ -76,31 +73,28 @@ class Deadlines:
     def pop(self, now: int) -> Timed | None:
         """Return the next item that is due and clear its deadline; None: no item is due, and `wake_at` is up to date.
 
-        One item a call: handling the first may move the deadline of the second.
+        Each call returns one item: handling the first may move the deadline of the second.
         """
-        soon = self._soon
-        while self._moments and self._moments[0] <= now:
-            for item in self._slots.pop(heappop(self._moments)):
-                self._put(item, now)
-        while soon and soon[0][0] <= now:
-            _, _, _, item = heappop(soon)
+        due = self._due
+        while self._slot_starts and self._slot_starts[0] <= now:
+            for item in self._slots.pop(heappop(self._slot_starts)):
+                self._schedule_due(item, now)
+        while due and due[0][0] <= now:
+            _, _, _, item = heappop(due)
             if item.deadline <= now:
                 item.deadline = item.scheduled_at = NEVER
                 return item
             if item.scheduled_at <= now:  # its deadline has moved later
-                self._put(item, now)
-        self._set_wake()
+                self._schedule_due(item, now)
+        self.wake_at = min(self._slot_starts[0] if self._slot_starts else NEVER, due[0][0] if due else NEVER)
         return None
 
-    def _put(self, item: Timed, now: int) -> None:
-        """Schedule an item whose slot has come, for the deadline it has now."""
+    def _schedule_due(self, item: Timed, now: int) -> None:
+        """Schedule an item whose slot has begun, for its current deadline."""
         item.scheduled_at = NEVER
         if item.deadline < now + TICK_MS:
             self._number += 1
             item.scheduled_at = item.deadline
-            heappush(self._soon, (item.deadline, item.rank, self._number, item))
+            heappush(self._due, (item.deadline, item.rank, self._number, item))
         elif item.deadline != NEVER:
-            self._schedule(item)
-
-    def _set_wake(self) -> None:
-        self.wake_at = min(self._moments[0] if self._moments else NEVER, self._soon[0][0] if self._soon else NEVER)
+            self.reschedule(item)

@@ -10,49 +10,49 @@ from coordinator.deadlines import Timed
 from coordinator.facts import group_key, offset_key, read_offset
 from coordinator.group import CONSUMER, Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
-from coordinator.offsets import forget
+from coordinator.offsets import forget_offset
 from coordinator.outcome import Outcome
 from coordinator.states import State
 
-# One part of a sweep takes some ten milliseconds; the rest follows in later turns.
-OFFSETS_AT_ONCE = 5_000
-GROUPS_AT_ONCE = 2_000
-# Clock steps below a minute are accepted, so a stored time may lie up to two such steps (ahead, then back) in the future.
-AHEAD_MS: Final = 120_000
+# One step of a sweep takes about ten milliseconds; the next steps run in later turns.
+OFFSETS_PER_SWEEP_STEP = 5_000
+GROUPS_PER_SWEEP_STEP = 2_000
+# Clock steps below a minute are accepted, so a stored time may be up to two such steps (ahead, then back) in the future.
+CLOCK_AHEAD_MAX_MS: Final = 120_000
 
 
 class Sweep(Timed):
-    """Deadline of a shard's next sweep, and the groups left in the current one."""
+    """Deadline of a shard's next sweep step; `remaining`: the groups not checked yet in the current sweep."""
 
-    __slots__ = ("left",)
+    __slots__ = ("remaining",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.left: list[str] = []
+        self.remaining: list[str] = []
 
 
-def plan(out: Outcome, sweep: Sweep) -> None:
+def schedule_sweep(out: Outcome, sweep: Sweep) -> None:
     out.deadlines.set(sweep, out.now + out.config.offsets_retention_check_interval_ms)
 
 
-def sweep(out: Outcome, groups: dict[str, Group], work: Sweep, steady_ms: int) -> Iterator[None]:
-    """One part of a sweep; yields when the tombstones so far fill a batch.
+def run_step(out: Outcome, groups: dict[str, Group], sweep: Sweep, steady_ms: int) -> Iterator[None]:
+    """Run one step of a sweep; yields when the tombstones so far fill a batch.
 
     `steady_ms` as in `Shard.advance`: nothing expires until the clock is steady.
     """
     if steady_ms < 0:
-        plan(out, work)
+        schedule_sweep(out, sweep)
         return
-    if not work.left:
-        work.left = list(groups)
+    if not sweep.remaining:
+        sweep.remaining = list(groups)
     seen_groups = seen_offsets = size = 0
-    while work.left and seen_groups < GROUPS_AT_ONCE and seen_offsets < OFFSETS_AT_ONCE:
-        group = groups.get(work.left.pop())
+    while sweep.remaining and seen_groups < GROUPS_PER_SWEEP_STEP and seen_offsets < OFFSETS_PER_SWEEP_STEP:
+        group = groups.get(sweep.remaining.pop())
         if group is None:
             continue
         seen_groups += 1
         seen_offsets += sum(len(stored.values) for stored in group.offsets.values())
-        for fact in _expired(out, groups, group, steady_ms):
+        for fact in _expire(out, groups, group, steady_ms):
             cost = facts_bytes([fact])
             if BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:
                 yield
@@ -60,19 +60,19 @@ def sweep(out: Outcome, groups: dict[str, Group], work: Sweep, steady_ms: int) -
             out.facts.append(fact)
             size += cost
     yield
-    if work.left:
-        out.deadlines.set(work, out.now + 1)  # at `now`, the current `advance` would continue it at once
+    if sweep.remaining:
+        out.deadlines.set(sweep, out.now + 1)  # at `now`, the current `advance` would continue it at once
     else:
-        plan(out, work)
+        schedule_sweep(out, sweep)
 
 
-def _expired(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
-    """Tombstones of expired offsets, and the group's own last if it is empty and has no offsets left."""
+def _expire(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
+    """Drop expired offsets, then the group if it is empty and has no more offsets; return the tombstones."""
     facts: list[Fact] = []
-    over = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_ms)]
-    for topic, partition in over:
+    expired = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_ms)]
+    for topic, partition in expired:
         facts.append((offset_key(group.offsets[topic].key_prefix, partition), None))
-        forget(group, topic, partition)
+        forget_offset(group, topic, partition)
     if group.state == State.EMPTY and not group.offsets:
         facts.append((group_key(group.id), None))
         discard(out, groups, group)
@@ -80,20 +80,20 @@ def _expired(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: in
 
 
 def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
-    """Retention counts from the commit in a simple group or an unsubscribed topic, else from when the group became empty."""
-    base_is_commit = True
+    """Retention counts from the commit in a simple group or for an unsubscribed topic, otherwise from when the group became empty."""
+    counts_from_commit = True
     if group.protocol_type is None:
         pass  # a simple group, used for commits without membership
     elif group.state == State.EMPTY:
-        base_is_commit = group.state_ms == -1
+        counts_from_commit = group.state_ms == -1
     elif not (group.state == State.STABLE and group.protocol_type == CONSUMER) or group.subscribed is None or group.subscribes_to(topic):
         return False
     stored = read_offset(value)
     if stored.expire_ms != -1:
         return _age(out, stored.commit_ms, steady_ms) >= stored.expire_ms - stored.commit_ms
-    return _age(out, stored.commit_ms if base_is_commit else group.state_ms, steady_ms) >= out.config.offsets_retention_ms
+    return _age(out, stored.commit_ms if counts_from_commit else group.state_ms, steady_ms) >= out.config.offsets_retention_ms
 
 
 def _age(out: Outcome, stored_ms: int, steady_ms: int) -> int:
-    """The time since `stored_ms`. A time in the future came from a wrong clock, so it was stored before `steady_ms`."""
-    return out.wall - (stored_ms if stored_ms <= out.wall + AHEAD_MS else steady_ms)
+    """The time since `stored_ms`. A time in the future is from a wrong clock, so it was stored before `steady_ms`."""
+    return out.wall - (stored_ms if stored_ms <= out.wall + CLOCK_AHEAD_MAX_MS else steady_ms)

@@ -44,7 +44,7 @@ _OFFSET_V1: Final = Struct(">hqh")
 
 
 def storable(*texts: str | None) -> bool:
-    """Whether each text fits into a record. Member ids are longer than the names they are made from, so they may not."""
+    """Whether each text fits into a record. A member id is longer than the client or instance id in it, and may not fit."""
     return not any(text is not None and len(text) > _CHARACTERS_SURELY_FIT and len(text.encode()) > TEXT_BYTES_MAX for text in texts)
 
 
@@ -92,8 +92,8 @@ def group_image(
     return b"".join(out)
 
 
-def with_generation(image: bytes, generation: int, state_ms: int) -> bytes:
-    """The image with another generation and time, and everything else unchanged."""
+def replace_generation(image: bytes, generation: int, state_ms: int) -> bytes:
+    """Return the image with another generation and time."""
     at = 4 + _SIZE(image, 2)[0]  # after version and protocol type
     protocol_at = at + 4
     leader_at = protocol_at + 2 + _SIZE(image, protocol_at)[0]
@@ -113,8 +113,8 @@ def read_image(value: bytes) -> GroupMetadataValue:
     return read_record(GroupMetadataValue, value)
 
 
-def with_current_ids(image: bytes, statics: dict[str, str]) -> bytes | None:
-    """The image with the current member ids of static members; None when they have not changed.
+def update_static_ids(image: bytes, statics: dict[str, str]) -> bytes | None:
+    """Return the image with the current member ids of static members; None if they have not changed.
 
     Without it, a coordinator that takes over between a static member's return and the next image would fence the running
     process.
@@ -144,7 +144,7 @@ def offset_key(prefix: bytes, partition: int) -> bytes:
     return prefix + PARTITION(partition)
 
 
-def after_offset(leader_epoch: int, metadata: bytes) -> bytes:
+def encode_after_offset(leader_epoch: int, metadata: bytes) -> bytes:
     """The bytes of an offset value between the offset and the commit time."""
     return _EPOCH_AND_SIZE(leader_epoch, len(metadata)) + metadata
 

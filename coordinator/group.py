@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 from coordinator.calls import Protocols, SyncReply
-from coordinator.config import NOTES_AT_ONCE
+from coordinator.config import NOTE_BUDGET_MAX
 from coordinator.deadlines import Timed
 from coordinator.member import Member, Pending
 from coordinator.policy_state import PolicyState
@@ -39,14 +39,14 @@ class Group(Timed):
     """Its deadline is the end of the join phase in PREPARING, and the end of the sync phase after it."""
 
     __slots__ = (
-        "_longest_ms",
         "_offsets",
+        "_rebalance_timeout_ms",
         "_subscribed",
         "_unread",
         "away_count",
         "delay_ms",
         "delay_remaining_ms",
-        "extended_at_ms",
+        "extended_since_ms",
         "generation",
         "id",
         "image_changed",
@@ -56,13 +56,13 @@ class Group(Timed):
         "leader",
         "members",
         "new_member_added",
-        "newest",
+        "newest_unread",
         "note_budget",
         "note_earned_ms",
         "notes_counted_from",
         "notes_dropped",
         "notes_numbered",
-        "offsets_mark",
+        "offsets_version",
         "parked_joins",
         "pending",
         "pending_sync",
@@ -109,24 +109,24 @@ class Group(Timed):
         self.sync_reply: SyncReply | None = None  # shared by all members of the generation
         self._offsets: dict[str, TopicOffsets] = {}
         self._unread: dict[UnreadCommit, None] = {}  # repeated commits that are not in `_offsets` yet, the newest last
-        self.newest: UnreadCommit | None = None  # the last of them
-        self.offsets_mark = object()  # replaced when an offset changes, except by commits in `_unread`
+        self.newest_unread: UnreadCommit | None = None
+        self.offsets_version = object()  # replaced when an offset changes, except by commits in `_unread`
         self.version = object()  # replaced when a cached verdict on a heartbeat or commit may be stale
         self.last_image: bytes | None = None  # the newest group record, as stored
         self.image_changed = True  # the next image differs in more than generation, time and assignments
-        self._longest_ms = -1  # cached rebalance_timeout_ms, -1: unknown
+        self._rebalance_timeout_ms = -1  # cached; -1: unknown
         self.static_ids_changed = False  # a static member's id may differ from the one in last_image
         self.round_start_ms = now
         self.phase_start_ms = now  # the same moment as state_ms, monotonic
         self.laggards: list[str] = []  # members that did not rejoin in time for the last join phase
-        self.note_budget = NOTES_AT_ONCE
-        self.note_earned_ms = now  # notes earned until then are in the budget
+        self.note_budget = NOTE_BUDGET_MAX
+        self.note_earned_ms = now  # when the budget last grew
         self.notes_dropped = 0
         self.notes_numbered = 0  # notes made and dropped since `notes_counted_from`
         self.notes_counted_from = -1
         self.away_count = 0  # members of `policy.away`
         self.policy: PolicyState | None = None  # None: no policies
-        self.extended_at_ms = -1  # the `phase_start_ms` whose phase was extended because the log was slow
+        self.extended_since_ms = -1  # `phase_start_ms` of the last phase that was extended because the log was slow
 
     # Members.
 
@@ -139,12 +139,12 @@ class Group(Timed):
         self.count_protocols(member.protocols, 1)
         if member.join is not None:
             self.parked_joins += 1
-        self.members_changed()
+        self.invalidate_members()
 
-    def members_changed(self) -> None:
-        """Drop what is cached about all members."""
+    def invalidate_members(self) -> None:
+        """Invalidate all values derived from the members."""
         self.image_changed = True
-        self._longest_ms = -1
+        self._rebalance_timeout_ms = -1
         self.version = object()
 
     def remove(self, member: Member) -> None:
@@ -158,16 +158,16 @@ class Group(Timed):
             self.parked_joins -= 1
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)
-        self.members_changed()
+        self.invalidate_members()
 
     def invalidate(self) -> None:
         """Invalidate cached verdicts about a deleted group."""
         self.version = object()
 
-    def count_protocols(self, protocols: Protocols, by: int) -> None:
+    def count_protocols(self, protocols: Protocols, change: int) -> None:
         counts = self.protocol_counts
         for name, _ in protocols:
-            count = counts.get(name, 0) + by
+            count = counts.get(name, 0) + change
             if count:
                 counts[name] = count
             else:
@@ -177,7 +177,7 @@ class Group(Timed):
         self.count_protocols(member.protocols, -1)
         member.protocols = protocols
         self.count_protocols(protocols, 1)
-        self.members_changed()
+        self.invalidate_members()
 
     @property
     def all_parked(self) -> bool:
@@ -187,19 +187,19 @@ class Group(Timed):
     @property
     def rebalance_timeout_ms(self) -> int:
         """The longest of the members' rebalance timeouts."""
-        longest = self._longest_ms
+        longest = self._rebalance_timeout_ms
         if longest < 0:
             longest = 0
             for member in self.members.values():
                 if member.rebalance_timeout_ms > longest:
                     longest = member.rebalance_timeout_ms
-            self._longest_ms = longest
+            self._rebalance_timeout_ms = longest
         return longest
 
     # Protocols.
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with this offer could be in the group; a rejoining member's old offer still counts."""
+        """Whether a member that offers these protocols could be in the group; a rejoining member's previous offer still counts."""
         if not protocols:
             return False
         if self.state is EMPTY:
@@ -211,9 +211,9 @@ class Group(Timed):
         return not size or any(counts.get(name) == size for name, _ in protocols)
 
     def select_protocol(self, instead: Member | None = None, protocols: Protocols = (), extra: Protocols = ()) -> str:
-        """The protocol that most members prefer of those all support.
+        """The protocol that most members prefer among those that all members support.
 
-        `protocols` stands in for the offer of `instead`; `extra` is the offer of a newcomer.
+        `protocols` replaces the offer of the member `instead`; `extra` is the offer of a newcomer.
         """
         offers = [protocols if member is instead else member.protocols for member in self.members.values()]
         return vote([*offers, extra] if extra else offers)
@@ -221,15 +221,15 @@ class Group(Timed):
     def all_metadata(self) -> list[bytes]:
         """Each member's metadata for the selected protocol."""
         name = self.protocol_name
-        found: list[bytes] = []
+        all_metadata: list[bytes] = []
         offer: Protocols = ()
         metadata = b""
         for member in self.members.values():
-            if member.protocols is not offer:  # mostly they share one object
+            if member.protocols is not offer:  # members mostly share one object
                 offer = member.protocols
                 metadata = member.metadata(name)
-            found.append(metadata)
-        return found
+            all_metadata.append(metadata)
+        return all_metadata
 
     # Subscriptions: decoded on demand, which is rare.
 
@@ -255,12 +255,12 @@ class Group(Timed):
             return self.protocol_type == CONSUMER
         return topic in subscribed
 
-    # Offsets: a repeated commit is decoded only when offsets are read; mostly the next commit replaces it before that.
+    # Offsets: a repeated commit is decoded only when offsets are read; usually the next commit replaces it before that.
 
     @property
     def offsets(self) -> dict[str, TopicOffsets]:
-        if self.newest is not None:
-            self._read_all()
+        if self.newest_unread is not None:
+            self._decode_all()
         return self._offsets
 
     @offsets.setter
@@ -271,15 +271,15 @@ class Group(Timed):
         """Add the commit, or move it to the end, as the newest."""
         self._unread.pop(commit, None)
         self._unread[commit] = None
-        self.newest = commit
+        self.newest_unread = commit
 
     def decode_unread(self, commit: UnreadCommit) -> None:
         """Decode the commit's offsets, so that the object can be dropped."""
         if commit in self._unread:
-            self._read_all()
+            self._decode_all()
 
-    def _read_all(self) -> None:
-        self.newest = None
+    def _decode_all(self) -> None:
+        self.newest_unread = None
         for commit in self._unread:
             commit.fold(self._offsets)
         self._unread.clear()
@@ -287,7 +287,7 @@ class Group(Timed):
 
     def invalidate_offsets(self) -> None:
         """Invalidate cached replies to OffsetFetch."""
-        self.offsets_mark = object()
+        self.offsets_version = object()
 
     def all_offsets(self) -> Iterable[tuple[str, int, bytes]]:
         for topic, stored in self.offsets.items():

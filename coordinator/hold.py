@@ -1,7 +1,7 @@
-"""The hold rule: a reply leaves when every fact its shard emitted before it is durable.
+"""The hold rule: a reply is sent when every fact that its shard emitted before it is durable.
 
-A shard changes memory at once and goes on; its facts and replies collect here. The driver of the shard (the broker's turn,
-or a simulation) takes the facts, appends them and confirms how far the log is durable; replies leave in their order. So no
+A shard changes memory at once and continues; the hold collects its facts and replies. The driver of the shard (the broker's turn,
+or a simulation) takes the facts, appends them and confirms how far the log is durable; then replies are sent in their order. So no
 client sees a state that is not in the log, and the core needs no "pending" variants of its states.
 """
 
@@ -13,13 +13,13 @@ from typing import Final, Protocol
 
 from coordinator.config import BATCH_BYTES_MAX
 from protocol.batch import seal
-from protocol.batch_writing import RecordForm, moment_end, write_facts
+from protocol.batch_writing import RecordForm, encode_time_end, write_facts
 
-# A fact as it is stored: record key and value; a null value is a tombstone.
+# A fact in its stored form: record key and value; a null value is a tombstone.
 Fact = tuple[bytes, bytes | None]
 
-# The most a record takes in a batch besides key and value: length, attributes, timestamp and offset deltas, lengths of key
-# and value, header count.
+# The maximum size of a record without key and value: length, attributes, timestamp and offset deltas, lengths of key and
+# value, header count.
 RECORD_OVERHEAD_BYTES: Final = 28
 BATCH_OVERHEAD_BYTES: Final = 61
 
@@ -32,7 +32,7 @@ class Held(Protocol):
     def fail(self, error: int) -> None: ...
 
 
-# Handles an exception of one reply in release() or fail(); the other replies still leave.
+# Handles an exception of one reply in release() or fail(); the other replies are still sent.
 ReplyErrorHandler = Callable[[Held, Exception], None]
 
 
@@ -43,35 +43,35 @@ def reraise(held: Held, error: Exception) -> None:
 class Hold:
     """The facts and replies of one shard between memory and log.
 
-    `emitted`, `taken` and `durable` count facts since the shard was opened: handed over by the core, handed to the log, and
-    as durable as `offsets.flush` asks. Facts are encoded as records at once.
+    `emitted`, `taken` and `durable` count facts since the shard was opened: emitted by the core, taken for the log, and as
+    durable as the setting `offsets.flush` requires. Facts are encoded as records at once.
     """
 
-    __slots__ = ("_batch_bytes_max", "_full", "_moment_end", "_wall", "durable", "emitted", "held", "parts", "records", "room", "taken")
+    __slots__ = ("_batch_bytes_max", "_full", "_time_end", "_wall", "durable", "emitted", "held", "parts", "records", "room", "taken")
 
     def __init__(self, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self._batch_bytes_max = batch_bytes_max
         self.emitted = 0
         self.taken = 0
         self.durable = 0
-        self.held: deque[tuple[int, Held]] = deque()  # replies, and how many facts must be durable for each
+        self.held: deque[tuple[int, Held]] = deque()  # replies, and the number of facts that must be durable for each
         self._full: deque[tuple[list[bytes], int]] = deque()  # full batches, taken before the open one
         self._wall = -1  # the commit time of the newest repeated commit
-        self._moment_end = b""  # the same, as its records end with it
+        self._time_end = b""  # the same, as the end of its records
         self._begin()
 
     def _begin(self) -> None:
-        self.parts = [b""]  # of the open batch, its header first
+        self.parts = [b""]  # of the open batch; the first is the place of its header
         self.records = 0
         self.room = self._batch_bytes_max - BATCH_OVERHEAD_BYTES
 
     def begin_batch(self) -> None:
-        """Close the open batch, which has no room for the next facts."""
+        """Close the open batch, which has no room for the next facts, and begin another one."""
         self._full.append((self.parts, self.records))
         self._begin()
 
     def emit(self, facts: list[Fact], size: int = 0) -> None:
-        """Add the facts of one operation, which go to the log in one batch. `size` is their facts_bytes, if known."""
+        """Add the facts of one operation, which the log gets in one batch. `size` is their facts_bytes, if known."""
         if facts:
             size = size or facts_bytes(facts)
             if size > self.room and self.records:
@@ -82,20 +82,20 @@ class Hold:
             self.emitted += len(facts)
 
     def emit_repeat(self, form: RecordForm, frame: bytes, size: int, wall: int, reply: Held) -> bool:
-        """`emit` and `reply` for a commit whose records are encoded but for offsets and time; whether its batch was empty before.
+        """`emit` and `reply` for a repeated commit: `form` has its records without offsets and time. Return whether the batch was empty.
 
-        `size` is what its records take in a batch.
+        `size` is the size of its records in a batch.
         """
         if wall is not self._wall:  # all requests of a turn share one object
             self._wall = wall
-            self._moment_end = moment_end(wall)
+            self._time_end = encode_time_end(wall)
         room = self.room - size
         if room < 0 and self.records:
             self.begin_batch()
             room = self.room - size
         self.room = room
         before = self.records
-        self.records = after = form.write(self.parts, frame, self._moment_end, before)
+        self.records = after = form.write(self.parts, frame, self._time_end, before)
         self.emitted = emitted = self.emitted + after - before
         self.held.append((emitted, reply))
         return not before
@@ -113,11 +113,11 @@ class Hold:
         return len(self.held)
 
     @property
-    def untaken(self) -> bool:
+    def has_untaken(self) -> bool:
         return self.taken != self.emitted
 
     def take(self, timestamp: int) -> bytearray:
-        """Take the next batch for the log: one or more whole operations. `taken` grows by its facts."""
+        """Take the next batch for the log: one or more complete operations. `taken` grows by its facts."""
         if self._full:
             parts, records = self._full.popleft()
         else:
@@ -127,12 +127,12 @@ class Hold:
         return seal(parts, records, timestamp)
 
     def confirm(self, durable: int, on_error: ReplyErrorHandler = reraise) -> None:
-        """The log is as durable as `offsets.flush` asks, up to fact number `durable`: release, in order, the replies that waited for it."""
+        """Facts up to number `durable` are as durable as `offsets.flush` requires: release, in order, the replies that waited for them."""
         self.durable = durable
         held = self.held
         while held and held[0][0] <= durable:
             try:
-                if held[-1][0] <= durable:  # nearly always all of them
+                if held[-1][0] <= durable:  # nearly always all held replies
                     for _ in range(len(held)):
                         reply = held.popleft()[1]
                         reply.release()
@@ -143,16 +143,16 @@ class Hold:
             except Exception as error:
                 on_error(reply, error)
 
-    def late(self, stamp: int, error: int, on_error: ReplyErrorHandler = reraise) -> None:
-        """An append takes too long: replies that wait for it fail with `error`, while the append goes on."""
+    def fail_until(self, fact_number: int, error: int, on_error: ReplyErrorHandler = reraise) -> None:
+        """Called when an append takes too long: replies that wait for facts up to this number fail, while the append continues."""
         held = self.held
-        while held and held[0][0] <= stamp:
+        while held and held[0][0] <= fact_number:
             _fail(held.popleft()[1], error, on_error)
 
     def fail(self, error: int, on_error: ReplyErrorHandler = reraise) -> None:
-        """The log failed: held replies fail with `error`, and facts that are not durable are dropped.
+        """Called when the log failed: held replies fail with `error`, and facts that are not durable are dropped.
 
-        The caller replays the shard from the log, since its memory is ahead of the log.
+        The caller then replays the shard from the log, since its memory is ahead of the log.
         """
         held = list(self.held)
         self.held.clear()
@@ -171,12 +171,12 @@ def _fail(reply: Held, code: int, on_error: ReplyErrorHandler) -> None:
 
 
 def facts_bytes(facts: list[Fact]) -> int:
-    """The most the facts of one operation take in a batch."""
+    """The maximum size of the facts of one operation in a batch."""
     return sum(RECORD_OVERHEAD_BYTES + len(key) + (len(value) if value is not None else 0) for key, value in facts)
 
 
-class Gathering(Protocol):
-    """A reply that is put together from parts of several shards."""
+class GatheredReply(Protocol):
+    """A reply composed of parts from several shards."""
 
     def refuse_part(self, part: int, error: int) -> None: ...
 
@@ -184,25 +184,25 @@ class Gathering(Protocol):
 
 
 class Parts:
-    """Sends a reply over several shards when each part may leave. Only the failed parts are replaced by errors."""
+    """Sends a reply when its parts from all shards are released or have failed. Only failed parts are replaced by errors."""
 
-    __slots__ = ("_left", "whole")
+    __slots__ = ("_open_parts", "reply")
 
-    def __init__(self, whole: Gathering, parts: int) -> None:
-        self.whole = whole
-        self._left = parts
+    def __init__(self, reply: GatheredReply, parts: int) -> None:
+        self.reply = reply
+        self._open_parts = parts
         if not parts:
-            whole.complete()
+            reply.complete()
 
     def part(self, number: int) -> Held:
         return _Part(self, number)
 
     def settle(self, number: int, error: int) -> None:
         if error:
-            self.whole.refuse_part(number, error)
-        self._left -= 1
-        if not self._left:
-            self.whole.complete()
+            self.reply.refuse_part(number, error)
+        self._open_parts -= 1
+        if not self._open_parts:
+            self.reply.complete()
 
 
 class _Part:

@@ -6,8 +6,8 @@ from coordinator.group import Group
 from protocol.errors import ErrorCode
 
 
-def refusal(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """NONE when the ids name a member. An instance id, if given, must belong to that member; otherwise the request is fenced."""
+def check_ids(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Return NONE if the member exists. An instance id in the request must belong to that member; otherwise the request is fenced."""
     if instance_id is not None:
         owner = group.statics.get(instance_id)
         if owner is None:

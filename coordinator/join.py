@@ -1,27 +1,25 @@
-"""JoinGroup: new members, members that rejoin, and static members that return without a member id."""
+"""JoinGroup: new members, rejoining members, and static members that return without a member id."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
-from coordinator.expansion import drop_newcomer, park_newcomer, waiting_newcomers, waits_for_others
+from coordinator.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
 from coordinator.facts import group_image, group_key
 from coordinator.group import Group
 from coordinator.member import Member, Pending
-from coordinator.newcomer import admit, new_member, note_join
+from coordinator.newcomer import admit_member, new_member, note_join
 from coordinator.notes import Cause, Kind, Removal, Replacement, grant_note_budget, spend_note_budget
 from coordinator.outcome import Outcome
 from coordinator.pending_release import ids_of_connection, watch_connection
 from coordinator.rebalance import (
+    begin_or_complete_rebalance,
+    begin_rebalance,
     drop_pending,
     expire_pending,
     join_reply,
     joined_members,
     move_seats_of_away,
-    prepare,
-    prepare_or_try,
-    remove,
+    remove_member,
 )
 from coordinator.registration import end_absence
 from coordinator.roster import is_complete
@@ -39,19 +37,19 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
     member = group.members.get(request.member_id)
     if group.state is PREPARING:
         return group.parked_joins < size_max or (member is not None and member.join is not None)
-    return member is not None or len(group.members) + waiting_newcomers(group, request) < size_max
+    return member is not None or len(group.members) + count_other_newcomers(group, request) < size_max
 
 
 def remove_over_size(out: Outcome, group: Group, id: str) -> None:
     """A member refused for lack of room is removed, so that the rebalance does not wait for it."""
     member = group.members.get(id)
     if member is not None:
-        remove(out, group, member, Removal.OVER_MAX_SIZE)
+        remove_member(out, group, member, Removal.OVER_MAX_SIZE)
     drop_pending(out, group, id)
 
 
 def offers_protocol_twice(request: JoinRequest) -> bool:
-    """Refused, since it would be ambiguous which of the two metadata counts."""
+    """Such a request is refused: it would be ambiguous which metadata counts."""
     protocols = request.protocols
     return len(protocols) > 1 and len({name for name, _ in protocols}) != len(protocols)
 
@@ -76,25 +74,25 @@ def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id
     if group.policy is not None and enters_as_standby(group, request):
         add_without_rebalance(out, group, request, waiter, id)
         return
-    if waits_for_others(group, request.instance_id):
+    if must_wait(group, request.instance_id):
         park_newcomer(out, group, request, waiter, id)
         if is_complete(group):
-            prepare(out, group, Cause.ROSTER_COMPLETE)
+            begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
         return
-    drop_earlier_request(out, group, request, id)
-    admit(out, group, request, waiter, id)
-    prepare_or_try(out, group, Cause.NEW_MEMBER, id, request.reason)
+    drop_waiting_request(out, group, request, id)
+    admit_member(out, group, request, waiter, id)
+    begin_or_complete_rebalance(out, group, Cause.NEW_MEMBER, id, request.reason)
 
 
-def drop_earlier_request(out: Outcome, group: Group, request: JoinRequest, id: str) -> None:
-    """The newcomer has waited until now (its policies were changed): it becomes a member once."""
+def drop_waiting_request(out: Outcome, group: Group, request: JoinRequest, id: str) -> None:
+    """A newcomer may still have a parked JoinGroup after a change of policies: refuse it, so that it becomes a member only once."""
     if group.policy is not None:
         drop_newcomer(out, group, id if request.instance_id is None else "", request.instance_id)
 
 
 def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """All seats are taken: the newcomer becomes a standby of the generation. If a member is away, it takes that seat at once."""
-    drop_earlier_request(out, group, request, id)
+    """All seats are taken: the newcomer becomes a standby of the generation. If a member is away, the newcomer takes that seat at once."""
+    drop_waiting_request(out, group, request, id)
     member = new_member(out, group, request, id)
     grant_note_budget(group)
     if spend_note_budget(group, out.now):
@@ -109,11 +107,9 @@ def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, wait
 
 # Known members.
 
-LEADER_REJOINED: Final = Cause.LEADER_REJOINED
-
 
 def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """COMPLETING: a member whose offer is unchanged missed the reply, so it is sent again."""
+    """COMPLETING: a member that sends an unchanged JoinGroup has missed the reply, so it is sent again."""
     if member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
@@ -132,13 +128,13 @@ def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, requ
 
 
 def rejoin_in_generation(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Its new offer is stored."""
+    """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Its protocols and timeouts are stored."""
     policy = group.policy
     assert policy is not None
-    before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+    previous = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
     if member.repeatable_join is not request:
         update_member(out, group, member, request)
-    if before != (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms) and not store_seats(out, group):
+    if previous != (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms) and not store_seats(out, group):
         rejoin(out, group, member, request, waiter)
         return
     member.seen_ms = out.now
@@ -149,30 +145,30 @@ def rejoin_in_generation(out: Outcome, group: Group, member: Member, request: Jo
 
 
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """Park the member with its current offer and begin a rebalance."""
-    cause = LEADER_REJOINED if member.repeatable_join is request else update_member(out, group, member, request)
+    """Park the member's JoinGroup and begin a rebalance."""
+    cause = Cause.LEADER_REJOINED if member.repeatable_join is request else update_member(out, group, member, request)
     park(out, group, member, waiter)
     member.seen_ms = out.now
     if spend_note_budget(group, out.now):
         note_join(out, group, member, request)
-    prepare_or_try(out, group, cause, member.id, request.reason)
+    begin_or_complete_rebalance(out, group, cause, member.id, request.reason)
 
 
 def update_member(out: Outcome, group: Group, member: Member, request: JoinRequest) -> Cause:
-    """Take over the timeouts and protocols of the request."""
+    """Set the timeouts and protocols of the request; return the cause of the rebalance."""
     member.repeatable_join = None
     if member.rebalance_timeout_ms != request.rebalance_timeout_ms or member.session_timeout_ms != request.session_timeout_ms:
         member.rebalance_timeout_ms = out.intern_number(request.rebalance_timeout_ms)
         member.session_timeout_ms = out.intern_number(request.session_timeout_ms)
-        group.members_changed()
+        group.invalidate_members()
     if member.protocols == request.protocols:
-        return LEADER_REJOINED
+        return Cause.LEADER_REJOINED
     group.set_protocols(member, request.protocols)
     return Cause.MEMBER_METADATA_CHANGED
 
 
 def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
-    """Park at most one JoinGroup of a member: an older one, likely of a lost connection, is refused."""
+    """Park at most one JoinGroup of a member: an older request, likely of a lost connection, is refused."""
     if member.join is not None:
         out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
     else:
@@ -187,18 +183,18 @@ def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waite
     """A restarted static member takes its seat under a new member id, and a rebalance begins; the old id is fenced (KIP-345)."""
     new = _successor(out, old, request, id)
     cause = Cause.STATIC_DURING_COMPLETING if group.state is COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
-    happened = Replacement.PROTOCOL_CHANGED
+    outcome = Replacement.PROTOCOL_CHANGED
     if group.state is not STABLE:
-        happened = Replacement.COMPLETING if group.state is COMPLETING else Replacement.PREPARING
-    _note_replaced(out, group, old, new, request, happened)
+        outcome = Replacement.COMPLETING if group.state is COMPLETING else Replacement.PREPARING
+    _note_replaced(out, group, old, new, request, outcome)
     _swap_member(out, group, old, new)
     group.static_ids_changed = True
     park(out, group, new, waiter)
-    prepare_or_try(out, group, cause, id, request.reason)
+    begin_or_complete_rebalance(out, group, cause, id, request.reason)
 
 
 def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """As `replace`, without a rebalance unless the member's new offer would change the selected protocol."""
+    """As `replace`, without a rebalance unless the member's protocols would change the selected one."""
     if group.select_protocol(old, request.protocols) != group.protocol_name or (
         not is_standby(group, old) and wants_rebalance(group, old, request)
     ):
@@ -257,21 +253,21 @@ def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
     if group.leader == old.id:
         group.leader = new.id
     rename_standby(group, old, new)
-    group.members_changed()
+    group.invalidate_members()
     # As in Kafka, the first session has the old member's timeout.
     out.deadlines.set(new, out.now + old.session_timeout_ms)
 
 
 def _reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
-    """Keep the returning leader from computing assignments that would be ignored: before v9 the reply names its old id as leader."""
+    """Prevent the returning leader from computing assignments that would be ignored: before v9 the reply has its old id as leader."""
     if group.leader == new.id and knows_skip_assignment:
         members = joined_members(group, group.all_metadata())
         return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, new.id, members, True)
     return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, old_leader)
 
 
-def _note_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, happened: Replacement) -> None:
+def _note_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, outcome: Replacement) -> None:
     if spend_note_budget(group, out.now):
         since = out.now - old.seen_ms
-        body = StaticReplaced(new.instance_id or "", old.id, new.id, request.client_id, request.client_host, since, happened)
+        body = StaticReplaced(new.instance_id or "", old.id, new.id, request.client_id, request.client_host, since, outcome)
         out.add_note(group, Kind.STATIC_REPLACED, body)

@@ -6,15 +6,15 @@ from coordinator import identity
 from coordinator.calls import Leaver
 from coordinator.expansion import drop_newcomer
 from coordinator.group import Group
-from coordinator.notes import Cause, Kind, Removal, about, spend_note_budget
+from coordinator.notes import Cause, Kind, Removal, cause_detail, spend_note_budget
 from coordinator.outcome import Outcome
-from coordinator.rebalance import drop_pending, remove
+from coordinator.rebalance import drop_pending, remove_member
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
 
 
 def remove_leavers(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
-    """Return an error code for each leaver, in order; then the cause and detail of the rebalance, None when no member left."""
+    """Return an error code for each leaver, in order; then the cause and detail of the rebalance, None if no member left."""
     codes: list[int] = []
     cause: Cause | None = None
     detail = ""
@@ -26,8 +26,8 @@ def remove_leavers(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[l
         error = _leave(out, group, leaver)
         codes.append(error)
         if error or (was_pending and cause is not None):
-            continue  # a member that left is the better cause than an unused id
-        detail = about(leaver.member_id or leaver.instance_id or "", leaver.reason)
+            continue  # a member that left is a better cause than an unused id
+        detail = cause_detail(leaver.member_id or leaver.instance_id or "", leaver.reason)
         if was_pending:
             cause = Cause.PENDING_LEFT
         else:
@@ -41,14 +41,14 @@ def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:
         owner = group.statics.get(instance) if instance is not None else None
         if owner is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        remove(out, group, group.members[owner], Removal.ADMIN_REMOVED, reason)
+        remove_member(out, group, group.members[owner], Removal.ADMIN_REMOVED, reason)
         return ErrorCode.NONE
     if id in group.pending:
         drop_pending(out, group, id)
         if spend_note_budget(group, out.now):
             out.add_note(group, Kind.MEMBER_GONE, MemberGone(id, instance, Removal.LEFT, 0, 0, reason))
         return ErrorCode.NONE
-    error = identity.refusal(group, id, instance)
+    error = identity.check_ids(group, id, instance)
     if not error:
-        remove(out, group, group.members[id], Removal.LEFT, reason)
+        remove_member(out, group, group.members[id], Removal.LEFT, reason)
     return error

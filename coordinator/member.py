@@ -7,13 +7,13 @@ from coordinator.deadlines import NEVER, Timed
 
 
 class Member(Timed):
-    """Its deadline is the end of its session. A parked member may have none."""
+    """A member. Its deadline is the end of its session; a parked member may have none."""
 
     __slots__ = (
         "assignment",
         "client_host",
         "client_id",
-        "extended_at_ms",
+        "extended_since_ms",
         "group_id",
         "id",
         "instance_id",
@@ -52,16 +52,16 @@ class Member(Timed):
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
-        self.seen_ms = seen_ms  # the last heartbeat, or other request that counts as one
-        self.extended_at_ms = -1  # the `seen_ms` whose session was extended because the log was slow
-        self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that may be sent again (`Shard.will_repeat`)
+        self.seen_ms = seen_ms  # the last heartbeat, or other request that restarts the session
+        self.extended_since_ms = -1  # `seen_ms` of the last session that was extended because the log was slow
+        self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that the client may repeat (`Shard.will_repeat`)
         self.join: JoinWaiter | None = None  # its parked JoinGroup
         self.sync: SyncWaiter | None = None  # its parked SyncGroup
 
     def renew_session(self, now: int) -> bool:
-        """Restart the session; on False nothing has changed, and `Shard.refresh_session` does it.
+        """Restart the session. False, with nothing changed: `Shard.refresh_session` must do it.
 
-        That is after a gap in the heartbeats, which is counted, and when the deadline moves earlier, which is scheduled.
+        That is the case after a gap in the heartbeats, which is counted, and when the deadline moves earlier.
         """
         timeout = self.session_timeout_ms
         deadline = now + timeout
@@ -89,6 +89,6 @@ class Pending(Timed):
         self.group_id = group_id
         self.id = id
         self.session_timeout_ms = session_timeout_ms
-        self.connection: Closable | None = None  # on which it was handed out, if it dies with it (`pending_release.py`)
-        self.expires_ms = NEVER  # the end of its session, if its deadline is a look at the connection
+        self.connection: Closable | None = None  # if the id is released when its connection closes (`pending_release.py`)
+        self.expires_ms = NEVER  # the end of its session, if its deadline is the next check of the connection
         self.extended = False  # its deadline was extended because the log was slow

@@ -16,21 +16,21 @@ def join_names(names: Sequence[str]) -> str:
     items: list[str] = []
     at = 0
     while at < len(names):
-        run = _run(names, at)
-        if run < RUN_MIN:
+        run_length = _run_length(names, at)
+        if run_length < RUN_MIN:
             items.append(names[at])
             at += 1
             continue
-        first, last = _NUMBERED.fullmatch(names[at]), _NUMBERED.fullmatch(names[at + run - 1])
+        first, last = _NUMBERED.fullmatch(names[at]), _NUMBERED.fullmatch(names[at + run_length - 1])
         assert first is not None
         assert last is not None
         items.append(f"{first[1]}[{first[2]}-{last[2]}]{first[3]}")
-        at += run
+        at += run_length
     return ",".join(items)
 
 
-def _run(names: Sequence[str], at: int) -> int:
-    """How many names from `at` on count up one by one, with the same text around the number."""
+def _run_length(names: Sequence[str], at: int) -> int:
+    """The number of names from `at` on that have consecutive numbers in the same text."""
     first = _NUMBERED.fullmatch(names[at])
     if first is None:
         return 1

@@ -1,4 +1,4 @@
-"""A new member: from its parked JoinGroup to a place in the group."""
+"""Make the sender of a JoinGroup a new member of the group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.messages.coordinator_notes import MemberJoin
 
 
 def new_member(out: Outcome, group: Group, request: JoinRequest, id: str) -> Member:
-    """The sender of this JoinGroup as a member, not in the group yet."""
+    """Create a member for the sender of this JoinGroup, without adding it to the group."""
     return Member(
         group.id,
         id,
@@ -30,8 +30,8 @@ def new_member(out: Outcome, group: Group, request: JoinRequest, id: str) -> Mem
     )
 
 
-def admit(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """Make the sender of this JoinGroup a member; it stays parked."""
+def admit_member(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+    """Add the sender of this JoinGroup to the group; its request stays parked."""
     member = new_member(out, group, request, id)
     member.join = waiter
     if group.state is PREPARING and group.initial:

@@ -1,6 +1,6 @@
 """Notes: what happened in a group and why, for people. They become records of __coordinator_notes.
 
-A note leaves when the facts of its operation are durable. A group has a budget of notes: beyond it they are only counted.
+A note leaves the shard when the facts of its operation are durable. A group has a budget of notes; further notes are only counted.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from coordinator.config import MS_PER_NOTE, NOTES_AT_ONCE, NOTES_PER_NEWCOMER
+from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER
 from coordinator.group import Group
 from coordinator.states import State
 from protocol.message import Message
 
-# At most 4 bytes a character, far below the 32,767 bytes of a string in a record.
-ABOUT_CHARS_MAX = 1_000
+# A character takes at most 4 bytes, so this is far below the 32,767 bytes of a string in a record.
+DETAIL_CHARS_MAX = 1_000
 
 
 class Kind(IntEnum):
@@ -33,7 +33,7 @@ class Kind(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a group changed its state, in logs, notes and reports alike."""
+    """Why a group changed its state; the same names are in logs, notes and reports."""
 
     NEW_MEMBER = 0
     LEADER_REJOINED = 1
@@ -83,7 +83,7 @@ class Removal(IntEnum):
 
 
 class Replacement(IntEnum):
-    """What the return of a static member under a new id led to."""
+    """The outcome of a static member's return under a new member id."""
 
     NO_REBALANCE = 0
     PROTOCOL_CHANGED = 1
@@ -95,10 +95,10 @@ class StandbyStep(IntEnum):
     """What happened to a standby."""
 
     WAITS = 0  # the member became a standby
-    TAKES_OVER = 1  # it got the seat of a member that is gone
+    TAKES_OVER = 1  # it got the seat of a removed member
     TOOK_OVER = 2  # it has the seat's assignment
     TOO_LATE = 3  # it did not send its SyncGroup in time and waits again
-    GONE = 4  # it was removed, waiting or while it took a seat over
+    GONE = 4  # it was removed while it waited or took a seat over
 
 
 class RoundResult(IntEnum):
@@ -120,9 +120,9 @@ class Coordinator(IntEnum):
 
 
 class Note(NamedTuple):
-    """`generation` and `state` are those after the change; `dropped` counts the notes left out since the note before.
+    """`generation` and `state` are those after the change; `dropped` counts the notes dropped since the previous note.
 
-    `number` counts all notes of the group since `counted_from`, dropped ones included, so a reader can tell how many are missing.
+    `number` counts all notes of the group since `counted_from`, including dropped ones, so that a reader can tell how many are missing.
     """
 
     group_id: str
@@ -136,22 +136,22 @@ class Note(NamedTuple):
     number: int = -1
 
 
-def about(member_id: str, reason: str | None) -> str:
-    """The member that caused a state change, with its client's reason (KIP-800), cut to what a string may hold."""
-    return f"{member_id}: {reason}"[:ABOUT_CHARS_MAX] if reason else member_id
+def cause_detail(member_id: str, reason: str | None) -> str:
+    """The member that caused a state change, with its client's reason (KIP-800); shortened to DETAIL_CHARS_MAX."""
+    return f"{member_id}: {reason}"[:DETAIL_CHARS_MAX] if reason else member_id
 
 
 def grant_note_budget(group: Group) -> None:
-    """Raise the budget for a new member: large groups make more notes at once than small ones."""
-    group.note_budget = min(group.note_budget + NOTES_PER_NEWCOMER, max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * len(group.members)))
+    """Raise the budget for a new member: a rebalance of a large group makes more notes than that of a small one."""
+    group.note_budget = min(group.note_budget + NOTES_PER_NEW_MEMBER, max(NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER * len(group.members)))
 
 
 def spend_note_budget(group: Group, now: int) -> bool:
-    """Take one note from the group's budget; False when none is left. Call it before building the note's body."""
+    """Take one note from the group's budget; False if the budget is used up. Call it before building the note's body."""
     earned = (now - group.note_earned_ms) // MS_PER_NOTE
     if earned:
         group.note_earned_ms = now
-        group.note_budget = max(group.note_budget, min(group.note_budget + earned, NOTES_AT_ONCE))
+        group.note_budget = max(group.note_budget, min(group.note_budget + earned, NOTE_BUDGET_MAX))
     if not group.note_budget:
         group.notes_dropped += 1
         return False
@@ -159,7 +159,7 @@ def spend_note_budget(group: Group, now: int) -> bool:
     return True
 
 
-def note(group: Group, kind: Kind, wall: int, body: Message) -> Note:
+def make_note(group: Group, kind: Kind, wall: int, body: Message) -> Note:
     dropped = group.notes_dropped
     group.notes_dropped = 0
     if group.notes_counted_from < 0:

@@ -1,4 +1,4 @@
-"""The outcome of one step: facts, replies and notes. They leave the shard together, at the end of the step."""
+"""The outcome of one step: facts, replies and notes. The shard hands them to the hold together, at the end of the step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from coordinator.deadlines import Deadlines
 from coordinator.group import Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, Held, facts_bytes
 from coordinator.member import Member
-from coordinator.notes import Kind, Note, note
+from coordinator.notes import Kind, Note, make_note
 from protocol.message import Message
 
-SHARED_MAX: Final = 4_096  # interned texts, and interned numbers
+INTERNED_MAX: Final = 4_096  # interned texts, and interned numbers
 
 
 class Outcome:
-    """Collects what a step produces, and holds what every rule needs: time, limits, deadlines, a source of ids.
+    """Collects facts, replies and notes of a step, and gives every rule the time, limits, deadlines and a source of ids.
 
     Deadlines and durations use `now`, monotonic milliseconds. Stored times use `wall`, which may step ahead or back.
     """
@@ -39,18 +39,18 @@ class Outcome:
         self._numbers: dict[int, int] = {}
 
     def intern_text(self, text: str) -> str:
-        """One object for equal texts: members often share client ids, hosts and protocols."""
-        if len(self._texts) >= SHARED_MAX:
+        """Return one object for equal texts: members often share client ids, hosts and protocols."""
+        if len(self._texts) >= INTERNED_MAX:
             self._texts.clear()
         return self._texts.setdefault(text, text)
 
     def intern_number(self, number: int) -> int:
-        if len(self._numbers) >= SHARED_MAX:
+        if len(self._numbers) >= INTERNED_MAX:
             self._numbers.clear()
         return self._numbers.setdefault(number, number)
 
     def intern_protocols(self, group: Group, protocols: Protocols) -> Protocols:
-        """The first member's object if equal, as it mostly is."""
+        """Return the first member's object if it is equal, as it mostly is."""
         for member in group.members.values():
             if member.protocols == protocols:
                 return member.protocols
@@ -58,7 +58,7 @@ class Outcome:
         return tuple([(self.intern_text(name), metadata) for name, metadata in protocols])
 
     def fits(self, facts: list[Fact]) -> bool:
-        """Whether the facts of one operation fit into one batch; if not, refuse it before changing anything."""
+        """Whether the facts of one operation fit into one batch. If not, the caller refuses the operation before it changes anything."""
         return BATCH_OVERHEAD_BYTES + facts_bytes(facts) <= self.config.batch_bytes_max
 
     def reply_join(self, waiter: JoinWaiter, id: str, reply: JoinReply) -> None:
@@ -81,4 +81,4 @@ class Outcome:
         self.deadlines.set(member, self.now + member.session_timeout_ms)
 
     def add_note(self, group: Group, kind: Kind, body: Message) -> None:
-        self.notes.append(note(group, kind, self.wall, body))
+        self.notes.append(make_note(group, kind, self.wall, body))

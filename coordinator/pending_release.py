@@ -1,7 +1,7 @@
-"""Policy pending.release: a member id that was handed out and never used dies with its connection.
+"""Policy pending.release: a handed-out member id that no JoinGroup has used expires when its connection closes.
 
-Without it a rebalance waits a whole session for a client that is gone (librdkafka 5569). The connection is looked at once a second;
-a new request for an id on the same connection releases the ids before it at once.
+Without the policy a rebalance waits a full session timeout for such a client (librdkafka 5569). The connection is checked once a
+second; a new request for an id on the same connection releases the earlier ids at once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def watch_connection(out: Outcome, group: Group, pending: Pending, request: Join
 
 
 def ids_of_connection(group: Group, request: JoinRequest) -> list[str]:
-    """The unused ids that were handed out to the connection that asks for another one."""
+    """The unused ids that were handed out on the connection of this request for another id."""
     if request.connection is None or group.policy is None:
         return []
     return [pending.id for pending in group.pending.values() if pending.connection is request.connection]
 
 
-def stays(out: Outcome, pending: Pending) -> bool:
-    """At the pending id's deadline: whether its connection is open and its session has not ended."""
+def keeps_pending(out: Outcome, pending: Pending) -> bool:
+    """Called at the pending id's deadline: whether its connection is open and its session has not ended."""
     connection = pending.connection
     if connection is None or connection.closed or out.now >= pending.expires_ms:
         return False

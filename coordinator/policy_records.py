@@ -1,4 +1,4 @@
-"""Records of group policies in __consumer_offsets: kinds of our own, which Kafka skips."""
+"""Records of group policies in __consumer_offsets. Kafka skips records of these kinds."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class StoredSeats(NamedTuple):
     """The standbys and take-overs of a generation."""
 
     generation: int
-    standbys: list[tuple[str, str | None, int]]  # member id, instance id, since when (wall time); the longest-waiting first
-    take_overs: list[tuple[str, str | None, str, str | None, int]]  # member id, instance id, both of the member that is gone, since when
+    standbys: list[tuple[str, str | None, int]]  # member id, instance id, wall time; the longest-waiting first
+    take_overs: list[tuple[str, str | None, str, str | None, int]]  # member id, instance id, both of the removed member, wall time
 
 
 def policies_key(group_id: str) -> bytes:
@@ -36,14 +36,14 @@ def policies_key(group_id: str) -> bytes:
 
 
 def policies_value(texts: Mapping[str, str]) -> bytes | None:
-    """None, a tombstone, when no policy is left."""
+    """None, a tombstone, if no policy is set."""
     if not texts:
         return None
     return with_version(GroupPoliciesValue([PolicyText(name, text) for name, text in texts.items()]), POLICIES_VALUE_VERSION)
 
 
 def read_policies(value: bytes) -> dict[str, str]:
-    return {one.name: one.text for one in read_record(GroupPoliciesValue, value).policies}
+    return {policy.name: policy.text for policy in read_record(GroupPoliciesValue, value).policies}
 
 
 def away_key(group_id: str, instance_id: str) -> bytes:
@@ -55,7 +55,7 @@ def away_value(member_id: str, since_ms: int) -> bytes:
 
 
 def read_away(value: bytes) -> tuple[str, int]:
-    """The member's id, and since when it is away."""
+    """The member's id, and the begin of its absence."""
     stored = read_record(AwayMemberValue, value)
     return stored.member_id, stored.since_ms
 
@@ -65,14 +65,15 @@ def seats_key(group_id: str) -> bytes:
 
 
 def seats_value(seats: StoredSeats) -> bytes:
-    standbys = [StandbyMember(*one) for one in seats.standbys]
-    return with_version(SeatsValue(seats.generation, standbys, [SeatTakeOver(*one) for one in seats.take_overs]), SEATS_VALUE_VERSION)
+    standbys = [StandbyMember(*standby) for standby in seats.standbys]
+    take_overs = [SeatTakeOver(*take_over) for take_over in seats.take_overs]
+    return with_version(SeatsValue(seats.generation, standbys, take_overs), SEATS_VALUE_VERSION)
 
 
 def read_seats(value: bytes) -> StoredSeats:
     stored = read_record(SeatsValue, value)
     return StoredSeats(
         stored.generation,
-        [(one.member_id, one.instance_id, one.since_ms) for one in stored.standbys],
-        [(one.member_id, one.instance_id, one.from_member_id, one.from_instance_id, one.since_ms) for one in stored.take_overs],
+        [(standby.member_id, standby.instance_id, standby.since_ms) for standby in stored.standbys],
+        [(seat.member_id, seat.instance_id, seat.from_member_id, seat.from_instance_id, seat.since_ms) for seat in stored.take_overs],
     )

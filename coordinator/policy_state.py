@@ -1,4 +1,4 @@
-"""What the policies of a group keep in memory between two steps."""
+"""The state of a group's policies in memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ class Absence(NamedTuple):
     since_wall_ms: int  # as stored
 
 
-class AwayTimer(Timed):
-    """Its deadline is the moment when the earliest absence has lasted as long as the policy allows."""
-
+class GroupTimer(Timed):
     __slots__ = ("group_id",)
     rank: ClassVar[int] = 1  # after sessions that end in the same millisecond
 
@@ -25,7 +23,15 @@ class AwayTimer(Timed):
         self.group_id = group_id
 
 
-# An instance id, or the member id of a dynamic newcomer; True: an instance.
+class AwayTimer(GroupTimer):
+    """Its deadline is the moment when the earliest absence has lasted for the policy's timeout."""
+
+
+class NewcomerTimer(GroupTimer):
+    """Its deadline is the rebalance that admits the newcomers, or the next check of their connections if that is earlier."""
+
+
+# (True, instance id), or (False, member id of a dynamic newcomer).
 NewcomerKey = tuple[bool, str]
 
 
@@ -39,30 +45,19 @@ class Newcomer:
         self.request = request
         self.waiter = waiter
         self.arrived_ms = arrived_ms
-        self.check_ms = check_ms  # when to look whether its connection is closed
-        self.closed_ms = -1  # when it was first found closed
-
-
-class NewcomerTimer(Timed):
-    """Its deadline is the rebalance that takes the newcomers, or the next look at their connections if that is earlier."""
-
-    __slots__ = ("group_id",)
-    rank: ClassVar[int] = 1
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__()
-        self.group_id = group_id
+        self.check_ms = check_ms  # when to check whether its connection is closed
+        self.closed_ms = -1  # when a check first saw it closed
 
 
 NO_TARGET: Final = 1 << 31  # more members than any group has
 
 
 class Seat(NamedTuple):
-    """What a removed member leaves to a standby (`standby.py`)."""
+    """The seat of a removed member, for a standby (`standby.py`)."""
 
     member_id: str
     instance_id: str | None
-    from_id: str  # the last member with the seat; not this member if it was about to take the seat over
+    from_id: str  # the last member that had the seat; another member if this one was about to take the seat over
     from_instance: str | None
     assignment: bytes
     metadata: bytes  # its subscription
@@ -70,15 +65,13 @@ class Seat(NamedTuple):
     empty: bool = False  # the member was a standby
 
 
-class TakeOver(Timed):
-    """A member has the seat of one that is gone, and has not sent its SyncGroup yet. Its deadline is when the next standby gets the seat."""
+class TakeOver(GroupTimer):
+    """A standby got the seat of a removed member and has not sent its SyncGroup yet. At the deadline the next standby gets the seat."""
 
-    __slots__ = ("extended", "from_id", "from_instance", "group_id", "member_id", "since_ms")
-    rank: ClassVar[int] = 1
+    __slots__ = ("extended", "from_id", "from_instance", "member_id", "since_ms")
 
     def __init__(self, group_id: str, member_id: str, from_id: str, from_instance: str | None, since_ms: int) -> None:
-        super().__init__()
-        self.group_id = group_id
+        super().__init__(group_id)
         self.member_id = member_id
         self.from_id = from_id
         self.from_instance = from_instance
@@ -87,7 +80,7 @@ class TakeOver(Timed):
 
 
 class PolicyState:
-    """Exists only for a group that has policies."""
+    """Only a group with policies has it."""
 
     __slots__ = (
         "away",
@@ -110,15 +103,15 @@ class PolicyState:
         self.policies = policies
         self.listed = frozenset(policies.instance_ids or ())
         self.away: dict[str, Absence] = {}  # member id -> its absence
-        self.stored_away: dict[str, int] = {}  # absent when the coordinator took over, and not heard of yet: since when
-        self.removed_away: dict[str, None] = {}  # removed instances whose record of absence is not deleted yet
+        self.stored_away: dict[str, int] = {}  # member id -> begin of its stored absence; it has sent no request since the load
+        self.removed_away: dict[str, None] = {}  # removed instances whose absence record is not deleted yet
         self.away_timer = AwayTimer(group_id)
         self.newcomers: dict[NewcomerKey, Newcomer] = {}
         self.newcomer_timer = NewcomerTimer(group_id)
         self.own_target = False  # target.group.size is set for the group itself, not as a default of the broker
-        self.standbys: dict[str, int] = {}  # member id -> since when (wall time); the longest-waiting first
-        self.take_overs: dict[str, TakeOver] = {}  # by the id of the member that takes the seat
-        self.departed: list[Seat] = []  # of members removed in this step
+        self.standbys: dict[str, int] = {}  # member id -> when it became a standby (wall time), ascending
+        self.take_overs: dict[str, TakeOver] = {}  # by the id of the standby that takes the seat over
+        self.departed: list[Seat] = []  # seats of members removed in this step
         self.departed_while_assigning = False  # an active member was removed in this step, in COMPLETING
         self.stored_seats: bytes | None = None  # the newest record of the seats
 

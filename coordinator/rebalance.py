@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from coordinator.calls import JoinedMember, JoinReply
 from coordinator.deadlines import NEVER
-from coordinator.expansion import admit_waiting, refuse_unlisted
-from coordinator.facts import group_image, group_key, with_current_ids
+from coordinator.expansion import admit_waiting, refuse_unlisted_newcomers
+from coordinator.facts import group_image, group_key, update_static_ids
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Cause, Kind, Removal, RoundResult, about, spend_note_budget
+from coordinator.notes import Cause, Kind, Removal, RoundResult, cause_detail, spend_note_budget
 from coordinator.outcome import Outcome
-from coordinator.registration import delete_records_of_removed, forget_removed, go_away, keeps_seat
-from coordinator.roster import forming_timeout_ms, is_complete, unlisted
+from coordinator.registration import delete_records_of_removed, forget_removed, keeps_seat, mark_away
+from coordinator.roster import forming_timeout_ms, is_complete, unlisted_members
 from coordinator.standby import (
     can_take_over,
     choose_active,
@@ -22,25 +22,25 @@ from coordinator.standby import (
     has_wrong_size,
     is_standby,
     move_seats,
+    remember_seat,
     seat_of,
     store_seats_record,
-    vacate,
 )
-from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, STABLE, State
+from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, TRANSITIONS, State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
 
 
-def change_state(out: Outcome, group: Group, state: State, cause: Cause, about: str | None = None) -> None:
-    """`about`: the member that caused it, with the reason given by its client."""
+def change_state(out: Outcome, group: Group, state: State, cause: Cause, detail: str | None = None) -> None:
+    """`detail`: the member that caused the change, with the reason that its client sent."""
     before = group.state
-    assert state in MOVES[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
+    assert state in TRANSITIONS[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
     group.state = state
     group.state_ms = out.wall
     group.phase_start_ms = out.now
     group.version = object()
     if spend_note_budget(group, out.now):
-        out.add_note(group, Kind.STATE_CHANGE, StateChange(before, state, cause, about, len(group.members), group.parked_joins))
+        out.add_note(group, Kind.STATE_CHANGE, StateChange(before, state, cause, detail, len(group.members), group.parked_joins))
 
 
 def end_round(out: Outcome, group: Group, result: RoundResult, join_ms: int, sync_ms: int) -> None:
@@ -48,10 +48,10 @@ def end_round(out: Outcome, group: Group, result: RoundResult, join_ms: int, syn
         out.add_note(group, Kind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
 
 
-def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
+def begin_rebalance(out: Outcome, group: Group, cause: Cause, detail: str | None = None) -> None:
     """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin.
 
-    None begins if standbys get the seats of all members that were removed in this step.
+    No rebalance begins if standbys get the seats of all members that were removed in this step.
     """
     if group.policy is not None:
         if move_seats(out, group):
@@ -65,7 +65,7 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
     group.pending_sync.clear()
     group.round_start_ms = out.now
     group.initial = group.state is EMPTY
-    change_state(out, group, PREPARING, cause, about)
+    change_state(out, group, PREPARING, cause, detail)
     if group.initial:
         # Wait for other members of the same deployment (KIP-134).
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
@@ -75,54 +75,49 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
         if roster_ms is not None:
             group.delay_remaining_ms = 0
             out.deadlines.set(group, out.now + roster_ms)
-            try_complete(out, group)
+            try_complete_join(out, group)
     elif group.all_parked:
-        complete(out, group, Cause.EVERYONE_JOINED)
+        complete_join(out, group, Cause.EVERYONE_JOINED)
     else:
         out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
 
-def prepare_or_try(out: Outcome, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
+def begin_or_complete_rebalance(out: Outcome, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
     """After a JoinGroup was parked: begin a rebalance, or end the current join phase if all members have rejoined."""
     if group.state is not PREPARING:
-        prepare(out, group, cause, about(member_id, reason))
+        begin_rebalance(out, group, cause, cause_detail(member_id, reason))
     elif group.parked_joins + group.away_count == len(group.members):
-        try_complete(out, group)
+        try_complete_join(out, group)
 
 
-def try_complete(out: Outcome, group: Group) -> None:
+def try_complete_join(out: Outcome, group: Group) -> None:
     if group.state is PREPARING and group.all_parked and (not group.initial or is_complete(group)):
-        complete(out, group, Cause.EVERYONE_JOINED)
+        complete_join(out, group, Cause.EVERYONE_JOINED)
 
 
-def complete_if_last(out: Outcome, group: Group, cause: Cause, about: str) -> None:
-    """PREPARING: the member that left may have been the last one missing."""
-    try_complete(out, group)
+def complete_join_if_last(out: Outcome, group: Group, cause: Cause, detail: str) -> None:
+    """PREPARING: if all other members have rejoined, the join phase ends."""
+    try_complete_join(out, group)
 
 
-def do_nothing(out: Outcome, group: Group, cause: Cause, about: str) -> None:
+def do_nothing(out: Outcome, group: Group, cause: Cause, detail: str) -> None:
     """EMPTY: there are no other members."""
 
 
 def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
-    """End COMPLETING without assignments: parked SyncGroups get the error, and their members a full session."""
+    """End COMPLETING without assignments: parked SyncGroups get the error, and the sessions of their members restart."""
     for member in group.members.values():
         member.assignment = b""
-        answer_sync(out, member, error)
+        if member.sync is not None:
+            out.refuse_sync(member.sync, error)
+            member.sync = None
+            member.seen_ms = out.now
+            out.restart_session(member)
     group.image_changed = True  # the last image has the previous generation's assignments
 
 
-def answer_sync(out: Outcome, member: Member, error: ErrorCode) -> None:
-    """Refuse the member's parked SyncGroup, if any."""
-    if member.sync is not None:
-        out.refuse_sync(member.sync, error)
-        member.sync = None
-        member.seen_ms = out.now
-        out.restart_session(member)
-
-
 def end_join_phase(out: Outcome, group: Group) -> None:
-    """The deadline of the join phase has come. A new group waits longer while members keep joining, up to the rebalance timeout."""
+    """Called at the deadline of the join phase. A new group waits longer while members keep joining, up to the rebalance timeout."""
     if group.initial and group.new_member_added and group.delay_remaining_ms:
         group.new_member_added = False
         waited = group.delay_ms
@@ -130,10 +125,10 @@ def end_join_phase(out: Outcome, group: Group) -> None:
         group.delay_remaining_ms = max(group.delay_remaining_ms - waited, 0)
         out.deadlines.set(group, out.now + group.delay_ms)
     else:
-        complete(out, group, Cause.JOIN_TIMEOUT)
+        complete_join(out, group, Cause.JOIN_TIMEOUT)
 
 
-def complete(out: Outcome, group: Group, cause: Cause) -> None:
+def complete_join(out: Outcome, group: Group, cause: Cause) -> None:
     """End the join phase: the new generation has the members that rejoined, and all static members."""
     group.deadline = NEVER
     members = group.members
@@ -143,9 +138,9 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
     for id in group.laggards:
         member = members[id]
         if member.instance_id is None:
-            remove(out, group, member, Removal.REBALANCE_TIMEOUT)
+            remove_member(out, group, member, Removal.REBALANCE_TIMEOUT)
     if members and not group.parked_joins:
-        # Only static members are left, and none has rejoined: wait until one does or its session ends.
+        # The remaining members are static, and none has rejoined: wait until one does or its session ends.
         out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
         return
     group.generation += 1
@@ -154,7 +149,7 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
         return
     if group.policy is not None:
         for member in choose_active(out, group):
-            remove(out, group, member, Removal.SEAT_TAKEN)
+            remove_member(out, group, member, Removal.SEAT_TAKEN)
     if group.leader is None or members[group.leader].join is None:
         group.leader = next(member.id for member in members.values() if member.join is not None and not is_standby(group, member))
         group.image_changed = True
@@ -214,7 +209,7 @@ def join_reply(group: Group, members: Sequence[JoinedMember] = ()) -> JoinReply:
 
 
 def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember]:
-    """All members but standbys for the leader's reply, including static ones that did not rejoin.
+    """The members in the leader's reply: all but standbys, including static members that did not rejoin.
 
     Static members come before dynamic ones: kafka-python's range and roundrobin need that order to assign to all.
     """
@@ -227,13 +222,13 @@ def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember
 
 
 def _store_static_ids(out: Outcome, group: Group) -> None:
-    """Store the new ids of static members before their clients learn them.
+    """Store the new ids of static members before their clients receive them.
 
-    A coordinator that takes over before the next image would know only the old ids, and fence the running processes.
+    Otherwise a coordinator that takes over before the next image would know only the old ids, and fence the running processes.
     """
     group.static_ids_changed = False
     if group.last_image is not None:
-        image = with_current_ids(group.last_image, group.statics)
+        image = update_static_ids(group.last_image, group.statics)
         if image is not None:
             group.last_image = image
             out.facts.append((group_key(group.id), image))
@@ -252,15 +247,15 @@ def become_empty(out: Outcome, group: Group) -> None:
     delete_records_of_removed(out, group)
 
 
-def remove(out: Outcome, group: Group, member: Member, how: Removal, reason: str | None = None) -> None:
-    """Remove the member and refuse its parked requests, so that its client need not wait for a timeout."""
+def remove_member(out: Outcome, group: Group, member: Member, how: Removal, reason: str | None = None) -> None:
+    """Remove the member and refuse its parked requests, so that its client does not wait for a timeout."""
     out.deadlines.remove(member)
     if member.join is not None:
         out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
     if member.sync is not None:
         out.refuse_sync(member.sync, ErrorCode.UNKNOWN_MEMBER_ID)
         member.sync = None
-    vacate(out, group, member)
+    remember_seat(out, group, member)
     group.remove(member)
     forget_removed(out, group, member)
     member.join = None
@@ -275,38 +270,38 @@ def drop_pending(out: Outcome, group: Group, id: str) -> None:
         out.deadlines.remove(pending)
 
 
-# Deadlines that have come.
+# Rules at deadlines.
 
 
 def end_sync_phase(out: Outcome, group: Group) -> None:
-    """Remove every member that has sent no SyncGroup, even a static one or one with heartbeats."""
+    """Remove every member that has sent no SyncGroup, even if it is static or sends heartbeats."""
     if not group.pending_sync:
         return
     late = [group.members[id] for id in group.pending_sync if id in group.members]
     group.pending_sync.clear()
     for member in late:
-        remove(out, group, member, Removal.SYNC_TIMEOUT)
-    prepare(out, group, Cause.SYNC_TIMEOUT, late[0].id if late else None)
+        remove_member(out, group, member, Removal.SYNC_TIMEOUT)
+    begin_rebalance(out, group, Cause.SYNC_TIMEOUT, late[0].id if late else None)
 
 
 def expire_session(out: Outcome, group: Group, member: Member) -> None:
     if not member.is_new and (member.join is not None or member.sync is not None):
         return  # parked: a new session begins with the reply
     if keeps_seat(group, member) and not is_standby(group, member) and not can_take_over(group, member):
-        go_away(out, group, member)
+        mark_away(out, group, member)
         if group.state is PREPARING:
             if group.all_parked and group.parked_joins:
-                complete(out, group, Cause.SESSION_EXPIRED)
+                complete_join(out, group, Cause.SESSION_EXPIRED)
         elif group.state is COMPLETING and group.leader == member.id:  # another member must assign
-            prepare(out, group, Cause.SESSION_EXPIRED, member.id)
+            begin_rebalance(out, group, Cause.SESSION_EXPIRED, member.id)
         return
     expired = member.id
-    remove(out, group, member, Removal.EXPIRED)
+    remove_member(out, group, member, Removal.EXPIRED)
     if group.state is PREPARING:
         if group.all_parked:
-            complete(out, group, Cause.SESSION_EXPIRED)
+            complete_join(out, group, Cause.SESSION_EXPIRED)
     elif group.state is not EMPTY:
-        prepare(out, group, Cause.SESSION_EXPIRED, expired)
+        begin_rebalance(out, group, Cause.SESSION_EXPIRED, expired)
 
 
 def end_absences(out: Outcome, group: Group) -> None:
@@ -316,12 +311,12 @@ def end_absences(out: Outcome, group: Group) -> None:
         return
     away = [group.members[id] for id in policy.away]
     for member in away:
-        remove(out, group, member, Removal.STAYED_AWAY)
+        remove_member(out, group, member, Removal.STAYED_AWAY)
     if group.state is PREPARING:
         if group.all_parked:
-            complete(out, group, Cause.ABSENCES_ENDED)
+            complete_join(out, group, Cause.ABSENCES_ENDED)
     else:
-        prepare(out, group, Cause.ABSENCES_ENDED, away[0].id)
+        begin_rebalance(out, group, Cause.ABSENCES_ENDED, away[0].id)
 
 
 def move_seats_of_away(out: Outcome, group: Group) -> bool:
@@ -333,51 +328,51 @@ def move_seats_of_away(out: Outcome, group: Group) -> bool:
     standbys = find_standbys(group, [seat_of(group, member, policy.take_overs.get(member.id)) for member in away])
     replaced = [member for member, standby in zip(away, standbys, strict=True) if standby is not None]
     for member in replaced:
-        remove(out, group, member, Removal.SEAT_TAKEN)
+        remove_member(out, group, member, Removal.SEAT_TAKEN)
     if replaced:
-        prepare(out, group, Cause.ABSENCES_ENDED, replaced[0].id)
+        begin_rebalance(out, group, Cause.ABSENCES_ENDED, replaced[0].id)
     return bool(replaced)
 
 
-def fit_target(out: Outcome, group: Group) -> None:
-    """The target may have changed: begin a rebalance if other members are to be active."""
+def apply_target_size(out: Outcome, group: Group) -> None:
+    """Begin a rebalance if the number of active members does not match the target."""
     if (group.state is STABLE or group.state is COMPLETING) and has_wrong_size(group):
-        prepare(out, group, Cause.TARGET_CHANGED)
+        begin_rebalance(out, group, Cause.TARGET_CHANGED)
 
 
-def roster_changed(out: Outcome, group: Group) -> None:
-    """The policies of the group have changed: remove members that are not listed, and see whether those that wait must go on waiting."""
-    remove_unlisted(out, group)
+def apply_roster(out: Outcome, group: Group) -> None:
+    """Called after a change of policies: remove unlisted members, and end the wait of a forming group or of newcomers if it is over."""
+    remove_unlisted_members(out, group)
     if group.state is PREPARING and group.initial:
         roster_ms = forming_timeout_ms(group)
         ends = out.now + group.delay_ms if roster_ms is None else group.phase_start_ms + roster_ms
         if roster_ms is not None or ends < group.deadline:
             out.deadlines.set(group, max(ends, out.now))
-        try_complete(out, group)
+        try_complete_join(out, group)
     elif group.policy is not None and group.policy.newcomers and is_complete(group):
-        prepare(out, group, Cause.ROSTER_COMPLETE)
+        begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
 
 
-def remove_unlisted(out: Outcome, group: Group) -> None:
+def remove_unlisted_members(out: Outcome, group: Group) -> None:
     """Remove the members that a strict list excludes, in one rebalance."""
-    refuse_unlisted(out, group)
-    excluded = unlisted(group)
+    refuse_unlisted_newcomers(out, group)
+    excluded = unlisted_members(group)
     if not excluded:
         return
     for member in excluded:
-        remove(out, group, member, Removal.NOT_LISTED)
+        remove_member(out, group, member, Removal.NOT_LISTED)
     for id in list(group.pending):
         drop_pending(out, group, id)
     if group.state is not PREPARING:
-        prepare(out, group, Cause.ROSTER_CHANGED, excluded[0].id)
+        begin_rebalance(out, group, Cause.ROSTER_CHANGED, excluded[0].id)
     elif group.all_parked and (not group.initial or not group.members):
-        complete(out, group, Cause.ROSTER_CHANGED)
+        complete_join(out, group, Cause.ROSTER_CHANGED)
 
 
 def expire_pending(out: Outcome, group: Group, id: str) -> None:
-    """No JoinGroup used the id in time."""
+    """Drop a member id that no JoinGroup has used in time."""
     del group.pending[id]
     if spend_note_budget(group, out.now):
         out.add_note(group, Kind.MEMBER_GONE, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))
     if group.state is PREPARING and group.all_parked:
-        complete(out, group, Cause.EVERYONE_JOINED)
+        complete_join(out, group, Cause.EVERYONE_JOINED)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from coordinator.group import Group
-from coordinator.notes import ABOUT_CHARS_MAX, Cause
+from coordinator.notes import DETAIL_CHARS_MAX, Cause
 from coordinator.outcome import Outcome
-from coordinator.rebalance import prepare
+from coordinator.rebalance import begin_rebalance
 from coordinator.states import COMPLETING, STABLE
 
 
 def request_rebalance(out: Outcome, group: Group, text: str) -> None:
     """Begin a rebalance. EMPTY has no members to rejoin, and in PREPARING they rejoin already."""
     if group.state is STABLE or group.state is COMPLETING:
-        prepare(out, group, Cause.REQUESTED, text[:ABOUT_CHARS_MAX])
+        begin_rebalance(out, group, Cause.REQUESTED, text[:DETAIL_CHARS_MAX])

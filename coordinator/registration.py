@@ -1,10 +1,10 @@
 """Policy registration.timeout.ms: a static member whose session ends is away, and keeps its seat until the timeout.
 
-An away member stays in the generation and in the leader's list, but no phase waits for it. The earliest absence counts: when it
-has lasted as long as the policy says, all members that are away at that moment are removed in one rebalance (`end_absences`).
+An away member stays in the generation and in the leader's member list, but no phase waits for it. When the earliest absence has
+lasted for the policy's timeout, all members that are away at that moment are removed in one rebalance (`end_absences`).
 
-Each absence is a record, so that a failover does not restart it. After a load every member has one full session first; a stored
-absence goes on only when that session ends too. The record of a removed member is deleted with the image that no longer has it.
+Each absence is a record, so that a failover does not restart it. After a load every member first gets a full session; a stored
+absence continues only if that session ends too. The record of a removed member is deleted with the first image without it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def keeps_seat(group: Group, member: Member) -> bool:
     return policy is not None and policy.policies.registration_timeout_ms is not None and member.instance_id is not None and not member.is_new
 
 
-def go_away(out: Outcome, group: Group, member: Member) -> None:
+def mark_away(out: Outcome, group: Group, member: Member) -> None:
     policy = group.policy
     instance = member.instance_id
     assert policy is not None
@@ -45,13 +45,13 @@ def go_away(out: Outcome, group: Group, member: Member) -> None:
 
 
 def is_absent(group: Group, member: Member) -> bool:
-    """Whether the member is away, or was when the coordinator took over and has not been heard of since."""
+    """Whether the member is away, or was away when the coordinator took over and has sent no request since."""
     policy = group.policy
     return policy is not None and (member.id in policy.away or member.id in policy.stored_away)
 
 
-def come_back(out: Outcome, group: Group, member: Member) -> None:
-    """A request of an absent member arrived in time: it keeps its seat and gets a new session."""
+def end_absence_in_time(out: Outcome, group: Group, member: Member) -> None:
+    """Called for a request of an absent member: it keeps its seat, and its session restarts."""
     end_absence(out, group, member)
     member.seen_ms = out.now
     out.restart_session(member)
@@ -59,37 +59,39 @@ def come_back(out: Outcome, group: Group, member: Member) -> None:
 
 def end_absence(out: Outcome, group: Group, member: Member) -> None:
     """Delete the member's absence, if any, and its record."""
-    policy = group.policy
-    if policy is None or member.instance_id is None:
+    instance = member.instance_id
+    if instance is None:
         return
-    absence = policy.away.pop(member.id, None)
-    stored_ms = policy.stored_away.pop(member.id, None)
-    if absence is None and stored_ms is None:
-        return
-    out.facts.append((away_key(group.id, member.instance_id), None))
+    was_absent, absence = _pop_absence(out, group, member)
+    if was_absent:
+        out.facts.append((away_key(group.id, instance), None))
     if absence is not None:
-        group.away_count = len(policy.away)
-        set_away_timer(out, group)
         _add_note(out, group, member, True, out.now - absence.since_ms)
 
 
 def forget_removed(out: Outcome, group: Group, member: Member) -> None:
-    """A removed member is no longer away. Its record stays until the group is stored without it."""
+    """Delete a removed member's absence. Its record stays until the group is stored without the member."""
     policy = group.policy
-    if policy is None or member.instance_id is None:
-        return
-    absence = policy.away.pop(member.id, None)
+    instance = member.instance_id
+    if policy is not None and instance is not None and _pop_absence(out, group, member)[0]:
+        policy.removed_away[instance] = None
+
+
+def _pop_absence(out: Outcome, group: Group, member: Member) -> tuple[bool, Absence | None]:
+    """Drop the member's absence; return whether it had one, and the absence unless it was only stored."""
+    policy = group.policy
+    if policy is None:
+        return False, None
     stored_ms = policy.stored_away.pop(member.id, None)
-    if absence is None and stored_ms is None:
-        return
-    policy.removed_away[member.instance_id] = None
+    absence = policy.away.pop(member.id, None)
     if absence is not None:
         group.away_count = len(policy.away)
         set_away_timer(out, group)
+    return absence is not None or stored_ms is not None, absence
 
 
 def delete_records_of_removed(out: Outcome, group: Group) -> None:
-    """Called when an image without the removed members was emitted in this step. What does not fit waits for the next image."""
+    """Called after an image without the removed members was emitted in this step. Tombstones that do not fit wait for the next image."""
     policy = group.policy
     if policy is None or not policy.removed_away:
         return
@@ -108,12 +110,12 @@ def set_away_timer(out: Outcome, group: Group) -> None:
     elif timeout_ms is None:  # the policy was unset
         out.deadlines.set(policy.away_timer, out.now)
     else:
-        # Not in the past: sessions that end at this moment, as all do after a load, come before it.
+        # Not in the past: sessions that end at this moment, as all do after a load, are handled first.
         out.deadlines.set(policy.away_timer, max(min([absence.since_ms for absence in policy.away.values()]) + timeout_ms, out.now))
 
 
 def restore_absences(out: Outcome, group: Group, stored: dict[str, tuple[str, int]]) -> None:
-    """After a load, with a new session of each member: take over stored absences, by instance id; delete records without a member."""
+    """Called after a load, when each member has a new session: apply the stored absences; delete records without a member."""
     policy = group.policy
     for instance, (member_id, since_ms) in stored.items():
         member = group.members.get(member_id)
@@ -121,7 +123,7 @@ def restore_absences(out: Outcome, group: Group, stored: dict[str, tuple[str, in
             out.facts.append((away_key(group.id, instance), None))
             continue
         policy.stored_away[member_id] = since_ms
-        member.seen_ms = out.now - member.session_timeout_ms  # its first request is no repetition: it ends the absence
+        member.seen_ms = out.now - member.session_timeout_ms  # so `renew_session` fails, and the first request ends the absence
 
 
 def _add_note(out: Outcome, group: Group, member: Member, back: bool, away_ms: int) -> None:

@@ -1,7 +1,7 @@
 """Fast paths for a repeated heartbeat, and for a repeated commit that differs only in its offsets.
 
-Both check the member and its generation again only when the group has changed (`Group.version`). A request that is not simply
-accepted takes the usual way (`Shard.heartbeat`, `Shard.commit`), which returns the error.
+Both check the member and its generation again only when the group has changed (`Group.version`). A request that the fast path
+does not accept goes to `Shard.heartbeat` or `Shard.commit`, which returns the error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from coordinator.calls import Commit
-from coordinator.facts import after_offset, offset_key, offset_key_prefix
+from coordinator.facts import encode_after_offset, offset_key, offset_key_prefix
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import RECORD_OVERHEAD_BYTES, Held
 from coordinator.member import Member
@@ -18,14 +18,14 @@ from coordinator.rules import ROWS
 from coordinator.shard import Shard
 from coordinator.states import EMPTY
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES  # big-endian, in requests as in records
-from protocol.batch_writing import form_of
+from protocol.batch_writing import make_record_form
 
 _VERSION: Final = b"\0\3"  # the start of the value, before the offset
 _NO_GROUP: Final = Group("", 0, 0)
 _NO_MEMBER: Final = Member("", "", None, "", "", 0, 0, ())
 
-# Results of RepeatedCommit.try_accept: the reply is held; it is held and the shard's driver must take a batch; nothing has
-# changed and the usual way decides.
+# Results of RepeatedCommit.try_accept: the reply is held; the reply is held and the shard's driver must take a batch; nothing
+# has changed and `Shard.commit` must decide.
 STORED: Final = 0
 STORED_FIRST: Final = 1
 FALLBACK: Final = 2
@@ -50,7 +50,7 @@ class RepeatedHeartbeat:
         return self._group.version is self._version and self._member.renew_session(now)
 
     def accept_slow(self, shard: Shard, now: int) -> int:
-        """Run the usual heartbeat and return its error code. The shard's driver must check its deadlines after it."""
+        """Run `Shard.heartbeat` and return its error code. The shard's driver must check its deadlines afterwards."""
         code = shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, now)
         if not code:
             self._group = group = shard.groups[self._group_id]
@@ -95,11 +95,11 @@ class RepeatedCommit:
         keys: list[bytes] = []
         for topic, partitions in commit.topics:
             prefix = offset_key_prefix(commit.group_id, topic)
-            self.topics.append((topic, tuple([one.partition_index for one in partitions])))
-            for one in partitions:
-                keys.append(offset_key(prefix, one.partition_index))
-                afters.append(after_offset(one.committed_leader_epoch, (one.committed_metadata or "").encode()))
-        self._form = form_of(keys, _VERSION, afters, places, frame_bytes)
+            self.topics.append((topic, tuple([partition.partition_index for partition in partitions])))
+            for partition in partitions:
+                keys.append(offset_key(prefix, partition.partition_index))
+                afters.append(encode_after_offset(partition.committed_leader_epoch, (partition.committed_metadata or "").encode()))
+        self._form = make_record_form(keys, _VERSION, afters, places, frame_bytes)
         self.records = len(keys)
         fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
         self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, afters, strict=True)])
@@ -111,7 +111,7 @@ class RepeatedCommit:
         self._wall = 0
 
     def try_accept(self, shard: Shard, frame: bytes, reply: Held, now: int, wall: int) -> int:
-        """Store the offsets in this frame and hold the reply; FALLBACK if the usual way has to decide."""
+        """Store the offsets in this frame and hold the reply; FALLBACK if `Shard.commit` must decide."""
         group = self._group
         if group.version is not self._version:
             if not self._is_allowed(shard):
@@ -122,7 +122,7 @@ class RepeatedCommit:
             return FALLBACK
         self._frame = frame
         self._wall = wall
-        if group.newest is not self:
+        if group.newest_unread is not self:
             group.add_unread(self)
         return STORED_FIRST if shard.hold.emit_repeat(self._form, frame, self.size, wall, reply) else STORED
 
@@ -142,17 +142,17 @@ class RepeatedCommit:
         return True
 
     def close(self) -> None:
-        """No repeat will follow: the group keeps only the offsets."""
+        """Called when no repeat will follow: the group keeps only the offsets."""
         self._group.decode_unread(self)
 
     def fold(self, offsets: dict[str, TopicOffsets]) -> None:
-        """Put the newest offsets into the group's."""
+        """Decode the newest commit into the group's `offsets`."""
         values = self._form.values(self._frame, self._wall)
         at = 0
         for topic, partitions in self.topics:
             stored = offsets.get(topic)
             if stored is None:  # its offsets were deleted meanwhile
                 stored = offsets[topic] = TopicOffsets(offset_key_prefix(self.group_id, topic))
-            behind = at + len(partitions)
-            stored.values.update(zip(partitions, values[at:behind], strict=True))
-            at = behind
+            end = at + len(partitions)
+            stored.values.update(zip(partitions, values[at:end], strict=True))
+            at = end

@@ -28,7 +28,7 @@ VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 class Replay:
     """Folds facts into `groups` and `policy_texts`.
 
-    Offsets that outlive their group's tombstone go to `leftovers`, and back if the group returns.
+    Offsets that outlive their group's tombstone are moved to `leftovers`, and back if the group is created again.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class Replay:
         self.unknown = 0  # records of an unknown kind, perhaps of a newer version
         self._groups = groups
         self._leftovers = leftovers
-        self._away = {} if away is None else away  # group id -> instance id -> member id, and since when it is away
-        self._seats = {} if seats is None else seats  # group id -> its record of seats
+        self._away = {} if away is None else away  # group id -> instance id -> member id, begin of its absence
+        self._seats = {} if seats is None else seats  # group id -> its seats record
         self._policy_texts = {} if policy_texts is None else policy_texts
         self._topics: dict[bytes, TopicOffsets] = {}  # by key prefix, the key without the partition
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
@@ -54,7 +54,7 @@ class Replay:
         topics = self._topics
         count = 0
         size = -1
-        before: bytes | None = None
+        last_prefix: bytes | None = None
         values: dict[int, bytes]
         prefix: bytes
         partition: int
@@ -69,14 +69,14 @@ class Replay:
                 size = len(key)
                 split = self._splits.get(size) or self._split(size)
             prefix, partition = split(key)
-            if prefix != before or value is None:
+            if prefix != last_prefix or value is None:
                 stored = topics.get(prefix)
                 if stored is None or value is None:
                     self._fold_record(key, value)
-                    before = None  # the record may have replaced the whole group
+                    last_prefix = None  # the record may have replaced the whole group
                     continue
                 values = stored.values
-                before = prefix
+                last_prefix = prefix
             length = len(value)
             if length < VALUE_BYTES_MIN:
                 read_offset(value)
@@ -131,9 +131,9 @@ class Replay:
         for stored in group.offsets.values():
             for version in _OFFSET_KEY_VERSIONS:  # a later offset creates a new group
                 self._topics.pop(version + stored.key_prefix[2:], None)
-        left = {topic: stored for topic, stored in group.offsets.items() if stored.values}
-        if left:
-            self._leftovers[id] = left
+        leftovers = {topic: stored for topic, stored in group.offsets.items() if stored.values}
+        if leftovers:
+            self._leftovers[id] = leftovers
 
     def _group(self, id: str) -> Group:
         group = self._groups.get(id)
@@ -158,17 +158,17 @@ class Replay:
         stored.values[key.partition] = value
 
 
-def open_group(group: Group, shared: Callable[[str], str]) -> None:
-    """Set the group up from its newest image: EMPTY, or STABLE with members that offer only the selected protocol.
+def open_group(group: Group, intern: Callable[[str], str]) -> None:
+    """Initialize the group from its newest image: EMPTY, or STABLE with members that offer only the selected protocol.
 
-    `shared` interns strings, since client ids and hosts repeat often.
+    `intern` returns one object for equal strings, since client ids and hosts repeat often.
     """
     for topic in [topic for topic, stored in group.offsets.items() if not stored.values]:
         del group.offsets[topic]
     if group.last_image is None:
         return
     image = read_image(group.last_image)
-    group.protocol_type = shared(image.protocol_type) or None
+    group.protocol_type = intern(image.protocol_type) or None
     group.generation = image.generation
     group.protocol_name = image.protocol
     group.state_ms = image.current_state_timestamp
@@ -181,11 +181,11 @@ def open_group(group: Group, shared: Callable[[str], str]) -> None:
             group.id,
             stored.member_id,
             instance,
-            shared(stored.client_id),
-            shared(stored.client_host),
+            intern(stored.client_id),
+            intern(stored.client_host),
             rebalance_ms,
             stored.session_timeout,
-            ((shared(image.protocol or ""), stored.subscription),),
+            ((intern(image.protocol or ""), stored.subscription),),
             stored.assignment,
             is_new=False,
         )

@@ -1,8 +1,8 @@
-"""Policies instance.ids, roster.timeout.ms and roster.strict: the instances that a group is made of.
+"""Policies instance.ids, roster.timeout.ms and roster.strict: the list of instances that belong to a group.
 
-With roster.timeout.ms a group that forms waits for all listed instances, and a group that has formed lets new ones wait until the
-list is complete: one rebalance in either case, at the latest when the first has waited for the timeout. With roster.strict, members
-that are not listed are removed in one rebalance, and refused from then on.
+With roster.timeout.ms a forming group waits for all listed instances, and in a formed group new listed instances wait until the list
+is complete. Either way one rebalance admits them all, at the latest when the first has waited for the timeout. With roster.strict,
+unlisted members are removed in one rebalance, and refused from then on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection
 from coordinator.calls import JoinRequest
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import ABOUT_CHARS_MAX, Kind, spend_note_budget
+from coordinator.notes import DETAIL_CHARS_MAX, Kind, spend_note_budget
 from coordinator.outcome import Outcome
 from coordinator.policies import GroupPolicies
 from coordinator.policy_state import PolicyState
@@ -20,40 +20,40 @@ from protocol.messages.coordinator_notes import JoinRefused
 
 
 def waits_for_roster(group: Group, instance: str | None) -> bool:
-    """Whether this instance is listed, and the group waits for those that are."""
+    """Whether this instance is listed, and the group waits for listed instances."""
     policy = group.policy
     return policy is not None and policy.policies.roster_timeout_ms is not None and instance in policy.listed
 
 
 def forming_timeout_ms(group: Group) -> int | None:
-    """How long a group that forms waits for its instances; None: it does not."""
+    """The time that a forming group waits for its listed instances; None: it does not wait."""
     policy = group.policy
     return policy.policies.roster_timeout_ms if policy is not None and policy.listed else None
 
 
 def is_complete(group: Group) -> bool:
-    """Whether all listed instances are members, or wait to be. False without a list to wait for."""
+    """Whether all listed instances are members or waiting newcomers. False without a list to wait for."""
     policy = group.policy
     if policy is None or not policy.listed or policy.policies.roster_timeout_ms is None:
         return False
-    return len(group.statics) + len(policy.newcomers) >= len(policy.listed) and not missing(group, policy)
+    return len(group.statics) + len(policy.newcomers) >= len(policy.listed) and not missing_instances(group, policy)
 
 
-def missing(group: Group, policy: PolicyState) -> list[str]:
-    """The listed instances that are no members and do not wait to be, in the order of the list."""
+def missing_instances(group: Group, policy: PolicyState) -> list[str]:
+    """The listed instances that are neither members nor waiting newcomers, in the order of the list."""
     present = group.statics.keys() | {name for is_instance, name in policy.newcomers if is_instance}
     return [name for name in policy.policies.instance_ids or () if name not in present]
 
 
-def refuses(policies: GroupPolicies, listed: Collection[str], request: JoinRequest, member: Member | None) -> bool:
-    """Whether a strict list excludes the sender. A known member may leave its instance id out."""
+def excludes(policies: GroupPolicies, listed: Collection[str], request: JoinRequest, member: Member | None) -> bool:
+    """Whether a strict list excludes the sender. The request of a known member may lack its instance id."""
     if not policies.roster_strict:
         return False
     instance = request.instance_id if member is None else member.instance_id
     return instance is None or instance not in listed
 
 
-def unlisted(group: Group) -> list[Member]:
+def unlisted_members(group: Group) -> list[Member]:
     """Members that a strict list excludes."""
     policy = group.policy
     if policy is None or not policy.policies.roster_strict:
@@ -64,5 +64,5 @@ def unlisted(group: Group) -> list[Member]:
 def note_refusal(out: Outcome, group: Group, request: JoinRequest) -> None:
     policy = group.policy
     if policy is not None and spend_note_budget(group, out.now):
-        names = ", ".join(policy.policies.instance_ids or ())[:ABOUT_CHARS_MAX]
+        names = ", ".join(policy.policies.instance_ids or ())[:DETAIL_CHARS_MAX]
         out.add_note(group, Kind.JOIN_REFUSED, JoinRefused(request.instance_id, request.client_id, request.client_host, names))

@@ -1,8 +1,8 @@
 """The group protocol as a table: state x request -> rule.
 
 A cell is a function or an error code. It applies after `shard.py` has checked identity, generation and protocol, in
-Kafka's order. An unknown group has no row: requests get UNKNOWN_MEMBER_ID, except that a JoinGroup without a member id and
-a commit without a generation create the group.
+Kafka's order. An unknown group has no row: requests get UNKNOWN_MEMBER_ID, but a JoinGroup without a member id or a commit
+without a generation creates the group.
 
 Policies (`policies.py`) change no cell. Their rules apply before a cell or at a deadline, and only to groups that have them:
 
@@ -14,7 +14,7 @@ Policies (`policies.py`) change no cell. Their rules apply before a cell or at a
     subscription.change       static_return in STABLE                                subscription_change.py
     pending.release           JoinGroup without a member id                          pending_release.py
     topics.watch              a change of a topic's partitions                       topics_watch.py
-    rebalance.request         a set by an operator                                   rebalance_request.py
+    rebalance.request         an operator sets it                                    rebalance_request.py
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from coordinator.join import rejoin, rejoin_if_changed, rejoin_if_leader_or_chan
 from coordinator.member import Member
 from coordinator.notes import Cause
 from coordinator.outcome import Outcome
-from coordinator.rebalance import complete_if_last, do_nothing, prepare
+from coordinator.rebalance import begin_rebalance, complete_join_if_last, do_nothing
 from coordinator.states import State
 from coordinator.sync import sync_when_completing, sync_when_stable
 from protocol.errors import ErrorCode
@@ -59,11 +59,11 @@ class Row(NamedTuple):
 
 # fmt: off
 RULES: Final[dict[State, Row]] = {
-    #                     rejoin                       static_return          sync                   heartbeat              after_leave       commit
-    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     do_nothing,   NONE),
-    State.PREPARING:  Row(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, complete_if_last, NONE),
-    State.COMPLETING: Row(rejoin_if_changed,           replace,           sync_when_completing,                NONE,                  prepare,       REBALANCE_IN_PROGRESS),
-    State.STABLE:     Row(rejoin_if_leader_or_changed, replace_in_stable, sync_when_stable,     NONE,                  prepare,       NONE),
+    #                     rejoin                       static_return      sync                   heartbeat              after_leave            commit
+    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     do_nothing,            NONE),
+    State.PREPARING:  Row(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, complete_join_if_last, NONE),
+    State.COMPLETING: Row(rejoin_if_changed,           replace,           sync_when_completing,  NONE,                  begin_rebalance,       REBALANCE_IN_PROGRESS),
+    State.STABLE:     Row(rejoin_if_leader_or_changed, replace_in_stable, sync_when_stable,      NONE,                  begin_rebalance,       NONE),
 }
 # fmt: on
 

@@ -1,6 +1,6 @@
 """A shard: the coordinator of one partition of __consumer_offsets and its groups.
 
-A group is an actor: only its shard calls it, one call at a time, run to the end. Each call below is one step: it changes
+A group is an actor: only its shard calls it, one call at a time, run to the end. Each public method is one step: it changes
 memory at once, and at its end the facts, replies and notes go to the hold.
 """
 
@@ -24,7 +24,7 @@ from coordinator.calls import (
 )
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
-from coordinator.expansion import expansion_is_due, is_waiting, set_newcomer_timer
+from coordinator.expansion import check_newcomers, is_waiting_newcomer, set_newcomer_timer
 from coordinator.facts import group_image, group_key, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold
@@ -33,38 +33,38 @@ from coordinator.leave import remove_leavers
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause, Note
 from coordinator.outcome import Outcome
-from coordinator.pending_release import stays
+from coordinator.pending_release import keeps_pending
 from coordinator.policies import (
     NO_POLICIES,
     NONE_TEXT,
     REBALANCE_REQUEST,
     TARGET_SIZE,
     GroupPolicies,
-    change_refusals,
-    contradictions,
+    combination_problems,
     parse,
     resolve,
     resolve_known,
+    transition_problems,
 )
 from coordinator.policy_records import away_key, policies_key, policies_value, read_seats, seats_key
 from coordinator.policy_state import AwayTimer, NewcomerTimer, PolicyState, TakeOver
 from coordinator.rebalance import (
+    apply_roster,
+    apply_target_size,
+    begin_rebalance,
     end_absences,
     end_join_phase,
     end_sync_phase,
     expire_pending,
     expire_session,
-    fit_target,
-    prepare,
-    remove_unlisted,
-    roster_changed,
+    remove_unlisted_members,
 )
 from coordinator.rebalance_request import request_rebalance
-from coordinator.registration import come_back, is_absent, restore_absences, set_away_timer
+from coordinator.registration import end_absence_in_time, is_absent, restore_absences, set_away_timer
 from coordinator.replay import Replay, open_group
-from coordinator.roster import missing, note_refusal, refuses
+from coordinator.roster import excludes, missing_instances, note_refusal
 from coordinator.rules import ROWS
-from coordinator.standby import give_up_take_over, is_asked_to_rejoin, misfit, refuses_protocol, restore_seats, standby_status
+from coordinator.standby import give_up_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
 from coordinator.states import PREPARING, STABLE
 from coordinator.sync import names_other_protocol
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
@@ -74,9 +74,9 @@ from protocol.errors import ErrorCode
 NONE: Final = ErrorCode.NONE
 UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
-GROUPS_AT_ONCE: Final = 50  # groups opened in one go: a few milliseconds with ten members each
+GROUPS_AT_ONCE: Final = 50  # groups opened before `open_groups` yields: a few milliseconds with ten members each
 
-# Takes the notes of one step and the number of its last fact, 0 if it emitted none.
+# Called with the notes of one step and the number of its last fact, 0 if it emitted none.
 NoteSink = Callable[[list[Note], int], None]
 
 
@@ -98,9 +98,9 @@ class HeldNotes:
 
 
 class Shard:
-    """While `stalled`, members were not heard, or replies are late: a deadline that comes is extended, once.
+    """`stalled`: the process could not read requests, or replies are late. Then an expired deadline is extended, once.
 
-    A member that is silent in the extra session too is removed, however slow log and process are.
+    A member that sends nothing in the extended session either is removed, however slow log and process are.
     """
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], note_sink: NoteSink | None = None) -> None:
@@ -119,9 +119,9 @@ class Shard:
         return self.deadlines.wake_at
 
     def advance(self, now: int, wall: int, steady_ms: int) -> None:
-        """Handle all deadlines that have come, each in a separate step.
+        """Handle all expired deadlines, each in a separate step.
 
-        `steady_ms`: the wall time since which the clock runs steadily. -1: it was set recently, so nothing is deleted by time yet.
+        `steady_ms`: the wall time since which the clock runs steadily; -1: the clock was set recently, so nothing expires by age yet.
         """
         out = self._out
         out.now = now
@@ -147,29 +147,29 @@ class Shard:
             self._end_step()
 
     def _expire(self, steady_ms: int) -> None:
-        """Run one part of the sweep for expired offsets and groups."""
-        for _ in expiry.sweep(self._out, self.groups, self._sweep, steady_ms):
+        """Run one step of the sweep for expired offsets and groups."""
+        for _ in expiry.run_step(self._out, self.groups, self._sweep, steady_ms):
             self._end_step()
 
     def _group_deadline(self, group: Group) -> None:
         out = self._out
         if group.state is PREPARING:
             end_join_phase(out, group)
-        elif self.stalled and group.extended_at_ms != group.phase_start_ms:
-            group.extended_at_ms = group.phase_start_ms
+        elif self.stalled and group.extended_since_ms != group.phase_start_ms:
+            group.extended_since_ms = group.phase_start_ms
             out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
         else:
             end_sync_phase(out, group)
 
     def _member_deadline(self, member: Member) -> None:
-        if self.stalled and member.extended_at_ms != member.seen_ms:
-            member.extended_at_ms = member.seen_ms
+        if self.stalled and member.extended_since_ms != member.seen_ms:
+            member.extended_since_ms = member.seen_ms
             self._out.restart_session(member)
         else:
             expire_session(self._out, self.groups[member.group_id], member)
 
     def _pending_deadline(self, pending: Pending) -> None:
-        if stays(self._out, pending):
+        if keeps_pending(self._out, pending):
             return
         if self.stalled and not pending.extended:  # the reply with the id may still be held
             pending.extended = True
@@ -178,8 +178,8 @@ class Shard:
         expire_pending(self._out, self.groups[pending.group_id], pending.id)
 
     def _newcomer_deadline(self, group: Group) -> None:
-        if expansion_is_due(self._out, group):
-            prepare(self._out, group, Cause.EXPANSION)
+        if check_newcomers(self._out, group):
+            begin_rebalance(self._out, group, Cause.EXPANSION)
 
     def _take_over_deadline(self, take_over: TakeOver) -> None:
         group = self.groups[take_over.group_id]
@@ -188,7 +188,7 @@ class Shard:
             self._out.deadlines.set(take_over, self._out.now + group.members[take_over.member_id].session_timeout_ms)
         else:
             give_up_take_over(self._out, group, take_over)
-            prepare(self._out, group, Cause.STANDBY_LATE, take_over.member_id)
+            begin_rebalance(self._out, group, Cause.STANDBY_LATE, take_over.member_id)
 
     def _end_step(self) -> None:
         """Hand the outcome to the hold: a reply waits for all facts its shard has emitted so far."""
@@ -200,8 +200,8 @@ class Shard:
             out.facts = []
             out.facts_bytes = 0
         if out.replies:
-            answers, out.replies = out.replies, []
-            for waiter in answers:
+            replies, out.replies = out.replies, []
+            for waiter in replies:
                 hold.reply(waiter)
         if out.notes:
             notes, out.notes = out.notes, []
@@ -211,7 +211,7 @@ class Shard:
     # Members.
 
     def join(self, request: JoinRequest, waiter: JoinWaiter, now: int, wall: int) -> None:
-        """JoinGroup. The waiter gets its reply at once or when the other members have joined."""
+        """Handle a JoinGroup. The waiter gets its reply at once or when the other members have joined."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -226,14 +226,14 @@ class Shard:
     def will_repeat(self, request: JoinRequest) -> bool:
         """Whether this JoinGroup can skip the checks when the same object is passed again.
 
-        True if it repeats what the member joined with, which was checked then.
+        True if it equals the checked request with which the member joined.
         """
         group = self.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
         if (
             group is None
             or member is None
-            or member.is_new  # may never rejoin
+            or member.is_new  # it may never rejoin
             or member.protocols != request.protocols
             or member.session_timeout_ms != request.session_timeout_ms
             or member.rebalance_timeout_ms != request.rebalance_timeout_ms
@@ -261,19 +261,19 @@ class Shard:
             if not storable(request.group_id):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             policies = self.policies_of(request.group_id)
-            if refuses(policies, policies.instance_ids or (), request, None):
+            if excludes(policies, policies.instance_ids or (), request, None):
                 return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
             group = self._create(request.group_id)
             group.last_image = group_image(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_image))
-        if group.policy is not None and refuses(group.policy.policies, group.policy.listed, request, group.members.get(id)):
+        if group.policy is not None and excludes(group.policy.policies, group.policy.listed, request, group.members.get(id)):
             note_refusal(out, group, request)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not has_room(group, request, config.group_max_size):
             remove_over_size(out, group, id)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
         member = group.members.get(id)
-        # An unchanged offer was checked before.
+        # Unchanged protocols were checked before.
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
             if offers_protocol_twice(request) or not group.accepts(request.protocol_type, request.protocols):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -288,15 +288,15 @@ class Shard:
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             return add(out, group, request, waiter, id)
         instance = request.instance_id
-        if group.policy is not None and is_waiting(group, id, instance):
+        if group.policy is not None and is_waiting_newcomer(group, id, instance):
             return add(out, group, request, waiter, id)
         if member is None or (instance is not None and member.instance_id != instance):
-            return out.refuse_join(waiter, id, identity.refusal(group, id, instance))
+            return out.refuse_join(waiter, id, identity.check_ids(group, id, instance))
         return self._rejoin(group, member, request, waiter)
 
     def _rejoin(self, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
         if group.policy is not None and is_absent(group, member):
-            come_back(self._out, group, member)
+            end_absence_in_time(self._out, group, member)
         rule = ROWS[group.state].rejoin
         if not callable(rule):
             return self._out.refuse_join(waiter, member.id, rule)
@@ -319,7 +319,7 @@ class Shard:
         return add(out, group, request, waiter, new_id)
 
     def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int, wall: int) -> None:
-        """SyncGroup. The waiter gets its reply at once or when the leader has sent the assignments."""
+        """Handle a SyncGroup. The waiter gets its reply at once or when the leader has sent the assignments."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -335,14 +335,14 @@ class Shard:
         member = group.members.get(request.member_id)
         instance = request.instance_id
         if member is None or (instance is not None and member.instance_id != instance):
-            return identity.refusal(group, request.member_id, instance)
+            return identity.check_ids(group, request.member_id, instance)
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         differs = request.protocol_name != group.protocol_name or request.protocol_type != group.protocol_type
         if differs and names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if group.policy is not None and is_absent(group, member):
-            come_back(out, group, member)
+            end_absence_in_time(out, group, member)
         rule = ROWS[group.state].sync
         if not callable(rule):
             return rule
@@ -350,18 +350,18 @@ class Shard:
         return NONE
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: int) -> int:
-        """Heartbeat: its error code. Emits no facts and ends no step."""
+        """Handle a Heartbeat; return its error code. Emits no facts and ends no step."""
         group = self.groups.get(group_id)
         if group is None:
             return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
         member = group.members.get(member_id)
         if member is None or (instance_id is not None and member.instance_id != instance_id):
-            return identity.refusal(group, member_id, instance_id)
+            return identity.check_ids(group, member_id, instance_id)
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self.refresh_session(member, now)
-        if group.policy is not None and is_asked_to_rejoin(group, member):
-            return ErrorCode.REBALANCE_IN_PROGRESS  # like every reply, held until the group is stored without the member that is gone
+        if group.policy is not None and must_rejoin(group, member):
+            return ErrorCode.REBALANCE_IN_PROGRESS  # like every reply, held until the group is stored without the removed member
         return ROWS[group.state].heartbeat
 
     def refresh_session(self, member: Member, now: int) -> None:
@@ -371,9 +371,9 @@ class Shard:
         group = self.groups[member.group_id]
         if group.policy is not None and is_absent(group, member):
             out = self._out
-            out.wall += now - out.now  # a heartbeat comes without the wall time
+            out.wall += now - out.now  # the caller of a heartbeat passes no wall time
             out.now = now
-            come_back(out, group, member)
+            end_absence_in_time(out, group, member)
             self._end_step()
             return
         gap = now - member.seen_ms
@@ -383,16 +383,16 @@ class Shard:
         self._out.deadlines.set(member, now + member.session_timeout_ms)
 
     def leave(self, group_id: str, leavers: list[Leaver], now: int, wall: int) -> list[int]:
-        """LeaveGroup: an error code for each leaver, and one rebalance for all."""
+        """Handle a LeaveGroup; return an error code for each leaver. One rebalance follows for all of them."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)
         out = self._out
         out.now = now
         out.wall = wall
-        codes, cause, about = remove_leavers(out, group, leavers)
+        codes, cause, detail = remove_leavers(out, group, leavers)
         if cause is not None:
-            ROWS[group.state].after_leave(out, group, cause, about)
+            ROWS[group.state].after_leave(out, group, cause, detail)
         self._end_step()
         return codes
 
@@ -405,7 +405,7 @@ class Shard:
     # Offsets.
 
     def commit(self, commit: Commit, now: int, wall: int) -> int:
-        """OffsetCommit: the error code for all partitions, except that those in `commit.too_large` get error 12."""
+        """Handle an OffsetCommit; return the error code of all partitions, except those in `commit.too_large`, which get error 12."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -427,7 +427,7 @@ class Shard:
             error = offsets.store(out, group, commit)
             if error:
                 del self.groups[group.id]
-                if group.offsets:  # they outlived the group's tombstone
+                if group.offsets:  # offsets that outlived the group's tombstone
                     self._leftovers[group.id] = group.offsets
             return error
         member = group.members.get(commit.member_id)
@@ -438,7 +438,7 @@ class Shard:
             or commit.generation < 0
             or (instance is not None and member.instance_id != instance)
         ):
-            error = offsets.refusal(group, commit)
+            error = offsets.check(group, commit)
             if error:
                 return error
         refused = ROWS[group.state].commit
@@ -449,7 +449,7 @@ class Shard:
         return offsets.store(out, group, commit)
 
     def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
-        """OffsetDelete: an error for the whole request, or a code for each partition."""
+        """Handle an OffsetDelete; return the error of the whole request and a code for each partition."""
         group = self.groups.get(group_id)
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
@@ -457,12 +457,12 @@ class Shard:
             return ErrorCode.GROUP_ID_NOT_FOUND, []
         self._out.now = now
         self._out.wall = wall
-        answer = admin.delete_offsets(self._out, group, wanted)
+        result = admin.delete_offsets(self._out, group, wanted)
         self._end_step()
-        return answer
+        return result
 
     def forget_topics(self, deleted: dict[str, int], now: int, wall: int) -> None:
-        """Drop the offsets of deleted topics that were committed up to each topic's deletion time."""
+        """Delete the offsets of deleted topics that were committed up to each topic's deletion time."""
         self._out.now = now
         self._out.wall = wall
         for group in self.groups.values():
@@ -480,7 +480,7 @@ class Shard:
         return [admin.listed(group) for group in self.groups.values()]
 
     def delete(self, group_id: str, now: int, wall: int) -> int:
-        """DeleteGroups of one group: its code."""
+        """Delete one group; return its error code."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -500,38 +500,38 @@ class Shard:
         return list(self._policy_texts)
 
     def policies_of(self, group_id: str) -> GroupPolicies:
-        """What applies to the group: its own values over the broker's defaults."""
+        """The effective policies of the group: its own values over the broker's defaults."""
         defaults = self._config.default_policies
         texts = self._policy_texts.get(group_id)
         return resolve_known(texts, defaults) if texts else resolve({}, defaults) if defaults is not NO_POLICIES else defaults
 
     def policy_refusals(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
-        """Why these values may not replace the group's, one sentence each; empty if they may."""
-        wrong: list[str] = []
+        """Why these values may not replace the group's, one sentence for each problem; empty if they may."""
+        problems: list[str] = []
         for name, text in texts.items():
             try:
                 resolve({name: text})
             except ValueError as error:
-                wrong.append(str(error))
-        if wrong:
-            return wrong
+                problems.append(str(error))
+        if problems:
+            return problems
         policies = resolve(texts, self._config.default_policies)
-        wrong = contradictions(policies) + change_refusals(self.policies_of(group_id), policies)
-        unfit = misfit(self.groups.get(group_id)) if texts.get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT else None
-        if unfit is not None:
-            wrong.append(unfit)
+        problems = combination_problems(policies) + transition_problems(self.policies_of(group_id), policies)
+        conflict = target_conflict(self.groups.get(group_id)) if texts.get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT else None
+        if conflict is not None:
+            problems.append(conflict)
         if not storable(group_id, *texts.values()) or not self._out.fits([(policies_key(group_id), policies_value(texts))]):
-            wrong.append("the policies do not fit into one record; shorten their texts")
-        return wrong
+            problems.append("the policies do not fit into one record; shorten their texts")
+        return problems
 
     def set_policies(self, group_id: str, texts: Mapping[str, str], now: int, wall: int, request: str | None = None) -> list[str]:
         """Replace all values of a group, which need not exist; return `policy_refusals`, and change nothing if there are any.
 
-        `request`: the text of a `rebalance.request` that was just set; the members rejoin once.
+        `request`: the text of a `rebalance.request` that the operator has just set; the members rejoin once.
         """
-        wrong = self.policy_refusals(group_id, texts)
-        if wrong:
-            return wrong
+        problems = self.policy_refusals(group_id, texts)
+        if problems:
+            return problems
         out = self._out
         out.now = now
         out.wall = wall
@@ -539,12 +539,12 @@ class Shard:
         group = self.groups.get(group_id)
         if group is not None:
             self._set_group_policies(group)
-            roster_changed(out, group)
-            fit_target(out, group)
+            apply_roster(out, group)
+            apply_target_size(out, group)
             if request is not None:
                 request_rebalance(out, group, request)
         self._end_step()
-        return wrong
+        return []
 
     def request_rebalance(self, group_id: str, text: str, now: int, wall: int) -> list[str]:
         """Set `rebalance.request` alone."""
@@ -555,7 +555,7 @@ class Shard:
         return self.set_policies(group_id, {**self.policy_texts(group_id), REBALANCE_REQUEST: text}, now, wall, text)
 
     def topics_changed(self, topics: Collection[str], now: int, wall: int) -> None:
-        """These topics were created, deleted or got partitions."""
+        """Called when these topics were created or deleted, or their number of partitions has changed."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -564,7 +564,7 @@ class Shard:
             self._end_step()
 
     def policy_status(self, group_id: str) -> dict[str, str]:
-        """The entries `status.*` of a group: what its policies do at this moment."""
+        """The entries `status.*` of a group: members and instances that its policies affect at this moment."""
         group = self.groups.get(group_id)
         if group is None or group.policy is None:
             return {}
@@ -574,11 +574,11 @@ class Shard:
         entries = {
             "status.away": away,
             "status.waiting": waiting,
-            "status.missing": missing(group, group.policy),
+            "status.missing": missing_instances(group, group.policy),
             "status.standby": standby,
             "status.takeover": take_over,
         }
-        return {name: ", ".join(found) for name, found in entries.items() if found}
+        return {name: ", ".join(members) for name, members in entries.items() if members}
 
     def _wall_of(self, moment_ms: int) -> int:
         return self._out.wall - (self._out.now - moment_ms)
@@ -606,7 +606,7 @@ class Shard:
     # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
     def clear(self) -> None:
-        """Forget everything, waiting replies included: call `abandon` first if there may be some."""
+        """Reset the shard, and drop waiting replies: call `abandon` first if there may be some."""
         self.hold = Hold(self._config.batch_bytes_max)
         self._end_groups()
         self.stalled = False
@@ -617,8 +617,9 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self._policy_texts: dict[str, dict[str, str]] = {}  # group id -> its policies, as the operator wrote them
-        self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, and since when; until they are open
-        self._stored_seats: dict[str, bytes] = {}  # group id -> its record of seats, until the group is open
+        # Both until the group is open.
+        self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, begin of its absence
+        self._stored_seats: dict[str, bytes] = {}  # group id -> its seats record
         self._new_replay()
 
     def _new_replay(self) -> None:
@@ -634,13 +635,13 @@ class Shard:
         self._replay.fold(facts)
 
     def open_groups(self, time: Callable[[], tuple[int, int]]) -> Iterator[None]:
-        """After replay, set up groups and begin sessions; yields at times, so that the event loop can run in between.
+        """After replay, initialize groups and begin sessions; yields at intervals, so that the event loop can run in between.
 
         `time` returns the monotonic and the wall time.
         """
         strings: dict[str, str] = {}
 
-        def shared(text: str) -> str:
+        def intern(text: str) -> str:
             return strings.setdefault(text, text)
 
         out = self._out
@@ -648,7 +649,7 @@ class Shard:
             if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
                 yield
             out.now, out.wall = time()
-            open_group(group, shared)
+            open_group(group, intern)
             self._set_group_policies(group)
             for member in group.members.values():
                 member.seen_ms = out.now
@@ -657,11 +658,13 @@ class Shard:
                 restore_absences(out, group, self._stored_away.pop(group.id))
                 self._end_step()
             if group.id in self._stored_seats:
-                self._restore_seats(group, self._stored_seats.pop(group.id))
-            remove_unlisted(out, group)
-            fit_target(out, group)
+                seats = self._stored_seats.pop(group.id)
+                restore_seats(out, group, seats, read_seats(seats))
+                self._end_step()
+            remove_unlisted_members(out, group)
+            apply_target_size(out, group)
             if len(group.members) > out.config.group_max_size and group.state is STABLE:
-                prepare(out, group, Cause.OVER_MAX_SIZE)
+                begin_rebalance(out, group, Cause.OVER_MAX_SIZE)
         out.now, out.wall = time()
         for id in list(self._stored_away):  # of groups that were deleted
             out.facts += [(away_key(id, instance), None) for instance in self._stored_away.pop(id)]
@@ -671,15 +674,11 @@ class Shard:
             out.facts.append((seats_key(id), None))
             self._end_step()
         self._new_replay()
-        expiry.plan(out, self._sweep)
-        self._end_step()
-
-    def _restore_seats(self, group: Group, value: bytes) -> None:
-        restore_seats(self._out, group, value, read_seats(value))
+        expiry.schedule_sweep(out, self._sweep)
         self._end_step()
 
     def abandon(self) -> None:
-        """Stop being the coordinator: parked requests get NOT_COORDINATOR, and their clients look it up again."""
+        """Stop being the coordinator: parked requests get NOT_COORDINATOR, and their clients look the coordinator up again."""
         for group in self.groups.values():
             for member in group.members.values():
                 if member.join is not None:

@@ -1,13 +1,13 @@
 """Policy target.group.size: members beyond the target are warm standbys.
 
-A standby belongs to the generation and heartbeats, but the leader does not see it, and its assignment is empty. When an active
-member goes while the group is STABLE, its seat (assignment and leadership) goes to the longest-waiting standby with the same topics,
-without a rebalance: the take-over. One step stores the group without the member that is gone; when that is durable, the standby's
-next heartbeat is answered with REBALANCE_IN_PROGRESS. Its JoinGroup is answered with the same generation, and its SyncGroup brings the seat's
-assignment. Until that SyncGroup the take-over is stored, so that a coordinator that takes over continues it.
+A standby belongs to the generation and sends heartbeats, but it is not in the leader's member list, and its assignment is empty. When
+an active member is removed while the group is STABLE, its seat (assignment and leadership) goes to the longest-waiting standby with
+the same topics, without a rebalance: a take-over. One step stores the group without the removed member. When that record is durable,
+the standby's next heartbeat gets REBALANCE_IN_PROGRESS, its JoinGroup the same generation, and its SyncGroup the seat's assignment.
+Until that SyncGroup the take-over is stored, so that a coordinator that takes over continues it.
 
-The record of the seats names the generation it belongs to. It identifies static members by instance id, since their member ids change
-without it.
+The seats record has the generation it belongs to. It identifies static members by instance id, since their member ids change
+without a new seats record.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ STREAM: Final = "stream"  # the protocol of Kafka Streams, which has standbys of
 _DIGITS: Final = re.compile("([0-9]+)")
 
 
-# What applies.
-
-
 def target_size(group: Group) -> int:
-    """How many members get a seat. NO_TARGET also for a group whose members the policy does not fit, which only a default can concern."""
+    """The number of members that get a seat. NO_TARGET also if the broker's default has a target but the members' protocols exclude it."""
     policy = group.policy
     if policy is None or policy.policies.target_group_size is None:
         return NO_TARGET
@@ -51,13 +48,13 @@ def target_size(group: Group) -> int:
 
 
 def refuses_protocol(group: Group, request: JoinRequest) -> bool:
-    """Whether the group's own target excludes the sender because of its protocols."""
+    """Whether the sender's protocols are refused because the group itself has a target."""
     policy = group.policy
     return policy is not None and policy.own_target and (request.protocol_type != CONSUMER or any(name == STREAM for name, _ in request.protocols))
 
 
-def misfit(group: Group | None) -> str | None:
-    """Why the present members cannot have a target, as a sentence; None if they can."""
+def target_conflict(group: Group | None) -> str | None:
+    """Why the current members cannot have a target, as a sentence; None if they can."""
     if group is None or not group.members:
         return None
     if group.protocol_type != CONSUMER:
@@ -96,10 +93,10 @@ def has_wrong_size(group: Group) -> bool:
 
 
 def choose_active(out: Outcome, group: Group) -> list[Member]:
-    """The join phase ends: decide who is active; a standby leads no longer. Returns members that are away and lost their seats.
+    """Called at the end of the join phase: choose active members and standbys. Return the away members that lose their seats.
 
-    Active stay those that are; then members in the order in which they joined, or, in a group that forms, in the natural order of
-    their names. A member that has not rejoined gives its seat to one that has.
+    Active members stay active; free seats go to standbys, then to new members in the order in which they joined. In a forming
+    group the natural order of names decides. Members that have rejoined come before members that have not. A standby cannot lead.
     """
     policy = group.policy
     if policy is None:
@@ -116,21 +113,20 @@ def choose_active(out: Outcome, group: Group) -> list[Member]:
         order += [members[id] for id in policy.standbys]
         order += [member for member in members.values() if member.is_new]
     order = [member for member in order if member.join is not None] + [member for member in order if member.join is None]
-    before = policy.standbys
-    beyond = {member.id: member for member in order[target:]}
-    lost = [member for id, member in beyond.items() if id in policy.away]
-    waiting = [id for id in before if id in beyond] + [id for id in beyond if id not in before]
-    policy.standbys = {id: before.get(id, out.wall) for id in waiting if id not in policy.away}
-    if group.leader in beyond:
+    previous = policy.standbys
+    inactive = {member.id: member for member in order[target:]}
+    waiting = [id for id in previous if id in inactive] + [id for id in inactive if id not in previous]
+    policy.standbys = {id: previous.get(id, out.wall) for id in waiting if id not in policy.away}
+    if group.leader in inactive:
         group.leader = None
     for id in policy.standbys:
-        if id not in before:
+        if id not in previous:
             note_standby(out, group, members[id], StandbyStep.WAITS)
-    return lost
+    return [member for id, member in inactive.items() if id in policy.away]
 
 
 def _natural_order(member: Member) -> tuple[list[tuple[int, str]], str]:
-    """a-2 before a-10."""
+    """A sort key that puts a-2 before a-10."""
     name = member.instance_id or member.id
     key: list[tuple[int, str]] = []
     for number, part in enumerate(_DIGITS.split(name)):
@@ -148,7 +144,7 @@ def assignments_of_standbys(group: Group) -> dict[str, bytes]:
 
 
 def add_standby(out: Outcome, group: Group, member: Member) -> bool:
-    """Add a newcomer, which the caller stores or, in COMPLETING, leaves to the next assignments. False: it does not fit into a batch."""
+    """Add a newcomer as a standby; the caller, or in COMPLETING the next assignments, store it. False: it does not fit into a batch."""
     policy = group.policy
     assert policy is not None
     member.assignment = EMPTY_ASSIGNMENT
@@ -168,8 +164,8 @@ def add_standby(out: Outcome, group: Group, member: Member) -> bool:
 # Take-overs.
 
 
-def vacate(out: Outcome, group: Group, member: Member) -> None:
-    """Called before a member is removed: remember its seat until the end of the step."""
+def remember_seat(out: Outcome, group: Group, member: Member) -> None:
+    """Called before a member is removed: keep its seat for a standby until the end of the step."""
     policy = group.policy
     if policy is None:
         return
@@ -184,22 +180,22 @@ def vacate(out: Outcome, group: Group, member: Member) -> None:
 
 
 def seat_of(group: Group, member: Member, take_over: TakeOver | None) -> Seat:
-    """`take_over`: the one by which the member was about to get the seat; then the seat is still that of the member before it."""
+    """The member's seat. `take_over`: if it has not completed, the seat still counts as that of the previous member."""
     from_id, from_instance = (member.id, member.instance_id) if take_over is None else (take_over.from_id, take_over.from_instance)
     return Seat(member.id, member.instance_id, from_id, from_instance, member.assignment, member.metadata(group.protocol_name), group.leader == member.id)
 
 
 def find_standbys(group: Group, seats: Iterable[Seat]) -> list[Member | None]:
-    """For each seat the longest-waiting standby with the same topics that no earlier seat got."""
+    """For each seat the longest-waiting free standby with the same topics, or None."""
     policy = group.policy
     free = {} if policy is None else {id: group.members[id].metadata(group.protocol_name) for id in policy.standbys}
-    found: list[Member | None] = []
+    standbys: list[Member | None] = []
     for seat in seats:
         id = next((id for id, metadata in free.items() if id != seat.member_id and same_topics(seat.metadata, metadata)), None)
-        found.append(None if id is None else group.members[id])
+        standbys.append(None if id is None else group.members[id])
         if id is not None:
             del free[id]
-    return found
+    return standbys
 
 
 def can_take_over(group: Group, member: Member) -> bool:
@@ -211,7 +207,7 @@ def can_take_over(group: Group, member: Member) -> bool:
 
 
 def move_seats(out: Outcome, group: Group) -> bool:
-    """Members were removed in this step: give their seats to standbys. False: a rebalance has to follow."""
+    """Called after members were removed in this step: give their seats to standbys. False: a rebalance must follow."""
     policy = group.policy
     assert policy is not None
     departed, policy.departed = policy.departed, []
@@ -219,25 +215,25 @@ def move_seats(out: Outcome, group: Group) -> bool:
     if not departed or assigning or not group.members:
         return False
     seats = [seat for seat in departed if not seat.empty]
-    takers = [taker for taker in find_standbys(group, seats) if taker is not None]
-    if len(takers) < len(seats):
+    standbys = [standby for standby in find_standbys(group, seats) if standby is not None]
+    if len(standbys) < len(seats):
         return False
-    if group.state is COMPLETING:  # only standbys are gone, and the group is stored with its assignments
+    if group.state is COMPLETING:  # only standbys were removed, and the group is stored with its assignments
         group.remember_subscriptions(group.all_metadata())
         _note_gone(out, group, departed)
         return True
-    taken: list[TakeOver] = []
-    for seat, taker in zip(seats, takers, strict=True):
-        del policy.standbys[taker.id]
-        taker.assignment = seat.assignment
+    take_overs: list[TakeOver] = []
+    for seat, standby in zip(seats, standbys, strict=True):
+        del policy.standbys[standby.id]
+        standby.assignment = seat.assignment
         if seat.leads:
-            group.leader = taker.id
-        take_over = policy.take_overs[taker.id] = TakeOver(group.id, taker.id, seat.from_id, seat.from_instance, out.wall)
-        taken.append(take_over)
+            group.leader = standby.id
+        take_over = policy.take_overs[standby.id] = TakeOver(group.id, standby.id, seat.from_id, seat.from_instance, out.wall)
+        take_overs.append(take_over)
     if not store_seats(out, group):
         return False
     _note_gone(out, group, departed)
-    for take_over in taken:
+    for take_over in take_overs:
         member = group.members[take_over.member_id]
         out.deadlines.set(take_over, out.now + member.session_timeout_ms)
         note_standby(out, group, member, StandbyStep.TAKES_OVER, take_over)
@@ -264,8 +260,8 @@ def _image_fact(group: Group) -> Fact:
     return group_key(group.id), group_image(group, group.members.values(), group.leader, group.protocol_name)
 
 
-def is_asked_to_rejoin(group: Group, member: Member) -> bool:
-    """Whether the member takes a seat over and has to fetch its assignment."""
+def must_rejoin(group: Group, member: Member) -> bool:
+    """Whether the member takes a seat over and must rejoin to get its assignment."""
     policy = group.policy
     return policy is not None and member.id in policy.take_overs
 
@@ -273,7 +269,7 @@ def is_asked_to_rejoin(group: Group, member: Member) -> bool:
 def keeps_generation(group: Group, member: Member, request: JoinRequest) -> bool:
     """Whether this JoinGroup of a standby, or of a member that takes a seat over, needs no rebalance.
 
-    Its metadata may differ, for example in the partitions it owns. The protocols that it offers may not change the selected one.
+    Its metadata may differ, for example in the owned partitions. The protocols that it offers must not change the selected one.
     """
     policy = group.policy
     if policy is None or (member.id not in policy.standbys and member.id not in policy.take_overs):
@@ -287,7 +283,7 @@ def keeps_generation(group: Group, member: Member, request: JoinRequest) -> bool
 
 
 def finish_take_over(out: Outcome, group: Group, member: Member) -> None:
-    """The member's SyncGroup gets its assignment. The reply waits for the record, so no other standby can get the seat after it."""
+    """Called for the member's SyncGroup. The reply waits until the seats record is durable, so no other standby can get the seat."""
     policy = group.policy
     if policy is None:
         return
@@ -300,7 +296,7 @@ def finish_take_over(out: Outcome, group: Group, member: Member) -> None:
 
 
 def give_up_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
-    """The member has not sent its SyncGroup within its session: it waits again, behind the others, and `move_seats` finds the next."""
+    """Called when no SyncGroup arrived within the session: the member is the last standby again, and `move_seats` finds the next."""
     policy = group.policy
     assert policy is not None
     member = group.members[take_over.member_id]
@@ -308,19 +304,19 @@ def give_up_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
     del policy.take_overs[member.id]
     policy.standbys[member.id] = out.wall
     member.assignment = EMPTY_ASSIGNMENT
-    group.members_changed()
+    group.invalidate_members()
     note_standby(out, group, member, StandbyStep.TOO_LATE, take_over)
 
 
 def end_take_overs(out: Outcome, policy: PolicyState) -> None:
-    """A rebalance begins: members that were about to take a seat over rejoin with the others."""
+    """Called when a rebalance begins: members that were about to take a seat over rejoin with the others."""
     for take_over in policy.take_overs.values():
         out.deadlines.remove(take_over)
     policy.take_overs.clear()
 
 
 def rename_standby(group: Group, old: Member, new: Member) -> None:
-    """A static member returned with a new member id: its place in the queue, or its take-over, stays."""
+    """Called when a static member returns under a new member id: it keeps its place among the standbys, or its take-over."""
     policy = group.policy
     if policy is None:
         return
@@ -341,12 +337,12 @@ def seats_fact(group: Group, policy: PolicyState) -> Fact:
         return key, None
     members = group.members
     standbys = [(id, members[id].instance_id, since_ms) for id, since_ms in policy.standbys.items()]
-    take_overs = [(id, members[id].instance_id, one.from_id, one.from_instance, one.since_ms) for id, one in policy.take_overs.items()]
+    take_overs = [(id, members[id].instance_id, seat.from_id, seat.from_instance, seat.since_ms) for id, seat in policy.take_overs.items()]
     return key, seats_value(StoredSeats(group.generation, standbys, take_overs))
 
 
 def store_seats_record(out: Outcome, group: Group) -> None:
-    """Store the record of the seats unless it is stored as it is."""
+    """Store the seats record if it has changed."""
     policy = group.policy
     if policy is None:
         return
@@ -357,17 +353,17 @@ def store_seats_record(out: Outcome, group: Group) -> None:
 
 
 def restore_seats(out: Outcome, group: Group, value: bytes, stored: StoredSeats) -> None:
-    """After a load, with a new session of each member: take over the stored seats unless another writer made a newer generation."""
+    """Called after a load, when each member has a new session: apply the stored seats unless another writer stored a newer generation."""
     policy = group.policy
     assert policy is not None
     policy.stored_seats = value
     if stored.generation == group.generation:
         for id, instance, since_ms in stored.standbys:
-            member = _find(group, id, instance)
+            member = _find_member(group, id, instance)
             if member is not None:
                 policy.standbys[member.id] = since_ms
         for id, instance, from_id, from_instance, since_ms in stored.take_overs:
-            member = _find(group, id, instance)
+            member = _find_member(group, id, instance)
             if member is not None:
                 take_over = policy.take_overs[member.id] = TakeOver(group.id, member.id, from_id, from_instance, since_ms)
                 out.deadlines.set(take_over, out.now + member.session_timeout_ms)
@@ -375,11 +371,11 @@ def restore_seats(out: Outcome, group: Group, value: bytes, stored: StoredSeats)
         store_seats_record(out, group)
 
 
-def _find(group: Group, id: str, instance: str | None) -> Member | None:
+def _find_member(group: Group, id: str, instance: str | None) -> Member | None:
     return group.members.get(id if instance is None else group.statics.get(instance, ""))
 
 
-# What people see.
+# Notes and status.
 
 
 def note_standby(out: Outcome, group: Group, member: Member, step: StandbyStep, take_over: TakeOver | None = None) -> None:
@@ -391,19 +387,18 @@ def note_standby(out: Outcome, group: Group, member: Member, step: StandbyStep, 
 
 
 def _note_gone(out: Outcome, group: Group, departed: list[Seat]) -> None:
-    """Tell of the members that were removed, unless the note of a take-over names them."""
+    """Add notes about removed members that no note of a take-over names."""
     for seat in departed:
         if (seat.empty or seat.member_id != seat.from_id) and seat.member_id not in group.members and spend_note_budget(group, out.now):
             out.add_note(group, Kind.STANDBY, StandbyChange(seat.member_id, seat.instance_id, StandbyStep.GONE, None, None, 0))
 
 
 def standby_status(group: Group) -> tuple[list[str], list[str]]:
-    """Who waits since when, the longest-waiting first; and who takes the seat of whom."""
+    """The standbys, the longest-waiting first, and the take-overs, as text."""
     policy = group.policy
     if policy is None:
         return [], []
-    waiting = [f"{group.members[id].instance_id or id} since {since_ms}" for id, since_ms in policy.standbys.items()]
-    taking = [
-        f"{group.members[id].instance_id or id} for {one.from_instance or one.from_id} since {one.since_ms}" for id, one in policy.take_overs.items()
-    ]
-    return waiting, taking
+    names = {id: member.instance_id or id for id, member in group.members.items()}
+    standbys = [f"{names[id]} since {since_ms}" for id, since_ms in policy.standbys.items()]
+    take_overs = [f"{names[id]} for {seat.from_instance or seat.from_id} since {seat.since_ms}" for id, seat in policy.take_overs.items()]
+    return standbys, take_overs

@@ -11,7 +11,7 @@ class State(IntEnum):
     PREPARING = 1
     COMPLETING = 2
     STABLE = 3
-    DEAD = 4  # shown to clients for an unknown group; no group is ever in it
+    DEAD = 4  # clients see it for an unknown group; no group is ever in it
 
     @property
     def shown(self) -> str:
@@ -35,7 +35,7 @@ COMPLETING: Final = State.COMPLETING
 STABLE: Final = State.STABLE
 
 # The allowed transitions.
-MOVES: Final[dict[State, tuple[State, ...]]] = {
+TRANSITIONS: Final[dict[State, tuple[State, ...]]] = {
     State.EMPTY: (State.PREPARING,),
     State.PREPARING: (State.COMPLETING, State.EMPTY),
     State.COMPLETING: (State.STABLE, State.PREPARING),

@@ -12,13 +12,13 @@ _INT32: Final = Struct(">i")
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all members; None if any metadata cannot be read."""
-    found: set[str] = set()
+    all_topics: set[str] = set()
     for metadata in subscriptions:
         topics = subscribed_topics(metadata)
         if topics is None:
             return None
-        found.update(topics)
-    return frozenset(found)
+        all_topics.update(topics)
+    return frozenset(all_topics)
 
 
 def other_topics(old: bytes, new: bytes) -> bool:
@@ -32,16 +32,16 @@ def other_topics(old: bytes, new: bytes) -> bool:
     return before is not None and after is not None and set(before) != set(after)
 
 
-def same_topics(one: bytes, other: bytes) -> bool:
+def same_topics(first: bytes, second: bytes) -> bool:
     """Whether two subscriptions name the same set of topics. False if they differ and one cannot be read."""
-    if one == other:
+    if first == second:
         return True
-    first, second = subscribed_topics(one), subscribed_topics(other)
-    return first is not None and second is not None and set(first) == set(second)
+    topics, other = subscribed_topics(first), subscribed_topics(second)
+    return topics is not None and other is not None and set(topics) == set(other)
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """Read version, topics and user data, which must be complete; the rest is ignored."""
+    """Read version, topics and user data, which must be complete; later fields are ignored."""
     size = len(metadata)
     if size < 6:
         return None

@@ -1,4 +1,4 @@
-"""Policy subscription.change: a static member that returns with other topics gets the rebalance it needs (KAFKA-12759)."""
+"""Policy subscription.change: the return of a static member with other topics causes a rebalance (KAFKA-12759)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.subscription import other_topics
 
 
 def wants_rebalance(group: Group, old: Member, request: JoinRequest) -> bool:
-    """Whether the return of `old` with this request changes its topics and the group's policy is `rebalance`."""
+    """Whether the returning member `old` subscribes to other topics and the group's policy is `rebalance`."""
     policy = group.policy
     if policy is None or not policy.policies.subscription_change or group.protocol_type != CONSUMER:
         return False

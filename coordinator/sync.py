@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from coordinator.calls import SyncReply, SyncRequest, SyncWaiter
 from coordinator.deadlines import NEVER
-from coordinator.facts import group_image, group_key, with_generation
+from coordinator.facts import group_image, group_key, replace_generation
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, RoundResult
 from coordinator.outcome import Outcome
-from coordinator.rebalance import change_state, end_round, forget_assignments, move_seats_of_away, prepare
+from coordinator.rebalance import begin_rebalance, change_state, end_round, forget_assignments, move_seats_of_away
 from coordinator.registration import delete_records_of_removed
 from coordinator.standby import assignments_of_standbys, finish_take_over, seats_fact, store_seats_record
 from coordinator.states import STABLE
@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode
 
 
 def names_other_protocol(group: Group, request: SyncRequest) -> bool:
-    """Type and name are checked if both the group and the request have them."""
+    """Whether protocol type or name differ, where both the group and the request have one."""
     return (request.protocol_type is not None and group.protocol_type is not None and request.protocol_type != group.protocol_type) or (
         request.protocol_name is not None and group.protocol_name is not None and request.protocol_name != group.protocol_name
     )
@@ -25,7 +25,7 @@ def names_other_protocol(group: Group, request: SyncRequest) -> bool:
 
 def sync_when_completing(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """COMPLETING: park the SyncGroup until the leader's arrives; the leader's ends the phase."""
-    # Park at most one SyncGroup of a member: an older one, likely of a lost connection, is refused.
+    # Park at most one SyncGroup of a member: an older request, likely of a lost connection, is refused.
     if member.sync is not None:
         out.refuse_sync(member.sync, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync = waiter
@@ -45,21 +45,21 @@ def mark_synced(group: Group, member: Member) -> None:
             group.deadline = NEVER
 
 
-def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
-    """Store and send the leader's assignments. Members it left out get none; unknown members are ignored."""
+def assign(out: Outcome, group: Group, leader_assignments: dict[str, bytes]) -> None:
+    """Store and send the leader's assignments. Members without an assignment get empty bytes; unknown members are ignored."""
     members = group.members
-    assignments = {id: given.get(id, b"") for id in members}
+    assignments = {id: leader_assignments.get(id, b"") for id in members}
     if group.policy is not None:
         assignments.update(assignments_of_standbys(group))
     last = group.last_image
     if last is not None and not group.image_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
-        image = with_generation(last, group.generation, group.state_ms)  # members and assignments are mostly unchanged
+        image = replace_generation(last, group.generation, group.state_ms)  # members and assignments are mostly unchanged
     else:
         image = group_image(group, members.values(), group.leader, group.protocol_name, assignments)
     fact = (group_key(group.id), image)
     if not out.fits([fact] if group.policy is None else [fact, seats_fact(group, group.policy)]):
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
-        prepare(out, group, Cause.SYNC_FAILED)
+        begin_rebalance(out, group, Cause.SYNC_FAILED)
         return
     out.facts.append(fact)
     group.last_image = image

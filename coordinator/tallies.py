@@ -1,4 +1,4 @@
-"""Notes that sum up frequent events: late heartbeats and refused commits."""
+"""Notes that count frequent events: late heartbeats and refused commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Hea
 
 GAPS_EVERY_MS: Final = 60_000
 REFUSALS_EVERY_MS: Final = 10_000
-# The most entries a shard collects of each between two notes; further ones are dropped.
+# The maximum number of entries that each tally of a shard collects between two notes; further entries are dropped.
 ENTRIES_MAX: Final = 10_000
 
 Refusal = tuple[str, int, str, str | None]  # group, error, member id, instance id
@@ -22,15 +22,15 @@ Refusal = tuple[str, int, str, str | None]  # group, error, member id, instance 
 class HeartbeatGaps(Timed):
     """Members with more than a third of their session timeout between two heartbeats."""
 
-    __slots__ = ("_found", "_size")
+    __slots__ = ("_gaps", "_size")
 
     def __init__(self) -> None:
         super().__init__()
-        self._found: dict[str, dict[str, tuple[int, int]]] = {}
+        self._gaps: dict[str, dict[str, tuple[int, int]]] = {}
         self._size = 0
 
     def add(self, out: Outcome, member: Member, gap_ms: int, now: int) -> None:
-        members = self._found.setdefault(member.group_id, {})
+        members = self._gaps.setdefault(member.group_id, {})
         key = member.instance_id or member.id
         longest, count = members.get(key, (0, 0))
         if not count:
@@ -42,9 +42,9 @@ class HeartbeatGaps(Timed):
             out.deadlines.set(self, now + GAPS_EVERY_MS)
 
     def add_notes(self, out: Outcome, groups: dict[str, Group]) -> None:
-        found, self._found = self._found, {}
+        gaps_by_group, self._gaps = self._gaps, {}
         self._size = 0
-        for id, members in found.items():
+        for id, members in gaps_by_group.items():
             group = groups.get(id)
             if group is not None and spend_note_budget(group, out.now):
                 gaps = [HeartbeatGap(key, longest, count) for key, (longest, count) in members.items()]
@@ -54,23 +54,23 @@ class HeartbeatGaps(Timed):
 class CommitRefusals(Timed):
     """Refused commits by group, error and member: zombies, and consumers whose polls take too long."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_counts",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._found: dict[Refusal, tuple[int, int]] = {}
+        self._counts: dict[Refusal, tuple[int, int]] = {}
 
     def add(self, out: Outcome, refusal: Refusal) -> None:
-        count, since = self._found.get(refusal, (0, out.wall))
-        if not count and len(self._found) >= ENTRIES_MAX:
+        count, since = self._counts.get(refusal, (0, out.wall))
+        if not count and len(self._counts) >= ENTRIES_MAX:
             return
-        self._found[refusal] = (count + 1, since)
+        self._counts[refusal] = (count + 1, since)
         if self.deadline == NEVER:
             out.deadlines.set(self, out.now + REFUSALS_EVERY_MS)
 
     def add_notes(self, out: Outcome, groups: dict[str, Group]) -> None:
-        found, self._found = self._found, {}
-        for (id, error, member_id, instance_id), (count, since) in found.items():
+        counts, self._counts = self._counts, {}
+        for (id, error, member_id, instance_id), (count, since) in counts.items():
             group = groups.get(id)
             if group is not None and spend_note_budget(group, out.now):
                 out.add_note(group, Kind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))

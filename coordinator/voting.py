@@ -8,7 +8,7 @@ from coordinator.placement import java_hash
 
 
 def vote(offers: Sequence[Sequence[tuple[str, bytes]]]) -> str:
-    """The protocol with most votes; of a tie, the first in the iteration order of a Java HashMap, as in Kafka."""
+    """The protocol with most votes; in a tie, the first in the iteration order of a Java HashMap, as in Kafka."""
     first = offers[0]
     for offer in offers:
         if offer is not first and [name for name, _ in offer] != [name for name, _ in first]:

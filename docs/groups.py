@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from coordinator.rules import RULES, Row
-from coordinator.states import MOVES, State
+from coordinator.states import TRANSITIONS, State
 from docs.page import write_or_check
 from protocol.errors import ErrorCode
 
@@ -62,7 +62,7 @@ def render() -> str:
     meanings = [f"- *{name.replace('_', ' ')}*: {first_sentence(function)}" for name, function in sorted(functions.items())]
     return PAGE_TEXT.format(
         start=State.EMPTY.shown,
-        moves="\n".join(f"    {state.shown} --> {to.shown}" for state, ends in MOVES.items() for to in ends),
+        moves="\n".join(f"    {state.shown} --> {to.shown}" for state, ends in TRANSITIONS.items() for to in ends),
         states=" | ".join(state.shown for state in states),
         rules="---|" * (len(states) - 1) + "---",
         rows="\n".join(rows),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coordinator.notes import Cause
 from coordinator.rules import RULES
-from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, STABLE, State
+from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, TRANSITIONS, State
 from docs.page import write_or_check
 from history.words import PLAIN
 from protocol.errors import ErrorCode
@@ -89,7 +89,7 @@ def causes_of(move: tuple[State, State]) -> list[Cause]:
 
 def diagram() -> str:
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {EMPTY.shown}"]
-    for state, ends in MOVES.items():
+    for state, ends in TRANSITIONS.items():
         for to in ends:
             names = [cause.name.lower() for cause in causes_of((state, to))]
             assert names, f"nothing leads from {state.name} to {to.name}"
@@ -111,7 +111,7 @@ PARTS = {"diagram": diagram, "causes": causes}
 
 def render(page: str) -> str:
     assert {*CAUSES} == {*Cause} - UNUSED, "a cause is not described"
-    assert {move for description in CAUSES.values() for move in description.moves} == {(state, to) for state, ends in MOVES.items() for to in ends}
+    assert {move for description in CAUSES.values() for move in description.moves} == {(state, to) for state, ends in TRANSITIONS.items() for to in ends}
     assert [part for _, part, _ in GENERATED.findall(page)] == [*PARTS], "the page lost one of its generated parts"
     return GENERATED.sub(lambda match: match[1] + PARTS[match[2]]() + match[3], page)
 

@@ -1,4 +1,4 @@
-"""Commits around a group's records: in a log without notes, the only sign that members live. The assignment tells whose a commit is."""
+"""Commits around a group's records: in a log without notes, the only sign that members are alive. The assignment maps a commit to its member."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ class NearbyCommits(NamedTuple):
     usual_gap: Mapping[str, int]
 
 
-NOTHING = NearbyCommits({}, {}, {})
+NO_COMMITS = NearbyCommits({}, {}, {})
 Commits = Mapping[int, NearbyCommits]  # by the offset of the record
 
 
-def last_commit(around: NearbyCommits, partitions: Iterable[str], since_ms: int) -> int | None:
-    """The newest commit of these partitions before the record and after their assignment."""
-    newest = max((around.last_before.get(one, NEVER) for one in partitions), default=NEVER)
+def last_commit(nearby: NearbyCommits, partitions: Iterable[str], since_ms: int) -> int | None:
+    """The newest commit of these partitions before the record and after `since_ms`, the time of their assignment."""
+    newest = max((nearby.last_before.get(partition, NEVER) for partition in partitions), default=NEVER)
     return newest if newest > since_ms else None
 
 
-def is_silent_long(around: NearbyCommits, partitions: Iterable[str], since_ms: int, until_ms: int, over_ms: int, session_ms: int) -> bool | None:
-    """Whether these were silent for about a session, up to a moment; what ended the silence may have come as late as `over_ms`.
-    None: commits are too rare to tell."""
-    some = list(partitions)
-    last = last_commit(around, some, since_ms)
-    if last is not None and over_ms - last < session_ms * SILENT:
+def session_expired(
+    nearby: NearbyCommits, partitions: Iterable[str], since_ms: int, until_ms: int, latest_end_ms: int, session_ms: int
+) -> bool | None:
+    """Whether the owner of these partitions committed nothing for about a session timeout up to `until_ms`.
+
+    `latest_end_ms`: the latest time at which the coordinator can have removed it. None: commits are too rare to tell.
+    """
+    owned = list(partitions)
+    last = last_commit(nearby, owned, since_ms)
+    if last is not None and latest_end_ms - last < session_ms * SILENT:
         return False
-    gaps = [gap for gap in (around.usual_gap.get(one, NEVER) for one in some) if gap >= 0]
+    gaps = [gap for gap in (nearby.usual_gap.get(partition, NEVER) for partition in owned) if gap >= 0]
     if not gaps or min(gaps) >= session_ms * SILENT:
         return None
     silent = until_ms - (last if last is not None else since_ms) >= session_ms * SILENT
     return True if silent else None
 
 
-SILENT = 0.8  # share of the session timeout: the last heartbeat came after the last commit
+SILENT = 0.8  # share of the session timeout: the last heartbeat is later than the last commit

@@ -10,8 +10,8 @@ from history.consumer import assigned, topics_of
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 
 
-class Who(NamedTuple):
-    """One member. `key` is its instance id, or else its member id."""
+class MemberIdentity(NamedTuple):
+    """The ids of one member. `key` is its instance id, or else its member id."""
 
     member_id: str
     instance_id: str | None
@@ -24,53 +24,53 @@ class Who(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What stays equal when a restarted process returns under another member id."""
+        """The values that do not change when a restarted process returns under another member id."""
         return (self.instance_id,) if self.instance_id is not None else (self.client_id, self.host)
 
 
 class Difference(NamedTuple):
-    """New and missing members, by member id; `back` pairs those of both that are one restarted process."""
+    """New and removed members, by member id; `back` pairs the removed and new members that are one restarted process."""
 
-    joined: list[Who]
-    left: list[Who]
-    back: list[tuple[Who, Who]]
-    protocol: bool  # the group selected another one
+    joined: list[MemberIdentity]
+    left: list[MemberIdentity]
+    back: list[tuple[MemberIdentity, MemberIdentity]]
+    protocol: bool  # the selected protocol changed
     subscribed: list[str]  # remaining or returned members with other topics, or with other metadata if it cannot be read
     said: bool  # metadata of a remaining member changed, if only its owned partitions
-    grown: dict[str, tuple[int, int]]  # topics that have more partitions now: before, after
+    grown: dict[str, tuple[int, int]]  # topics with more partitions than before: old and new number
 
 
-def who(member: MemberMetadata) -> Who:
-    return Who(member.member_id, member.group_instance_id, member.client_id, member.client_host)
+def who(member: MemberMetadata) -> MemberIdentity:
+    return MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host)
 
 
-def pair_returned(left: Iterable[Who], joined: Iterable[Who]) -> list[tuple[Who, Who]]:
-    """Pair returned members with missing ones. Of several indistinguishable ones the first is pair_returned with the first."""
-    gone: dict[tuple[str, ...], deque[Who]] = {}
-    for one in left:
-        gone.setdefault(one.identity, deque()).append(one)
-    return [(gone[one.identity].popleft(), one) for one in joined if gone.get(one.identity)]
+def pair_returned(left: Iterable[MemberIdentity], joined: Iterable[MemberIdentity]) -> list[tuple[MemberIdentity, MemberIdentity]]:
+    """Pair new members with removed members of the same identity; of several equal ones, in their order."""
+    gone: dict[tuple[str, ...], deque[MemberIdentity]] = {}
+    for member in left:
+        gone.setdefault(member.identity, deque()).append(member)
+    return [(gone[member.identity].popleft(), member) for member in joined if gone.get(member.identity)]
 
 
 def compare(before: GroupMetadataValue | None, after: GroupMetadataValue) -> Difference:
-    """`before` is None for a group that is new."""
+    """Compare two records; `before` is None for a new group."""
     old = {member.member_id: member for member in before.members} if before is not None else {}
     new = {member.member_id: member for member in after.members}
-    left = [who(one) for id, one in old.items() if id not in new]
-    joined = [who(one) for id, one in new.items() if id not in old]
+    left = [who(member) for id, member in old.items() if id not in new]
+    joined = [who(member) for id, member in new.items() if id not in old]
     back = pair_returned(left, joined)
     subscribed: list[str] = []
     said = False
-    both = [(id, id) for id in old if id in new]
+    remaining = [(id, id) for id in old if id in new]
     protocol = bool(before is not None and before.protocol and after.protocol and before.protocol != after.protocol)
     if before is not None and not protocol:  # metadata of different protocols cannot be compared
-        for one, other in [*both, *((gone.member_id, came.member_id) for gone, came in back)]:
-            if old[one].subscription == new[other].subscription:
+        for old_id, new_id in [*remaining, *((gone.member_id, joined.member_id) for gone, joined in back)]:
+            if old[old_id].subscription == new[new_id].subscription:
                 continue
-            said = said or one == other
-            topics = topics_of(before, old[one]), topics_of(after, new[other])
+            said = said or old_id == new_id
+            topics = topics_of(before, old[old_id]), topics_of(after, new[new_id])
             if None in topics or topics[0] != topics[1]:
-                subscribed.append(who(new[other]).key)
+                subscribed.append(who(new[new_id]).key)
     return Difference(joined, left, back, protocol, subscribed, said, _grown(before, after))
 
 
@@ -91,5 +91,5 @@ def _sizes(stored: GroupMetadataValue) -> dict[str, int]:
     return sizes
 
 
-def keys(some: Sequence[Who]) -> list[str]:
-    return [one.key for one in some]
+def keys(members: Sequence[MemberIdentity]) -> list[str]:
+    return [member.key for member in members]

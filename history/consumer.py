@@ -9,7 +9,7 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import read_assignment, read_subscription
 
 CONSUMER = "consumer"
-CACHE_ENTRIES = 4_096  # cache size; metadata mostly repeats
+CACHE_ENTRIES = 4_096
 
 
 def topics_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[str, ...] | None:
@@ -22,7 +22,7 @@ def partitions_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[s
 
 
 def assigned(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[tuple[str, int], ...] | None:
-    """The same as sorted (topic, partition) pairs."""
+    """The assigned partitions as sorted (topic, partition) pairs."""
     return _assigned(member.assignment) if stored.protocol_type == CONSUMER else None
 
 
@@ -50,5 +50,5 @@ def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
 
 @lru_cache(CACHE_ENTRIES)
 def _partitions(assignment: bytes) -> tuple[str, ...] | None:
-    places = _assigned(assignment)
-    return tuple(f"{topic}-{number}" for topic, number in places) if places is not None else None
+    partitions = _assigned(assignment)
+    return tuple(f"{topic}-{number}" for topic, number in partitions) if partitions is not None else None

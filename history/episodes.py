@@ -11,11 +11,11 @@ from coordinator.notes import Cause, Coordinator, Removal, Replacement, StandbyS
 from coordinator.states import State
 from history.note_records import GroupRecord
 
-_MADE = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:: |$)", re.DOTALL)
+_GENERATED_ID = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:: |$)", re.DOTALL)
 
 
-class Came(NamedTuple):
-    """A JoinGroup of a member. `again`: it was already in the group; None: unknown."""
+class MemberJoined(NamedTuple):
+    """A JoinGroup of a member. `again`: the member was already in the group; None: unknown."""
 
     at_ms: int
     member_id: str
@@ -27,7 +27,7 @@ class Came(NamedTuple):
     reason: str | None
 
 
-class Went(NamedTuple):
+class MemberRemoved(NamedTuple):
     at_ms: int
     member_id: str
     instance_id: str | None
@@ -37,8 +37,8 @@ class Went(NamedTuple):
     reason: str | None
 
 
-class Returned(NamedTuple):
-    """A static member that came back under a new member id: its process was restarted."""
+class StaticReturned(NamedTuple):
+    """A static member returned under a new member id: its process was restarted."""
 
     at_ms: int
     instance_id: str
@@ -50,8 +50,8 @@ class Returned(NamedTuple):
     outcome: Replacement | None
 
 
-class Refused(NamedTuple):
-    """Commits that were refused, over some seconds."""
+class CommitsRefused(NamedTuple):
+    """Refused commits of a few seconds."""
 
     at_ms: int
     error_code: int
@@ -61,8 +61,8 @@ class Refused(NamedTuple):
     since_ms: int
 
 
-class Away(NamedTuple):
-    """The session of a static member ended and its seat was kept; or, with `back`, it returned in time."""
+class AbsenceChanged(NamedTuple):
+    """The session of a static member ended and the member kept its seat; or, with `back`, it returned in time."""
 
     at_ms: int
     member_id: str
@@ -71,8 +71,8 @@ class Away(NamedTuple):
     away_ms: int
 
 
-class Standby(NamedTuple):
-    """A member became a standby, or a standby takes the seat of a member that is gone. `step` None: written by a newer version."""
+class StandbyChanged(NamedTuple):
+    """A member became a standby, or a standby takes the seat of a removed member. `step` None: written by a newer version."""
 
     at_ms: int
     member_id: str
@@ -83,8 +83,8 @@ class Standby(NamedTuple):
     after_ms: int  # since the seat became free
 
 
-class Barred(NamedTuple):
-    """A JoinGroup that was refused, because the group has a strict list of instances."""
+class InstanceRefused(NamedTuple):
+    """A JoinGroup was refused, because the group has a strict list of instances."""
 
     at_ms: int
     instance_id: str | None
@@ -93,17 +93,17 @@ class Barred(NamedTuple):
     listed: str
 
 
-class Late(NamedTuple):
+class HeartbeatsLate(NamedTuple):
     """Members whose heartbeats came close to their session timeout: key, longest gap, count."""
 
     at_ms: int
     gaps: tuple[tuple[str, int, int], ...]
 
 
-class Moved(NamedTuple):
-    """The coordinator itself was loaded, unloaded, suspended or resumed.
+class CoordinatorChanged(NamedTuple):
+    """The coordinator was loaded, unloaded, suspended or resumed.
 
-    `orderly` False: it was loaded, and no note says that it was unloaded before. Notes of its last moments may be missing.
+    `orderly` False: it was loaded without a note that it was unloaded before. The last notes of the previous coordinator may be missing.
     """
 
     at_ms: int
@@ -114,25 +114,24 @@ class Moved(NamedTuple):
     dropped: int = 0  # notes of groups of this partition that will never be written
 
 
-class Lost(NamedTuple):
+class NotesMissing(NamedTuple):
     """Notes are missing before this time, but no rebalance."""
 
     at_ms: int
-    notes: int  # -1: not known
+    notes: int  # -1: unknown
 
 
-class Deleted(NamedTuple):
-    """The group was deleted or expired: its generations restart. `recorded`: known from its tombstone, not only from a lower generation."""
+class GroupDeleted(NamedTuple):
+    """The group was deleted or expired, so its generations restart. `recorded`: its tombstone shows it, not only a lower generation."""
 
     at_ms: int
     recorded: bool
 
 
-class Missing(NamedTuple):
+class RebalancesMissing(NamedTuple):
     """Rebalances without notes, between two times and two generations (-1: unknown).
 
-    There are at least `least` and at most `most`. Where the group's record in __consumer_offsets is still there,
-    `after` is what the group had then, and `before` what it had before, if that is known.
+    Their number is between `least` and `most`. `after` and `before` are the group's records after and before them, if known.
     """
 
     after_ms: int
@@ -141,10 +140,10 @@ class Missing(NamedTuple):
     to_generation: int
     least: int
     most: int
-    notes: int = -1  # how many notes are missing, -1: not known
+    notes: int = -1  # number of missing notes, -1: unknown
     before: GroupRecord | None = None
     after: GroupRecord | None = None
-    older: bool = False  # older than the first note, or there are no notes at all
+    older: bool = False  # they are older than the first note, or there are no notes at all
 
 
 class End(Enum):
@@ -152,19 +151,19 @@ class End(Enum):
 
     STABLE = "stable"  # with an assignment
     EMPTY = "empty"  # without members
-    INTERRUPTED = "interrupted"  # the coordinator went away meanwhile
+    INTERRUPTED = "interrupted"  # the coordinator failed or moved meanwhile
     UNKNOWN = "unknown"  # the notes of its end are missing, perhaps also of further rebalances up to `ended_ms`
-    OPEN = "open"  # it has not ended, as far as notes and records say
+    OPEN = "open"  # neither notes nor records show an end
 
 
 @dataclass(slots=True)
 class Rebalance:
     """A rebalance, from its begin until the group is stable or empty again.
 
-    What is not known is -1 or None: the notes that would say so are missing.
+    Values whose notes are missing are -1 or None.
     """
 
-    began_ms: int  # the first that is known of it, if `whole` is False
+    began_ms: int  # if `whole` is False, the time of the first known event
     from_state: State | None
     from_generation: int
     cause: Cause | None
@@ -172,11 +171,11 @@ class Rebalance:
     ended_ms: int = -1
     to_generation: int = -1
     end: End = End.OPEN
-    rounds: int = 1  # more than one: it was restarted before it ended
+    rounds: int = 1  # above one: it was restarted before it ended
     also: list[Cause] = field(default_factory=list)  # causes of the restarts
-    came: list[Came] = field(default_factory=list)
-    went: list[Went] = field(default_factory=list)
-    returned: list[Returned] = field(default_factory=list)
+    came: list[MemberJoined] = field(default_factory=list)
+    went: list[MemberRemoved] = field(default_factory=list)
+    returned: list[StaticReturned] = field(default_factory=list)
     laggards: list[str] = field(default_factory=list)
     join_ms: int = -1  # of the last round: join phase and sync phase
     sync_ms: int = -1
@@ -189,25 +188,25 @@ class Rebalance:
 
     @property
     def all_noted(self) -> bool:
-        """Whether no note is missing, so that events without a note did not happen."""
+        """Whether no note is missing, so that an event without a note did not happen."""
         return self.whole and not self.lost and self.end is not End.UNKNOWN
 
     @property
     def complete(self) -> bool:
         """Whether it is also known which of the joined members were in the group before."""
-        return self.all_noted and all(one.again is not None for one in self.came)
+        return self.all_noted and all(join.again is not None for join in self.came)
 
     @property
     def took_ms(self) -> int:
-        """The duration by the coordinator's monotonic clock if its notes have it; else by the wall clock, -1 if that was set back."""
+        """The duration by the coordinator's monotonic clock if notes have it, otherwise by the wall clock; -1 if that was set back."""
         if self.all_noted and self.rounds == 1 and min(self.join_ms, self.sync_ms) >= 0:
             return self.join_ms + self.sync_ms
         return max(self.ended_ms - self.began_ms, -1) if self.ended_ms >= 0 and self.whole else -1
 
     @property
-    def joined(self) -> list[Came]:
+    def joined(self) -> list[MemberJoined]:
         """Members that were not in the group before."""
-        return [one for one in self.came if one.again is False]
+        return [join for join in self.came if join.again is False]
 
     @property
     def mover(self) -> str | None:
@@ -216,34 +215,37 @@ class Rebalance:
             return None
         if not self.about or ": " not in self.about:
             return self.about or None
-        ids = [one.member_id for one in self.came] + [one.member_id for one in self.went] + [one.new_id for one in self.returned]
-        ids += [one.instance_id for one in self.went if one.instance_id is not None]
+        ids = [join.member_id for join in self.came] + [removal.member_id for removal in self.went] + [back.new_id for back in self.returned]
+        ids += [removal.instance_id for removal in self.went if removal.instance_id is not None]
         for image in (self.before, self.after):
             ids += image.member_ids if image is not None else ()
         named = [id for id in ids if self.about == id or self.about.startswith(f"{id}: ")]
         if named:
             return max(named, key=len)
-        # The client's reason may follow after a colon, and an id may contain one: ids made by a coordinator end with a UUID.
-        made = _MADE.match(self.about)
-        return made[1] if made else None
+        # The client's reason may follow after a colon, which an id may contain too. But ids from a coordinator end with a UUID.
+        generated = _GENERATED_ID.match(self.about)
+        return generated[1] if generated else None
 
     @property
-    def last_to_come(self) -> Came | None:
-        """The member the others waited for: the last to join, if that took a second or more."""
+    def last_to_come(self) -> MemberJoined | None:
+        """The member that the others waited for: the last to join, if that took a second or more."""
         if not self.came or self.from_state is State.EMPTY or not self.all_noted or self.end is not End.STABLE:
             return None
-        gone = {one.member_id for one in self.went}
-        last = next((one for one in reversed(self.came) if one.member_id not in gone), None)
+        gone = {removal.member_id for removal in self.went}
+        last = next((join for join in reversed(self.came) if join.member_id not in gone), None)
         return last if last is not None and 1000 <= last.at_ms - self.began_ms <= self.took_ms else None
 
 
-Entry = Rebalance | Missing | Came | Went | Returned | Refused | Away | Standby | Barred | Late | Moved | Lost | Deleted
+Entry = (
+    Rebalance | RebalancesMissing | MemberJoined | MemberRemoved | StaticReturned | CommitsRefused | AbsenceChanged | StandbyChanged
+    | InstanceRefused | HeartbeatsLate | CoordinatorChanged | NotesMissing | GroupDeleted
+)
 
 
 def at_ms(entry: Entry) -> int:
     match entry:
         case Rebalance():
             return entry.began_ms
-        case Missing():
+        case RebalancesMissing():
             return entry.after.at_ms if entry.after is not None else entry.after_ms if entry.after_ms >= 0 else entry.before_ms
     return entry.at_ms

@@ -1,4 +1,4 @@
-"""The partitions of each member before and after a rebalance, real or planned."""
+"""The owner of each partition before and after a rebalance, real or planned."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from history.consumer import CONSUMER, assigned
-from history.episodes import Missing, Rebalance
+from history.episodes import Rebalance, RebalancesMissing
 from protocol.messages.consumer_offsets import GroupMetadataValue
 
 Partition = tuple[str, int]
 
 
 class Owner(NamedTuple):
-    """A seat in a group: the instance id if there is one, which survives a restart, else the member id."""
+    """A member that owns partitions. Its `seat` is the instance id, which stays the same after a restart, or else the member id."""
 
     member_id: str
     instance_id: str | None
@@ -27,40 +27,38 @@ Owners = dict[Partition, Owner]
 
 
 class Move(NamedTuple):
-    """None: unassigned."""
-
     partition: Partition
-    before: Owner | None
+    before: Owner | None  # None: unassigned
     after: Owner | None
 
 
 def owners_of(image: GroupMetadataValue) -> Owners | None:
-    """The seat of each partition; None if the assignments are not of the consumer protocol."""
+    """The owner of each partition; None if the assignments are not of the consumer protocol."""
     if image.protocol_type != CONSUMER:
         return None
     owners: Owners = {}
     for member in image.members:
         owner = Owner(member.member_id, member.group_instance_id)
-        places = assigned(image, member)
-        if places is None:
+        partitions = assigned(image, member)
+        if partitions is None:
             return None
-        for place in places:
-            owners[place] = owner
+        for partition in partitions:
+            owners[partition] = owner
     return owners
 
 
 def moves(before: Mapping[Partition, Owner], after: Mapping[Partition, Owner]) -> list[Move]:
-    """Partitions whose seat changed, sorted."""
-    found = []
+    """Partitions that moved to another seat, sorted."""
+    changed = []
     for partition in sorted({*before, *after}):
         old, new = before.get(partition), after.get(partition)
         if (old.seat if old else None) != (new.seat if new else None):
-            found.append(Move(partition, old, new))
-    return found
+            changed.append(Move(partition, old, new))
+    return changed
 
 
-def moves_of(entry: Rebalance | Missing) -> list[Move] | None:
-    """The partitions it moved; None if the assignment before or after is unknown."""
+def moves_of(entry: Rebalance | RebalancesMissing) -> list[Move] | None:
+    """The partitions that a rebalance moved; None if the assignment before or after is unknown."""
     if entry.after is None or entry.after.stored is None:
         return None
     before: Owners | None = {}

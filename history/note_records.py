@@ -26,7 +26,7 @@ class NoteRecord(NamedTuple):
         return self.header.ts
 
     def concerns(self, group: str) -> bool:
-        """Whether it is about the group or the coordinator of its partition; other notes without a group are about topics."""
+        """Whether the note is about the group or the coordinator of its partition; other notes without a group are about topics."""
         return self.group == group or self.header.kind == Kind.COORDINATOR
 
 
@@ -65,14 +65,14 @@ def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | Non
     """Decode a group record; None for other records of __consumer_offsets. Raises ProtocolError for other bytes."""
     if key is None:
         return None
-    about = read_offsets_key(key)
-    if not isinstance(about, GroupMetadataKey) or about.group != group:
+    record_key = read_offsets_key(key)
+    if not isinstance(record_key, GroupMetadataKey) or record_key.group != group:
         return None
     return GroupRecord(offset, at_ms, None if value is None else read_record(GroupMetadataValue, value), epoch)
 
 
-def known(values: type[E], number: int) -> E | None:
-    """None for a number of a newer version."""
+def known_member(values: type[E], number: int) -> E | None:
+    """The enum member; None for a number that only a newer version knows."""
     try:
         return values(number)
     except ValueError:

@@ -1,8 +1,8 @@
 """Merge the notes and records of one group, from two logs, in the order of events.
 
-A note names the place in __consumer_offsets where its operation ended: that record comes right after the notes of the
-operation. Records of policies may stand between an image and that place. A record that no note names is placed by the notes
-around it: by their places, by its time, by its generation.
+A note has the offset in __consumer_offsets of the last record of its operation: this record follows right after the notes of the
+operation. Policy records may be between an image and that offset. The order of a record whose offset is in no note follows from the
+notes around it: from their offsets, its time and its generation.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from collections.abc import Iterable, Iterator
 
 from coordinator.notes import Coordinator, RoundResult
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
-from history.note_records import GroupRecord, NoteRecord, known
+from history.note_records import GroupRecord, NoteRecord, known_member
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd, StateChange
 
-NO_PLACE = -1
+NO_OFFSET = -1
 NO_EPOCH = -1
-APPENDED_LATE_MS = 1_000  # a record may wait for the append before it
+APPENDED_LATE_MS = 1_000  # a record may wait for an earlier append
 
 
 def point_before(note: NoteRecord) -> tuple[State | None, int]:
     """State and generation of the group before the note's event."""
     header, body = note.header, note.body
     if isinstance(body, StateChange):
-        before = known(State, body.from_state)
+        before = known_member(State, body.from_state)
         joined = before is PREPARING and body.to_state in (COMPLETING, EMPTY)
         return before, header.generation - joined
     if isinstance(body, RoundEnd):
         return (PREPARING, header.generation - 1) if body.result == RoundResult.EMPTY else (COMPLETING, header.generation)
-    return known(State, header.state), header.generation
+    return known_member(State, header.state), header.generation
 
 
 class Order:
-    """`feed` returns events as far as their order is known; `rest` the records that still wait for their notes."""
+    """`feed` returns events whose order is known; `rest` returns the records that still wait for their notes."""
 
     def __init__(self) -> None:
         self._images: deque[GroupRecord] = deque()
-        self._claimed = NO_PLACE  # the place that the last note named
+        self._claimed = NO_OFFSET  # the offset in the last note
 
     def feed(self, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = ()) -> Iterator[NoteRecord | GroupRecord]:
-        """`images`: with all records up to the highest place that a note names, in the order of their offsets."""
+        """`images` must contain all records up to the highest offset in a note, in the order of their offsets."""
         self._images.extend(images)
         note_records = list(notes)
         next_places = self._next_places(note_records)
         for note, next_place in zip(note_records, next_places, strict=True):
             place = note.header.offsets_log_offset
-            if self._claimed != NO_PLACE and place != self._claimed:
+            if self._claimed != NO_OFFSET and place != self._claimed:
                 yield from self._up_to(self._claimed)
-                self._claimed = NO_PLACE
+                self._claimed = NO_OFFSET
             if place >= 0:
                 while self._images and self._images[0].offset < place and not _settles(self._images[0], note):
                     yield self._images.popleft()
@@ -57,7 +57,7 @@ class Order:
                 while self._images and _precedes(self._images[0], note, next_place):
                     yield self._images.popleft()
             yield note
-        if self._claimed != NO_PLACE:
+        if self._claimed != NO_OFFSET:
             yield from self._up_to(self._claimed)
 
     def rest(self) -> Iterator[GroupRecord]:
@@ -65,7 +65,7 @@ class Order:
             yield self._images.popleft()
 
     @property
-    def untold(self) -> GroupRecord | None:
+    def newest_without_note(self) -> GroupRecord | None:
         """The newest record without a note so far."""
         return self._images[-1] if self._images else None
 
@@ -74,9 +74,9 @@ class Order:
             yield self._images.popleft()
 
     def _next_places(self, note_records: list[NoteRecord]) -> list[int]:
-        """For each note the first place that it or a later one names."""
+        """For each note the first offset in it or a later note."""
         places = []
-        place = NO_PLACE
+        place = NO_OFFSET
         for note in reversed(note_records):
             if note.header.offsets_log_offset >= 0:
                 place = note.header.offsets_log_offset
@@ -85,7 +85,7 @@ class Order:
 
 
 def _settles(image: GroupRecord, note: NoteRecord) -> bool:
-    """Whether this note ends the rebalance that the image stores. Records of policies may stand between the image and the note's place."""
+    """Whether this note ends the rebalance that the image stores. Policy records may be between the image and the note's offset."""
     header, body = note.header, note.body
     ends = isinstance(body, RoundEnd) or (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY))
     if not ends or image.stored is None or image.generation != header.generation:
@@ -94,7 +94,7 @@ def _settles(image: GroupRecord, note: NoteRecord) -> bool:
 
 
 def _precedes(image: GroupRecord, note: NoteRecord, next_place: int) -> bool:
-    if next_place != NO_PLACE and image.offset >= next_place:
+    if next_place != NO_OFFSET and image.offset >= next_place:
         return False
     epoch = note.header.coordinator_epoch
     if image.epoch >= 0 and image.epoch != epoch:
@@ -108,7 +108,7 @@ def _precedes(image: GroupRecord, note: NoteRecord, next_place: int) -> bool:
     if not note.group or image.stored is None or image.at_ms > note.at_ms + APPENDED_LATE_MS:
         return False
     state, generation = point_before(note)
-    # An image is stored when its generation settles: while that one is COMPLETING, it is still to come.
-    return 0 < image.generation < generation or (  # 0: one of another group of that name, which is new
+    # An image is stored at the end of COMPLETING: while its generation is COMPLETING, the image is later.
+    return 0 < image.generation < generation or (  # 0: the image of a new group with the same name
         image.generation == generation and image.at_ms == note.at_ms and state in (STABLE, EMPTY, PREPARING)
     )

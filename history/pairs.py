@@ -1,9 +1,9 @@
-"""Pair departed members with new ones that are the same process, restarted, from what a coordinator knows of them.
+"""Pair removed members with new members that are the same process after a restart, by the data that the coordinator has of them.
 
-A static member is recognized by its instance id. A dynamic member is recognized by the first of these that matches: the same client
-id on the same host; the same client id, if only one departed member had it; client ids that differ only in a random part, if the
-number of hosts is the same before and after, since pods get new addresses. Each member is in one pair at most, and the first departed
-member is pair_returned with the first new one, as in a rolling restart. A pair is not `sure` if several departed members match.
+A static member is recognized by its instance id. A dynamic member is recognized by the first match of: the same client id on the same
+host; the same client id, if only one removed member had it; client ids that differ only in a random part, if the number of hosts is
+the same before and after, since pods get new addresses. Each member is in at most one pair, and the first removed member is paired
+with the first new one, as in a rolling restart. A pair is not `sure` if several removed members match.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-# A member that stays away longer was not restarted: Kafka's group.max.session.timeout.ms, the longest that a seat can be kept.
+# A member that is away longer was not restarted: Kafka's group.max.session.timeout.ms, the longest time for which a seat is kept.
 AWAY_MAX_MS = 1_800_000
 
 # Suffixes that make names of pods and clients unique: a UUID, a hash, a ReplicaSet's hash and a pod's five characters.
@@ -23,7 +23,7 @@ _RANDOM = re.compile(
     r"|(?=[a-z0-9]*[0-9])(?=[a-z0-9]*[a-z])[bcdf-hj-np-tv-xz2-9]{5}))+$"
 )
 
-# In deployments that start new processes before they stop old ones, arrivals and departures this close belong together.
+# In a deployment that starts new processes before it stops old ones, joins and removals within this time belong together.
 SURGE_APART_MS = 600_000
 
 Span = tuple[int, int]  # earliest and latest possible time; equal if the time is known
@@ -43,7 +43,7 @@ class Stay(NamedTuple):
 
     @property
     def free_ms(self) -> int:
-        """The earliest time at which another member can be its successor."""
+        """The earliest time at which a successor can join."""
         assert self.silent is not None
         return self.gone[0] if self.farewell and self.gone is not None else self.silent[0]
 
@@ -53,17 +53,17 @@ class Stay(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Places in the list of stays. `strong`: client id and host, or a client id that no other member has, or an instance id."""
+    """Indexes in the list of stays. `strong`: matched by instance id, by client id and host, or by a client id of no other member."""
 
     old: int
     new: int
     strong: bool
-    sure: bool  # no other candidate fitted
+    sure: bool  # there was no other candidate
     alone: bool = False  # not strong, but no other member with a similar name was restarted at about that time
 
 
 def away(old: Stay, new: Stay) -> Span:
-    """The time from its last heartbeat until it joined again."""
+    """The shortest and longest possible time from its last heartbeat until it joined again."""
     assert old.silent is not None
     assert new.joined is not None
     return max(new.joined[0] - old.silent[1], 0), max(new.joined[1] - old.silent[0], 0)
@@ -75,34 +75,34 @@ def stem(client_id: str) -> str:
 
 
 def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair]:
-    """In the order in which they came back. `deleted_ms`: when the group was deleted; no seat outlives it."""
+    """The pairs in the order of their returns. `deleted_ms`: when the group was deleted; no member can return after that."""
     lives: dict[int, list[int]] = {}
-    for at, one in enumerate(stays):
-        lives.setdefault(_life(one, deleted_ms), []).append(at)
-    found: list[Pair] = []
-    for places in lives.values():
-        search = _Search([stays[at] for at in places])
+    for at, stay in enumerate(stays):
+        lives.setdefault(_life(stay, deleted_ms), []).append(at)
+    pairs: list[Pair] = []
+    for indexes in lives.values():
+        search = _Search([stays[at] for at in indexes])
         search.by_identity()
         search.by_client()
         search.by_stem()
-        search.judge_weak_ones()
-        found += [pair._replace(old=places[pair.old], new=places[pair.new]) for pair in search.found]
-    return sorted(found, key=lambda pair: (stays[pair.new].joined, pair.new))
+        search.judge_weak_pairs()
+        pairs += [pair._replace(old=indexes[pair.old], new=indexes[pair.new]) for pair in search.pairs]
+    return sorted(pairs, key=lambda pair: (stays[pair.new].joined, pair.new))
 
 
-def _life(one: Stay, deleted_ms: Sequence[int]) -> int:
-    """The number of the group's life that the stay belongs to: each deletion begins a new one."""
-    if one.joined is not None:
-        return bisect_right(deleted_ms, one.joined[1])
-    return bisect_left(deleted_ms, one.gone[1]) if one.gone is not None else 0
+def _life(stay: Stay, deleted_ms: Sequence[int]) -> int:
+    """The number of deletions of the group before this stay."""
+    if stay.joined is not None:
+        return bisect_right(deleted_ms, stay.joined[1])
+    return bisect_left(deleted_ms, stay.gone[1]) if stay.gone is not None else 0
 
 
 class _Search:
     def __init__(self, stays: Sequence[Stay]) -> None:
         self.stays = stays
-        self.found: list[Pair] = []
-        self._came = sorted((at for at, one in enumerate(stays) if one.joined is not None), key=self._when_joined)
-        self._went = sorted((at for at, one in enumerate(stays) if one.silent is not None), key=self._when_free)
+        self.pairs: list[Pair] = []
+        self._joined = sorted((at for at, stay in enumerate(stays) if stay.joined is not None), key=self._when_joined)
+        self._removed = sorted((at for at, stay in enumerate(stays) if stay.silent is not None), key=self._when_free)
 
     def _when_joined(self, at: int) -> tuple[int, int]:
         joined = self.stays[at].joined
@@ -112,72 +112,73 @@ class _Search:
     def _when_free(self, at: int) -> tuple[int, int]:
         return self.stays[at].free_ms, at
 
-    def _left(self) -> tuple[list[int], list[int]]:
-        old = {pair.old for pair in self.found}
-        new = {pair.new for pair in self.found}
-        return [at for at in self._came if at not in new], [at for at in self._went if at not in old]
+    def _unpaired(self) -> tuple[list[int], list[int]]:
+        old = {pair.old for pair in self.pairs}
+        new = {pair.new for pair in self.pairs}
+        return [at for at in self._joined if at not in new], [at for at in self._removed if at not in old]
 
     def _candidates(self, keys: Sequence[Hashable]) -> Iterable[tuple[int, deque[int]]]:
-        """Each new member with the departed members that it may have been; the caller removes the one it pairs."""
-        came, went = self._left()
+        """Each new member with the removed members that may be the same process; the caller pops the member that it pairs."""
+        joined, removed = self._unpaired()
         waiting: dict[Hashable, deque[int]] = {}
         place = 0
-        for new in came:
-            one = self.stays[new]
-            assert one.joined is not None
+        for new in joined:
+            stay = self.stays[new]
+            assert stay.joined is not None
             itself = False
-            while place < len(went) and self.stays[went[place]].free_ms <= one.joined[1]:
-                if went[place] == new:  # it joined and left within the same millisecond
+            while place < len(removed) and self.stays[removed[place]].free_ms <= stay.joined[1]:
+                if removed[place] == new:  # it joined and left within the same millisecond
                     itself = True
                 else:
-                    waiting.setdefault(keys[went[place]], deque()).append(went[place])
+                    waiting.setdefault(keys[removed[place]], deque()).append(removed[place])
                 place += 1
-            some = waiting.get(keys[new])
-            while some and away(self.stays[some[0]], one)[0] > AWAY_MAX_MS:
-                some.popleft()
-            if some:
-                yield new, some
+            candidates = waiting.get(keys[new])
+            while candidates and away(self.stays[candidates[0]], stay)[0] > AWAY_MAX_MS:
+                candidates.popleft()
+            if candidates:
+                yield new, candidates
             if itself:
                 waiting.setdefault(keys[new], deque()).append(new)
 
     def by_identity(self) -> None:
-        for new, some in self._candidates([one.who for one in self.stays]):
-            while len(some) > 1 and self._is_over(some[0], some[1]):
-                some.popleft()
-            sure = len(some) == 1
-            self.found.append(Pair(some.popleft(), new, True, sure))
+        for new, candidates in self._candidates([stay.who for stay in self.stays]):
+            while len(candidates) > 1 and self._is_over(candidates[0], candidates[1]):
+                candidates.popleft()
+            sure = len(candidates) == 1
+            self.pairs.append(Pair(candidates.popleft(), new, True, sure))
 
     def _is_over(self, old: int, later: int) -> bool:
-        """Whether its successor has departed too, or none is expected any more since an equal member departed much later."""
+        """Whether its successor was removed too, or none is expected any more, since an equal member was removed much later."""
         old_free, joined = self.stays[old].free_ms, self.stays[later].joined
         return (joined is not None and old_free <= joined[1]) or self.stays[later].free_ms - old_free > SURGE_APART_MS
 
     def by_client(self) -> None:
         alone = _Living(self.stays)
         # A static member is found by its instance id or not at all.
-        keys = [one.client_id if one.instance_id is None else at for at, one in enumerate(self.stays)]
-        for new, some in self._candidates(keys):
-            if len(some) == 1:
-                old = some.popleft()
+        keys = [stay.client_id if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
+        for new, candidates in self._candidates(keys):
+            if len(candidates) == 1:
+                old = candidates.popleft()
                 strong = alone.before(self.stays[old]) and alone.after(self.stays[old], self.stays[new])
-                self.found.append(Pair(old, new, strong, True))
+                self.pairs.append(Pair(old, new, strong, True))
 
     def by_stem(self) -> None:
-        keys = [stem(one.client_id) or at if one.instance_id is None else at for at, one in enumerate(self.stays)]
-        some = [Pair(left.popleft(), new, False, len(left) == 0) for new, left in self._candidates(keys)]
-        hosts = _Hosts(self.stays, self.found)
-        for run in _runs(self.stays, some):
+        keys = [stem(stay.client_id) or at if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
+        pairs = [Pair(candidates.popleft(), new, False, len(candidates) == 0) for new, candidates in self._candidates(keys)]
+        hosts = _Hosts(self.stays, self.pairs)
+        for run in _runs(self.stays, pairs):
             if hosts.before(self.stays[run[0].old]) == hosts.after(self.stays[run[-1].new]):
-                self.found += run
+                self.pairs += run
 
-    def judge_weak_ones(self) -> None:
+    def judge_weak_pairs(self) -> None:
         """Drop pairs of deployments that start each new process before they stop an old one: these restart no member.
 
-        In such a deployment a new process joins before the first departure, and an old one departs after the last arrival. A weak
-        pair then consists of one member's departure and the arrival of the next."""
-        came, went = self._left()
-        arrivals = self._by_stem([(self._joined_ms(at), at) for at in came if self.stays[at].instance_id is None])
-        departures = self._by_stem([(self.stays[at].free_ms, at) for at in went if self.stays[at].instance_id is None])
+        In such a deployment a new process joins before the first removal, and an old process is removed after the last join. A weak
+        pair then consists of the removal of one member and the join of the next.
+        """
+        joined, removed = self._unpaired()
+        arrivals = self._by_stem([(self._joined_ms(at), at) for at in joined if self.stays[at].instance_id is None])
+        departures = self._by_stem([(self.stays[at].free_ms, at) for at in removed if self.stays[at].instance_id is None])
         surges: set[Pair] = set()
         alone: set[Pair] = set()
         for chain in self._chains():
@@ -188,17 +189,17 @@ class _Search:
                 surges.update(chain)
             else:
                 alone.update(pair for pair in chain if len(chain) == 1 or away(self.stays[pair.old], self.stays[pair.new])[0] > SURGE_APART_MS)
-        self.found = [pair._replace(alone=pair in alone) for pair in self.found if pair not in surges]
+        self.pairs = [pair._replace(alone=pair in alone) for pair in self.pairs if pair not in surges]
 
     def _chains(self) -> Iterable[list[Pair]]:
         """Weak pairs with the same stem that follow each other closely, over half an hour at most."""
         by_name: dict[str, list[Pair]] = {}
-        for pair in sorted(self.found, key=lambda pair: (self.stays[pair.old].free_ms, pair.old)):
+        for pair in sorted(self.pairs, key=lambda pair: (self.stays[pair.old].free_ms, pair.old)):
             if not pair.strong:
                 by_name.setdefault(stem(self.stays[pair.old].client_id), []).append(pair)
-        for some in by_name.values():
+        for pairs in by_name.values():
             chain: list[Pair] = []
-            for pair in some:
+            for pair in pairs:
                 begin = self.stays[pair.old].free_ms
                 if chain and (
                     begin - self._joined_ms(chain[-1].new) > SURGE_APART_MS or begin - self.stays[chain[0].old].free_ms > AWAY_MAX_MS
@@ -214,14 +215,14 @@ class _Search:
         return joined[1]
 
     def _by_stem(self, moments: list[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
-        found: dict[str, list[tuple[int, int]]] = {}
+        by_stem: dict[str, list[tuple[int, int]]] = {}
         for at_ms, at in moments:
-            found.setdefault(stem(self.stays[at].client_id), []).append((at_ms, at))
-        return found
+            by_stem.setdefault(stem(self.stays[at].client_id), []).append((at_ms, at))
+        return by_stem
 
 
 def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
-    """Pairs that overlap in time: a member departs before the one before it is back."""
+    """Groups of pairs that overlap in time: a member departs before the previous one is back."""
     runs: list[list[Pair]] = []
     until = -1
     for pair in sorted(pairs, key=lambda pair: (stays[pair.old].free_ms, pair.old)):
@@ -238,30 +239,30 @@ def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
 
 
 class _Living:
-    """How many members with one client id there were at a moment."""
+    """The number of members with one client id at a moment."""
 
     def __init__(self, stays: Sequence[Stay]) -> None:
         self._joined: dict[str, list[int]] = {}
         self._gone: dict[str, list[int]] = {}
-        for one in stays:
-            self._joined.setdefault(one.client_id, []).append(one.joined[1] if one.joined is not None else -1)
-            if one.gone is not None:
-                self._gone.setdefault(one.client_id, []).append(one.gone[1])
+        for stay in stays:
+            self._joined.setdefault(stay.client_id, []).append(stay.joined[1] if stay.joined is not None else -1)
+            if stay.gone is not None:
+                self._gone.setdefault(stay.client_id, []).append(stay.gone[1])
         for moments in (*self._joined.values(), *self._gone.values()):
             moments.sort()
 
-    def before(self, one: Stay) -> bool:
+    def before(self, stay: Stay) -> bool:
         """Whether no other member had its client id when it left."""
-        at = one.free_ms
-        return bisect_left(self._joined[one.client_id], at) - bisect_left(self._gone[one.client_id], at) == 1
+        at = stay.free_ms
+        return bisect_left(self._joined[stay.client_id], at) - bisect_left(self._gone[stay.client_id], at) == 1
 
     def after(self, old: Stay, new: Stay) -> bool:
         """Whether no other member has its client id after its return; the group may still wait for the departed member."""
         assert new.joined is not None
         assert old.gone is not None
         at = new.joined[1]
-        there = bisect_right(self._joined[new.client_id], at) - bisect_right(self._gone.get(new.client_id, []), at)
-        return there - (old.gone[1] > at) == 1
+        members = bisect_right(self._joined[new.client_id], at) - bisect_right(self._gone.get(new.client_id, []), at)
+        return members - (old.gone[1] > at) == 1
 
 
 class _Hosts:
@@ -270,11 +271,11 @@ class _Hosts:
     def __init__(self, stays: Sequence[Stay], pairs: Iterable[Pair]) -> None:
         back = {pair.old: stays[pair.new].joined for pair in pairs}
         steps: list[tuple[int, int, str]] = []
-        for at, one in enumerate(stays):
-            steps.append((one.joined[1] if one.joined is not None else -1, 1, one.host))
-            if one.gone is not None:
+        for at, stay in enumerate(stays):
+            steps.append((stay.joined[1] if stay.joined is not None else -1, 1, stay.host))
+            if stay.gone is not None:
                 returned = back.get(at)
-                steps.append((max(one.gone[1], returned[1]) if returned is not None else one.gone[1], -1, one.host))
+                steps.append((max(stay.gone[1], returned[1]) if returned is not None else stay.gone[1], -1, stay.host))
         steps.sort()
         members: dict[str, int] = {}
         self._moments: list[int] = []
@@ -286,13 +287,13 @@ class _Hosts:
             self._moments.append(moment)
             self._counts.append(len(members))
 
-    def before(self, one: Stay) -> int:
-        assert one.gone is not None
-        return self._count(bisect_left(self._moments, one.gone[1]))
+    def before(self, stay: Stay) -> int:
+        assert stay.gone is not None
+        return self._count(bisect_left(self._moments, stay.gone[1]))
 
-    def after(self, one: Stay) -> int:
-        assert one.joined is not None
-        return self._count(bisect_right(self._moments, one.joined[1]))
+    def after(self, stay: Stay) -> int:
+        assert stay.joined is not None
+        return self._count(bisect_right(self._moments, stay.joined[1]))
 
     def _count(self, steps: int) -> int:
         return self._counts[steps - 1] if steps else 0

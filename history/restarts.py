@@ -1,4 +1,4 @@
-"""Members without an instance id that went and came back: rebalances that static membership would have avoided."""
+"""Restarts of members without an instance id: rebalances that static membership would have avoided."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause, Removal
-from history.episodes import Came, Deleted, Entry, Rebalance, Went
-from history.pairs import Pair, Stay, away, pairs_of
+from history.episodes import Entry, GroupDeleted, MemberJoined, MemberRemoved, Rebalance
+from history.pairs import Stay, away, pairs_of
 
 # Causes of rebalances in which only the members change. A static member that returns to a stable group causes none.
 OF_MEMBERS: Final = frozenset(
@@ -27,7 +27,7 @@ OF_MEMBERS: Final = frozenset(
     }
 )
 
-# Removals that do not come from a restarted process.
+# Removals that are not the effect of a restart.
 FOR_GOOD: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED, Removal.NOT_LISTED})
 
 
@@ -41,7 +41,7 @@ class Restart(NamedTuple):
 
 
 class Avoidable(NamedTuple):
-    """`rebalances` caused only by such restarts, and the duration of the longest of them."""
+    """`rebalances`: the number of rebalances caused only by such restarts. `longest_ms`: the longest time away."""
 
     restarts: list[Restart]
     rebalances: int
@@ -49,7 +49,7 @@ class Avoidable(NamedTuple):
 
 
 class _DynamicStay(NamedTuple):
-    """A member without an instance id, and the rebalances in which it came and went."""
+    """A member without an instance id, and the numbers of the rebalances in which it joined and was removed."""
 
     stay: Stay
     came: int
@@ -59,41 +59,41 @@ class _DynamicStay(NamedTuple):
 def avoidable(entries: Iterable[Entry]) -> Avoidable:
     listed = list(entries)
     rebalances = [entry for entry in listed if isinstance(entry, Rebalance)]
-    met = list(_stays_of(rebalances))
-    stays = [one.stay for one in met]
-    pairs = pairs_of(stays, [entry.at_ms for entry in listed if isinstance(entry, Deleted)])
-    restarts = [_restart(met[pair.old], met[pair.new], pair) for pair in pairs]
-    old = {one.old_id for one in restarts}
-    new = {one.new_id for one in restarts}
+    dynamic = list(_stays_of(rebalances))
+    pairs = pairs_of([member.stay for member in dynamic], [entry.at_ms for entry in listed if isinstance(entry, GroupDeleted)])
+    restarts = [_restart(dynamic[pair.old], dynamic[pair.new]) for pair in pairs]
+    old = {restart.old_id for restart in restarts}
+    new = {restart.new_id for restart in restarts}
     count = 0
     for rebalance in rebalances:
-        joined = {one.member_id for one in rebalance.joined}
-        went = {one.member_id for one in rebalance.went if one.session_ms}  # without a session it was an id that was handed out
+        joined = {join.member_id for join in rebalance.joined}
+        removed = {removal.member_id for removal in rebalance.went if removal.session_ms}  # without a session it was only a handed-out id
         of_members = {rebalance.cause, *rebalance.also} <= OF_MEMBERS
-        count += rebalance.complete and of_members and bool(joined or went) and joined <= new and went <= old and not rebalance.returned
-    return Avoidable(restarts, count, max((one.away_ms for one in restarts), default=0))
+        count += rebalance.complete and of_members and bool(joined or removed) and joined <= new and removed <= old and not rebalance.returned
+    return Avoidable(restarts, count, max((restart.away_ms for restart in restarts), default=0))
 
 
-def _restart(old: _DynamicStay, new: _DynamicStay, pair: Pair) -> Restart:
+def _restart(old: _DynamicStay, new: _DynamicStay) -> Restart:
     before, after = old.stay, new.stay
     return Restart(after.client_id, after.host, before.member_id, after.member_id, away(before, after)[1], 1 if old.went == new.came else 2)
 
 
 def _stays_of(rebalances: list[Rebalance]) -> Iterable[_DynamicStay]:
-    there: dict[str, _DynamicStay] = {}
+    members: dict[str, _DynamicStay] = {}
     for number, rebalance in enumerate(rebalances):
-        steps: list[Came | Went] = [*rebalance.went, *rebalance.came]
-        for one in sorted(steps, key=lambda one: one.at_ms):
-            if one.instance_id is not None:
+        events: list[MemberJoined | MemberRemoved] = [*rebalance.went, *rebalance.came]
+        for event in sorted(events, key=lambda event: event.at_ms):
+            if event.instance_id is not None:
                 continue
-            if isinstance(one, Came):
-                if one.member_id not in there:
-                    joined = None if one.again else (one.at_ms, one.at_ms)
-                    there[one.member_id] = _DynamicStay(Stay(one.member_id, None, one.client_id, one.host, joined, None, None, False), number, -1)
+            if isinstance(event, MemberJoined):
+                if event.member_id not in members:
+                    joined = None if event.again else (event.at_ms, event.at_ms)
+                    stay = Stay(event.member_id, None, event.client_id, event.host, joined, None, None, False)
+                    members[event.member_id] = _DynamicStay(stay, number, -1)
                 continue
-            before = there.pop(one.member_id, None)
-            if before is not None:
-                silent = one.at_ms - one.since_heartbeat_ms
-                stay = before.stay._replace(gone=(one.at_ms, one.at_ms), farewell=one.how is Removal.LEFT)
-                yield before._replace(stay=stay if one.how in FOR_GOOD else stay._replace(silent=(silent, silent)), went=number)
-    yield from there.values()
+            member = members.pop(event.member_id, None)
+            if member is not None:
+                silent = event.at_ms - event.since_heartbeat_ms
+                stay = member.stay._replace(gone=(event.at_ms, event.at_ms), farewell=event.how is Removal.LEFT)
+                yield member._replace(stay=stay if event.how in FOR_GOOD else stay._replace(silent=(silent, silent)), went=number)
+    yield from members.values()

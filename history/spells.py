@@ -1,7 +1,7 @@
-"""Spells: each member from joining to its end, folded from the events of one group in the order of `order.py`.
+"""Spells: the time of each member in the group, from its join to its end, folded from the group's events in the order of `order.py`.
 
-Notes give both times exactly. Where notes are missing, group records bound them: a member that is in a record and not in
-the record before joined in between.
+Notes contain both times. If notes are missing, group records bound them: a member that is in a record and not in the previous
+record joined in between.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from coordinator.notes import Coordinator, Removal, Replacement
 from coordinator.states import State
 from history.commits import NearbyCommits, last_commit
-from history.compared import Who
+from history.compared import MemberIdentity
 from history.consumer import partitions_of
-from history.inferred import Between, Inferred, at_rest, is_replacement, joined_by, stored_at_rest
-from history.note_records import GroupRecord, NoteRecord, known
+from history.inferred import InferenceCache, Inferred, at_rest, is_replacement, join_phase_end_ms, stored_at_rest
+from history.note_records import GroupRecord, NoteRecord, known_member
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
     CoordinatorChange,
@@ -31,7 +31,7 @@ UNKNOWN = "unknown"
 REPLACED = "replaced"
 EXPIRED = "expired"
 LEFT = "left"
-LOADED_NOTE_DELAY_MS = 100  # sessions start before the coordinator writes its LOADED note
+LOADED_NOTE_DELAY_MS = 100  # sessions begin before the coordinator writes its LOADED note
 ENDS = {
     Removal.LEFT: LEFT,
     Removal.EXPIRED: EXPIRED,
@@ -49,7 +49,7 @@ ENDS = {
 
 @dataclass(slots=True)
 class Spell:
-    """-1 and None: unknown. Times lie between `..._lo_ms` and `..._hi_ms`; both are equal if a note has the time."""
+    """-1 and None: unknown. Times are between `..._lo_ms` and `..._hi_ms`; both are equal if a note has the time."""
 
     member_id: str
     instance_id: str | None
@@ -58,28 +58,28 @@ class Spell:
     session_ms: int
     joined_lo_ms: int
     joined_hi_ms: int
-    joined_in: int  # the group's generation then
+    joined_in: int  # the group's generation at its join
     ended_lo_ms: int = -1
     ended_hi_ms: int = -1
     end: str = OPEN
     ended_in: int = -1
-    from_generation: int = -1  # the first that it was in, and the last
+    from_generation: int = -1  # the first and last generation of the member
     to_generation: int = -1
-    partitions: tuple[str, ...] | None = None  # that it had last
+    partitions: tuple[str, ...] | None = None  # its last assignment
     assigned_ms: int = -1
     last_commit_ms: int = -1
     last_heartbeat_ms: int = -1
-    seen_ms: int = -1  # it was in the group then
+    seen_ms: int = -1  # the latest time at which it was certainly in the group
     max_gap_ms: int = -1
     replaced_by: str | None = None
     outcome: Replacement | None = None  # of its replacement
     guessed: bool = False  # its end is inferred from records, without a note
-    noted: bool = True  # a note says when it joined
+    noted: bool = True  # its join has a note
     unheard: bool = False  # no heartbeat since the coordinator was loaded; the time of the last one is unknown
 
     @property
-    def who(self) -> Who:
-        return Who(self.member_id, self.instance_id, self.client_id, self.host)
+    def who(self) -> MemberIdentity:
+        return MemberIdentity(self.member_id, self.instance_id, self.client_id, self.host)
 
     @property
     def key(self) -> str:
@@ -87,36 +87,36 @@ class Spell:
 
     @property
     def life_ms(self) -> int:
-        """The last time at which the process is known to have lived."""
+        """The last time at which the process is known to have run."""
         return max(self.last_heartbeat_ms, self.last_commit_ms, self.joined_lo_ms)
 
 
 class Spells:
-    """`all` has them in the order in which they began."""
+    """`all` has the spells in the order of their begin."""
 
-    def __init__(self, between: Between) -> None:
+    def __init__(self, between: InferenceCache) -> None:
         self.all: list[Spell] = []
         self._between = between
         self._open: dict[str, Spell] = {}
         self._over: dict[str, Spell] = {}
         self._image: GroupRecord | None = None
-        self._same: list[GroupRecord] = []  # that one, and those of its generation before it
+        self._same: list[GroupRecord] = []  # all records of that generation so far
         self._generation = 0
         self._sure_ms = -1  # the latest time at which the members are known
         self._count: tuple[int, int] | None = None
         self._notes_missing = False  # since `_sure_ms`, or no note was read
         self._lately: list[Spell] = []  # spells that ended since the last record
         self._loaded_ms = -1  # when the coordinator was last loaded; every session started again then
-        self._seats_kept: list[tuple[Spell, GroupRecord, GroupRecord]] = []  # replaced within the generation of the last record, as two records say
+        self._seats_kept: list[tuple[Spell, GroupRecord, GroupRecord]] = []  # replaced within a generation, and the two records that show it
 
     def add(self, event: NoteRecord | GroupRecord, *, linked: bool = True) -> None:
-        """`linked`: no record is missing between this one and the one before."""
+        """`linked`: no record is missing between this one and the previous one."""
         if isinstance(event, GroupRecord):
             self._stored(event, linked)
         elif event.group:
             self._count_note(event.header)
             self._note(event.header, event.body)
-        elif isinstance(event.body, CoordinatorChange) and known(Coordinator, event.body.what) in (Coordinator.LOADED, Coordinator.RESUMED):
+        elif isinstance(event.body, CoordinatorChange) and known_member(Coordinator, event.body.what) in (Coordinator.LOADED, Coordinator.RESUMED):
             self._loaded_ms = event.at_ms
             self._coordinator_loaded(event.at_ms)
 
@@ -136,14 +136,14 @@ class Spells:
         match body:
             case MemberJoin():
                 self._joined(header, body)
-            case MemberGone() if body.session_ms:  # without a session it was an id that was handed out
+            case MemberGone() if body.session_ms:  # without a session it was only a handed-out id
                 self._gone(header, body)
             case StaticReplaced():
                 self._replaced(header, body)
             case StateChange() if body.to_state == State.COMPLETING:
                 self._in_generation(header.generation)
             case Heartbeats():
-                gaps = {one.member_key: one.max_gap_ms for one in body.members}
+                gaps = {gap.member_key: gap.max_gap_ms for gap in body.members}
                 for spell in self._open.values():
                     spell.max_gap_ms = max(spell.max_gap_ms, gaps.get(spell.key, -1))
         if not self._notes_missing:
@@ -152,11 +152,11 @@ class Spells:
     def _joined(self, header: NoteHeader, body: MemberJoin) -> None:
         spell = self._open.get(body.member_id)
         if spell is None:
-            spell = self._begin(Who(body.member_id, body.instance_id, body.client_id, body.host), header.ts, header.generation)
+            spell = self._begin(MemberIdentity(body.member_id, body.instance_id, body.client_id, body.host), header.ts, header.generation)
         spell.session_ms = body.session_ms
         spell.seen_ms = spell.last_heartbeat_ms = header.ts
 
-    def _begin(self, who: Who, at_ms: int, generation: int) -> Spell:
+    def _begin(self, who: MemberIdentity, at_ms: int, generation: int) -> Spell:
         spell = Spell(*who, session_ms=-1, joined_lo_ms=self._sure_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_in=generation)
         spell.seen_ms = at_ms
         self._open[who.member_id] = spell
@@ -167,13 +167,13 @@ class Spells:
         spell = self._open.get(body.member_id)
         if spell is None:
             if body.member_id in self._over and not self._over[body.member_id].guessed:
-                return  # its end was stored nowhere: a coordinator that began anew took it for a member
+                return  # its end was not stored: a new coordinator still had it as a member
             spell = self._over.pop(body.member_id, None)
         if spell is None:
-            spell = self._begin(Who(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
+            spell = self._begin(MemberIdentity(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
             spell.joined_lo_ms, spell.noted = -1, False
         spell.session_ms = body.session_ms
-        how = known(Removal, body.how)
+        how = known_member(Removal, body.how)
         heard_ms = header.ts - body.since_heartbeat_ms
         spell.unheard = how is Removal.EXPIRED and spell.joined_hi_ms < self._loaded_ms and heard_ms <= self._loaded_ms + LOADED_NOTE_DELAY_MS
         if not spell.unheard:
@@ -188,16 +188,16 @@ class Spells:
 
     def _replaced(self, header: NoteHeader, body: StaticReplaced) -> None:
         at = header.ts
-        new = Who(body.new_id, body.instance_id, body.client_id, body.host)
+        new = MemberIdentity(body.new_id, body.instance_id, body.client_id, body.host)
         if body.new_id in self._open:
             return
         old = self._open.get(body.old_id) or self._over.get(body.old_id)
         if old is None:
-            old = self._begin(Who(body.old_id, body.instance_id, "", ""), at, header.generation)
+            old = self._begin(MemberIdentity(body.old_id, body.instance_id, "", ""), at, header.generation)
             old.joined_lo_ms, old.noted = -1, False
         old.last_heartbeat_ms = max(old.last_heartbeat_ms, at - body.since_heartbeat_ms)
         self._end(old, REPLACED, at, at, header.generation)
-        old.replaced_by, old.outcome = body.new_id, known(Replacement, body.outcome)
+        old.replaced_by, old.outcome = body.new_id, known_member(Replacement, body.outcome)
         self._take_seat(old, self._begin(new, at, header.generation))
 
     def _take_seat(self, old: Spell, new: Spell) -> None:
@@ -235,7 +235,7 @@ class Spells:
         if image.stored is None or (before is not None and image.generation < before.generation):
             before = None
             self._another_group(image)
-        if not image.generation:  # the group is new: that is stored when its first member has joined
+        if not image.generation:  # a new group, stored when its first member has joined
             before = None
         if image.generation <= 0:
             pass
@@ -245,21 +245,21 @@ class Spells:
             self._same_generation(before, image)
         else:
             self._settled(at_rest(same, len(same) - 1, image) if before is not None and same else before, image, linked)
-            self._sure_ms = max(self._sure_ms, joined_by(image))
-            self._notes_missing = True  # until a note follows that says that none is missing
+            self._sure_ms = max(self._sure_ms, join_phase_end_ms(image))
+            self._notes_missing = True  # until the next note's number shows that none is missing
         if self._count is not None and image.generation > 0:
             self._notes_missing = False
-            self._sure_ms = max(self._sure_ms, joined_by(image))
+            self._sure_ms = max(self._sure_ms, join_phase_end_ms(image))
 
     def _another_group(self, image: GroupRecord) -> None:
-        """The group before was deleted."""
+        """End the spells of the previous group of this name, which was deleted."""
         for spell in list(self._open.values()):
             self._end(spell, UNKNOWN, min(spell.seen_ms, image.at_ms), image.at_ms, self._generation, guessed=True)
         self._over.clear()
         self._generation = 0
 
     def _same_generation(self, before: GroupRecord, image: GroupRecord) -> None:
-        """An instance has another member id: its process came back and kept the seat, or will keep it in the next generation."""
+        """Replace spells of instances with a new member id: the process returned and kept the seat, or will keep it in the next generation."""
         assert before.stored is not None
         assert image.stored is not None
         old_ids = {member.group_instance_id: member.member_id for member in before.stored.members if member.group_instance_id is not None}
@@ -269,7 +269,7 @@ class Spells:
             if old_id is None or old_id == member.member_id or member.member_id in self._open or member.member_id in self._over:
                 continue
             old = self._open.get(old_id)
-            new = self._begin(Who(member.member_id, instance, member.client_id, member.client_host), image.at_ms, image.generation)
+            new = self._begin(MemberIdentity(member.member_id, instance, member.client_id, member.client_host), image.at_ms, image.generation)
             new.joined_lo_ms, new.noted = before.at_ms, False
             if old is not None:
                 old.replaced_by, old.outcome = member.member_id, Replacement.NO_REBALANCE
@@ -281,7 +281,7 @@ class Spells:
     def _settled(self, before: GroupRecord | None, image: GroupRecord, linked: bool) -> None:
         stored = image.stored
         assert stored is not None
-        at = joined_by(image)
+        at = join_phase_end_ms(image)
         members = {member.member_id: member for member in stored.members}
         unnoted = [spell for spell in self._open.values() if spell.member_id not in members]
         news = [member for id, member in members.items() if id not in self._open and (id not in self._over or self._over[id].guessed)]
@@ -298,12 +298,12 @@ class Spells:
         for spell in unnoted:
             self._guess_end(spell, news, inferred, began, at, generation)
         for member in news:
-            again = self._over.pop(member.member_id, None)
-            if again is not None:  # the guess that it had ended was wrong
-                again.end, again.ended_lo_ms, again.ended_hi_ms, again.guessed = OPEN, -1, -1, False
-                self._open[member.member_id] = again
+            ended = self._over.pop(member.member_id, None)
+            if ended is not None:  # its guessed end was wrong
+                ended.end, ended.ended_lo_ms, ended.ended_hi_ms, ended.guessed = OPEN, -1, -1, False
+                self._open[member.member_id] = ended
                 continue
-            new = self._begin(Who(member.member_id, member.group_instance_id, member.client_id, member.client_host), at, generation)
+            new = self._begin(MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host), at, generation)
             new.joined_lo_ms, new.noted = max(began, self._sure_ms if before is not None else -1), False
         self._generation = image.generation
         for id, member in members.items():
@@ -314,22 +314,19 @@ class Spells:
         self, spell: Spell, news: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
     ) -> None:
         lo = min(max(spell.seen_ms, spell.last_commit_ms, began), at_ms)
-        seat = next((one for one in news if spell.instance_id is not None and one.group_instance_id == spell.instance_id), None)
-        silent = inferred is not None and any(one.member_id == spell.member_id for one in inferred.expired)
-        if silent:
-            self._end(spell, EXPIRED, lo, at_ms, generation, guessed=True)
-        elif seat is not None:
-            spell.replaced_by, spell.outcome = seat.member_id, _outcome(spell, inferred)
-            self._end(spell, REPLACED, lo, at_ms, generation, guessed=True)
-        elif inferred is not None:
-            self._end(spell, LEFT, lo, at_ms, generation, guessed=True)
-        else:
-            self._end(spell, UNKNOWN, lo, at_ms, generation, guessed=True)
+        successor = next((member for member in news if spell.instance_id is not None and member.group_instance_id == spell.instance_id), None)
+        end = LEFT if inferred is not None else UNKNOWN
+        if inferred is not None and any(member.member_id == spell.member_id for member in inferred.expired):
+            end = EXPIRED
+        elif successor is not None:
+            spell.replaced_by, spell.outcome = successor.member_id, _outcome(spell, inferred)
+            end = REPLACED
+        self._end(spell, end, lo, at_ms, generation, guessed=True)
 
     def _seen(self, spell: Spell, image: GroupRecord, member: MemberMetadata) -> None:
         assert image.stored is not None
         spell.partitions = partitions_of(image.stored, member)
-        spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, joined_by(image))
+        spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, join_phase_end_ms(image))
         spell.session_ms = member.session_timeout
         spell.client_id = spell.client_id or member.client_id
         spell.host = spell.host or member.client_host

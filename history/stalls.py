@@ -9,9 +9,9 @@ from history.commits import NEVER, NearbyCommits
 from history.consumer import is_cooperative
 from history.moves import Move, Owners
 
-# A partition without a commit for so long after a rebalance is idle.
+# After a rebalance, a partition without a commit for this time is idle.
 IDLE_MS: Final = 600_000
-# Partitions with commits so much rarer than others' are left out.
+# Partitions whose usual gap between commits is more than this factor longer than the shortest one are ignored.
 RARE: Final = 4
 
 
@@ -22,8 +22,8 @@ class Stall(NamedTuple):
     hi_ms: int | None
 
 
-def stalled(before: Owners, moved: Sequence[Move] | None, protocol: str | None) -> list[str] | None:
-    """The partitions that stop: all assigned ones; with a cooperative protocol only those that move. None: unknown."""
+def stalled_partitions(before: Owners, moved: Sequence[Move] | None, protocol: str | None) -> list[str] | None:
+    """The partitions that are not consumed meanwhile: all assigned ones; with a cooperative protocol only those that move. None: unknown."""
     if not is_cooperative(protocol):
         return [f"{topic}-{number}" for topic, number in before]
     if moved is None:
@@ -36,15 +36,15 @@ def exact(partitions: Sequence[str], took_ms: int) -> Stall:
 
 
 def bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: NearbyCommits) -> Stall:
-    """Bounds of the stall. No member consumes while it waits for its assignment. A consuming member commits: some partition had no
-    commits during the join phase, minus a usual gap, as the owner's last commit may be its last request before it rejoined.
+    """Bounds of the stall. The lower bound: no member consumes while it waits for its assignment. The upper bound: a consuming member
+    commits, so the longest silence of a partition, plus a usual gap, contains the join phase.
 
-    `longest_ms`: of the rebalance, where its members' timeouts bound it.
+    `longest_ms`: the upper bound of the rebalance, if its members' timeouts give one.
     """
     silences = []
-    usual_ms = min((gap for gap in (around.usual_gap.get(one, NEVER) for one in partitions) if gap >= 0), default=0)
-    for one in partitions:
-        last, first, usual = (some.get(one, NEVER) for some in around)
+    usual_ms = min((gap for gap in (around.usual_gap.get(partition, NEVER) for partition in partitions) if gap >= 0), default=0)
+    for partition in partitions:
+        last, first, usual = (commits.get(partition, NEVER) for commits in around)
         if 0 <= last <= first <= last + IDLE_MS and usual <= usual_ms * RARE:
             silences.append(first - last + max(usual, 0))
     limits = [limit for limit in (max(silences, default=None), longest_ms) if limit is not None]

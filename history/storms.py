@@ -9,8 +9,8 @@ WINDOW_MS_MAX: Final = 60_000
 CHAINED_MIN: Final = 3
 
 
-class Stretch(NamedTuple):
-    """The latest begin and the end of a rebalance (None: unknown), and the maximum distance to the previous one in a storm."""
+class RebalanceSpan(NamedTuple):
+    """The latest begin and the end of a rebalance (None: unknown), and the maximum distance to the previous rebalance in a storm."""
 
     start_ms: int | None
     end_ms: int | None
@@ -22,14 +22,14 @@ def window_ms(timeouts_ms: Iterable[int]) -> int:
     return min(max(timeouts_ms, default=WINDOW_MS_MAX), WINDOW_MS_MAX)
 
 
-def storms(stretches: Sequence[Stretch]) -> list[int | None]:
+def storms(spans: Sequence[RebalanceSpan]) -> list[int | None]:
     """For each rebalance the number of the first rebalance of its storm; None outside of storms."""
-    found: list[int | None] = [None] * len(stretches)
+    first_numbers: list[int | None] = [None] * len(spans)
     first = 0
-    for number, one in enumerate(stretches):
-        before = stretches[number - 1].end_ms if number else None
-        if before is None or one.start_ms is None or one.start_ms - before >= one.window_ms:
+    for number, span in enumerate(spans):
+        previous_end = spans[number - 1].end_ms if number else None
+        if previous_end is None or span.start_ms is None or span.start_ms - previous_end >= span.window_ms:
             first = number
         if number - first + 1 >= CHAINED_MIN:
-            found[first : number + 1] = [first] * (number + 1 - first)
-    return found
+            first_numbers[first : number + 1] = [first] * (number + 1 - first)
+    return first_numbers

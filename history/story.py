@@ -1,8 +1,8 @@
-"""The fold: notes and group records of one group, in the order of `order.py`, become the story of the group.
+"""Fold the notes and group records of one group, in the order of `order.py`, into the story of the group: a list of entries.
 
 A rebalance opens with the state change from STABLE or EMPTY, stays open while it is restarted, and closes when the group is
 STABLE or EMPTY again. Notes about members precede the state change that they caused, within the same step: they wait for it,
-and become entries by themselves if none follows. `standing.py` handles missing notes.
+and become separate entries if none follows. `known_state.py` handles missing notes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,24 @@ from collections.abc import Iterable
 
 from coordinator.notes import Cause, Coordinator, Removal, Replacement, RoundResult, StandbyStep
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
-from history.episodes import Away, Barred, Came, End, Entry, Late, Lost, Missing, Moved, Refused, Returned, Standby, Went
-from history.note_records import GroupRecord, NoteRecord, known
+from history.episodes import (
+    AbsenceChanged,
+    CommitsRefused,
+    CoordinatorChanged,
+    End,
+    Entry,
+    HeartbeatsLate,
+    InstanceRefused,
+    MemberJoined,
+    MemberRemoved,
+    NotesMissing,
+    RebalancesMissing,
+    StandbyChanged,
+    StaticReturned,
+)
+from history.known_state import UNKNOWN, KnownState, Waiting, add_event
+from history.note_records import GroupRecord, NoteRecord, known_member
 from history.order import Order, point_before
-from history.standing import UNKNOWN, Standing, Waiting, put
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
@@ -31,7 +45,7 @@ from protocol.messages.coordinator_notes import (
 )
 
 
-class Story(Standing):
+class Story(KnownState):
     """`add` returns the entries that this event completes, `finish` the remaining ones. `now_open` returns the open rebalance."""
 
     def add(self, event: NoteRecord | GroupRecord) -> list[Entry]:
@@ -67,7 +81,7 @@ class Story(Standing):
             done += self._close()
         deleted = self._deleted and self._created_in in (UNKNOWN, header.coordinator_epoch)
         explained = deleted or self._reloaded_in == header.coordinator_epoch
-        # The group is new. Its first member joined at an earlier coordinator, whose notes are missing and whose rebalance did not complete.
+        # A new group whose first member joined at an earlier coordinator; that one's notes are missing, and its rebalance did not complete.
         made_before = self._created_in not in (UNKNOWN, header.coordinator_epoch)
         if lost or (anew and self._noted and not explained):
             self._members = None
@@ -76,31 +90,31 @@ class Story(Standing):
             done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
         elif lost and self._open is not None:
             self._open.lost = max(self._open.lost, 0) + lost
-        untold = generation > 0 or (self._settled <= 0 and (lost or known_before))
-        if anew and not self._recorded and (lost or not explained or not self._orderly) and untold:
+        may_lack_rebalances = generation > 0 or (self._settled <= 0 and (lost or known_before))
+        if anew and not self._recorded and (lost or not explained or not self._orderly) and may_lack_rebalances:
             # It may be a new group with the same name, after a long time.
-            done.append(Missing(self._known_at_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
+            done.append(RebalancesMissing(self._known_at_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
             self._settled, self._at_least = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._image = None
         elif anew and not explained and not lost and (made_before or (generation > 0 and (self._noted or self._image is not None))):
-            done.append(Lost(header.ts, UNKNOWN))
+            done.append(NotesMissing(header.ts, UNKNOWN))
         before = self._open
         self._place = UNKNOWN
-        found = self._reach(header.ts, state, generation)
-        then = self._told(header, body)
+        earlier = self._advance_to(header.ts, state, generation)
+        entries = self._apply_note(header, body)
         if lost and self._open is not None and self._open is not before:
             self._open.lost = lost
         elif lost and before is None:
-            if found and isinstance(found[-1], Missing):
-                found[-1] = found[-1]._replace(notes=lost)
+            if earlier and isinstance(earlier[-1], RebalancesMissing):
+                earlier[-1] = earlier[-1]._replace(notes=lost)
             else:
-                found.append(Lost(header.ts, lost))
+                earlier.append(NotesMissing(header.ts, lost))
         self._noted = self._loaded = True
         self._deleted, self._created_in, self._reloaded_in, self._orderly = False, UNKNOWN, UNKNOWN, True
         self._epoch, self._place = header.coordinator_epoch, header.offsets_log_offset
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
         self._known_at_ms = max(self._known_at_ms, header.ts)
-        return done + found + then
+        return done + earlier + entries
 
     def _missed(self, header: NoteHeader) -> tuple[int, bool]:
         """The number of missing notes before this one, and whether the note counter restarted in between."""
@@ -113,7 +127,7 @@ class Story(Standing):
             return header.number, True
         return header.number - before[1] - 1, False
 
-    def _told(self, header: NoteHeader, body: object) -> list[Entry]:
+    def _apply_note(self, header: NoteHeader, body: object) -> list[Entry]:
         at = header.ts
         match body:
             case StateChange():
@@ -122,45 +136,45 @@ class Story(Standing):
                 again = self._again(body.member_id, body.instance_id)
                 if self._members is not None:
                     self._members.add(body.member_id)
-                came = Came(
+                came = MemberJoined(
                     at, body.member_id, body.instance_id, body.client_id, body.host, body.session_ms, again, body.client_reason
                 )
-                return self._take(came, header)
+                return self._add_event(came, header)
             case MemberGone():
                 if self._members is not None:
                     self._members.discard(body.member_id)
-                how = known(Removal, body.how)
-                gone = Went(at, body.member_id, body.instance_id, how, body.since_heartbeat_ms, body.session_ms, body.client_reason)
-                return self._take(gone, header)
+                how = known_member(Removal, body.how)
+                gone = MemberRemoved(at, body.member_id, body.instance_id, how, body.since_heartbeat_ms, body.session_ms, body.client_reason)
+                return self._add_event(gone, header)
             case StaticReplaced():
                 if self._members is not None:
                     self._members.discard(body.old_id)
                     self._members.add(body.new_id)
-                outcome = known(Replacement, body.outcome)
-                back = Returned(at, body.instance_id, body.old_id, body.new_id, body.client_id, body.host, body.since_heartbeat_ms, outcome)
-                return [back] if outcome is Replacement.NO_REBALANCE else self._take(back, header)
+                outcome = known_member(Replacement, body.outcome)
+                back = StaticReturned(at, body.instance_id, body.old_id, body.new_id, body.client_id, body.host, body.since_heartbeat_ms, outcome)
+                return [back] if outcome is Replacement.NO_REBALANCE else self._add_event(back, header)
             case RoundEnd():
                 self._round_ended(header, body)
             case Heartbeats():
-                return [Late(at, tuple((one.member_key, one.max_gap_ms, one.count) for one in body.members))]
+                return [HeartbeatsLate(at, tuple((gap.member_key, gap.max_gap_ms, gap.count) for gap in body.members))]
             case MemberAway():
-                return [Away(at, body.member_id, body.instance_id, body.back, body.away_ms)]
+                return [AbsenceChanged(at, body.member_id, body.instance_id, body.back, body.away_ms)]
             case StandbyChange():
-                step = known(StandbyStep, body.step)
-                standby = Standby(at, body.member_id, body.instance_id, step, body.from_member_id, body.from_instance_id, body.after_ms)
+                step = known_member(StandbyStep, body.step)
+                standby = StandbyChanged(at, body.member_id, body.instance_id, step, body.from_member_id, body.from_instance_id, body.after_ms)
                 return [*self._without_rebalance(standby), standby]
             case JoinRefused():
-                return [Barred(at, body.instance_id, body.client_id, body.host, body.listed)]
+                return [InstanceRefused(at, body.instance_id, body.client_id, body.host, body.listed)]
             case CommitRefused():
-                return [Refused(at, body.error_code, body.member_id, body.instance_id, body.count, body.since_ms)]
+                return [CommitsRefused(at, body.error_code, body.member_id, body.instance_id, body.count, body.since_ms)]
         return []
 
     def _coordinator(self, header: NoteHeader, body: CoordinatorChange) -> list[Entry]:
-        """A loaded coordinator knows the stored group only: an open rebalance is interrupted."""
+        """The coordinator was loaded, unloaded, suspended or resumed. A loaded one knows only the stored group: an open rebalance is interrupted."""
         done = self._alone()
         if self._closing:
             done += self._close()
-        what = known(Coordinator, body.what)
+        what = known_member(Coordinator, body.what)
         if self._open is not None and what is not None:
             if what is not Coordinator.LOADED and header.coordinator_epoch == self._epoch:
                 self._open.ended_ms = header.ts  # otherwise the previous coordinator crashed at an unknown time
@@ -178,32 +192,33 @@ class Story(Standing):
         if begins:  # with the members that were stored
             self._members = self._image.member_ids if self._image is not None and self._recorded else None
         self._noted = True
-        return [*done, Moved(header.ts, what, body.load_ms, body.groups, orderly, header.dropped)]
+        return [*done, CoordinatorChanged(header.ts, what, body.load_ms, body.groups, orderly, header.dropped)]
 
     # Members.
 
-    def _without_rebalance(self, standby: Standby) -> list[Entry]:
+    def _without_rebalance(self, standby: StandbyChanged) -> list[Entry]:
         """The entry for the member that joined or left just before this note of a standby; no rebalance followed."""
         id = standby.from_id if standby.step is StandbyStep.TAKES_OVER else standby.member_id
-        kind = Came if standby.step is StandbyStep.WAITS else Went
-        found = next((one for one in self._waiting if isinstance(one, kind) and one.member_id == id), None)
-        if found is None:
+        kind = MemberJoined if standby.step is StandbyStep.WAITS else MemberRemoved
+        event = next((event for event in self._waiting if isinstance(event, kind) and event.member_id == id), None)
+        if event is None:
             return []
-        self._waiting.remove(found)
-        return [found._replace(again=False) if isinstance(found, Came) else found]
+        self._waiting.remove(event)
+        return [event._replace(again=False) if isinstance(event, MemberJoined) else event]
 
-    def _take(self, one: Waiting, header: NoteHeader) -> list[Entry]:
+    def _add_event(self, event: Waiting, header: NoteHeader) -> list[Entry]:
+        """Add the event to the open rebalance, or let it wait for the state change that it caused."""
         if self._open is not None and not self._closing:
-            put(self._open, one)
+            add_event(self._open, event)
         else:
-            self._waiting.append(one)
-            self._waiting_at = known(State, header.state), header.generation
+            self._waiting.append(event)
+            self._waiting_at = known_member(State, header.state), header.generation
         return []
 
     # States.
 
     def _changed(self, header: NoteHeader, body: StateChange) -> list[Entry]:
-        to = known(State, body.to_state)
+        to = known_member(State, body.to_state)
         if to is PREPARING:
             self._prepared(header, body)
         elif to is COMPLETING:
@@ -215,8 +230,8 @@ class Story(Standing):
         return []
 
     def _prepared(self, header: NoteHeader, body: StateChange) -> None:
-        cause = known(Cause, body.reason)
-        before = known(State, body.from_state)
+        cause = known_member(Cause, body.reason)
+        before = known_member(State, body.from_state)
         opened = self._open
         if opened is not None:  # COMPLETING was aborted
             if cause is not None:
@@ -229,34 +244,39 @@ class Story(Standing):
         opened = self._begin(header.ts, before, PREPARING, header.generation, header.generation if at_rest else UNKNOWN)
         opened.cause, opened.about, opened.whole = cause, body.reason_text, at_rest
         if before is EMPTY:
-            self._members = {one.member_id for one in waiting if isinstance(one, Came)}
-        for one in waiting:
-            # Newcomers that waited for each other are noted just before the rebalance that takes them.
-            if isinstance(one, Came) and (before is EMPTY or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE) or (cause is Cause.NEW_MEMBER and names(body.reason_text, one.member_id))):
-                one = one._replace(again=False)
-            put(opened, one)
+            self._members = {event.member_id for event in waiting if isinstance(event, MemberJoined)}
+        for event in waiting:
+            # Newcomers that waited for each other have their notes just before the rebalance that admits them.
+            if isinstance(event, MemberJoined) and (
+                before is EMPTY
+                or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE)
+                or (cause is Cause.NEW_MEMBER and names(body.reason_text, event.member_id))
+            ):
+                event = event._replace(again=False)
+            add_event(opened, event)
         if before is EMPTY:
             opened.members_before = 0
         elif at_rest:
             opened.members_before = self._size_of(header.generation)
             if opened.members_before < 0 and self._gap_before_ms != header.ts:
-                new = [one for one in opened.came if one.again is False]
-                went = [one for one in opened.went if one.session_ms]  # without a session it was an id that was handed out, no member
-                opened.members_before = body.members - len(new) + len(went)
+                new = [join for join in opened.came if join.again is False]
+                removed = [removal for removal in opened.went if removal.session_ms]  # without a session it was only a handed-out id
+                opened.members_before = body.members - len(new) + len(removed)
 
     def _round_ended(self, header: NoteHeader, body: RoundEnd) -> None:
         opened = self._open
         if opened is None:
             return
-        result = known(RoundResult, body.result)
-        opened.laggards += [one for one in body.laggards if one not in opened.laggards]
+        result = known_member(RoundResult, body.result)
+        opened.laggards += [id for id in body.laggards if id not in opened.laggards]
         if result in (RoundResult.STABLE, RoundResult.EMPTY):
             opened.join_ms, opened.sync_ms = body.join_ms, body.sync_ms
             self._ended(opened, End.STABLE if result is RoundResult.STABLE else End.EMPTY, header.ts, header.generation)
             self._closing = True
 
+
 def names(about: str | None, member_id: str) -> bool:
-    """Whether a cause names this member: its id, perhaps followed by the client's reason."""
+    """Whether the detail of a cause is about this member: its id, perhaps followed by the client's reason."""
     return about is not None and (about == member_id or about.startswith(f"{member_id}: "))
 
 

@@ -1,4 +1,4 @@
-"""Describe entries in words: one sentence for the cause, and short ones for the members."""
+"""Describe entries in words: a sentence for the cause, and short texts for the members."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from coordinator.notes import Cause, Removal, Replacement
 from coordinator.states import State
-from history.episodes import Came, End, Rebalance, Returned, Went
+from history.episodes import End, MemberJoined, MemberRemoved, Rebalance, StaticReturned
 
 # Member ids are the client id with a UUID, which readers do not need.
 _UUID = re.compile(r"-([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
@@ -28,7 +28,7 @@ HOW = {
     Removal.SEAT_TAKEN: "was away, and a standby took its seat",
 }
 
-# Titles for causes without a known member.
+# Titles for rebalances whose causing member is unknown.
 PLAIN = {
     Cause.NEW_MEMBER: "a new member joined",
     Cause.LEADER_REJOINED: "the leader joined again and asked for new assignments",
@@ -59,12 +59,12 @@ PLAIN = {
 }
 
 
-def called(member_id: str, instance_id: str | None = None) -> str:
-    """The name of a member for people: its instance id, else its member id with the UUID cut short."""
+def short_name(member_id: str, instance_id: str | None = None) -> str:
+    """The name of a member for readers: its instance id, or its member id with a shortened UUID."""
     return instance_id or _UUID.sub(r"-\1", member_id) or "(no id)"
 
 
-def duration(ms: int) -> str:
+def format_duration(ms: int) -> str:
     """A duration for readers, rounded to a useful precision."""
     if ms < 0:
         return "?"
@@ -79,12 +79,12 @@ def duration(ms: int) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes < 1440 else f"{minutes // 1440} d {minutes % 1440 // 60} h"
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """Join names, cut to the length of a line."""
-    all = list(names)
-    if len(all) > NAMED_MAX + 1:
-        return f"{', '.join(all[:NAMED_MAX])} and {len(all) - NAMED_MAX} more"
-    return ", ".join(all[:-1]) + f" and {all[-1]}" if len(all) > 1 else "".join(all)
+    items = list(names)
+    if len(items) > NAMED_MAX + 1:
+        return f"{', '.join(items[:NAMED_MAX])} and {len(items) - NAMED_MAX} more"
+    return ", ".join(items[:-1]) + f" and {items[-1]}" if len(items) > 1 else "".join(items)
 
 
 def title(rebalance: Rebalance) -> str:
@@ -95,11 +95,11 @@ def title(rebalance: Rebalance) -> str:
     if cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE) and rebalance.joined:
         return f"{_joined(rebalance)} at once"
     if cause is Cause.ABSENCES_ENDED:
-        names = [called(one.member_id, one.instance_id) for one in rebalance.went if one.how is Removal.STAYED_AWAY]
-        return f"{listed(names)} stayed away longer than registration.timeout.ms" if names else PLAIN[cause]
+        names = _names_of(rebalance, Removal.STAYED_AWAY)
+        return f"{list_names(names)} stayed away longer than registration.timeout.ms" if names else PLAIN[cause]
     if cause is Cause.ROSTER_CHANGED:
-        names = [called(one.member_id, one.instance_id) for one in rebalance.went if one.how is Removal.NOT_LISTED]
-        return f"{PLAIN[cause]}: {listed(names)}" if names else PLAIN[cause]
+        names = _names_of(rebalance, Removal.NOT_LISTED)
+        return f"{PLAIN[cause]}: {list_names(names)}" if names else PLAIN[cause]
     if cause is Cause.TOPICS_CHANGED:
         return f"{PLAIN[cause]} ({rebalance.about})" if rebalance.about else PLAIN[cause]
     if cause is Cause.NEW_MEMBER:
@@ -123,79 +123,82 @@ def title(rebalance: Rebalance) -> str:
     return PLAIN[cause]
 
 
+def _names_of(rebalance: Rebalance, how: Removal) -> list[str]:
+    return [short_name(removal.member_id, removal.instance_id) for removal in rebalance.went if removal.how is how]
+
+
 def mover(rebalance: Rebalance) -> str | None:
-    """The member that caused the rebalance, by its short name."""
+    """The short name of the member that caused the rebalance."""
     id = rebalance.mover
     if id is None:
         return None
     for back in rebalance.returned:
         if back.new_id == id:
             return back.instance_id
-    instances = {one.member_id: one.instance_id for one in rebalance.came}
-    instances |= {one.member_id: one.instance_id for one in rebalance.went}
+    instances = {join.member_id: join.instance_id for join in rebalance.came} | {gone.member_id: gone.instance_id for gone in rebalance.went}
     for image in (rebalance.before, rebalance.after):
         if image is not None and image.stored is not None:
-            instances |= {one.member_id: one.group_instance_id for one in image.stored.members if one.member_id not in instances}
-    return called(id, instances.get(id))
+            instances = {member.member_id: member.group_instance_id for member in image.stored.members} | instances
+    return short_name(id, instances.get(id))
 
 
 def _joined(rebalance: Rebalance) -> str:
-    names = [called(one.member_id, one.instance_id) for one in rebalance.joined]
-    who = mover(rebalance)
-    if who is not None and who not in names:
-        names.insert(0, who)
+    names = [short_name(join.member_id, join.instance_id) for join in rebalance.joined]
+    name = mover(rebalance)
+    if name is not None and name not in names:
+        names.insert(0, name)
     if not names:
         return PLAIN[Cause.NEW_MEMBER]
     if rebalance.from_state is State.EMPTY:
-        return f"{listed(names)} joined the empty group"
-    return f"{listed(names)} joined"
+        return f"{list_names(names)} joined the empty group"
+    return f"{list_names(names)} joined"
 
 
-def named(rebalance: Rebalance) -> list[Went]:
-    """The departed members that caused the rebalance and that the title names."""
+def named_removals(rebalance: Rebalance) -> list[MemberRemoved]:
+    """The removed members that caused the rebalance and are in its title."""
     if rebalance.cause not in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
         return []
     if rebalance.mover is None or not rebalance.whole:
         return []
-    return [one for one in rebalance.went if one.at_ms == rebalance.began_ms and one.session_ms]
+    return [removal for removal in rebalance.went if removal.at_ms == rebalance.began_ms and removal.session_ms]
 
 
 def _went(rebalance: Rebalance, cause: Cause, who: str) -> str:
-    first = named(rebalance)
-    names = [called(one.member_id, one.instance_id) for one in first]
+    first = named_removals(rebalance)
+    names = [short_name(removal.member_id, removal.instance_id) for removal in first]
     if who not in names:
         names.append(who)
     verb = "was" if len(names) == 1 else "were"
     if cause is Cause.SESSION_EXPIRED:
-        silent = next((one for one in first if one.member_id == rebalance.mover), None)
+        silent = next((removal for removal in first if removal.member_id == rebalance.mover), None)
         if silent is None:
             return f"{who} was not heard of within its session timeout"
         # Members whose sessions ended at the same moment are listed below the title.
-        return f"{who} was not heard of for {duration(silent.since_heartbeat_ms)} (session timeout {duration(silent.session_ms)})"
+        return f"{who} was not heard of for {format_duration(silent.since_heartbeat_ms)} (session timeout {format_duration(silent.session_ms)})"
     if cause is Cause.SYNC_TIMEOUT:
-        return f"{listed(names)} did not ask for an assignment in time"
-    return f"{listed(names)} {verb} removed by instance id" if cause is Cause.ADMIN_REMOVED else f"{listed(names)} left"
+        return f"{list_names(names)} did not ask for an assignment in time"
+    return f"{list_names(names)} {verb} removed by instance id" if cause is Cause.ADMIN_REMOVED else f"{list_names(names)} left"
 
 
-def came(one: Came) -> str:
-    return f"{called(one.member_id, one.instance_id)} ({one.client_id or 'no client id'} on {host(one.host)})"
+def describe_join(one: MemberJoined) -> str:
+    return f"{short_name(one.member_id, one.instance_id)} ({one.client_id or 'no client id'} on {host(one.host)})"
 
 
-def went(one: Went) -> str:
+def describe_removal(one: MemberRemoved) -> str:
     how = HOW[one.how] if one.how is not None else "went"
     if one.how is Removal.EXPIRED:
-        how = f"expired after {duration(one.since_heartbeat_ms)} without a heartbeat"
-    return f"{called(one.member_id, one.instance_id)} {how}"
+        how = f"expired after {format_duration(one.since_heartbeat_ms)} without a heartbeat"
+    return f"{short_name(one.member_id, one.instance_id)} {how}"
 
 
-def returned(one: Returned) -> str:
+def describe_return(one: StaticReturned) -> str:
     """A sentence for a static member that returned without a rebalance."""
-    away = duration(one.since_heartbeat_ms)
+    away = format_duration(one.since_heartbeat_ms)
     text = f"{one.instance_id} came back after {away} ({one.client_id or 'no client id'} on {host(one.host)})"
     return f"{text} and kept its seat: no rebalance" if one.outcome is Replacement.NO_REBALANCE else text
 
 
-def ended(rebalance: Rebalance) -> str:
+def describe_end(rebalance: Rebalance) -> str:
     """Describe the end of the rebalance, except for its duration."""
     match rebalance.end:
         case End.EMPTY:
@@ -212,10 +215,10 @@ def ended(rebalance: Rebalance) -> str:
 def reasons(rebalance: Rebalance) -> list[str]:
     """The reasons that clients sent (KIP-800), each once, with the members that sent it."""
     said: dict[str, str] = {}
-    members: list[Came | Went] = [*rebalance.went, *rebalance.came]
+    members: list[MemberJoined | MemberRemoved] = [*rebalance.went, *rebalance.came]
     for one in members:
         if one.reason:
-            said.setdefault(one.reason, called(one.member_id, one.instance_id))
+            said.setdefault(one.reason, short_name(one.member_id, one.instance_id))
     return [f'{who}: "{reason}"' for reason, who in said.items()]
 
 

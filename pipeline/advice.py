@@ -87,7 +87,7 @@ def _advice(
 
 
 def duration_text(ms: int) -> str:
-    return words.duration(ms).replace(".0 s", " s")
+    return words.format_duration(ms).replace(".0 s", " s")
 
 
 class Sentence(NamedTuple):

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from history import Entry, GroupRecord, NoteRecord, Order, Story
 from history.commits import NEVER, NearbyCommits
-from history.inferred import Between
+from history.inferred import InferenceCache
 from history.spells import Spells
 from history.stalls import IDLE_MS
-from history.storms import Stretch, storms
+from history.storms import RebalanceSpan, storms
 from pipeline.events import COMPACTED, Events, Holes, horizon_ms, note_rows
 from pipeline.generations import generation_rows, member_rows
 from pipeline.rebalances import Rebalances
@@ -36,7 +36,7 @@ def fold_group(
     if not group:  # notes about coordinators and end offsets; stored records of a group with an empty name are not dropped either
         images = generation_rows(cluster, group, events.images, holes), member_rows(cluster, group, events.images)
         return GroupTables(*images, note_rows(cluster, group, events.notes), [], [], [])
-    between = Between({offset: nearby_commits(edge) for offset, edge in edges.items()})
+    between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
     story = Story(group, whole=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)
     spells = Spells(between)
@@ -81,7 +81,7 @@ def nearby_commits(edge: Edge) -> NearbyCommits:
 
 def _numbered(rows: Sequence[Episode], windows_ms: Sequence[int], settled_ms: int) -> list[Episode]:
     """Add number, storm and `final`. Rebalances of a storm that may continue are not final."""
-    storm_numbers = storms([Stretch(row.start_hi_ms, row.end_ms, window) for row, window in zip(rows, windows_ms, strict=True)])
+    storm_numbers = storms([RebalanceSpan(row.start_hi_ms, row.end_ms, window) for row, window in zip(rows, windows_ms, strict=True)])
     return [
         row._replace(episode=number, storm=storm, final=row.end != "open" and max(row.end_ms or NEVER, row.start_hi_ms or NEVER) <= settled_ms)
         for number, (row, storm) in enumerate(zip(rows, storm_numbers, strict=True))

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from coordinator.notes import Kind
 from history import GroupRecord, NoteRecord, read_image, read_note_record
-from history.compared import Who, who
+from history.compared import MemberIdentity, who
 from pipeline.rows import Coverage, NoteRow
 from protocol.errors import ProtocolError
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.messages.consumer_offsets import GroupMetadataKey
 from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
 from protocol.records import read_offsets_key
@@ -120,21 +120,21 @@ class MemberIdentities:
     """The client id, host and instance id of each member id, from any note or record of the group."""
 
     def __init__(self, events: Events) -> None:
-        self._known: dict[str, Who] = {}
+        self._known: dict[str, MemberIdentity] = {}
         for noted in events.notes:
             body = noted.record.body
             if isinstance(body, MemberJoin):
-                self._known.setdefault(body.member_id, Who(body.member_id, body.instance_id, body.client_id, body.host))
+                self._known.setdefault(body.member_id, MemberIdentity(body.member_id, body.instance_id, body.client_id, body.host))
             elif isinstance(body, StaticReplaced):
-                self._known.setdefault(body.new_id, Who(body.new_id, body.instance_id, body.client_id, body.host))
+                self._known.setdefault(body.new_id, MemberIdentity(body.new_id, body.instance_id, body.client_id, body.host))
         for image in events.images:
             for member in image.stored.members if image.stored is not None else ():
                 if member.member_id not in self._known:
                     self._known[member.member_id] = who(member)
 
-    def of(self, member_id: str, instance_id: str | None = None) -> Who:
+    def of(self, member_id: str, instance_id: str | None = None) -> MemberIdentity:
         known = self._known.get(member_id)
-        return known if known is not None else Who(member_id, instance_id, "", "")
+        return known if known is not None else MemberIdentity(member_id, instance_id, "", "")
 
 
 def note_rows(cluster: str, group: str, notes: Iterable[NoteAt]) -> list[NoteRow]:
@@ -163,7 +163,7 @@ def _note_row(cluster: str, noted: NoteAt) -> NoteRow:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Part):
-        return {name: _plain(getattr(value, name)) for name in fields_of(type(value))}
+        return {name: _plain(getattr(value, name)) for name in field_names(type(value))}
     if isinstance(value, (list, tuple)):
         return [_plain(element) for element in value]
     return value.hex() if isinstance(value, bytes) else value

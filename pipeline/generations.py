@@ -7,7 +7,7 @@ from zlib import crc32
 
 from history import GroupRecord
 from history.consumer import partitions_of, topics_of
-from history.inferred import is_replacement, joined_by
+from history.inferred import is_replacement, join_phase_end_ms
 from pipeline.events import Holes
 from pipeline.rows import Generation, Member
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
@@ -39,7 +39,7 @@ def _generation(cluster: str, group: str, before: GroupRecord | None, image: Gro
         image.offset,
         image.at_ms,
         stored.current_state_timestamp if stored.current_state_timestamp >= 0 else None,
-        image.at_ms - joined_by(image) if settled and stored.current_state_timestamp >= 0 else None,
+        image.at_ms - join_phase_end_ms(image) if settled and stored.current_state_timestamp >= 0 else None,
         stored.protocol_type or None,
         stored.protocol or None,
         stored.leader or None,

@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 from coordinator.notes import Removal
 from coordinator.states import State
-from history import End, Entry, GroupRecord, Missing, Rebalance, moves_of, owners_of
-from history.compared import Difference, Who, compare, keys, pair_returned
+from history import End, Entry, GroupRecord, Rebalance, RebalancesMissing, moves_of, owners_of
+from history.compared import Difference, MemberIdentity, compare, keys, pair_returned
 from history.consumer import is_cooperative
-from history.inferred import FORMATION, Between, Inferred, at_rest, is_replacement, joined_by, rested_ms, timeout_ms
+from history.inferred import FORMATION, InferenceCache, Inferred, at_rest, is_replacement, join_phase_end_ms, rested_ms, timeout_ms
 from history.moves import Owners
-from history.stalls import Stall, bounds, exact, stalled
+from history.stalls import Stall, bounds, exact, stalled_partitions
 from history.storms import window_ms
-from history.words import ended, reasons, title
+from history.words import describe_end, reasons, title
 from pipeline.confidence import EXACT, NONE, STRONG, WEAK
 from pipeline.events import Events, Holes, MemberIdentities
 from pipeline.rows import Episode
@@ -42,7 +42,7 @@ class Rebalances:
     The entries must come from a complete story: the record of a rebalance follows its notes.
     """
 
-    def __init__(self, cluster: str, group: str, events: Events, between: Between, holes: Holes) -> None:
+    def __init__(self, cluster: str, group: str, events: Events, between: InferenceCache, holes: Holes) -> None:
         self.rows: list[Episode] = []
         self.windows_ms: list[int] = []  # for each row the longest time to the next rebalance of the same storm
         self._cluster = cluster
@@ -60,7 +60,7 @@ class Rebalances:
             row: Episode | None = None
             if isinstance(entry, Rebalance):
                 row = self._from_notes(entry)
-            elif isinstance(entry, Missing):
+            elif isinstance(entry, RebalancesMissing):
                 row = self._without_notes(entry)
             if row is not None:
                 self.rows.append(row)
@@ -134,8 +134,8 @@ class Rebalances:
         protocol = next((image.stored.protocol for image in (after, before) if image and image.stored and image.stored.protocol), None)
         moves = moves_of(rebalance)
         owners = _owners(rebalance)
-        stalled_partitions = stalled(owners, moves, protocol) if owners is not None else None
-        stall = self._stall(rebalance, stalled_partitions, inferred)
+        stalled = stalled_partitions(owners, moves, protocol) if owners is not None else None
+        stall = self._stall(rebalance, stalled, inferred)
         mover = self._mover(rebalance) or (inferred.mover if inferred and rebalance.cause is None else None)
         changes = self._changes(rebalance, inferred)
         laggards, laggard_ms = self._laggards(rebalance)
@@ -179,7 +179,7 @@ class Rebalances:
             return (STRONG if inferred.strong else WEAK), inferred.cause
         return NONE, UNKNOWN
 
-    def _mover(self, rebalance: Rebalance) -> Who | None:
+    def _mover(self, rebalance: Rebalance) -> MemberIdentity | None:
         id = rebalance.mover
         if id is None or not rebalance.whole:
             return None
@@ -215,18 +215,18 @@ class Rebalances:
             return [self._members.of(last.member_id, last.instance_id).key], last.at_ms - rebalance.began_ms
         return [], None
 
-    def _stall(self, rebalance: Rebalance, stalled_partitions: Sequence[str] | None, inferred: Inferred | None) -> Stall | None:
-        if stalled_partitions is None:
+    def _stall(self, rebalance: Rebalance, stalled: Sequence[str] | None, inferred: Inferred | None) -> Stall | None:
+        if stalled is None:
             return None
         if rebalance.took_ms >= 0:
-            return exact(stalled_partitions, rebalance.took_ms)
+            return exact(stalled, rebalance.took_ms)
         if inferred is not None and rebalance.after is not None:
-            return self._bounds(inferred, rebalance.after, stalled_partitions)
+            return self._bounds(inferred, rebalance.after, stalled)
         return None
 
     # Without notes
 
-    def _without_notes(self, rebalance: Missing) -> Episode | None:
+    def _without_notes(self, rebalance: RebalancesMissing) -> Episode | None:
         if rebalance.least == rebalance.most == 1 and rebalance.after is not None:
             inferred = self._infer(rebalance.before, rebalance.after, rebalance.from_generation)
             if inferred is not None:
@@ -261,18 +261,18 @@ class Rebalances:
         at = self._index_of[image.offset]
         return not self._same_generation[image.offset][1] and not self._holes.between(self._offsets[at - 1] if at else -1, image.offset)
 
-    def _from_records(self, rebalance: Missing, after: GroupRecord, inferred: Inferred) -> Episode:
+    def _from_records(self, rebalance: RebalancesMissing, after: GroupRecord, inferred: Inferred) -> Episode:
         stored = after.stored
         assert stored is not None
         moves = moves_of(rebalance)
         owners = _owners(rebalance)
-        stalled_partitions = stalled(owners, moves, stored.protocol) if owners is not None else None
-        sync_ms = after.at_ms - joined_by(after)
+        stalled = stalled_partitions(owners, moves, stored.protocol) if owners is not None else None
+        sync_ms = after.at_ms - join_phase_end_ms(after)
         reason = "it has no notes" if rebalance.older else "its notes were lost"
         row = self._blank()._replace(
             start_lo_ms=known(inferred.start_lo_ms),
             start_hi_ms=inferred.start_hi_ms,
-            join_done_ms=joined_by(after),
+            join_done_ms=join_phase_end_ms(after),
             end_ms=after.at_ms,
             end=(End.STABLE if stored.members else End.EMPTY).value,
             from_generation=rebalance.from_generation,
@@ -292,14 +292,14 @@ class Rebalances:
             sync_ms=sync_ms,
             cooperative=is_cooperative(stored.protocol or (rebalance.before.stored.protocol if rebalance.before is not None and rebalance.before.stored is not None else None)),
         )
-        stall = self._bounds(inferred, after, stalled_partitions) if stalled_partitions is not None else None
+        stall = self._bounds(inferred, after, stalled) if stalled is not None else None
         return _completed(row, _changes_between(inferred.difference, inferred.expired), stall)
 
-    def _bounds(self, inferred: Inferred, after: GroupRecord, stalled_partitions: Sequence[str]) -> Stall:
+    def _bounds(self, inferred: Inferred, after: GroupRecord, stalled: Sequence[str]) -> Stall:
         longest = after.at_ms - inferred.start_lo_ms if inferred.bounded else None
-        return bounds(stalled_partitions, after.at_ms - joined_by(after), longest, self._between.around(after))
+        return bounds(stalled, after.at_ms - join_phase_end_ms(after), longest, self._between.around(after))
 
-    def _summary_row(self, rebalance: Missing) -> Episode:
+    def _summary_row(self, rebalance: RebalancesMissing) -> Episode:
         count = rebalance.most if rebalance.most > 0 else ANY
         notes = f"{rebalance.notes} notes are missing" if rebalance.notes > 0 else "notes and records are missing"
         count_text = "at least one rebalance" if rebalance.least else "perhaps rebalances"
@@ -328,7 +328,7 @@ def _generations(images: Sequence[GroupRecord]) -> dict[int, tuple[list[GroupRec
 
 
 def _window_ms(entry: Entry) -> int:
-    images = [entry.before, entry.after] if isinstance(entry, Rebalance | Missing) else []
+    images = [entry.before, entry.after] if isinstance(entry, Rebalance | RebalancesMissing) else []
     return window_ms(timeout_ms(member) for image in images if image and image.stored for member in image.stored.members)
 
 
@@ -340,14 +340,14 @@ def _size(image: GroupRecord) -> int:
     return len(image.stored.members) if image.stored is not None else 0
 
 
-def _owners(entry: Rebalance | Missing) -> Owners | None:
+def _owners(entry: Rebalance | RebalancesMissing) -> Owners | None:
     """The owners of partitions before the rebalance; None if unknown."""
     if entry.from_generation == 0 or (entry.before is not None and not _size(entry.before)):
         return {}
     return owners_of(entry.before.stored) if entry.before is not None and entry.before.stored is not None else None
 
 
-def _changes_between(difference: Difference, expired: Sequence[Who]) -> Changes:
+def _changes_between(difference: Difference, expired: Sequence[MemberIdentity]) -> Changes:
     """The changes between two records. A static member whose successor took its seat neither left nor joined."""
     silent = {who.member_id for who in expired}
     seats = {who.member_id for pair in difference.back for who in pair if who.instance_id is not None}
@@ -367,10 +367,10 @@ def _join_done(rebalance: Rebalance, after: GroupRecord | None) -> int:
         return -1
     if rebalance.sync_ms >= 0 and rebalance.ended_ms >= 0:
         return rebalance.ended_ms - rebalance.sync_ms
-    return joined_by(after) if after is not None else -1
+    return join_phase_end_ms(after) if after is not None else -1
 
 
-def _client(who: Who | None) -> str | None:
+def _client(who: MemberIdentity | None) -> str | None:
     return f"{who.client_id} @ {who.host.removeprefix('/')}" if who is not None and (who.client_id or who.host) else None
 
 
@@ -381,8 +381,8 @@ def _detail(rebalance: Rebalance) -> str | None:
 
 def _evidence(rebalance: Rebalance, inferred: Inferred | None) -> str:
     parts = [title(rebalance) if rebalance.cause is not None or inferred is None else f"{inferred.evidence} (the notes of its start are missing: inferred from records)"]
-    if ended(rebalance):
-        parts.append(ended(rebalance))
+    if describe_end(rebalance):
+        parts.append(describe_end(rebalance))
     if rebalance.lost > 0:
         parts.append("1 note of it is missing" if rebalance.lost == 1 else f"{rebalance.lost} notes of it are missing")
     elif rebalance.lost and rebalance.end is not End.INTERRUPTED:

@@ -1,7 +1,7 @@
 """Committed offsets and end offsets of the same partitions over time, and their values at any moment.
 
 A series is one (group, topic, partition); a part is one (topic, partition) with known end offsets. Unknown values are MISSING, never 0.
-Between two samples the end offset is interpolated, except for the time in which it was unchanged according to the later note. After the
+InferenceCache two samples the end offset is interpolated, except for the time in which it was unchanged according to the later note. After the
 last sample a note stays valid, since a broker writes the next one at a change; any other sample is valid for `HOLD_MS`.
 """
 

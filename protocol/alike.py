@@ -1,7 +1,7 @@
-"""Find runs of consecutive pieces of the same size and layout, which can then be decoded together.
+"""Find runs of consecutive records or batches of the same size and layout, which can then be decoded together.
 
-Logs are full of such runs, since producers send the same layout for hours. One slice compares a byte of all pieces, so the cost for
-each piece is small.
+Logs contain many such runs, since producers send the same layout for hours. One slice compares a byte of all pieces (records or
+batches), so the cost for each piece is small.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-RUN_MIN: Final = 6  # pieces; a shorter run is read one by one in the same time
+RUN_MIN: Final = 6  # pieces; decoding a shorter run piece by piece takes the same time
 
 
-def alike(data: bytes, at: int, size: int, count: int, places: Sequence[int]) -> int:
-    """The number of pieces, of `count` pieces of `size` bytes from `at` on, that equal the first one in these places.
+def count_alike(data: bytes, at: int, size: int, count: int, places: Sequence[int]) -> int:
+    """Of `count` pieces of `size` bytes from `at` on, count the leading ones that equal the first in the bytes at these `places`.
 
-    A result below RUN_MIN only means that the run is shorter than RUN_MIN. Put the places that differ most often first.
+    A result below RUN_MIN only means that the run is shorter than RUN_MIN. List the places that differ most often first.
     """
     for place in places:
         if count < RUN_MIN:

@@ -1,4 +1,4 @@
-"""Api key -> its messages and versions."""
+"""The APIs by key, with their messages and versions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from protocol.messages.index import INDEX
 
 
 class Api:
-    """One API. `advertised` is the range of versions in ApiVersions where the broker has a handler for it, `served` the range with a codec.
+    """One API. `advertised` is the range of versions in ApiVersions if the broker has a handler for it; `served` is the range with a codec.
 
-    They differ for Produce: versions 0 to 2 are offered (librdkafka before 2.1 compresses only then) and refused.
+    They differ for Produce: versions 0 to 2 are advertised, since librdkafka before 2.1 compresses only then, but refused.
     """
 
     __slots__ = ("advertised", "flexible_from", "key", "name", "request", "response", "served")

@@ -1,10 +1,10 @@
-"""Record batch v2: what Produce and Fetch carry and what a segment stores.
+"""Record batch v2, the format of records in Produce, Fetch and segments.
 
     base offset  length  leader epoch  magic  CRC  attributes  last offset delta  ...  record count  records
     8            4       4             1      4    2           4                       4
 
-A batch is built once and travels as bytes. Its offset and epoch stand before the checksum's range, so that a log can
-stamp them into the received bytes. Reading trusts no byte: invalid data raises CorruptBatch only, and lengths are checked
+A batch is built once and then passed as bytes. Its offset and epoch are before the range of the checksum, so that a log can
+stamp them into the received bytes. Reading trusts no byte: invalid data raises only CorruptBatch, and lengths are checked
 against the available bytes.
 """
 
@@ -36,17 +36,17 @@ HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
 MAGIC: Final = 2
 LENGTH_AT: Final = 8
-LENGTH_FROM: Final = 12  # the length counts what follows it
+LENGTH_FROM: Final = 12  # the length field counts the bytes from here on
 EPOCH_AT: Final = 12
 SPAN_AT: Final = 23  # last offset delta, first and newest timestamp
-CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
+CRC_FROM: Final = 21  # the checksum covers the bytes from the attributes on
 ATTRIBUTES_AT: Final = 21
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40  # the base timestamp is the moment from which a cleaner may drop tombstones
+DELETE_HORIZON: Final = 0x40  # the base timestamp is the time from which a cleaner may drop tombstones
 
 NO_TIMESTAMP: Final = -1
 
@@ -92,7 +92,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader:
-    """The fixed part of a batch. `size` is that of the whole batch; the wire has the length without the first 12 bytes."""
+    """The fixed part of a batch. `size` is the size of the whole batch; the length field on the wire excludes the first 12 bytes."""
 
     __slots__ = (
         "attributes",
@@ -188,7 +188,7 @@ def read_header(data: bytes | bytearray, at: int) -> BatchHeader:
 
 
 def batch_end(data: bytes | bytearray, at: int) -> int:
-    """The end of the batch at `at`, which may be after the data: the cheapest step of a scan."""
+    """The end of the batch at `at`, which may be after the end of `data`. Reads only the length, as the cheapest step of a scan."""
     if len(data) - at < HEADER_BYTES:
         raise CorruptBatch("a batch header is cut short")
     length: int = _LENGTH.unpack_from(data, at + LENGTH_AT)[0]
@@ -198,7 +198,7 @@ def batch_end(data: bytes | bytearray, at: int) -> int:
 
 
 def iterate(data: bytes, at: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of the batches between two positions, which must be whole; checksums are not verified."""
+    """The headers of the whole batches between two positions; checksums are not verified."""
     while at < end:
         header = read_header(data, at)
         if header.size > end - at:
@@ -214,14 +214,14 @@ def stamp(batch: bytearray, at: int, base_offset: int, leader_epoch: int) -> Non
 
 
 def stamp_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> tuple[int, int]:
-    """Stamp one sound batch; return its last offset delta and newest timestamp, which an append needs."""
+    """Stamp one sound batch in place; return its last offset delta and newest timestamp, which an append needs."""
     _PLACE(batch, 0, base_offset, len(batch) - LENGTH_FROM, leader_epoch)
     last_delta, _, max_timestamp = _SPAN(batch, SPAN_AT)
     return last_delta, max_timestamp
 
 
 def validate(data: bytes, at: int, end: int) -> BatchHeader:
-    """The header of the batch at `at`, whose bytes are all there and unchanged since they were written.
+    """Verify that the batch at `at` is complete and its checksum is right; return its header.
 
     The records are not decoded. After compaction there may be fewer records than offsets, even none.
     """
@@ -273,9 +273,9 @@ def build(
     control: bool = False,
     transactional: bool = False,
 ) -> bytes:
-    """A batch of at least one record; their offsets grow from `base_offset` on, gaps are allowed.
+    """A batch of at least one record. Their offsets ascend from `base_offset` on, with gaps allowed.
 
-    With LOG_APPEND_TIME every reader sees the newest timestamp for all of them.
+    With LOG_APPEND_TIME every reader sees the newest timestamp for all records.
     """
     assert records, "a batch has records"
     attributes = int(compression)
@@ -306,7 +306,7 @@ def assemble(
     leader_epoch: int = -1,
     compression_level: int | None = None,
 ) -> bytes:
-    """The batch of `count` encoded records, compressed as `attributes` say.
+    """The batch of `count` encoded records, compressed with the codec in `attributes`.
 
     `span`: last offset delta, first and newest timestamp; `producer`: id, epoch and first sequence.
     """
@@ -357,7 +357,7 @@ def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int 
 
 
 def _body(data: bytes, at: int, header: BatchHeader, decompressed_bytes_max: int) -> tuple[bytes, int, int]:
-    """The records as bytes, begin and end; uncompressed ones are not copied."""
+    """The bytes that contain the records, and their begin and end in these bytes. Uncompressed records are not copied."""
     end = at + header.size
     if end > len(data):
         raise CorruptBatch("a batch is cut short")
@@ -375,31 +375,31 @@ def _body(data: bytes, at: int, header: BatchHeader, decompressed_bytes_max: int
 
 
 def records(data: bytes, at: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """The records of the batch at `at`, decompressed if need be. The checksum is not verified here."""
+    """The records of the batch at `at`, decompressed if necessary. The checksum is not verified."""
     header = read_header(data, at)
     body, at, end = _body(data, at, header, decompressed_bytes_max)
-    found: list[Record] = []
+    decoded: list[Record] = []
     append_time = header.attributes & LOG_APPEND_TIME
-    delta_before = -1
+    previous_delta = -1
     try:
         for _ in range(header.record_count):
             record, at = read_record(body, at, end, header.base_offset, header.base_timestamp)
             delta = record.offset - header.base_offset
-            if not delta_before < delta <= header.last_offset_delta:
-                raise CorruptBatch(f"offset delta {delta} behind {delta_before} in a batch up to {header.last_offset_delta}")
-            delta_before = delta
+            if not previous_delta < delta <= header.last_offset_delta:
+                raise CorruptBatch(f"offset delta {delta} after {previous_delta} in a batch up to {header.last_offset_delta}")
+            previous_delta = delta
             if append_time:
                 record.timestamp = header.max_timestamp
-            found.append(record)
+            decoded.append(record)
     except IndexError:
         raise CorruptBatch("a record is cut short") from None
     if at != end:
-        raise CorruptBatch(f"{end - at} bytes behind the last record")
-    return found
+        raise CorruptBatch(f"{end - at} bytes after the last record")
+    return decoded
 
 
 def facts_of(batches: bytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Fact]:
-    """Key and value of every record in whole batches, an empty key for none; control batches hold no facts."""
+    """Key and value of every record in whole batches; a missing key is returned as empty bytes. Control batches contain no facts."""
     at = 0
     layouts = FactLayouts()
     for header in iterate(batches, 0, len(batches)):
@@ -410,7 +410,7 @@ def facts_of(batches: bytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MA
 
 
 def put_facts(data: bytes, at: int, header: BatchHeader, facts: list[Fact], layouts: FactLayouts, decompressed_bytes_max: int) -> None:
-    """Add the facts of the batch at `at`, whose header was read."""
+    """Add the facts of the batch at `at`, which has this header."""
     if header.attributes & CONTROL:
         return
     body, at, end = _body(data, at, header, decompressed_bytes_max)

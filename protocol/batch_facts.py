@@ -1,9 +1,9 @@
 """Decode facts from a log's bytes: the inner loop of a replay.
 
-Most batches of our own logs are small: one record, or a few, uncompressed. One `Struct` reads all that tells such a batch
-of one record apart, from the header into the record, and only the checksum, the key and the value are extracted.
-Unusual batches (several records, long keys, headers, compression, compacted ones) take the general path. So do invalid
-batches, so that errors are described in one place.
+Most batches of internal logs are small: one record, or a few, uncompressed. For a batch of one record, one `Struct` reads all fields
+that identify its layout, from the batch header into the record; then only checksum, key and value are extracted. Unusual batches
+(several records, long keys, headers, compression, compaction) take the general path. So do invalid batches, so that errors are
+described in one place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import google_crc32c
 
-from protocol.alike import RUN_MIN, alike
+from protocol.alike import RUN_MIN, count_alike
 from protocol.batch import (
     CRC_FROM,
     DECOMPRESSED_BYTES_MAX,
@@ -30,22 +30,22 @@ from protocol.batch import (
 )
 from protocol.fact_layouts import ALIKE_MAX, LAYOUTS_MAX, FactLayouts
 
-# Base offset, length, magic, checksum, attributes, last offset delta, record count; then of a record its length in one
-# byte or two, and what follows in either case: attributes, timestamp delta and offset delta, each 0, and the key's length.
+# Base offset, length, magic, checksum, attributes, last offset delta, record count; then the record's length in one or two
+# bytes, attributes, timestamp delta and offset delta, each 0, and the key's length.
 _ONE_RECORD: Final = Struct(">qi4xbIhi30xiBBHBB")
 _crc32c: Final = google_crc32c.value
 
-# Where the headers of batches that are alike say the same: length, magic, attributes, last offset delta, number of records.
+# The header bytes that are equal in batches of the same layout: length, magic, attributes, last offset delta, number of records.
 SAME_AT: Final = (LENGTH_AT + 3, LENGTH_AT, LENGTH_AT + 1, LENGTH_AT + 2, 16, *range(CRC_FROM, 27), *range(57, HEADER_BYTES))
 
 
-class Form:
-    """The common layout of similar batches of one record: places and sizes of key and value."""
+class OneRecordLayout:
+    """The common layout of similar batches of one record: positions and sizes of key and value."""
 
     __slots__ = ("bases", "checked", "fixed", "pairs")
 
     def __init__(self, size: int, key_at: int, value_at: int, value_size: int) -> None:
-        # All but the offset, what is not read, the checksum, key and value. The sizes come first.
+        # All bytes but the offset, unread fields, checksum, key and value. The sizes come first, since they differ most often.
         self.fixed: Final = (key_at - 1, *SAME_AT, *range(HEADER_BYTES, key_at - 1), value_at - 1)
         self.checked: Final = Struct(f">q9xI{size - CRC_FROM}s").iter_unpack
         self.bases: Final = Struct(f">q{size - LENGTH_AT}x").iter_unpack
@@ -53,32 +53,32 @@ class Form:
 
 
 class FactReader:
-    """Reads a log piece by piece; offsets must grow from piece to piece.
+    """Reads a log in pieces; offsets must ascend from piece to piece.
 
-    After `read` its `used` says how many bytes were whole batches; `ended` that the next one reaches `end_offset` or
-    further. After CorruptBatch `used` is where the batch begins that is none.
+    After `read`, `used` is the size of the whole batches, and `ended` is True if the next batch reaches `end_offset`. After
+    CorruptBatch, `used` is the position of the corrupt batch.
     """
 
-    __slots__ = ("_forms", "_layouts", "end_offset", "ended", "last_offset", "offset_max", "used", "verify")
+    __slots__ = ("_layouts", "_one_record_layouts", "end_offset", "ended", "last_offset", "offset_max", "used", "verify")
 
     def __init__(self, last_offset: int, end_offset: int, offset_max: int, verify: bool) -> None:
-        self.last_offset = last_offset  # every batch begins after it
+        self.last_offset = last_offset  # of the previous batch
         self.end_offset = end_offset
         self.offset_max = offset_max  # the end of the log: larger offsets are invalid
         self.verify = verify
         self.used = 0
         self.ended = False
         self._layouts = FactLayouts()
-        self._forms: dict[tuple[int, int, int, int], Form] = {}
+        self._one_record_layouts: dict[tuple[int, int, int, int], OneRecordLayout] = {}
 
     def read(self, data: bytes) -> list[Fact]:
-        """Key and value of every record in the whole batches that `data` begins with, as `facts_of` has them."""
+        """Key and value of every record in the whole batches at the begin of `data`, as `facts_of` returns them."""
         facts: list[Fact] = []
         unpack = _ONE_RECORD.unpack_from
         verify = self.verify
         stop_offset = min(self.end_offset, self.offset_max)
         last = self.last_offset
-        size_before = 0  # of the last batch, when it had one record and looking for more like it may be of use
+        size_before = 0  # of the previous batch, if it had one record and a run of the same layout may follow
         end = len(data)
         quick_end = end - _ONE_RECORD.size - 1
         at = 0
@@ -116,7 +116,7 @@ class FactReader:
                         last = base + delta
                         at = after
                         continue
-                    if more:  # the length takes two bytes, so the offset delta stands where the key's length would
+                    if more:  # the length takes two bytes, so the offset delta is in the byte of the key's length
                         begin = at + 67
                         if long_key_size > 127 and data[begin] < 128:
                             long_key_size += (data[begin] << 7) - 128
@@ -133,14 +133,14 @@ class FactReader:
                         value_size = data[value_at]
                         value_at += 1
                         value_end = value_at + (value_size >> 1)
-                        # One byte, the number of headers, is left: not less, so the sizes are right, and not more.
+                        # Exactly one byte must follow, the number of headers; otherwise a size is wrong.
                         if value_end + 1 == after and value_size < 128 and (value_size == 1 or not value_size & 1):
                             facts.append((data[begin : value_at - 1], None if value_size == 1 else data[value_at:value_end]))
                             last = base
                             size = after - at
                             if size == size_before and value_size != 1:
                                 self.last_offset = last
-                                read = self._read_alike(data, at, size, begin - at, value_at - at, value_end - value_at, facts)
+                                read = self._read_run(data, at, size, begin - at, value_at - at, value_end - value_at, facts)
                                 if read:
                                     last = self.last_offset
                                     after += read * size
@@ -160,15 +160,15 @@ class FactReader:
         self.used = at
         return facts
 
-    def _read_alike(self, data: bytes, at: int, size: int, key_at: int, value_at: int, value_size: int, facts: list[Fact]) -> int:
+    def _read_run(self, data: bytes, at: int, size: int, key_at: int, value_at: int, value_size: int, facts: list[Fact]) -> int:
         """Add the facts of the batches after the one at `at` that have the same layout; return their number."""
-        shape = size, key_at, value_at, value_size
-        form = self._forms.get(shape)
-        if form is None:
-            if len(self._forms) >= LAYOUTS_MAX:
-                self._forms.clear()
-            form = self._forms[shape] = Form(size, key_at, value_at, value_size)
-        count = alike(data, at, size, min((len(data) - at) // size, ALIKE_MAX), form.fixed) - 1
+        sizes = size, key_at, value_at, value_size
+        layout = self._one_record_layouts.get(sizes)
+        if layout is None:
+            if len(self._one_record_layouts) >= LAYOUTS_MAX:
+                self._one_record_layouts.clear()
+            layout = self._one_record_layouts[sizes] = OneRecordLayout(size, key_at, value_at, value_size)
+        count = count_alike(data, at, size, min((len(data) - at) // size, ALIKE_MAX), layout.fixed) - 1
         if count < RUN_MIN:
             return 0
         at += size
@@ -180,28 +180,28 @@ class FactReader:
         crc: int
         body: bytes
         if self.verify:
-            for base, crc, body in form.checked(block):
+            for base, crc, body in layout.checked(block):
                 if not last < base < stop_offset or _crc32c(body) != crc:
                     break
                 last = base
                 count += 1
         else:
-            for (base,) in form.bases(block):
+            for (base,) in layout.bases(block):
                 if not last < base < stop_offset:
                     break
                 last = base
                 count += 1
         self.last_offset = last
-        facts.extend(form.pairs(block[: count * size]))
+        facts.extend(layout.pairs(block[: count * size]))
         return count
 
     def _read_any(self, data: bytes, at: int, facts: list[Fact]) -> int:
-        """The general path for one batch: its size, or 0 if it is incomplete or beyond the end."""
+        """The general path for one batch: return its size, or 0 if it is incomplete or beyond `end_offset`."""
         end = len(data)
         if end - at < HEADER_BYTES or batch_end(data, at) > end:
             return 0
         header = validate(data, at, end) if self.verify else read_header(data, at)
-        # The checksum does not cover the offset: a wrong one must not be taken for the end.
+        # The checksum does not cover the offset: a wrong offset must not end the reading as if it were after `end_offset`.
         if header.base_offset <= self.last_offset or header.last_offset >= self.offset_max:
             raise CorruptBatch(f"offset {header.base_offset} between {self.last_offset} and {self.offset_max}")
         if header.last_offset >= self.end_offset:

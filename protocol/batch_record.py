@@ -1,6 +1,6 @@
 """One record in a batch, and its zigzag varints.
 
-Reading may run behind the end of the bytes: then IndexError comes out, which the batch catches once for all its records.
+Reading beyond the end of the bytes raises IndexError, which the reader of the batch catches once for all records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VARINT_SHIFT_MAX: Final = 28
 VARLONG_SHIFT_MAX: Final = 63
 
 Header = tuple[bytes, bytes | None]
-Fact = tuple[bytes, bytes | None]  # key and value, an empty key for none
+Fact = tuple[bytes, bytes | None]  # key and value; a missing key is empty bytes
 
 
 class CorruptBatch(ProtocolError):
@@ -25,7 +25,7 @@ class CorruptBatch(ProtocolError):
 
 
 class Record:
-    """One record; headers in their order, their names as bytes."""
+    """One record; the names of headers are bytes."""
 
     __slots__ = ("headers", "key", "offset", "timestamp", "value")
 
@@ -106,7 +106,7 @@ def _put_bytes(fields: list[bytes], data: bytes | None) -> None:
 
 
 def longer_varint(data: bytes, at: int, n: int, shift_max: int) -> tuple[int, int]:
-    """Read the rest of a varint after its first byte `n`, without undoing the zigzag."""
+    """Read the remaining bytes of a varint after its first byte `n`. The result is still in zigzag encoding."""
     n &= 127
     shift = 7
     while True:
@@ -133,7 +133,7 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, at
     if size > end - at:
-        raise CorruptBatch(f"{size} bytes announced with {end - at} left in the record")
+        raise CorruptBatch(f"a field of {size} bytes with {end - at} left in the record")
     return data[at : at + size], at + size
 
 
@@ -166,8 +166,8 @@ def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp
 
 
 def read_keys(data: bytes, at: int, end: int, count: int) -> list[tuple[int, bytes | None, bool]]:
-    """Offset delta, key and whether it is a tombstone, for `count` records: what a compaction needs first."""
-    found: list[tuple[int, bytes | None, bool]] = []
+    """For each of `count` records the offset delta, key and whether it is a tombstone, as a compaction needs them."""
+    keys: list[tuple[int, bytes | None, bool]] = []
     for _ in range(count):
         n = data[at]
         at += 1
@@ -189,11 +189,11 @@ def read_keys(data: bytes, at: int, end: int, count: int) -> list[tuple[int, byt
             n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
         key: bytes | None = None
         if not n & 1:
-            behind = at + (n >> 1)
-            key = data[at:behind]
-            at = behind
+            key_end = at + (n >> 1)
+            key = data[at:key_end]
+            at = key_end
         if at >= stop or delta & 1:
             raise CorruptBatch("a record's fields are longer than the record")
-        found.append((delta >> 1, key, bool(data[at] & 1)))
+        keys.append((delta >> 1, key, bool(data[at] & 1)))
         at = stop
-    return found
+    return keys

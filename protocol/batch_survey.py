@@ -1,8 +1,8 @@
 """Check the records of a produced batch without making an object for each.
 
-Consecutive records of the same size differ in few bytes. Such a run is compared column by column: a slice with a step takes the same
-byte of every record, so the comparison runs in C, compiled or not. A run is searched in windows that grow while the records
-match: a failed comparison costs no more than the records compared.
+Consecutive records of the same size differ in few bytes. Such a run is compared column by column: a slice with a step extracts the
+same byte of every record, so the comparison runs in C, compiled or not. A run is searched in windows that grow while the records
+match, so that a failed comparison costs no more than the records compared.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 
 from protocol.batch_record import INT64_MAX, INT64_MIN, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, longer_varint
 
-RUN_MIN: Final = 16  # records: a shorter run is read one by one in the same time
+RUN_MIN: Final = 16  # records; reading a shorter run record by record takes the same time
 WINDOW_MIN: Final = 64
 WINDOW_GROWTH: Final = 16
 # Records read one by one after a run that was too short; doubled each time, so that failed searches stay a small share of the work.
 PAUSE_MIN: Final = 16
 PAUSE_MAX: Final = 1024
-# The cost of comparing a window, in records read: a fixed part, and one for each so many records.
+# The cost of comparing a window, in steps: a fixed part, and one step for each so many records.
 WINDOW_COST: Final = 16
 WINDOW_RECORDS_PER_STEP: Final = 64
 UNLIMITED: Final = 1 << 62
@@ -50,18 +50,18 @@ class Survey:
 
 
 def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITED) -> Survey:
-    """Survey `count` records, which must fill the bytes from `at` to `end` and have the offset deltas 0, 1, 2, ...; else CorruptBatch.
+    """Survey `count` records, which must fill the bytes from `at` to `end` and have the offset deltas 0, 1, 2, ...
 
-    Each record read on its own is a step, and each header. Raise TooManyRecords after `steps_max` steps.
+    Raises CorruptBatch, and TooManyRecords after `steps_max` steps: each single record read is a step, and each header.
     """
     found = Survey()
     oldest = INT64_MAX
     newest = INT64_MIN
-    last_timestamp = -1  # of the previous record, in zigzag; -1 stands for none
+    last_timestamp = -1  # of the previous record, in zigzag; -1: none
     run_at = 0  # the next record at which a run is searched
     pause = PAUSE_MIN
     index = 0
-    limit = steps_max  # the record at which the steps are used up; records of a run, which take none, move it on
+    limit = steps_max  # the record at which the steps are used up; records of a run take no steps and increase it
     stop_index = min(count, limit)
     try:
         while index < stop_index:
@@ -90,7 +90,7 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
             if n > 127:
                 n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
             if n != index << 1:
-                raise CorruptBatch(f"record {index} of a batch says that it is record {n >> 1}")
+                raise CorruptBatch(f"record {index} of a batch has the offset delta {n >> 1}")
             n = data[at]
             at += 1
             if n > 127:
@@ -117,7 +117,7 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
                 if limit <= index:
                     raise TooManyRecords
                 stop_index = min(count, limit)
-                at = _behind_headers(data, at, headers)
+                at = _skip_headers(data, at, headers)
             if at != stop:
                 raise CorruptBatch("a record's fields are not as long as the record")
             index += 1
@@ -134,15 +134,14 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
     if index < count:
         raise TooManyRecords
     if at != end:
-        raise CorruptBatch(f"{end - at} bytes behind the last record")
+        raise CorruptBatch(f"{end - at} bytes after the last record")
     found.oldest = min(found.oldest, oldest)
     found.newest = max(found.newest, newest)
     return found
 
 
-def _behind_headers(data: bytes, at: int, left: int) -> int:
-    while left:
-        left -= 1
+def _skip_headers(data: bytes, at: int, count: int) -> int:
+    for _ in range(count):
         n = data[at]
         at += 1
         if n > 127:
@@ -160,7 +159,7 @@ def _behind_headers(data: bytes, at: int, left: int) -> int:
 
 
 def _delta_bytes(index: int) -> int:
-    """How many bytes the offset delta of this record takes."""
+    """The size of this record's offset delta as a varint."""
     if index < _ONE_BYTE_TO:
         return 1
     if index < _BLOCK:
@@ -168,16 +167,16 @@ def _delta_bytes(index: int) -> int:
     return 3 if index < 1 << 20 else 4 if index < 1 << 27 else 5
 
 
-def _run(data: bytes, begin: int, behind: int, end: int, index: int, count: int, found: Survey) -> tuple[int, int]:
-    """The number of records after the valid one at `begin` that have its layout, and the cost of the search in steps.
+def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int, found: Survey) -> tuple[int, int]:
+    """The number of records from `next_at` on that have the layout of the valid record at `begin`, and the cost of the search in steps.
 
     Record `index` is the first of them. A record has the layout if all its length bytes equal those of the record at `begin`: each
-    such column bounds the run. Their timestamps are noted in `found`.
+    such column limits the run. Their timestamps are added to `found`.
     """
     delta_bytes = _delta_bytes(index)
     if delta_bytes != _delta_bytes(index - 1):  # the offset delta of the record at `begin` is shorter
         return 0, 0
-    # The places of all lengths in a record: its own, of key and value, and the number of headers. Timestamp and offset are checked apart.
+    # The places of all lengths in a record: its own, of key and value, and the number of headers. Timestamp and offset are checked below.
     at = begin
     while data[at] > 127:
         at += 1
@@ -200,45 +199,45 @@ def _run(data: bytes, begin: int, behind: int, end: int, index: int, count: int,
         fixed.extend(range(first - begin, at - begin))
         if not n & 1:
             at += n >> 1
-    if at + 1 != behind or data[at]:  # it has headers, whose lengths may differ, or a varint that is longer than necessary
+    if at + 1 != next_at or data[at]:  # it has headers, whose lengths may differ, or a varint that is longer than necessary
         return 0, 0
     fixed.append(at - begin)
 
-    step = behind - begin
+    step = next_at - begin
     window = WINDOW_MIN
     skipped = 0
     cost = 0
     while True:
-        to = _ONE_BYTE_TO if delta_bytes == 1 else (index // _BLOCK + 1) * _BLOCK
-        whole = min(window, to - index, count - index, (end - behind) // step)
-        if whole < RUN_MIN or _delta_bytes(index) != delta_bytes:
+        block_end = _ONE_BYTE_TO if delta_bytes == 1 else (index // _BLOCK + 1) * _BLOCK
+        size = min(window, block_end - index, count - index, (end - next_at) // step)
+        if size < RUN_MIN or _delta_bytes(index) != delta_bytes:
             break
-        cost += WINDOW_COST + whole // WINDOW_RECORDS_PER_STEP
-        run = _alike(data, begin, behind, step, whole, fixed, timestamp_at, delta_at)
-        if not run or not _offsets_follow(data, behind + delta_at, step, index, run, delta_bytes):
-            break  # the record is read on its own next, which raises with the reason
+        cost += WINDOW_COST + size // WINDOW_RECORDS_PER_STEP
+        run = _count_alike(data, begin, next_at, step, size, fixed, timestamp_at, delta_at)
+        if not run or not _offsets_follow(data, next_at + delta_at, step, index, run, delta_bytes):
+            break  # the caller reads the record alone, which raises with the reason
         if delta_at - timestamp_at > 1:
             cost += run // 4
-        _note_timestamps([data[behind + place : behind + run * step : step] for place in range(timestamp_at, delta_at)], found)
+        _note_timestamps([data[next_at + place : next_at + run * step : step] for place in range(timestamp_at, delta_at)], found)
         skipped += run
         index += run
-        behind += run * step
-        if run < whole:
+        next_at += run * step
+        if run < size:
             break
         window = min(window * WINDOW_GROWTH, _BLOCK)
     return skipped, cost
 
 
-def _alike(data: bytes, begin: int, behind: int, step: int, run: int, fixed: list[int], timestamp_at: int, delta_at: int) -> int:
-    """The number of the `run` records from `behind` on before the first that differs from the record at `begin` in a fixed place."""
+def _count_alike(data: bytes, begin: int, next_at: int, step: int, run: int, fixed: list[int], timestamp_at: int, delta_at: int) -> int:
+    """Of the `run` records from `next_at` on, count those before the first that differs from the record at `begin` in a fixed place."""
     for place in fixed:
-        column = data[behind + place : behind + run * step : step]
+        column = data[next_at + place : next_at + run * step : step]
         run -= len(column.lstrip(data[begin + place : begin + place + 1]))
         if not run:
             return 0
     # The timestamps must be varints of the same size.
     for place in range(timestamp_at, delta_at):
-        column = data[behind + place : behind + run * step : step]
+        column = data[next_at + place : next_at + run * step : step]
         run -= len(column.lstrip(_LAST if place == delta_at - 1 else _MORE))
         if not run:
             return 0
@@ -249,11 +248,11 @@ def _offsets_follow(data: bytes, at: int, step: int, index: int, run: int, delta
     """Whether the `run` offset deltas at `at` and every `step` bytes after it are `index`, `index` + 1, ..."""
     stop = at + (run - 1) * step + 1
     first = index % _BLOCK
-    behind = first + run
+    end = first + run
     if delta_bytes == 1:
-        return data[at:stop:step] == bytes(range(2 * first, 2 * behind, 2))
+        return data[at:stop:step] == bytes(range(2 * first, 2 * end, 2))
     second = _SECOND if delta_bytes == 2 else _SECOND_OF_MORE
-    if data[at:stop:step] != _LOW[first:behind] or data[at + 1 : stop + 1 : step] != second[first:behind]:
+    if data[at:stop:step] != _LOW[first:end] or data[at + 1 : stop + 1 : step] != second[first:end]:
         return False
     index >>= 13
     for place in range(2, delta_bytes):
@@ -265,7 +264,7 @@ def _offsets_follow(data: bytes, at: int, step: int, index: int, run: int, delta
 
 
 def _note_timestamps(columns: list[bytes], found: Survey) -> None:
-    """Note the least and the greatest timestamp: varints of the same size, given as columns of bytes."""
+    """Add the least and the greatest timestamp to `found`. The timestamps are varints of the same size, as columns of bytes."""
     if len(columns) == 1:
         for byte in set(columns[0]):
             delta = (byte >> 1) ^ -(byte & 1)
@@ -274,13 +273,13 @@ def _note_timestamps(columns: list[bytes], found: Survey) -> None:
         return
     columns.reverse()  # most significant byte first, so that tuples sort by value
     digits = set(zip(*columns, strict=True))
-    forward = [each for each in digits if not each[-1] & 1]
-    back = [each for each in digits if each[-1] & 1]  # negative: in zigzag the larger number is the earlier time
-    for some in (forward, back):
-        if some:
-            for each in (min(some), max(some)):
+    positive = [varint for varint in digits if not varint[-1] & 1]
+    negative = [varint for varint in digits if varint[-1] & 1]  # in zigzag the larger number is the earlier time
+    for varints in (positive, negative):
+        if varints:
+            for varint in (min(varints), max(varints)):
                 n = 0
-                for digit in each:
+                for digit in varint:
                     n = n << 7 | digit & 127
                 delta = (n >> 1) ^ -(n & 1)
                 found.oldest = min(found.oldest, delta)

@@ -17,17 +17,17 @@ def record_times(data: bytes, at: int) -> Iterator[tuple[int, int]]:
     append_time = header.attributes & LOG_APPEND_TIME
     max_timestamp = header.max_timestamp
     last = header.last_offset_delta
-    before = -1
+    previous = -1
     try:
         for _ in range(header.record_count):
             n = body[at]
             at += 1
             if n > 127:
                 n, at = longer_varint(body, at, n, VARINT_SHIFT_MAX)
-            behind = at + (n >> 1)
-            if n & 1 or behind > end:
+            record_end = at + (n >> 1)
+            if n & 1 or record_end > end:
                 raise CorruptBatch(f"a record of {n >> 1} bytes with {end - at} left")
-            at += 1  # attributes, of which there are none
+            at += 1  # attributes, which are unused
             n = body[at]
             at += 1
             if n > 127:
@@ -38,10 +38,10 @@ def record_times(data: bytes, at: int) -> Iterator[tuple[int, int]]:
             if n > 127:
                 n, at = longer_varint(body, at, n, VARINT_SHIFT_MAX)
             delta = (n >> 1) ^ -(n & 1)
-            if not before < delta <= last or at > behind:
-                raise CorruptBatch(f"offset delta {delta} behind {before} in a batch up to {last}")
-            before = delta
-            at = behind
+            if not previous < delta <= last or at > record_end:
+                raise CorruptBatch(f"offset delta {delta} after {previous} in a batch up to {last}")
+            previous = delta
+            at = record_end
             yield (max_timestamp if append_time else timestamp), base_offset + delta
     except IndexError:
         raise CorruptBatch("a record is cut short") from None

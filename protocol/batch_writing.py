@@ -1,7 +1,7 @@
-"""Encode facts as the records of a batch, for internal logs. They share the batch's timestamp.
+"""Encode facts as records of a batch, for internal logs. All records have the batch's timestamp.
 
-A record is its length, attributes, timestamp delta, offset delta, length of the key, key, length of the value, value and a
-count of headers; each number but the attributes is a zigzag varint.
+A record has its length, attributes, timestamp delta, offset delta, length of the key, key, length of the value, value and number of
+headers; each number but the attributes is a zigzag varint.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from typing import Final
 
 from protocol.batch_record import VARINTS, Fact, varint
 
-_WIDE_FROM: Final = 64  # an offset delta takes two bytes from here on, and the record one more
-_WIDER_FROM: Final = 8_192  # and three from here on
+_TWO_BYTES_FROM: Final = 64  # from here on an offset delta takes two bytes, so the record is one byte longer
+_THREE_BYTES_FROM: Final = 8_192
 CUT_BYTES: Final = 8
-_MOMENT_BYTES: Final = 8
-moment_end: Final = Struct(">qx").pack  # a timestamp, and the header count 0
+_TIME_BYTES: Final = 8
+encode_time_end: Final = Struct(">qx").pack  # a timestamp, and the header count 0
 
 
-def _lead_of(size: int) -> bytes:
+def _encode_lead(size: int) -> bytes:
     """The bytes of a record before its offset delta, by its size."""
     return varint(size) + b"\0\0"
 
 
-_LEADS: Final = tuple([_lead_of(size) for size in range(512)])  # for common sizes
+_LEADS: Final = tuple([_encode_lead(size) for size in range(512)])  # for common sizes
 
 
 def _lead(size: int) -> bytes:
-    return _LEADS[size] if size < 512 else _lead_of(size)
+    return _LEADS[size] if size < 512 else _encode_lead(size)
 
 
 def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
-    """Add their records, of which the first has the offset delta `delta`.
+    """Add the facts as records, the first with the offset delta `delta`.
 
-    Written out: a commit of many partitions is mostly this. The tables end where lengths are no longer usual.
+    Inlined, since a commit of many partitions spends most of its time here. The tables have varints of common lengths.
     """
-    usual = VARINTS
-    usual_max = len(usual) - 8  # a record is a few bytes longer than its key and value
+    table = VARINTS
+    table_max = len(table) - 8  # a record is a few bytes longer than its key and value
     last_key_size = last_size = last_width = -1
     lead = key_head = value_head = b""
     for key, value in facts:
         key_size = len(key)
-        head = usual[delta] if delta < usual_max else varint(delta)
+        head = table[delta] if delta < table_max else varint(delta)
         width = len(head)
         delta += 1
         if value is None:
@@ -52,62 +52,62 @@ def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
             last_key_size = -1
             continue
         size = len(value)
-        if size != last_size or key_size != last_key_size or width != last_width:  # mostly alike, one behind the other
+        if size != last_size or key_size != last_key_size or width != last_width:  # consecutive facts mostly have equal sizes
             last_size, last_key_size, last_width = size, key_size, width
-            key_head = usual[key_size] if key_size < usual_max else varint(key_size)
-            value_head = usual[size] if size < usual_max else varint(size)
-            whole = 3 + width + len(key_head) + key_size + len(value_head) + size
-            lead = (usual[whole] if whole < usual_max else varint(whole)) + b"\0\0"
+            key_head = table[key_size] if key_size < table_max else varint(key_size)
+            value_head = table[size] if size < table_max else varint(size)
+            record_size = 3 + width + len(key_head) + key_size + len(value_head) + size
+            lead = (table[record_size] if record_size < table_max else varint(record_size)) + b"\0\0"
         parts += (lead, head, key_head, key, value_head, value, b"\0")
 
 
 class RecordForm:
-    """A template for facts that repeat with another time and other eight bytes in each value; the rest is encoded once.
+    """A template for facts that repeat with another time and eight other bytes in each value; everything else is encoded once.
 
-    The eight bytes are cut out of what brings them, the frame of a request. A value is `head`, these, one of `afters`, and the
-    moment in milliseconds.
+    The eight bytes (an offset) are cut out of a request's frame. A value is `head`, these bytes, one of `afters`, and the time in
+    milliseconds.
     """
 
-    __slots__ = ("_afters", "_cut", "_head", "_pieces", "_sizes", "_wide", "records")
+    __slots__ = ("_afters", "_cut", "_head", "_pieces", "_sizes", "_two_byte_leads", "records")
 
     def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
-        """At least one key. `places`: where in a frame of so many bytes the eight for each key begin, in their order."""
+        """At least one key. `places`: the positions of the eight bytes of each key in a frame of `frame_bytes`, ascending."""
         self.records = len(keys)
-        self._cut = _cutter(tuple(places), frame_bytes)
+        self._cut = _make_cutter(tuple(places), frame_bytes)
         self._head = head
         self._sizes: list[int] = []  # of each record, without its offset delta
-        self._pieces: list[bytes] = []  # of each: lead, offset delta, key and head, the eight bytes, what is after them
+        self._pieces: list[bytes] = []  # five for each record: lead, offset delta, key and head, the eight bytes, the end
         for key, after in zip(keys, afters, strict=True):
-            value_size = len(head) + CUT_BYTES + len(after) + _MOMENT_BYTES
+            value_size = len(head) + CUT_BYTES + len(after) + _TIME_BYTES
             framed = varint(len(key)) + key + varint(value_size)
             size = 2 + len(framed) + value_size + 1
             self._sizes.append(size)
             self._pieces += (_lead(size + 1), b"", framed + head, b"", b"")
-        self._wide = [_lead(size + 2) for size in self._sizes]  # the leads where offset deltas take two bytes
+        self._two_byte_leads = [_lead(size + 2) for size in self._sizes]  # the leads where offset deltas take two bytes
         alike = all(after == afters[0] for after in afters)
         self._afters = [afters[0]] if alike else list(afters)
 
     def write(self, parts: list[bytes], frame: bytes, end: bytes, delta: int) -> int:
-        """As `write_facts`; the offset delta behind the last one. `end` is the `moment_end` of all of them."""
+        """Add the records as `write_facts` does; return the next offset delta. `end` is the `encode_time_end` of all records."""
         count = self.records
-        behind = delta + count
+        next_delta = delta + count
         pieces = self._pieces.copy()
-        pieces[1::5] = VARINTS[delta:behind] if behind <= len(VARINTS) else [varint(n) for n in range(delta, behind)]
+        pieces[1::5] = VARINTS[delta:next_delta] if next_delta <= len(VARINTS) else [varint(n) for n in range(delta, next_delta)]
         pieces[3::5] = self._cut(frame)
         afters = self._afters
         pieces[4::5] = [afters[0] + end] * count if len(afters) == 1 else [after + end for after in afters]
-        if behind > _WIDE_FROM:
-            wide = max(_WIDE_FROM - delta, 0)  # the first whose delta takes more than a byte
-            if behind > _WIDER_FROM:
-                pieces[5 * wide :: 5] = [_lead(self._sizes[n] + len(pieces[5 * n + 1])) for n in range(wide, count)]
+        if next_delta > _TWO_BYTES_FROM:
+            first = max(_TWO_BYTES_FROM - delta, 0)  # the first record whose delta takes more than a byte
+            if next_delta > _THREE_BYTES_FROM:
+                pieces[5 * first :: 5] = [_lead(self._sizes[n] + len(pieces[5 * n + 1])) for n in range(first, count)]
             else:
-                pieces[5 * wide :: 5] = self._wide[wide:]
+                pieces[5 * first :: 5] = self._two_byte_leads[first:]
         parts += pieces
-        return behind
+        return next_delta
 
-    def values(self, frame: bytes, moment: int) -> list[bytes]:
-        """Only the values, in the order of the keys."""
-        time = moment_end(moment)[:_MOMENT_BYTES]
+    def values(self, frame: bytes, time_ms: int) -> list[bytes]:
+        """The values, in the order of the keys."""
+        time = encode_time_end(time_ms)[:_TIME_BYTES]
         afters = self._afters * (self.records // len(self._afters))
         return [self._head + cut + after + time for cut, after in zip(self._cut(frame), afters, strict=True)]
 
@@ -115,31 +115,31 @@ class RecordForm:
 class OneRecordForm(RecordForm):
     """The template for one fact, as in most commits."""
 
-    __slots__ = ("_after", "_behind", "_key", "_lead", "_place")
+    __slots__ = ("_after", "_key", "_lead", "_place", "_place_end")
 
     def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
         super().__init__(keys, head, afters, places, frame_bytes)
         self._lead, _, self._key, _, _ = self._pieces
         (self._after,) = afters
         self._place = places[0]
-        self._behind = places[0] + CUT_BYTES
+        self._place_end = places[0] + CUT_BYTES
 
     def write(self, parts: list[bytes], frame: bytes, end: bytes, delta: int) -> int:
-        if delta >= _WIDE_FROM:
+        if delta >= _TWO_BYTES_FROM:
             return super().write(parts, frame, end, delta)
-        parts += (self._lead, VARINTS[delta], self._key, frame[self._place : self._behind], self._after, end)
+        parts += (self._lead, VARINTS[delta], self._key, frame[self._place : self._place_end], self._after, end)
         return delta + 1
 
 
-def form_of(keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> RecordForm:
+def make_record_form(keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> RecordForm:
     return (RecordForm if len(keys) > 1 else OneRecordForm)(keys, head, afters, places, frame_bytes)
 
 
 @lru_cache(256)
-def _cutter(places: tuple[int, ...], frame_bytes: int) -> Callable[[bytes], tuple[bytes, ...]]:
-    """Cuts eight bytes at each of the places, which come in order, out of a frame of so many."""
-    form, behind = "", 0
+def _make_cutter(places: tuple[int, ...], frame_bytes: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    """A function that cuts eight bytes at each of the ascending places out of a frame of this size."""
+    format, end = "", 0
     for place in places:
-        form += f"{place - behind}x{CUT_BYTES}s"
-        behind = place + CUT_BYTES
-    return Struct(f"{form}{frame_bytes - behind}x").unpack
+        format += f"{place - end}x{CUT_BYTES}s"
+        end = place + CUT_BYTES
+    return Struct(f"{format}{frame_bytes - end}x").unpack

@@ -1,7 +1,7 @@
 """The compression codecs of record batches. The decompressed size is limited before any memory is allocated.
 
-A few bytes may announce gigabytes, so nothing is decompressed into a buffer that the input sizes: output goes into room
-of ours, which grows by a factor while the codec says that it is too small, up to the limit that the caller sets.
+The compressed bytes may claim a size of gigabytes, so that size never determines the output buffer: the buffer begins small and grows
+by a factor while the codec reports that it is too small, up to the caller's limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.errors import ProtocolError
 
 
 class Compression(IntEnum):
-    """As the lowest three bits of a batch's attributes."""
+    """The codec in the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -27,24 +27,24 @@ class Compression(IntEnum):
 
 
 class TooLarge(ProtocolError):
-    """Decompressing would give more bytes, or take more steps, than the caller allows."""
+    """The decompressed data has more bytes, or more blocks, than the caller allows."""
 
 
-ROOM_MIN: Final = 65_536
-ROOM_FACTOR: Final = 8
+BUFFER_BYTES_MIN: Final = 65_536
+BUFFER_FACTOR: Final = 8
 TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's message for a full output buffer; other errors mean corrupt bytes
 
-# snappy-java's stream: a magic, a version, the oldest version that can read it, then blocks behind their lengths.
+# snappy-java's stream: a magic, a version, the oldest version that can read it, then blocks, each after its length.
 SNAPPY_STREAM: Final = b"\x82SNAPPY\0"
 SNAPPY_HEADER: Final = SNAPPY_STREAM + b"\0\0\0\1\0\0\0\1"
 SNAPPY_BLOCK_BYTES: Final = 32_768
-SNAPPY_EXPANSION_MAX: Final = 32  # at best three bytes stand for sixty-four
+SNAPPY_EXPANSION_MAX: Final = 32  # three bytes encode at most sixty-four
 BLOCK_BYTES: Final = Struct(">i")
 BLOCKS_MAX: Final = 1 << 62
 
 
 def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
-    """As Kafka's own producer would write it, at each codec's usual level or at another; snappy has none."""
+    """Compress as Kafka's producer does, at the codec's default level or at `level`; snappy has no levels."""
     if codec == Compression.NONE:
         return data
     if codec == Compression.GZIP:
@@ -62,7 +62,7 @@ def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
 
 
 def decompress(data: bytes, codec: int, bytes_max: int, blocks_max: int = BLOCKS_MAX) -> bytes:
-    """The bytes that were compressed. ProtocolError: they cannot be read; TooLarge: they are more, or in more blocks of snappy."""
+    """Decompress. Raises ProtocolError, and TooLarge for more than `bytes_max` bytes or `blocks_max` blocks of snappy."""
     if codec == Compression.NONE:
         return data
     if codec == Compression.GZIP:
@@ -77,9 +77,9 @@ def decompress(data: bytes, codec: int, bytes_max: int, blocks_max: int = BLOCKS
 
 
 def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: bytes, bytes_max: int) -> bytes:
-    room = min(max(ROOM_MIN, ROOM_FACTOR * len(data)), bytes_max)
+    buffer_bytes = min(max(BUFFER_BYTES_MIN, BUFFER_FACTOR * len(data)), bytes_max)
     while True:
-        out = bytearray(room)
+        out = bytearray(buffer_bytes)
         try:
             size = into(data, out)
         except cramjam.DecompressionError as error:
@@ -87,9 +87,9 @@ def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: 
                 raise ProtocolError(f"{name} that cannot be read: {error}") from error
         else:
             return bytes(memoryview(out)[:size])
-        if room >= bytes_max:
+        if buffer_bytes >= bytes_max:
             raise TooLarge(f"{name} of more than {bytes_max} bytes")
-        room = min(room * ROOM_FACTOR, bytes_max)
+        buffer_bytes = min(buffer_bytes * BUFFER_FACTOR, bytes_max)
 
 
 def compress_snappy(data: bytes) -> bytes:
@@ -102,11 +102,11 @@ def compress_snappy(data: bytes) -> bytes:
 
 
 def decompress_snappy(data: bytes, bytes_max: int, blocks_max: int = BLOCKS_MAX) -> bytes:
-    """Blocks as Java writes them, or one raw block as some other clients do."""
+    """Decompress blocks in snappy-java's stream, or one raw block, as some other clients write it."""
     if not data.startswith(SNAPPY_STREAM):
         return decompress_snappy_block(data, bytes_max)
     parts: list[bytes] = []
-    room = bytes_max
+    remaining_bytes = bytes_max
     at = len(SNAPPY_HEADER)
     if len(data) < at:
         raise ProtocolError("snappy that is cut short")
@@ -116,12 +116,12 @@ def decompress_snappy(data: bytes, bytes_max: int, blocks_max: int = BLOCKS_MAX)
         (size,) = BLOCK_BYTES.unpack_from(data, at)
         at += BLOCK_BYTES.size
         if size < 0 or size > len(data) - at:
-            raise ProtocolError(f"a snappy block of {size} bytes, {len(data) - at} are there")
+            raise ProtocolError(f"a snappy block of {size} bytes with {len(data) - at} left")
         if len(parts) >= blocks_max:
             raise TooLarge(f"snappy of more than {blocks_max} blocks")
         block = decompress_snappy_block(data[at : at + size], bytes_max)
-        room -= len(block)
-        if room < 0:
+        remaining_bytes -= len(block)
+        if remaining_bytes < 0:
             raise TooLarge(f"snappy of more than {bytes_max} bytes")
         parts.append(block)
         at += size
@@ -134,7 +134,7 @@ def decompress_snappy_block(data: bytes, bytes_max: int) -> bytes:
         if size > bytes_max:
             raise TooLarge(f"snappy of more than {bytes_max} bytes")
         if size > SNAPPY_EXPANSION_MAX * len(data):
-            raise ProtocolError(f"{len(data)} bytes of snappy that announce {size}")
+            raise ProtocolError(f"{len(data)} bytes of snappy that claim to expand to {size}")
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as error:
         raise ProtocolError(f"snappy that cannot be read: {error}") from error

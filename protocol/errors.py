@@ -10,7 +10,7 @@ class ProtocolError(Exception):
 
 
 class EncodeError(ProtocolError):
-    """A value does not fit its wire format: an error of this program, not of the peer."""
+    """A value does not fit its wire format: a bug of this program, not of the peer."""
 
 
 class ErrorCode(IntEnum):
@@ -158,7 +158,7 @@ class ErrorCode(IntEnum):
         return MESSAGES[int(self)]
 
 
-# Kafka's own clients send the same request again after these.
+# Kafka's clients retry the request after these errors.
 RETRIABLE: frozenset[int] = frozenset(
     (
         2,

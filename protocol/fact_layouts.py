@@ -1,16 +1,16 @@
-"""Decode keys and values of consecutive records, most of which have the same layout as the one before."""
+"""Decode keys and values of consecutive records, most of which have the same layout as the previous one."""
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import Final
 
-from protocol.alike import RUN_MIN, alike
+from protocol.alike import RUN_MIN, count_alike
 from protocol.batch_record import VARINT_SHIFT_MAX, CorruptBatch, Fact, longer_varint
 
 LAYOUTS_MAX: Final = 64
 ALIKE_MAX: Final = 256  # the most records or batches compared at once
-_GOES_ON: Final = bytes(range(128, 256))  # varint bytes with the continuation bit: another byte follows
+_CONTINUED: Final = bytes(range(128, 256))  # varint bytes with the continuation bit: another byte follows
 
 
 class Layout:
@@ -49,7 +49,7 @@ class Layout:
         self._key_head_at = delta_end - begin
         self._value_head_at = key_end - begin
         self._delta_bytes = delta_end - delta_at
-        # The one byte left is the header count, which is not read.
+        # The last byte is the header count, which is not compared.
         self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
 
     def read_alike(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
@@ -59,13 +59,13 @@ class Layout:
         if not data.startswith(self.value_head, at + self._value_head_at):
             return 0
         size = self.size
-        count = alike(data, at, size, count, self._fixed)
+        count = count_alike(data, at, size, count, self._fixed)
         if count < RUN_MIN:
             return 0
         end = at + count * size
         delta_at = at + self._delta_at
         if self._delta_bytes == 2:
-            if data[delta_at:end:size].translate(None, _GOES_ON):
+            if data[delta_at:end:size].translate(None, _CONTINUED):
                 return 0
             delta_at += 1
         if not data[delta_at:end:size].isascii():
@@ -75,7 +75,7 @@ class Layout:
 
 
 class FactLayouts:
-    """Reads keys and values, and caches record layouts."""
+    """Decodes keys and values, and caches record layouts."""
 
     __slots__ = ("_known", "_last_size", "_layout")
 
@@ -87,7 +87,7 @@ class FactLayouts:
     def read(self, data: bytes, at: int, end: int, count: int, facts: list[Fact]) -> None:
         """Add key and value of `count` records. Inlined, since a replay of a compacted log spends its time here."""
         layout = self._layout
-        looked = False  # whether the following records were compared with the layout
+        compared = False  # the following records were compared with the layout
         lead: bytes
         delta: int
         key_head: bytes
@@ -98,15 +98,15 @@ class FactLayouts:
         window: int
         while count > 0:
             if layout is not None and at + layout.size <= end:
-                if count >= RUN_MIN and not looked:
-                    looked = True
+                if count >= RUN_MIN and not compared:
+                    compared = True
                     size = layout.size
                     window = min(count, (end - at) // size, ALIKE_MAX)
                     same = layout.read_alike(data, at, window, facts)
                     if same:
                         count -= same
                         at += same * size
-                        looked = same < window
+                        compared = same < window
                         continue
                 lead, delta, key_head, key, value_head, value, headers = layout.unpack(data, at)
                 if (
@@ -120,7 +120,7 @@ class FactLayouts:
                     count -= 1
                     at += layout.size
                     continue
-                looked = False
+                compared = False
             count -= 1
             begin = at
             n = data[at]
@@ -169,16 +169,16 @@ class FactLayouts:
                 at += n >> 1
                 facts.append((key, data[value_at:at]))
                 if short and at + 1 == stop and not data[at]:
-                    shape = (stop - begin, key_end - key_at, delta_end - delta_at)
-                    known = self._known.get(shape)
+                    sizes = (stop - begin, key_end - key_at, delta_end - delta_at)
+                    known = self._known.get(sizes)
                     if known is not None and known.lead == data[begin:delta_at]:
                         layout = self._layout = known
-                    elif shape[0] == self._last_size:
+                    elif sizes[0] == self._last_size:
                         if len(self._known) >= LAYOUTS_MAX:
                             self._known.clear()
                         layout = self._layout = Layout(data, begin, delta_at, delta_end, key_at, key_end, value_at, at)
-                        self._known[shape] = layout
-                    self._last_size = shape[0]
+                        self._known[sizes] = layout
+                    self._last_size = sizes[0]
             if at >= stop:
                 raise CorruptBatch("a record's fields are longer than the record")
             at = stop

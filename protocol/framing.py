@@ -1,7 +1,7 @@
 """Split a byte stream into length-prefixed frames.
 
-The chunks of an incomplete frame are kept and joined once, when it is whole. Small ones are merged as they come: 100 MB that
-are announced cost nothing, and 100 MB in chunks of a few bytes cost 100 MB, not a `bytes` object each.
+The chunks of an incomplete frame are joined once, when it is complete. Small chunks are merged as they arrive: 100 MB in chunks of a
+few bytes take 100 MB of memory, not a `bytes` object for each chunk. A length of 100 MB alone takes no memory.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ PART_BYTES_MIN: Final = 1_024  # smaller chunks are merged
 
 
 class Framer:
-    """Frames of one connection, without their lengths; `frame_bytes_max` is the largest that is read."""
+    """Frames of one connection, without their lengths; a frame of more than `frame_bytes_max` raises ProtocolError."""
 
     __slots__ = ("_frame_bytes_max", "_need", "_parts", "pending")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._parts: list[bytes] = []  # of the incomplete frame, or of its length
-        self.pending = 0  # bytes of a frame that is not whole yet, its length included
-        self._need = 4  # the size of the next length, or of the frame with its length
+        self.pending = 0  # received bytes of an incomplete frame, including its length
+        self._need = 4  # the size of the next frame's length field, or of the frame including it
 
     def clear(self) -> None:
         """Drop the bytes of an incomplete frame."""
@@ -44,7 +44,7 @@ class Framer:
             missing = self._need - self.pending
             if end < missing:
                 self.pending += end
-                self._keep(data)
+                self._keep_chunk(data)
                 return frames
             parts = self._parts
             self._parts = []
@@ -73,7 +73,7 @@ class Framer:
             self._parts.append(data[at + 4 :] if self._need > 4 else data[at:])
         return frames
 
-    def _keep(self, data: bytes) -> None:
+    def _keep_chunk(self, data: bytes) -> None:
         parts = self._parts
         if len(parts[-1]) < PART_BYTES_MIN:
             parts[-1] += data

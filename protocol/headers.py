@@ -1,8 +1,8 @@
-"""The headers of a client: in front of its requests, and in front of their replies.
+"""Request and response headers for clients.
 
-Two exceptions of Kafka's: a request's client id is a legacy string even where the header is flexible, and the reply to
-ApiVersions always has the old header, because the client cannot know yet what the broker speaks. The broker reads and
-writes headers in `broker/net/dispatch.py`. This module imports no table of APIs: a command imports only the APIs it uses.
+Kafka has two exceptions: the client id in a request is a legacy string even if the header is flexible, and the reply to ApiVersions
+always has the old header, because the client does not know the broker's versions yet. The broker reads and writes headers in
+`broker/net/dispatch.py`. This module imports no table of APIs: a command imports only the APIs it uses.
 """
 
 from __future__ import annotations

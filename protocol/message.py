@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 
-def fields_of(cls: type) -> tuple[str, ...]:
+def field_names(cls: type) -> tuple[str, ...]:
     """The fields of a generated class, in the order of its constructor (compiled classes have no `__slots__`)."""
     names: tuple[str, ...] = getattr(cls, "__mypyc_attrs__", None) or cls.__slots__  # type: ignore[attr-defined]
     return names
@@ -19,15 +19,15 @@ class Part:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in fields_of(type(self)))
+        return all(getattr(self, name) == getattr(other, name) for name in field_names(type(self)))
 
     def __repr__(self) -> str:
-        values: list[Any] = [f"{name}={getattr(self, name)!r}" for name in fields_of(type(self))]
+        values: list[Any] = [f"{name}={getattr(self, name)!r}" for name in field_names(type(self))]
         return f"{type(self).__name__}({', '.join(values)})"
 
 
 class Message(Part):
-    """A whole message or record: one class for all its versions, those between VERSIONS, both included."""
+    """A message or record: one class for all its versions, from VERSIONS[0] to VERSIONS[1]."""
 
     __slots__ = ()
     FLEXIBLE_FROM: ClassVar[int] = 32767
@@ -35,7 +35,7 @@ class Message(Part):
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[Message, int]:
-        """The message that begins at `at`, and where it ends. `data` ends where the frame ends."""
+        """The message at `at`, and its end. `data` must end at the end of the frame."""
         raise NotImplementedError
 
     def encode(self, version: int) -> bytes:

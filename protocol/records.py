@@ -1,6 +1,6 @@
-"""Bytes that begin with an int16 version: keys and values of our internal topics, and what consumers embed in group messages.
+"""Records that begin with an int16 version: keys and values of internal topics, and consumer metadata in group messages.
 
-Bytes behind what a version knows are ignored, as Kafka ignores them: a newer writer may have put them there.
+Bytes after the known fields are ignored, as in Kafka: a newer writer may have added fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from protocol.wire import UNREADABLE
 
 M = TypeVar("M", bound=Message)
 
-NOTE_VERSION: Final = 1  # of a note's header, which is that of the note; bodies have their own
+NOTE_VERSION: Final = 1  # of a note and its header; bodies have their own version
 NOTE_KEY_VERSION: Final = 0
 NOTE_BODY_VERSION: Final = 0
 POLICIES_KEY_VERSION: Final = 30_000
@@ -62,12 +62,12 @@ def version_of(data: bytes) -> int:
     try:
         (version,) = unpack_h(data, 0)
     except UNREADABLE as error:
-        raise ProtocolError("no room for a version") from error
+        raise ProtocolError("too short for a version") from error
     return version
 
 
 def read_record(cls: type[M], data: bytes) -> M:
-    """A key or value of the given class, in whichever version it was written."""
+    """A key or value of the given class, in any version."""
     version = version_of(data)
     if not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
         raise ProtocolError(f"{cls.__name__} has no version {version}")
@@ -131,7 +131,7 @@ def embedded_version(data: bytes, newest: int) -> int:
 
 
 def write_note(header: NoteHeader, body: Message) -> bytes:
-    """Encode a note; one without a count is written as version 0."""
+    """Encode a note; a note without a count is encoded as version 0."""
     version = NOTE_VERSION if header.number >= 0 else 0
     return pack_h(version) + header.encode(version) + body.encode(NOTE_BODY_VERSION)
 

@@ -1,9 +1,9 @@
-"""Building blocks of generated code: lengths, strings, counts and tags, read from bytes, and written as a list of
-parts that is joined once.
+"""Functions for generated code: lengths, strings, counts and tags, read from bytes, and written to a list of parts that is
+joined once.
 
-A reader takes the frame and a position and gives the value and the position behind it. `at` only ever grows, and an
-index or Struct behind the end raises: so what was read with slices needs no check of its own, a message checks once, at
-its end, that it did not run over. A count is checked against the bytes that are left before anything loops over it.
+A reader gets the frame and a position, and returns the value and the position after it. `at` never decreases, and an index or
+Struct beyond the end raises. So slices need no check of their own: a message checks once, at its end, that `at` is within the
+frame. A count is checked against the remaining bytes before a loop uses it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def unwritable(name: str, version: int, error: BaseException) -> EncodeError:
 
 
 def uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """Up to 31 bits in up to five bytes; needlessly long forms are read, as Kafka reads them."""
+    """Read up to 31 bits in up to five bytes. As in Kafka, an encoding that is longer than necessary is accepted."""
     value = 0
     shift = 0
     while True:
@@ -81,7 +81,7 @@ class ElementBudget:
     def take(self, elements: int) -> None:
         self.left -= elements
         if self.left < 0:
-            raise ProtocolError("more array elements than are read in one request (request.elements.max)")
+            raise ProtocolError("more array elements than one request may have (request.elements.max)")
 
     def unbound(self) -> None:
         self.bounded = False
@@ -203,7 +203,7 @@ def compact_blob_or_null(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at : at + n], at + n
 
 
-# reading: arrays of plain values; their count has been read and checked
+# reading: arrays of plain values, whose count was read and checked
 
 
 _SOME_INT32S: Final = tuple([Struct(f">{n}i") for n in range(33)])
@@ -245,7 +245,7 @@ def tag_count(data: bytes, at: int) -> tuple[int, int]:
 
 
 def tag_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """A tagged field: its tag, where its value ends, where its value begins."""
+    """The tag of a tagged field, and end and begin of its value."""
     tag, at = uvarint(data, at)
     size, at = uvarint(data, at)
     if size > len(data) - at:
@@ -262,7 +262,7 @@ def skip_tags(data: bytes, at: int) -> int:
 
 
 def wrong_tag_size(tag: int) -> ProtocolError:
-    return ProtocolError(f"tagged field {tag} is not of the size that it announces")
+    return ProtocolError(f"tagged field {tag} does not have the size in its header")
 
 
 # writing
@@ -278,9 +278,9 @@ def uvarint_bytes(n: int) -> bytes:
 
 
 def text_length(n: int) -> bytes:
-    """The length of a compact string that does not fit one byte; `n` is one more than its bytes."""
+    """The length of a compact string if it does not fit into one byte; `n` is its number of bytes plus one."""
     if n - 1 > TEXT_BYTES_MAX:
-        raise EncodeError(f"a string of {n - 1} bytes, at most {TEXT_BYTES_MAX} can be sent")
+        raise EncodeError(f"a string of {n - 1} bytes; at most {TEXT_BYTES_MAX} are allowed")
     return uvarint_bytes(n)
 
 

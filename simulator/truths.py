@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from coordinator import Fact, GroupConfig, Shard
 from coordinator.deadlines import NEVER
-from coordinator.facts import group_image, group_key, read_image, with_generation
+from coordinator.facts import group_image, group_key, read_image, replace_generation
 from coordinator.group import Group
 from coordinator.notes import Cause
 from coordinator.policy_state import PolicyState
@@ -81,7 +81,7 @@ def check_group(group: Group) -> None:
         assert group.last_image is not None, "the group has no stored image"
         assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
         image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)
-        assert with_generation(group.last_image, group.generation, group.state_ms) == image, "the group changed, and its cached image stayed"
+        assert replace_generation(group.last_image, group.generation, group.state_ms) == image, "the group changed, and its cached image stayed"
         assert group.subscriptions in (None, tuple(group.all_metadata())), "the cached subscriptions are not those of the members"
     assert all(pending.deadline != NEVER for pending in group.pending.values()), "a pending member id has no deadline"
 

@@ -1,4 +1,4 @@
-"""Logs in Kafka's file formats: append, flush, read, recover. All I/O goes through the Disk port."""
+"""Logs in Kafka's file formats: append, flush, read, repair. All I/O goes through the Disk port."""
 
 from storage.directory import DataDirectory
 from storage.disk import Disk, OsDisk, SharedDisk

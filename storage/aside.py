@@ -1,7 +1,7 @@
-"""Copies of bytes that have to be cut off a log: `DATA/set-aside`, one folder for each opening that cut something.
+"""Copies of bytes that are cut off a log, in `DATA/set-aside`: one folder for each opening that cuts bytes.
 
-The newest ten folders are kept, as far as they have 64 MiB together; the newest is always kept. Without a copy nothing is
-cut: if the disk has no room for it, the log stays closed.
+The newest ten folders are kept, up to 64 MiB in total; the newest is always kept. Nothing is cut without a copy: if the disk has no
+room for the copy, the log stays closed.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _NUMBER_DIGITS: Final = 6
 def set_aside_bytes(disk: Disk, log_folder: str, cuts: Sequence[tuple[str, int]]) -> str:
     """Copy the end of each file from its position on; return the folder of the copies. On OSError it is removed again."""
     data, _, name = log_folder.rpartition("/")
-    around = f"{data}/{FOLDER}"
-    disk.make_folder(around)
-    number = max([_number(entry) for entry in disk.list(around)], default=0) + 1
-    made = f"{around}/{number:0{_NUMBER_DIGITS}d}-{name[-(NAME_MAX - _NUMBER_DIGITS - 1) :]}"
+    parent = f"{data}/{FOLDER}"
+    disk.make_folder(parent)
+    number = max([_number(entry) for entry in disk.list(parent)], default=0) + 1
+    folder = f"{parent}/{number:0{_NUMBER_DIGITS}d}-{name[-(NAME_MAX - _NUMBER_DIGITS - 1) :]}"
     try:
-        disk.make_folder(made)
+        disk.make_folder(folder)
         for path, position in cuts:
-            _copy(disk, path, position, f"{made}/{path.rpartition('/')[2]}.from-{position}")
-        disk.sync_folder(made)
+            _copy(disk, path, position, f"{folder}/{path.rpartition('/')[2]}.from-{position}")
+        disk.sync_folder(folder)
     except OSError:
         with contextlib.suppress(OSError):
-            _remove(disk, made)
+            _remove(disk, folder)
         raise
-    with contextlib.suppress(OSError):  # older copies can go the next time
-        _keep_newest(disk, around)
-    return made
+    with contextlib.suppress(OSError):  # the next call removes older copies
+        _keep_newest(disk, parent)
+    return folder
 
 
 def _copy(disk: Disk, path: str, position: int, copy: str) -> None:
@@ -57,13 +57,13 @@ def _copy(disk: Disk, path: str, position: int, copy: str) -> None:
         source.close()
 
 
-def _keep_newest(disk: Disk, around: str) -> None:
+def _keep_newest(disk: Disk, parent: str) -> None:
     size = 0
     kept = 0
-    for entry in sorted(disk.list(around), key=_number, reverse=True):
+    for entry in sorted(disk.list(parent), key=_number, reverse=True):
         if not _number(entry):
             continue  # not made by this module
-        path = f"{around}/{entry}"
+        path = f"{parent}/{entry}"
         size += _size(disk, path)
         if kept and (kept >= ENTRIES_MAX or size > BYTES_MAX):
             _remove(disk, path)

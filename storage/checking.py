@@ -12,18 +12,18 @@ from storage.segment import Segment, newest_record
 from storage.verifying import verify_all
 
 
-def check(segment: Segment, from_start: bool, believe_index: bool = True) -> str:
+def check(segment: Segment, from_start: bool, trust_index: bool = True) -> str:
     """Read the file up to its end or the first unsound batch; return why it stopped early, or "".
 
-    `from_start`: verify every checksum; otherwise read headers from the last position in the stored index. `believe_index`: the
-    process that wrote the index files did not crash. Raises DamagedLog if the index leads to an unsound batch.
+    `from_start`: verify every checksum; otherwise read headers from the last position in the stored index. `trust_index`: the
+    process that wrote the index files stopped cleanly. Raises DamagedLog if the index points to an unsound batch.
     """
     length = segment.handles.file(segment.log_path).size()
-    stored = None if from_start else _load_index(segment, length, believe_index)
+    stored = None if from_start else _load_index(segment, length, trust_index)
     segment.verified = from_start
     try:
         reason = verify_all(segment, length) if from_start else _read_headers(segment, length)
-        if not reason and segment.index.last_time > max(segment.max_timestamp, 0):  # the index has a time of no batch
+        if not reason and segment.index.last_time > max(segment.max_timestamp, 0):  # the index has a timestamp that no batch has
             _reset(segment)
             reason = _read_headers(segment, length)
     except CorruptBatch as error:
@@ -37,10 +37,10 @@ def check(segment: Segment, from_start: bool, believe_index: bool = True) -> str
 def _read_headers(segment: Segment, length: int) -> str:
     for header, _, _ in segment.batches(segment.size, length, False):
         if header.base_offset < segment.next_offset or header.last_offset < header.base_offset:
-            return f"offset {header.base_offset} where at least {segment.next_offset} must be"
+            return f"offset {header.base_offset} where at least {segment.next_offset} is expected"
         if header.last_offset - segment.base > RELATIVE_OFFSET_MAX:
             return f"offset {header.last_offset} is too far from the segment's first, {segment.base}"
-        segment.note(header)
+        segment.extend(header)
     return ""
 
 
@@ -50,12 +50,12 @@ def cut(segment: Segment, position: int) -> None:
     if file.size() != position:
         file.truncate(position)
         segment.unsynced = True
-    segment.places.clear()
+    segment.positions.clear()
     segment.index.cut(position)
     _resume(segment)
     try:
         for header, _, _ in segment.batches(segment.size, position, False):
-            segment.note(header)
+            segment.extend(header)
     except CorruptBatch as error:
         raise segment.damaged_at(str(error)) from error
     segment.index_saved = False
@@ -64,7 +64,7 @@ def cut(segment: Segment, position: int) -> None:
 def _resume(segment: Segment) -> None:
     """Set the sound part's end to the last indexed batch, or to the start of the file."""
     position, last_offset = segment.index.last_place()
-    header = segment.header_named(position, last_offset) if position else None
+    header = segment.header_with_last_offset(position, last_offset) if position else None
     if header is None:
         _reset(segment)
     else:
@@ -73,28 +73,28 @@ def _resume(segment: Segment) -> None:
 
 
 def _reset(segment: Segment) -> None:
-    """Begin at the start of the file with an empty index."""
+    """Restart at the begin of the file with an empty index."""
     segment.index = Index(segment.handles, segment.path, segment.suffix, segment.base)
     segment.size, segment.next_offset = 0, segment.base
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base
 
 
-def _load_index(segment: Segment, length: int, believe: bool) -> Index | None:
+def _load_index(segment: Segment, length: int, trust: bool) -> Index | None:
     """Load the stored index and resume at its last batch; None if the index is missing or inconsistent."""
     index = Index(segment.handles, segment.path, segment.suffix, segment.base)
     if not index.load(length):
         return None
     segment.index = index
     _resume(segment)
-    if segment.size and not believe and not _resume_at_newest(segment):
+    if segment.size and not trust and not _resume_at_newest(segment):
         _reset(segment)
     return index
 
 
 def _resume_at_newest(segment: Segment) -> bool:
-    """Go further back, to the batch with the newest stored timestamp; False if the time index leads to no such batch.
+    """Go further back, to the batch with the newest stored timestamp; False if the time index points to no such batch.
 
-    The index files are never synced: after a power failure the offsets of batches may be there and their times missing.
+    The index files are never synced: after a power failure the offset index may have entries that the time index lacks.
     Then the newest timestamp is among the batches that are read from here on.
     """
     newest, offset = segment.index.newest_before(segment.next_offset)

@@ -12,7 +12,7 @@ Partition = tuple[str, int]
 
 
 def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
-    """Read a checkpoint; empty if it is missing or unreadable, since a checkpoint only saves work."""
+    """Read a checkpoint; empty if it is missing or unreadable: without it an opening only reads more."""
     try:
         lines = disk.read_text(path).split("\n")
         offsets = {}
@@ -25,7 +25,7 @@ def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
 
 
 def read_offset(disk: Disk, path: str, log: Partition) -> int:
-    """The offset of one log; 0 if the checkpoint has none that can be read. Raises OSError, except where there is no file."""
+    """The offset of one log; 0 if it is missing or unreadable. Raises OSError if the file exists but cannot be read."""
     if not disk.exists(path):
         return 0
     _, _, after = disk.read_text(path).partition(f"\n{log[0]} {log[1]} ")

@@ -1,8 +1,8 @@
 """The process in which a log is cleaned: `python -P -m storage.cleaner FOLDER`, started by the log's owner.
 
-It reads one line of JSON from standard input, cleans (compaction.py), and prints one line of JSON. It only adds new files;
-the owner moves them into place. It exits when standard input closes: after the owner's death the folder may get another
-owner. This module is not compiled, since Python cannot run a compiled module with -m.
+It reads one line of JSON from standard input, cleans (compaction.py), and prints one line of JSON. It only adds new files; the
+owner moves them into place. It exits when standard input closes: when the owner's process has ended, another process may own the
+folder. This module is not compiled, since Python cannot run a compiled module with -m.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ABANDONED = 3
 
 
 def request_line(folder: str, segments: list[Closed], end: int, producers: dict[int, int] | None = None, **settings: int | str) -> bytes:
-    """What `main` reads; `settings` are those of Compaction."""
-    living = None if producers is None else list(producers.items())
-    return json.dumps({"folder": folder, "segments": segments, "end": end, "producers": living, **settings}).encode() + b"\n"
+    """The line that `main` reads; `settings` are those of Compaction."""
+    pairs = None if producers is None else list(producers.items())
+    return json.dumps({"folder": folder, "segments": segments, "end": end, "producers": pairs, **settings}).encode() + b"\n"
 
 
 class Report:
-    """What `main` prints."""
+    """The line that `main` prints, parsed."""
 
     def __init__(self, line: bytes) -> None:
         """Raises ValueError for any other line."""
@@ -39,11 +39,11 @@ class Report:
             self.bytes_before = int(report["bytes_before"])
             self.bytes_after = int(report["bytes_after"])
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no report of a cleaning: {line[:100]!r}") from error
+            raise ValueError(f"not a report of a cleaning: {line[:100]!r}") from error
 
 
 def job_of(disk: Disk, line: bytes) -> Compaction:
-    """The compaction that a `request_line` asks for."""
+    """Create the compaction that a `request_line` describes."""
     request = json.loads(line)
     segments = [Closed(base, size) for base, size in request.pop("segments")]
     if request["producers"] is not None:
@@ -52,7 +52,7 @@ def job_of(disk: Disk, line: bytes) -> Compaction:
 
 
 def report_line(job: Compaction) -> bytes:
-    """What Report reads, once the job is complete."""
+    """The line for `Report`, when the job is complete."""
     report = {"cleaned": job.cleaned, "clean_to": job.clean_to, "bytes_before": job.bytes_before, "bytes_after": job.bytes_after}
     return json.dumps(report).encode()
 
@@ -62,7 +62,7 @@ def main() -> int:
     job = job_of(OsDisk(), sys.stdin.buffer.readline())
     try:
         for _ in job.steps():
-            if owner_gone():
+            if is_owner_gone():
                 return ABANDONED
     except (OSError, DamagedLog) as error:
         print(error, file=sys.stderr)
@@ -71,7 +71,7 @@ def main() -> int:
     return 0
 
 
-def owner_gone() -> bool:
+def is_owner_gone() -> bool:
     readable, _, _ = select.select([sys.stdin.buffer], [], [], 0)
     return bool(readable) and not sys.stdin.buffer.read(1)
 

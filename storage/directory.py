@@ -12,9 +12,9 @@ FORMAT = 1  # incremented when older versions cannot read what this one writes
 FORMAT_FILE = "tenure.format"
 UNFINISHED = "unfinished-export"  # in it, until a copy is complete
 META_FILE = "meta.properties"
-OWNERS_FILE = "owners"  # the table of owners, where several nodes use the directory or did
+OWNERS_FILE = "owners"  # the table of owners, if several nodes use or used the directory
 LOCK_FILE = ".lock"
-CLEAN_FILE = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLOCK_FILE = "tenure.clock"
 CLOCK_DIGITS = 19
 UNKNOWN = -1
@@ -44,7 +44,7 @@ class DataDirectory:
         and DirectoryForeign, which leaves the directory untouched.
         """
         try:
-            check(disk, path, node_id, cluster_id)
+            check_identity(disk, path, node_id, cluster_id)
             disk.make_folder(path)
             lock = disk.lock(f"{path}/{LOCK_FILE}", holder)
         except OSError as error:
@@ -52,10 +52,10 @@ class DataDirectory:
         if isinstance(lock, str):
             raise DirectoryLocked(f"data directory {path} is in use by {lock or 'another process'}")
         try:
-            check(disk, path, node_id, cluster_id)  # again: its last holder may have changed it
+            check_identity(disk, path, node_id, cluster_id)  # again: the previous holder may have changed it
             is_new = not disk.exists(f"{path}/{META_FILE}")
-            meta = take_possession(disk, path, node_id, cluster_id, new_id)
-            return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"), is_new)
+            meta = claim_directory(disk, path, node_id, cluster_id, new_id)
+            return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"), is_new)
         except OSError as error:
             lock.release()
             raise DirectoryUnusable(f"data directory {path}: {error.strerror or error}") from error
@@ -67,7 +67,7 @@ class DataDirectory:
         """Remove the clean-shutdown marker: from now on a crash leaves logs that need checking."""
         try:
             if self.clean:
-                self._disk.remove(f"{self.path}/{CLEAN_FILE}")
+                self._disk.remove(f"{self.path}/{CLEAN_SHUTDOWN_FILE}")
                 self._disk.sync_folder(self.path)
         except OSError as error:
             self.close()
@@ -76,38 +76,31 @@ class DataDirectory:
     def log_folder(self, name: str, partition: int) -> str:
         return f"{self.path}/{name}-{partition}"
 
-    # Each of these waits for the disk, and only one call of each may run at a time. Entries of logs that the broker does not
-    # open, for example in a directory of Kafka's, are kept.
+    # Checkpoints: each method blocks for the disk, and only one call of each may run at a time. Entries of logs that the broker
+    # does not open, for example in a data directory of Kafka, are kept.
 
     def checkpoint(self, recovery_points: dict[Partition, int]) -> None:
-        """Save the flushed offsets: after a crash, damage before them is not taken for a torn end."""
-        self.recovery_points = self._written(RECOVERY_POINTS, self.recovery_points, recovery_points)
+        """Save the flushed offsets: after a crash, damage before them is never treated as a torn end."""
+        self.recovery_points = self._save(RECOVERY_POINTS, self.recovery_points, self.recovery_points | recovery_points)
 
     def checkpoint_cleaned(self, points: dict[Partition, int]) -> None:
-        self.cleaner_points = self._written(CLEANER_POINTS, self.cleaner_points, points)
+        self.cleaner_points = self._save(CLEANER_POINTS, self.cleaner_points, self.cleaner_points | points)
 
     def checkpoint_starts(self, offsets: dict[Partition, int]) -> None:
-        """Save log start offsets. They never go back: deleted records must not be read again."""
+        """Save log start offsets. They never decrease: deleted records must not be read again."""
         known = self.log_starts
-        self.log_starts = self._written(LOG_STARTS, known, {log: max(offset, known.get(log, 0)) for log, offset in offsets.items()})
+        self.log_starts = self._save(LOG_STARTS, known, known | {log: max(offset, known.get(log, 0)) for log, offset in offsets.items()})
 
     def forget(self, logs: Collection[Partition]) -> None:
         """Remove deleted logs from the checkpoints: new logs may get the same names."""
-        self.recovery_points = self._without(RECOVERY_POINTS, self.recovery_points, logs)
-        self.cleaner_points = self._without(CLEANER_POINTS, self.cleaner_points, logs)
-        self.log_starts = self._without(LOG_STARTS, self.log_starts, logs)
+        self.recovery_points = self._save(RECOVERY_POINTS, self.recovery_points, _without(self.recovery_points, logs))
+        self.cleaner_points = self._save(CLEANER_POINTS, self.cleaner_points, _without(self.cleaner_points, logs))
+        self.log_starts = self._save(LOG_STARTS, self.log_starts, _without(self.log_starts, logs))
 
-    def _without(self, name: str, known: dict[Partition, int], logs: Collection[Partition]) -> dict[Partition, int]:
-        left = {log: offset for log, offset in known.items() if log not in logs}
-        if left != known:
-            write_offsets(self._disk, f"{self.path}/{name}", left)
-        return left
-
-    def _written(self, name: str, known: dict[Partition, int], new: dict[Partition, int]) -> dict[Partition, int]:
-        points = known | new
-        if points != known:
-            write_offsets(self._disk, f"{self.path}/{name}", points)
-        return points
+    def _save(self, name: str, old: dict[Partition, int], new: dict[Partition, int]) -> dict[Partition, int]:
+        if new != old:
+            write_offsets(self._disk, f"{self.path}/{name}", new)
+        return new
 
     def last_use(self) -> int:
         """The time saved by `note_use`, in milliseconds since 1970; UNKNOWN if it cannot be read."""
@@ -122,19 +115,23 @@ class DataDirectory:
         self._disk.replace_text(f"{self.path}/{CLOCK_FILE}", f"{now}\n", safe=False)
 
     def mark_clean(self) -> None:
-        """Write Kafka's clean-shutdown marker, once every log is flushed and closed."""
-        self._disk.replace_text(f"{self.path}/{CLEAN_FILE}", '{"version":0,"brokerEpoch":-1}')
+        """Write Kafka's clean-shutdown marker, after every log was flushed and closed."""
+        self._disk.replace_text(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", '{"version":0,"brokerEpoch":-1}')
 
     def close(self) -> None:
         self._lock.release()
 
 
-def check(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
-    """Raises DirectoryForeign if the directory belongs to another node or cluster, or to a newer version."""
-    if disk.exists(f"{path}/{FORMAT_FILE}"):  # missing in a new directory, and in Kafka's
+def _without(offsets: dict[Partition, int], logs: Collection[Partition]) -> dict[Partition, int]:
+    return {log: offset for log, offset in offsets.items() if log not in logs}
+
+
+def check_identity(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
+    """Raise DirectoryForeign if the directory belongs to another node or cluster, or was written by a newer version."""
+    if disk.exists(f"{path}/{FORMAT_FILE}"):  # missing in a new directory, and in a directory of Kafka
         _check_format(path, disk.read_text(f"{path}/{FORMAT_FILE}").strip())
     if disk.exists(f"{path}/{META_FILE}"):
-        _check_meta(f"{path}/{META_FILE}", properties(disk.read_text(f"{path}/{META_FILE}")), node_id, cluster_id)
+        _check_meta(f"{path}/{META_FILE}", parse_properties(disk.read_text(f"{path}/{META_FILE}")), node_id, cluster_id)
 
 
 def _check_format(path: str, text: str) -> None:
@@ -146,10 +143,10 @@ def _check_format(path: str, text: str) -> None:
         )
 
 
-def take_possession(disk: Disk, path: str, node_id: int, cluster_id: str, new_id: Callable[[], str]) -> dict[str, str]:
+def claim_directory(disk: Disk, path: str, node_id: int, cluster_id: str, new_id: Callable[[], str]) -> dict[str, str]:
     file = f"{path}/{META_FILE}"
     if disk.exists(file):
-        meta = properties(disk.read_text(file))
+        meta = parse_properties(disk.read_text(file))
     else:
         meta = {"node.id": str(node_id), "directory.id": new_id(), "version": "1", "cluster.id": cluster_id or new_id()}
         disk.replace_text(file, "".join(f"{name}={value}\n" for name, value in meta.items()))
@@ -162,7 +159,7 @@ def take_possession(disk: Disk, path: str, node_id: int, cluster_id: str, new_id
 
 def _check_meta(file: str, meta: dict[str, str], node_id: int, cluster_id: str) -> None:
     if meta.get("version") not in ("0", "1") or not meta.get("cluster.id"):
-        raise DirectoryForeign(f"{file} is damaged: it has no version and cluster.id that can be read")
+        raise DirectoryForeign(f"{file} is damaged: it has no readable version and cluster.id")
     stored_node = meta.get("node.id", meta.get("broker.id", ""))
     if stored_node != str(node_id):
         raise DirectoryForeign(
@@ -174,7 +171,7 @@ def _check_meta(file: str, meta: dict[str, str], node_id: int, cluster_id: str) 
         )
 
 
-def properties(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> dict[str, str]:
     """Parse the subset of Java's properties format that these files use."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", "!")))
     return {name.strip(): value.strip() for name, value in pairs}

@@ -33,7 +33,7 @@ class File(Protocol):
 
     @property
     def descriptor(self) -> int:
-        """For calls of the system; -1 where the file has none."""
+        """For system calls; -1 if the file has none."""
         ...
 
 
@@ -53,7 +53,7 @@ class Disk(Protocol):
     def list(self, folder: str) -> list[str]: ...
 
     def make_folder(self, path: str, safe: bool = True) -> None:
-        """Create it and its parents. `safe`: sync each parent folder, so that the name survives power loss."""
+        """Create the folder and its parents. `safe`: sync each parent folder, so that the name survives power loss."""
         ...
 
     def read_text(self, path: str) -> str: ...
@@ -79,7 +79,7 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str, holder: str) -> Lock | str:
-        """Take the lock and write `holder` into the file; or return the text of the present holder."""
+        """Take the lock and write `holder` into the file; if it is locked, return the text of its holder."""
         ...
 
 
@@ -93,7 +93,7 @@ class ByteLocks(Protocol):
     def drop(self, at: int) -> None: ...
 
     def work(self, at: int) -> bool:
-        """Whether the file system has such locks, found out by trying at a byte that no other process uses."""
+        """Whether the file system supports such locks. Locks the byte `at`, which no other process uses, to find out."""
         ...
 
     def close(self) -> None:
@@ -109,11 +109,11 @@ class SharedBytes(Protocol):
     def write(self, at: int, data: bytes) -> None: ...
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Keep other processes out that ask for the same."""
+        """Wait until no other process is in such a block."""
         ...
 
     def sync(self) -> None:
-        """Make it safe against power loss. May run in another thread."""
+        """Make the bytes safe against power loss. May run in another thread."""
         ...
 
     def close(self) -> None: ...
@@ -161,9 +161,9 @@ class OsFile:
     def write(self, at: int, data: bytes | bytearray) -> None:
         written = os.pwrite(self.descriptor, data, at)
         if written != len(data):
-            rest = memoryview(data)
+            view = memoryview(data)
             while written < len(data):
-                written += os.pwrite(self.descriptor, rest[written:], at + written)
+                written += os.pwrite(self.descriptor, view[written:], at + written)
 
     def size(self) -> int:
         return os.fstat(self.descriptor).st_size
@@ -193,18 +193,18 @@ class OsLock:
 
 
 class OsByteLocks:
-    """Open-file-description locks where the system has them, which belong to this object alone.
+    """Open-file-description locks where the system has them: they belong to this object alone.
 
-    Otherwise locks of the process: no other descriptor of a file may be closed while it runs. The bytes are spread over several files,
-    because the system goes through all locks of a file with each call: with 10,000 logs in one file that is a third of a start.
+    Otherwise locks of the process, which ends them when it closes any descriptor of the file. The bytes are spread over several files,
+    because the system scans all locks of a file in each call: with 10,000 logs in one file that takes a third of the broker's start.
     """
 
     def __init__(self, path: str) -> None:
         self._paths = [path, *(f"{path}.{number}" for number in range(1, LOCK_FILES))]
         self._descriptors: list[int] = []
         try:
-            for one in self._paths:
-                self._descriptors.append(os.open(one, os.O_RDWR | os.O_CREAT, 0o644))
+            for lock_path in self._paths:
+                self._descriptors.append(os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o644))
         except BaseException:
             self.close()
             raise
@@ -216,7 +216,7 @@ class OsByteLocks:
         _lock_byte(self._descriptors[file_of(at)], fcntl.F_UNLCK, at)
 
     def work(self, at: int) -> bool:
-        if _OWN_LOCKS is None:  # a second lock of this process would not be refused anywhere
+        if _OFD_SETLK is None:  # a second lock of the same process never fails
             return self.take(at)
         other = os.open(self._paths[file_of(at)], os.O_RDWR)
         try:
@@ -234,22 +234,22 @@ class OsByteLocks:
             os.close(descriptor)
 
 
-LOCK_FILES: Final = 16  # never changes: nodes of two versions must lock a log in the same file
+LOCK_FILES: Final = 16  # must not change: nodes of two versions must lock a log in the same file
 
 
 def file_of(at: int) -> int:
-    """The number of the file in which this byte is locked. The lowest bit of a log's byte is always set (`owners.byte_of`)."""
+    """The number of the file in which this byte is locked. The shift: the lowest bit of a log's byte is always set (`owners.byte_of`)."""
     return (at >> 1) % LOCK_FILES
 
 
-_OWN_LOCKS: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
+_OFD_SETLK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
 def _lock_byte(descriptor: int, kind: int, at: int) -> bool:
     try:
-        if _OWN_LOCKS is not None:
-            fcntl.fcntl(descriptor, _OWN_LOCKS, _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0))
+        if _OFD_SETLK is not None:
+            fcntl.fcntl(descriptor, _OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0))
         else:
             fcntl.lockf(descriptor, fcntl.LOCK_UN if kind == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
     except (BlockingIOError, PermissionError):
@@ -375,7 +375,7 @@ class OsDisk:
             os.close(descriptor)
 
     def lock(self, path: str, holder: str) -> OsLock | str:
-        # flock and lockf do not see each other: lockf, also used by Java, excludes Kafka; flock excludes this process too.
+        # Both, since they are independent: lockf, which Java uses too, excludes Kafka; flock also excludes a second lock of this process.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         file = OsFile(descriptor)
         try:

@@ -14,7 +14,7 @@ Epochs = list[tuple[int, int]]  # (epoch, its start offset), both ascending
 
 
 def read_epochs(disk: Disk, folder: str) -> Epochs:
-    """Read the checkpoint; empty if it is missing or unreadable, since the batches have their epochs too."""
+    """Read the checkpoint; empty if it is missing or unreadable, since each batch has its epoch too."""
     path = f"{folder}/{EPOCHS}"
     if not disk.exists(path):
         return []
@@ -33,32 +33,32 @@ def write_epochs(disk: Disk, folder: str, epochs: Epochs) -> None:
 
 
 def with_epoch(epochs: Epochs, epoch: int, offset: int) -> Epochs:
-    """Add `epoch` from `offset` on; epochs that begin there or later are dropped."""
+    """Add `epoch`, which begins at `offset`; drop epochs that begin there or later."""
     return [*(known for known in epochs if known[1] < offset), (epoch, offset)]
 
 
 def from_offset(epochs: Epochs, offset: int) -> Epochs:
-    """The epochs of a log that begins at `offset` now."""
-    before = [epoch for epoch, start in epochs if start <= offset]
-    behind = [known for known in epochs if known[1] > offset]
-    return [(before[-1], offset), *behind] if before else behind
+    """The epochs of a log whose new start is `offset`."""
+    earlier = [epoch for epoch, start in epochs if start <= offset]
+    later = [known for known in epochs if known[1] > offset]
+    return [(earlier[-1], offset), *later] if earlier else later
 
 
 def epoch_at(epochs: Epochs, offset: int) -> int:
-    found = bisect_right(epochs, offset, key=_start_of)
-    return epochs[found - 1][0] if found else UNKNOWN
+    number = bisect_right(epochs, offset, key=_start_of)
+    return epochs[number - 1][0] if number else UNKNOWN
 
 
 def epoch_end(epochs: Epochs, epoch: int) -> tuple[int, int]:
     """The newest known epoch up to `epoch`, and its end offset, as in Kafka's OffsetForLeaderEpoch.
 
-    An epoch older than all known ones ends where the first known one begins. (-1, -1) for the newest, which has no end, or a
-    newer one.
+    An epoch before the first known one ends where that begins. (-1, -1) for the newest known epoch, which has no end, and for a
+    later epoch.
     """
-    found = bisect_right(epochs, epoch, key=_epoch_of)
-    if found == len(epochs):
+    number = bisect_right(epochs, epoch, key=_epoch_of)
+    if number == len(epochs):
         return UNKNOWN, UNKNOWN
-    return (epochs[found - 1][0] if found else epoch), epochs[found][1]
+    return (epochs[number - 1][0] if number else epoch), epochs[number][1]
 
 
 def _start_of(known: tuple[int, int]) -> int:

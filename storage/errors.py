@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class AppendFailed(Exception):
-    """An append or flush failed; the log is unchanged, or unusable until it is repaired."""
+    """An append or flush failed; the log is unchanged, or unusable until a repair."""
 
 
 class Fenced(AppendFailed):
@@ -19,7 +19,7 @@ class Undecided(AppendFailed):
 
 
 class DamagedLog(Exception):
-    """Bytes in the middle of a log are damaged. Nothing is skipped silently: the log does not open."""
+    """Bytes in the middle of a log are damaged. The log does not open, since damage is never skipped silently."""
 
     GO_ON: ClassVar[str] = "restore the file from a backup, or move it and all later segments of its folder away to go on with what is before it"
 
@@ -31,7 +31,7 @@ class DamagedLog(Exception):
 
 
 class DamagedTurns(DamagedLog):
-    """A turn log is damaged, and this log may lack batches that were in it."""
+    """A turn log is damaged, and this log may lack some of its batches."""
 
     GO_ON: ClassVar[str] = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
 
@@ -49,7 +49,7 @@ class DirectoryForeign(Exception):
 
 
 def describe_error(error: Exception, folder: str) -> str:
-    """The reason as one line for people."""
+    """Describe the error in one line."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk of {folder} is full"
     if isinstance(error, DamagedLog):

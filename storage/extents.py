@@ -6,44 +6,44 @@ from typing import Protocol
 
 from protocol.batch import CorruptBatch
 from storage.errors import DamagedLog
-from storage.segment import PART_BYTES, Segment
+from storage.segment import LARGE_READ_BYTES, Segment
 
 
-class Bytes(Protocol):
+class ByteSource(Protocol):
     """The source of an extent: a segment, or its counterpart in another store."""
 
     @property
     def log_path(self) -> str: ...
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """Raises CorruptBatch if the bytes are gone, and OSError."""
+        """Read exactly `size` bytes. Raises CorruptBatch if the source has fewer, and OSError."""
         ...
 
     @property
     def descriptor(self) -> int:
-        """Of the open file, valid at once only; -1: there is none. Raises OSError."""
+        """Descriptor of the open file, valid until the next call; -1: none. Raises OSError."""
         ...
 
     def hold(self) -> None: ...
 
-    def let_go(self) -> None: ...
+    def unhold(self) -> None: ...
 
 
 class Extent:
-    """Whole batches of one segment, from position `at` on. To keep it across calls, `hold` it and `let_go` at the end."""
+    """Whole batches of one segment, from position `at` on. To keep it across calls, `hold` it, and `unhold` it at the end."""
 
-    __slots__ = ("_held", "at", "closed", "segment", "size", "within")
+    __slots__ = ("_held", "at", "closed", "limit_bytes", "segment", "size")
 
-    def __init__(self, segment: Bytes, at: int, size: int, within: int, closed: bool) -> None:
+    def __init__(self, segment: ByteSource, at: int, size: int, limit_bytes: int, closed: bool) -> None:
         self.segment = segment
         self.at = at
-        self.size = size  # bytes left to read
-        self.within = within  # bytes within the limit, a partial last batch included
-        self.closed = closed  # its segment does not grow any more
+        self.size = size  # bytes not read yet
+        self.limit_bytes = limit_bytes  # bytes up to the fetch's limit, including a partial last batch
+        self.closed = closed  # its segment no longer grows
         self._held = False
 
     def read(self, bytes_max: int) -> bytes:
-        """Read the next bytes; raises OSError or DamagedLog if the file has lost them."""
+        """Read the next bytes. Raises OSError, and DamagedLog if the file is shorter than it was."""
         size = min(bytes_max, self.size)
         try:
             data = self.segment.bytes_at(self.at, size)
@@ -62,17 +62,17 @@ class Extent:
         self._held = True
         self.segment.hold()
 
-    def let_go(self) -> None:
+    def unhold(self) -> None:
         if self._held:
             self._held = False
-            self.segment.let_go()
+            self.segment.unhold()
 
 
 def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: bool, one_at_least: bool) -> Extent | None:
-    """The whole batches from the one with `offset` on that end before offset `end` and fit into `bytes_max`.
+    """Locate the batches from the batch with `offset` on that end before offset `end` and fit into `bytes_max`.
 
-    A large extent may be some KiB short, so that it ends at an index entry. None if no batch is there or fits; with
-    `one_at_least` the first batch always fits. Raises OSError, and DamagedLog if no batch can be found.
+    A large extent may be some KiB smaller, so that it ends at an index entry. None if no batch exists or fits; with
+    `one_at_least` the first batch always fits. Raises OSError, and DamagedLog if the segment's structure is damaged.
     """
     begin = segment.position_from(offset)
     stop = segment.position_from(end)
@@ -80,16 +80,16 @@ def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: b
         return None
     limit = begin + bytes_max
     if limit >= stop:
-        segment.remember(min(end, segment.next_offset), stop)
+        segment.cache_position(min(end, segment.next_offset), stop)
         return Extent(segment, begin, stop - begin, stop - begin, closed)
-    if bytes_max >= PART_BYTES:
+    if bytes_max >= LARGE_READ_BYTES:
         position, last_offset = segment.index.before(limit)
         if position > begin:
             header = segment.header_at(position)
             if header is not None and header.last_offset == last_offset:
-                segment.remember(header.base_offset, position)
+                segment.cache_position(header.base_offset, position)
                 return Extent(segment, begin, position - begin, bytes_max, closed)
-    at, behind = begin, offset
+    at, next_offset = begin, offset
     while True:
         header = segment.header_at(at)
         if header is None or header.size > stop - at:
@@ -97,10 +97,10 @@ def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: b
         if at + header.size > limit and (at > begin or not one_at_least):
             break
         at += header.size
-        behind = header.next_offset
+        next_offset = header.next_offset
         if at > limit:
             break
     if at == begin:
         return None
-    segment.remember(behind, at)
+    segment.cache_position(next_offset, at)
     return Extent(segment, begin, at - begin, max(bytes_max, at - begin), closed)

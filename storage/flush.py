@@ -10,15 +10,15 @@ from typing import Final
 from storage.disk import Disk, File
 from storage.segment import Segment
 
-FAILED: Final = "flush.failed"  # a file that stands in the folder from a failed flush to the repair; it holds the flushed offset
+FAILED: Final = "flush.failed"  # a marker file in the folder, from a failed flush until the repair; it contains the flushed offset
 OFFSET_DIGITS: Final = 20
-METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
+METADATA: Final = "partition.metadata"  # Kafka's file with the topic id of the folder
 _TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{22}")  # 16 bytes in base64
-_ALIKE_MIN: Final = 11  # random ids share fewer characters than this; with more, one is a damaged copy of the other
+_SAME_CHARS_MIN: Final = 11  # two ids with so many equal characters are one id and a damaged copy of it
 
 
 class Flush:
-    """A flush in progress: `run` may be called in any thread, everything else belongs to the log's owner."""
+    """A flush in progress: `run` may be called in any thread, everything else only in the owner's thread."""
 
     __slots__ = ("disk", "files", "flushed_before", "folder", "is_new", "log_folder", "offset", "segments", "sizes", "topic_id")
 
@@ -32,8 +32,8 @@ class Flush:
         self.sizes: list[int] = []  # of the segments when the flush began
         self.disk = disk
         self.log_folder = log_folder
-        self.folder = log_folder if sync_folder else ""  # to be synced too, or ""
-        self.is_new = is_new  # the folder itself was made since the last flush
+        self.folder = log_folder if sync_folder else ""  # the folder to sync, or ""
+        self.is_new = is_new  # the folder was created since the last flush
         self.topic_id = topic_id
 
     def run(self) -> None:
@@ -43,28 +43,28 @@ class Flush:
             if self.folder:
                 sync_names(self.disk, self.folder, self.is_new, self.topic_id)
         except OSError:
-            note_failure(self.disk, self.log_folder, self.flushed_before)
+            mark_flush_failed(self.disk, self.log_folder, self.flushed_before)
             raise
 
 
-def note_failure(disk: Disk, folder: str, flushed_offset: int) -> None:
-    """Leave a mark for the next process, should this one die before the repair.
+def mark_flush_failed(disk: Disk, folder: str, flushed_offset: int) -> None:
+    """Write a marker file for the next process, in case this one ends before the repair.
 
-    It could read the records from the page cache and sync them with success, although they will never reach the disk. After a
-    power failure the unflushed part may have holes, with sound batches behind them.
+    That process could read the records from the page cache and sync them without an error, although they never reach the disk.
+    After a power failure the unflushed part may have holes, with sound batches after them.
     """
     path = f"{folder}/{FAILED}"
     with contextlib.suppress(OSError):
         if disk.exists(path):
-            return  # of an earlier failure, at a lower offset
-        with contextlib.closing(disk.open(path, create=True)) as file:  # in place: from the first step on, the file is there
+            return  # from an earlier failure, at a lower offset
+        with contextlib.closing(disk.open(path, create=True)) as file:  # in place: the name exists from the first step on
             file.write(0, f"{flushed_offset}\n".encode())
             file.sync()
         disk.sync_folder(folder)
 
 
 def flushed_before_failure(disk: Disk, folder: str) -> int:
-    """The flushed offset when a flush failed that was not repaired; -1 if there was none, or the offset is not known."""
+    """The flushed offset at a failed flush that was not repaired; -1 if no flush failed or the offset is unknown."""
     path = f"{folder}/{FAILED}"
     text = disk.read_text(path) if disk.exists(path) else ""
     digits = text[:-1]
@@ -73,7 +73,7 @@ def flushed_before_failure(disk: Disk, folder: str) -> int:
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
     """Sync the folder, and its parent if the folder is new."""
-    if is_new and topic_id and not is_of_another_topic(disk, folder, topic_id):
+    if is_new and topic_id and not belongs_to_other_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe=True)  # the first one was written without a sync
     disk.sync_folder(folder)
     if is_new:
@@ -82,7 +82,7 @@ def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
 
 def write_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool = True) -> None:
     """Write Kafka's partition.metadata, unless it names another topic."""
-    if read_topic_id(disk, folder) != topic_id and not is_of_another_topic(disk, folder, topic_id):
+    if read_topic_id(disk, folder) != topic_id and not belongs_to_other_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe)
 
 
@@ -92,14 +92,14 @@ def read_topic_id(disk: Disk, folder: str) -> str:
     if not disk.exists(path):
         return ""
     lines = dict(line.split(": ", 1) for line in disk.read_text(path).splitlines() if ": " in line)
-    found = lines.get("topic_id", "").strip()
-    return found if _TOPIC_ID.fullmatch(found) else ""
+    topic_id = lines.get("topic_id", "").strip()
+    return topic_id if _TOPIC_ID.fullmatch(topic_id) else ""
 
 
-def is_of_another_topic(disk: Disk, folder: str, topic_id: str) -> bool:
-    """Whether the folder names another topic. A similar id counts as this one, damaged, so that the log is not lost."""
-    found = read_topic_id(disk, folder)
-    return bool(found) and sum(map(eq, found, topic_id)) < _ALIKE_MIN
+def belongs_to_other_topic(disk: Disk, folder: str, topic_id: str) -> bool:
+    """Whether the folder has the id of another topic. A similar id counts as a damaged copy of this one, so that the log is not lost."""
+    stored = read_topic_id(disk, folder)
+    return bool(stored) and sum(map(eq, stored, topic_id)) < _SAME_CHARS_MIN
 
 
 def _put_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool) -> None:

@@ -1,20 +1,20 @@
-"""Flushing: how much of a log's segments is durable.
+"""Flushing of a log's segments, and the offset up to which they are durable.
 
-`append` only writes to the operating system; a flush makes it durable. `start_flush` and `finish_flush` run in the owner's
-thread, `Flush.run` between them blocks and runs in another one. Appends may go on meanwhile.
+`append` only writes to the operating system; a flush makes the records durable. `start_flush` and `finish_flush` run in the
+owner's thread; `Flush.run` between them blocks and runs in another thread. Appends may continue meanwhile.
 """
 
 from __future__ import annotations
 
 from storage.errors import AppendFailed, describe_error
-from storage.flush import Flush, note_failure, sync_names
+from storage.flush import Flush, mark_flush_failed, sync_names
 from storage.handles import Handles
 from storage.segment import Segment
 from storage.segments import Segments
 
 
-class Flushed(Segments):
-    """After a failed flush it is not `usable` until it is repaired."""
+class FlushedSegments(Segments):
+    """After a failed flush the log is not `usable` until it is repaired."""
 
     __slots__ = (
         "_flush_failed",
@@ -42,9 +42,9 @@ class Flushed(Segments):
         return self._flushing or self.at_work > 0
 
     def start_flush(self, closed: bool = False) -> Flush:
-        """Begin a flush; `closed` leaves out the active segment. Raises AppendFailed on a log that waits to be repaired.
+        """Begin a flush; `closed`: without the active segment. Raises AppendFailed if the log needs a repair.
 
-        A failed flush is never repeated: the system may have dropped the pages and forgotten the failure.
+        A failed flush is never repeated: the system may have dropped the pages and would not report the failure again.
         """
         assert not self._flushing, "one flush at a time"
         if not self.usable:
@@ -92,7 +92,7 @@ class Flushed(Segments):
             self._handles.unpin(file)
 
     def mark_flushed(self, end: int) -> None:
-        """The file system was synced when the log had already ended at `end`: count it as flushed up to there."""
+        """Count the log as flushed up to `end`: the whole file system was synced after the log had reached this offset."""
         for segment in self._segments:
             if segment.next_offset <= end:
                 segment.unsynced = False
@@ -112,13 +112,13 @@ class Flushed(Segments):
         return self.flushed_offset
 
     def _sync_all(self, active: Segment) -> None:
-        """Sync what is unflushed: the active segment and the names. Blocks."""
+        """Sync the active segment and the file names. Blocks."""
         if active.unsynced:
             try:
                 self._handles.file(active.log_path).sync()
             except OSError:
                 self._flush_failed = True
-                note_failure(self._disk, self.folder, self.flushed_offset)
+                mark_flush_failed(self._disk, self.folder, self.flushed_offset)
                 raise
             active.unsynced = False
         if self._names_unsynced:

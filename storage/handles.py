@@ -16,7 +16,7 @@ class Handles:
         self._open_max = open_max
         self._files: dict[str, File] = {}  # in the order of use
         self._pins: dict[File, int] = {}
-        self._forgotten: set[File] = set()  # to be closed when they are unpinned
+        self._forgotten: set[File] = set()  # files to close when they are unpinned
 
     def file(self, path: str, create: bool = False) -> File:
         """The open file, valid until the next call here; pin it to keep it longer."""
@@ -42,7 +42,7 @@ class Handles:
             file.close()
 
     def close_idle(self) -> bool:
-        """Close all unpinned files, since descriptors ran out; whether there were any."""
+        """Close all unpinned files, since descriptors ran out; return whether there were any."""
         idle = [path for path, file in self._files.items() if file not in self._pins]
         for path in idle:
             self.forget(path)

@@ -2,8 +2,8 @@
 
 `.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset); both ascend
 strictly. Stored entries are searched in the files; new ones are kept in memory first. A missing or inconsistent index is
-rebuilt from the log, and an entry is used only after checking the batch it leads to. So the files need no sync: losing them
-costs reading, never a wrong result.
+rebuilt from the log, and an entry is used only after checking the batch at its position. So the files need no sync: without
+them an opening reads more, but no result is wrong.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _TIME: Final = Struct(">qi")
 
 INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1  # the largest distance of an offset from its segment's base
-MEMORY_ENTRIES: Final = 1024  # kept in memory before they go to the files: about four MiB of log
-CHECKED_BYTES: Final = 65_536  # of a larger file only the beginning and the end are checked
-BLOCK_ENTRIES: Final = 64  # a binary search reads this many at once in its last step
-SWAPPED: Final = array("i", [1]).tobytes() == b"\1\0\0\0"  # this machine is little-endian, the files are big-endian
+MEMORY_ENTRIES: Final = 1024  # entries in memory before they are written to the files: about four MiB of log
+CHECKED_BYTES: Final = 65_536  # of a larger file only the begin and the end are checked
+BLOCK_ENTRIES: Final = 64  # entries that the last step of a binary search reads at once
+LITTLE_ENDIAN: Final = array("i", [1]).tobytes() == b"\1\0\0\0"  # this machine is little-endian, the files are big-endian
 
 Entry = tuple[int, int]
 
 
 class Index:
-    """Both indexes of one segment. The arrays have the entries that are not in the files yet."""
+    """Both indexes of one segment. The arrays contain the entries that are not in the files yet."""
 
     __slots__ = (
         "base",
@@ -56,7 +56,7 @@ class Index:
         self.base = base
         self.stored_offsets = 0  # entries in the files
         self.stored_times = 0
-        self.offsets = array("i")  # last offset, relative to the base, of the batch at the position
+        self.offsets = array("i")  # the last offset of the batch at the position, relative to the base
         self.positions = array("i")
         self.times = array("q")
         self.time_offsets = array("i")
@@ -72,7 +72,7 @@ class Index:
         return f"{self.path}.timeindex{self.suffix}"
 
     def add(self, offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:
-        """Add a batch with its last offset and position; `timestamp` is the newest so far, at `timestamp_offset`."""
+        """Add a batch with its last offset and position; `timestamp` is the newest of the segment so far, at `timestamp_offset`."""
         if position - self.last_position < INTERVAL_BYTES:
             return
         self.last_position = position
@@ -80,7 +80,7 @@ class Index:
         self.positions.append(position)
         self.add_time(timestamp, timestamp_offset)
         if len(self.positions) % MEMORY_ENTRIES == 0:
-            with contextlib.suppress(OSError):  # they stay in memory then
+            with contextlib.suppress(OSError):  # the entries stay in memory then
                 self._store()
 
     def add_time(self, timestamp: int, offset: int) -> None:
@@ -93,20 +93,20 @@ class Index:
 
     def entry_for(self, offset: int) -> Entry:
         """The position of the last indexed batch at or before `offset`, and its last offset; (0, -1) if unknown."""
-        wanted = offset - self.base
-        found = bisect_right(self.offsets, wanted) - 1
-        if found >= 0:
-            return self.positions[found], self.base + self.offsets[found]
-        return self._place(0, wanted)
+        relative = offset - self.base
+        number = bisect_right(self.offsets, relative) - 1
+        if number >= 0:
+            return self.positions[number], self.base + self.offsets[number]
+        return self._find_entry(0, relative)
 
     def before(self, position: int) -> Entry:
         """The last indexed batch at or before `position`, and its last offset; (0, -1) if unknown."""
-        found = bisect_right(self.positions, position) - 1
-        if found >= 0:
-            return self.positions[found], self.base + self.offsets[found]
-        return self._place(1, position)
+        number = bisect_right(self.positions, position) - 1
+        if number >= 0:
+            return self.positions[number], self.base + self.offsets[number]
+        return self._find_entry(1, position)
 
-    def _place(self, field: int, value: int) -> Entry:
+    def _find_entry(self, field: int, value: int) -> Entry:
         if not self.stored_offsets:
             return 0, -1
         entry = self._search(self.offset_path, _OFFSET, field, self.stored_offsets, value)
@@ -114,9 +114,9 @@ class Index:
 
     def time_before(self, timestamp: int) -> Entry:
         """The last time entry before `timestamp`: all records up to its offset are earlier; (-1, base) for none."""
-        found = bisect_right(self.times, timestamp - 1) - 1
-        if found >= 0:
-            return self.times[found], self.base + self.time_offsets[found]
+        number = bisect_right(self.times, timestamp - 1) - 1
+        if number >= 0:
+            return self.times[number], self.base + self.time_offsets[number]
         entry = self._search(self.time_path, _TIME, 0, self.stored_times, timestamp - 1) if self.stored_times else None
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
@@ -136,33 +136,33 @@ class Index:
 
     def newest_before(self, offset: int) -> Entry:
         """The newest stored timestamp before `offset`, and its offset; (-1, base) for none."""
-        wanted = offset - 1 - self.base
-        entry = self._search(self.time_path, _TIME, 1, self.stored_times, wanted) if self.stored_times else None
+        relative = offset - 1 - self.base
+        entry = self._search(self.time_path, _TIME, 1, self.stored_times, relative) if self.stored_times else None
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
-    def _last(self, path: str, form: Struct, count: int) -> Entry | None:
+    def _last(self, path: str, layout: Struct, count: int) -> Entry | None:
         if not count:
             return None
         try:
-            data = self.handles.file(path).read((count - 1) * form.size, form.size)
+            data = self.handles.file(path).read((count - 1) * layout.size, layout.size)
         except OSError:
             return None
         first: int
         second: int
-        for first, second in form.iter_unpack(data if len(data) == form.size else b""):
+        for first, second in layout.iter_unpack(data if len(data) == layout.size else b""):
             return first, second
         return None
 
-    def _search(self, path: str, form: Struct, field: int, count: int, value: int) -> Entry | None:
-        """The last stored entry whose field is at most `value`; None also if the file has lost it."""
-        size = form.size
+    def _search(self, path: str, layout: Struct, field: int, count: int, value: int) -> Entry | None:
+        """The last stored entry whose field is at most `value`; None if there is none or the file cannot be read."""
+        size = layout.size
         low, high = 0, count
         try:
             file = self.handles.file(path)
             while high - low > BLOCK_ENTRIES:
                 middle = (low + high) // 2
                 data = file.read(middle * size, size)
-                if len(data) == size and form.unpack(data)[field] <= value:
+                if len(data) == size and layout.unpack(data)[field] <= value:
                     low = middle
                 else:
                     high = middle
@@ -172,7 +172,7 @@ class Index:
         best: Entry | None = None
         first: int
         second: int
-        for first, second in form.iter_unpack(data[: len(data) // size * size]):
+        for first, second in layout.iter_unpack(data[: len(data) // size * size]):
             if (second if field else first) > value:
                 break
             best = first, second
@@ -197,19 +197,19 @@ class Index:
         self.forget()
         return True
 
-    def _count(self, file: File, form: Struct) -> int:
-        """The number of entries; -1 for a wrong size. Kafka preallocates, so a file not closed cleanly ends in zeros."""
-        size = form.size
+    def _count(self, file: File, layout: Struct) -> int:
+        """The number of entries; -1 for a wrong size. Kafka preallocates the file, so without a clean close it ends in zeros."""
+        size = layout.size
         length = file.size()
         if length % size:
             return -1
         low, high = 0, length // size
-        nothing = bytes(size)
-        if high and file.read(length - size, size) != nothing:
+        zeros = bytes(size)
+        if high and file.read(length - size, size) != zeros:
             return high
         while low < high:
             middle = (low + high) // 2
-            if file.read(middle * size, size) == nothing:
+            if file.read(middle * size, size) == zeros:
                 high = middle
             else:
                 low = middle + 1
@@ -217,23 +217,23 @@ class Index:
 
     def _in_order(self, offsets: int, times: int, log_bytes: int) -> bool:
         """Whether the entries ascend; of a large file only the first and last ones are checked."""
-        for first, behind in _parts(offsets, _OFFSET.size):
-            numbers, positions = self._offset_arrays(first, behind)
-            if not (_grows(numbers, -1) and _grows(positions, 0) and positions[-1] < log_bytes):
+        for first, end in _checked_ranges(offsets, _OFFSET.size):
+            numbers, positions = self._offset_arrays(first, end)
+            if not (_ascends(numbers, -1) and _ascends(positions, 0) and positions[-1] < log_bytes):
                 return False
-        for first, behind in _parts(times, _TIME.size):
-            stamps, numbers = self._time_arrays(first, behind)
-            if not (_grows(stamps, 0) and _grows(numbers, -1, strictly=False)):
+        for first, end in _checked_ranges(times, _TIME.size):
+            stamps, numbers = self._time_arrays(first, end)
+            if not (_ascends(stamps, 0) and _ascends(numbers, -1, strictly=False)):
                 return False
         return True
 
-    def _offset_arrays(self, first: int, behind: int) -> tuple[array[int], array[int]]:
-        data = self.handles.file(self.offset_path).read(first * _OFFSET.size, (behind - first) * _OFFSET.size)
+    def _offset_arrays(self, first: int, end: int) -> tuple[array[int], array[int]]:
+        data = self.handles.file(self.offset_path).read(first * _OFFSET.size, (end - first) * _OFFSET.size)
         both = _from_big_endian("i", data)
         return both[::2], both[1::2]
 
-    def _time_arrays(self, first: int, behind: int) -> tuple[array[int], array[int]]:
-        data = self.handles.file(self.time_path).read(first * _TIME.size, (behind - first) * _TIME.size)
+    def _time_arrays(self, first: int, end: int) -> tuple[array[int], array[int]]:
+        data = self.handles.file(self.time_path).read(first * _TIME.size, (end - first) * _TIME.size)
         words = array("i", data)
         stamps = array("i", bytes(len(words) // 3 * 8))
         stamps[::2], stamps[1::2] = words[::3], words[1::3]
@@ -247,9 +247,9 @@ class Index:
     def _store(self) -> None:
         """Append the entries in memory to the files."""
         offset_file = self.handles.file(self.offset_path, create=True)
-        _end_with(offset_file, self.stored_offsets * _OFFSET.size, self.offset_bytes())
+        _write_end(offset_file, self.stored_offsets * _OFFSET.size, self.offset_bytes())
         time_file = self.handles.file(self.time_path, create=True)
-        _end_with(time_file, self.stored_times * _TIME.size, self.time_bytes())
+        _write_end(time_file, self.stored_times * _TIME.size, self.time_bytes())
         self.stored_offsets += len(self.offsets)
         self.stored_times += len(self.times)
         self.offsets, self.positions, self.times, self.time_offsets = array("i"), array("i"), array("q"), array("i")
@@ -260,8 +260,8 @@ class Index:
         self.handles.forget(self.time_path)
 
     def cut(self, position: int) -> None:
-        """Drop entries from `position` on. The caller adds the batches after the last remaining entry again."""
-        self._take_back()
+        """Drop the entries from `position` on. The caller then adds the batches after the last remaining entry again."""
+        self._load_into_memory()
         self._remove_files()
         while self.positions and self.positions[-1] >= position:
             self.positions.pop()
@@ -277,11 +277,11 @@ class Index:
         """Remove both files, which have entries of the cut part."""
         self.forget()
         for path in (self.offset_path, self.time_path):
-            with contextlib.suppress(OSError):  # they are only a cache
+            with contextlib.suppress(OSError):  # entries are checked before use
                 if self.handles.disk.exists(path):
                     self.handles.disk.remove(path)
 
-    def _take_back(self) -> None:
+    def _load_into_memory(self) -> None:
         """Read all stored entries into memory; unreadable ones are dropped."""
         try:
             offsets, positions = self._offset_arrays(0, self.stored_offsets) if self.stored_offsets else (array("i"), array("i"))
@@ -296,13 +296,13 @@ class Index:
     def offset_bytes(self) -> bytes:
         both = array("i", bytes(8 * len(self.offsets)))
         both[::2], both[1::2] = self.offsets, self.positions
-        if SWAPPED:
+        if LITTLE_ENDIAN:
             both.byteswap()
         return both.tobytes()
 
     def time_bytes(self) -> bytes:
         stamps, numbers = array("q", self.times), array("i", self.time_offsets)
-        if SWAPPED:
+        if LITTLE_ENDIAN:
             stamps.byteswap()
             numbers.byteswap()
         halves = array("i", stamps.tobytes())
@@ -311,8 +311,8 @@ class Index:
         return words.tobytes()
 
 
-def _end_with(file: File, at: int, data: bytes) -> None:
-    """Make the file end with `data` at position `at`. Do nothing if it does: truncating may wait for the disk."""
+def _write_end(file: File, at: int, data: bytes) -> None:
+    """Make `data` at position `at` the end of the file. Do nothing if it is: truncating may wait for the disk."""
     size = file.size()
     if size == at + len(data) and file.read(at, len(data)) == data:
         return
@@ -322,20 +322,20 @@ def _end_with(file: File, at: int, data: bytes) -> None:
 
 
 def _from_big_endian(code: str, data: bytes) -> array[int]:
-    found = array(code, data)
-    if SWAPPED:
-        found.byteswap()
-    return found
+    values = array(code, data)
+    if LITTLE_ENDIAN:
+        values.byteswap()
+    return values
 
 
-def _parts(count: int, size: int) -> list[tuple[int, int]]:
+def _checked_ranges(count: int, size: int) -> list[tuple[int, int]]:
     if count * size <= CHECKED_BYTES:
         return [(0, count)] if count else []
     return [(0, BLOCK_ENTRIES), (count - BLOCK_ENTRIES, count)]
 
 
-def _grows(values: array[int], floor: int, strictly: bool = True) -> bool:
-    """Whether non-empty values ascend from above `floor`."""
+def _ascends(values: array[int], floor: int, strictly: bool = True) -> bool:
+    """Whether the values, at least one, ascend and are above `floor`."""
     if not strictly:
         return values[0] > floor and not any(map(lt, values[1:], values))
     return values[0] > floor and all(map(lt, values, values[1:]))

@@ -1,11 +1,11 @@
 """One log: a folder of segments, the last of which is active and grows.
 
-`append` writes to the operating system; a flush (flushed.py) makes it durable. After a failure the log is repaired in three
-steps; the middle one blocks and runs in another thread.
+`append` writes to the operating system; a flush (flushed.py) makes the records durable. After a failure the log is repaired in
+three steps; the second step blocks and runs in another thread.
 
-A log rolls only when all earlier segments are flushed, so only the end of its last segment can be torn. A `deferred` log,
-as Kafka's topics are, leaves flushing to the operating system: after a crash an opening verifies everything after the
-recovery point and cuts at the first torn batch.
+A log rolls only when all earlier segments are flushed, so only the end of its last segment can be torn. A `deferred` log leaves
+flushing to the operating system, as Kafka does for topics: after a crash an opening verifies everything after the recovery point
+and cuts at the first torn batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.batch import stamp_whole, validate
 from storage.epochs import read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, describe_error
 from storage.flush import FAILED, write_topic_id
-from storage.flushed import Flushed
+from storage.flushed import FlushedSegments
 from storage.handles import Handles
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import Recovery, Repair, open_deferred, open_segments, remove_leftovers, remove_segments, sync
@@ -33,16 +33,16 @@ from storage.times import first_timestamp
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 
 
-class Log(Flushed):
-    """A log that its owner appends to, flushes and repairs; reading is in segments.py."""
+class Log(FlushedSegments):
+    """A log. Its owner appends to it, flushes and repairs it; reading is in segments.py."""
 
     __slots__ = (
         "_deferred",
-        "_made",
-        "_noted_epoch",
+        "_first_seen_base",
+        "_first_seen_ms",
+        "_folder_exists",
         "_producers",
-        "_seen_at",
-        "_seen_base",
+        "_written_epoch",
         "segment_bytes",
         "segment_ms",
     )
@@ -50,13 +50,13 @@ class Log(Flushed):
     def __init__(self, handles: Handles, folder: str, segment_bytes: int) -> None:
         super().__init__(handles, folder)
         self.segment_bytes = min(segment_bytes, SEGMENT_BYTES_MAX)
-        self.segment_ms = 0  # Kafka's segment.ms, by the batches' timestamps; 0: no limit
-        self._made = False
+        self.segment_ms = 0  # Kafka's segment.ms, measured by the batches' timestamps; 0: no limit
+        self._folder_exists = False  # and its name is synced, or the next flush syncs it
         self._deferred = False
         self._producers: Producers | None = None
-        self._noted_epoch = -1  # the epoch in the checkpoint
-        self._seen_base = -1  # the active segment when `roll_if_old` saw it first
-        self._seen_at = 0
+        self._written_epoch = -1  # the epoch in the checkpoint
+        self._first_seen_base = -1  # the active segment of the last `roll_if_old`, and when that first saw it
+        self._first_seen_ms = 0
 
     @staticmethod
     def open(
@@ -75,7 +75,7 @@ class Log(Flushed):
     ) -> tuple[Log, Recovery]:
         """Open the log in `folder`, which need not exist yet; a torn end of the last segment is cut.
 
-        `recovery_point`: records before it are flushed. `topic_id`, in 22 characters, goes to partition.metadata if that is
+        `recovery_point`: records before it are flushed. `topic_id`, 22 characters, is written to partition.metadata if that is
         missing. `start_offset`: records before it are deleted. `producers` is filled from the log, and saved with it from
         then on; the caller of `append` updates it. `batch_copies`: batches of the log that are also in a turn log.
         `cut_damage`: cut any damage at the end, as in a deferred log. Raises DamagedLog for damage elsewhere, and OSError.
@@ -92,7 +92,7 @@ class Log(Flushed):
             finish_exchanges(handles.disk, folder)
             with contextlib.suppress(OSError):  # the log must open on a full disk too
                 write_topic_id(handles.disk, folder, topic_id)
-            log._made = clean  # otherwise the next roll syncs the folder's name
+            log._folder_exists = clean  # otherwise the next roll syncs the folder's name
             log._epochs = read_epochs(handles.disk, folder)
             opened = open_deferred if deferred else open_segments
             log._segments, recovery = opened(handles, folder, recovery_point, clean, batch_copies, cut_damage)
@@ -101,12 +101,12 @@ class Log(Flushed):
                 remove_segments(handles, folder, [segment.base for segment in log._segments])
                 log._segments = []
             if deferred and not clean:
-                # Nothing of this may be on the disk yet: the next flush syncs the names too.
+                # The disk may lack all of it: the next flush syncs the names too.
                 log._names_unsynced = log._is_new = True
                 if handles.disk.exists(f"{folder}/{FAILED}"):
                     sync(handles, folder, log._segments, recovery_point)
             elif log._segments and not clean:
-                # Records that are read from here on must survive the next crash.
+                # Records that readers see must survive the next crash.
                 sync(handles, folder, log._segments, recovery_point)
             log.start_offset = max(start_offset, log._segments[0].base) if log._segments else start_offset
             if producers is not None:
@@ -126,10 +126,10 @@ class Log(Flushed):
     def append(self, batch: bytes | bytearray, epoch: int) -> int:
         """Stamp offsets and epoch into the batch (a bytearray in place), write it, and return its first offset.
 
-        Raises AppendFailed, and Fenced if the log has a newer owner; the log is unchanged then.
+        Raises AppendFailed, and Fenced if the log has a newer owner; then the log is unchanged.
         """
         if epoch != self.epoch:
-            raise Fenced(f"{self.folder} is owned at epoch {self.epoch}, not {epoch} any more")
+            raise Fenced(f"{self.folder} is owned at epoch {self.epoch}, no longer at {epoch}")
         if not self.usable:
             raise AppendFailed(f"{self.folder} waits to be repaired")
         stamped = batch if isinstance(batch, bytearray) else bytearray(batch)
@@ -138,17 +138,17 @@ class Log(Flushed):
         last_offset = offset + last_delta
         try:
             segment = self._segment_for(len(stamped), last_offset, max_timestamp)
-            if self._noted_epoch != epoch:
-                self._note_epoch(offset)
+            if self._written_epoch != epoch:
+                self._write_epoch(offset)
             segment.append(stamped, offset, last_offset, max_timestamp, epoch)
         except OSError as error:
             # Usable only if the partial batch was cut off; otherwise the log must be repaired.
-            self.usable = not self._flush_failed and self._ends_sound()
+            self.usable = not self._flush_failed and self._ends_at_active_size()
             raise AppendFailed(describe_error(error, self.folder)) from error
         return offset
 
     def restore(self, batch: bytes) -> bool:
-        """Append an already stamped batch if its offset is the next one; whether it was. Raises OSError."""
+        """Append an already stamped batch if its offset is the next one; return whether it was. Raises OSError."""
         header = validate(batch, 0, len(batch))
         offset = self.next_offset
         if header.base_offset != offset:
@@ -162,22 +162,22 @@ class Log(Flushed):
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
         if self._segments:
             active = self._segments[-1]
-            # Do not roll during a flush: it would be undefined which of the two gets a failure.
-            waits = self._flushing and not self._deferred
-            limit = SEGMENT_BYTES_MAX if waits else self.segment_bytes
+            # Do not roll during a flush: both would sync the segment, and only one of them would get a failure.
+            must_wait = self._flushing and not self._deferred
+            limit = SEGMENT_BYTES_MAX if must_wait else self.segment_bytes
             if not active.size or (
                 active.size + size <= limit
                 and last_offset - active.base <= RELATIVE_OFFSET_MAX
                 and not (self.segment_ms and 0 <= first_timestamp(active) < max_timestamp - self.segment_ms)
             ):
                 return active
-            if waits:
+            if must_wait:
                 raise OSError(errno.EFBIG, "the segment is full and its flush does not end")
-            self._complete(active)
+            self._close_active(active)
         return self._begin_segment()
 
-    def _complete(self, active: Segment) -> None:
-        """Close the active segment. Unless the log is deferred, blocks to sync what is unflushed, once a segment."""
+    def _close_active(self, active: Segment) -> None:
+        """Close the active segment. Unless the log is deferred, blocks to sync unflushed records."""
         if not self._deferred:
             self._sync_all(active)
         active.save_index()
@@ -188,11 +188,11 @@ class Log(Flushed):
 
     def _begin_segment(self) -> Segment:
         """Add an empty active segment; the next flush syncs its name."""
-        if not self._made:
+        if not self._folder_exists:
             self._disk.make_folder(self.folder, safe=False)
-            # Before any record: without the id, the records could be taken for those of another topic of this name.
+            # Before any record: without the id, the records could be mistaken for those of another topic of this name.
             write_topic_id(self._disk, self.folder, self._topic_id, safe=False)
-            self._made = self._is_new = True
+            self._folder_exists = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
         self._handles.file(segment.log_path, create=True)
         self._names_unsynced = True
@@ -201,7 +201,7 @@ class Log(Flushed):
         return segment
 
     def roll(self, unflushed_bytes_max: int) -> bool:
-        """Close the active segment before it is full, so that it can be compacted; whether the active one is empty now.
+        """Close the active segment before it is full, so that it can be compacted; return whether the active segment is now empty.
 
         False if a flush is in progress or more than `unflushed_bytes_max` bytes are unflushed; a deferred log does not wait
         for either. Raises AppendFailed as `append` does.
@@ -214,7 +214,7 @@ class Log(Flushed):
         if not self._deferred and active.unsynced and active.size - self._flushed_size > unflushed_bytes_max:
             return False
         try:
-            self._complete(active)
+            self._close_active(active)
             self._begin_segment()
         except OSError as error:
             self.usable = not self._flush_failed
@@ -229,17 +229,17 @@ class Log(Flushed):
         if not self._segments or not self._segments[-1].size:
             return False
         base = self._segments[-1].base
-        if base != self._seen_base:
-            self._seen_base, self._seen_at = base, now
-        return now - self._seen_at > segment_ms and self.roll(0)
+        if base != self._first_seen_base:
+            self._first_seen_base, self._first_seen_ms = base, now
+        return now - self._first_seen_ms > segment_ms and self.roll(0)
 
-    def _note_epoch(self, offset: int) -> None:
+    def _write_epoch(self, offset: int) -> None:
         epochs = with_epoch(self._epochs, self.epoch, offset)
         write_epochs(self._disk, self.folder, epochs)
         self._epochs = epochs
-        self._noted_epoch = self.epoch
+        self._written_epoch = self.epoch
 
-    def _ends_sound(self) -> bool:
+    def _ends_at_active_size(self) -> bool:
         if not self._segments:
             return True
         active = self._segments[-1]
@@ -249,7 +249,7 @@ class Log(Flushed):
             return False
 
     def claim(self) -> int:
-        """Take ownership: return the new epoch. Appends at an older epoch are refused from now on."""
+        """Take ownership and return the new epoch. Appends at an older epoch are refused from now on."""
         self.epoch += 1
         return self.epoch
 
@@ -260,9 +260,9 @@ class Log(Flushed):
         self._set_start(min(max(self.start_offset, offset), self.next_offset))
 
     def retain(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Apply retention: set aside the first segments that are deleted, too old or too much; return their base offsets.
+        """Apply retention: set aside the first segments that are deleted, too old or over the size limit; return their base offsets.
 
-        As in Kafka: whole segments, the active one too if everything is too old; -1 is no limit. Does nothing during a
+        As in Kafka: complete segments, the active one too if all records are too old; -1 is no limit. Does nothing during a
         compaction. `monotonic` as for `drop_old`. Raises AppendFailed as `exchange` does.
         """
         if self.compacting:
@@ -289,7 +289,7 @@ class Log(Flushed):
 
     def set_folder_aside(self, token: str) -> str:
         """Rename the folder of a deleted log; return its new path. After OSError the log stays usable."""
-        assert not self.busy, "a flush or compaction would go on in the next folder of this name"
+        assert not self.busy, "a flush or compaction would continue in the next folder of this name"
         if not self._disk.exists(self.folder):
             self.usable = False
             return ""
@@ -299,7 +299,7 @@ class Log(Flushed):
         return moved
 
     def retire(self) -> None:
-        """Stop using the folder's files, since another owner takes it over."""
+        """Stop using the folder's files, since another owner takes the log over."""
         self.usable = False
         self._release_files(0, len(self._segments))
 
@@ -308,17 +308,17 @@ class Log(Flushed):
     def start_repair(self, end: int, batch_copies: Callable[[], list[bytes]] = list) -> Repair:
         """Begin a repair; the log must not be used until `finish_repair`.
 
-        Records from `end` on are cut: they were not acknowledged. `batch_copies`: batches of the log also in a turn log.
+        Records from `end` on are cut: they were not acknowledged. `batch_copies`: batches of the log that are also in a turn log.
         """
-        assert not self.busy, "its flush or compaction has to end first"
+        assert not self.busy, "its flush or compaction must end first"
         self.usable = False
         for segment in self._segments:
             segment.close()
         return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred, batch_copies)
 
     def finish_repair(self, repair: Repair) -> None:
-        """Take the result of `repair.run`: the log is usable again. If it raised, start another repair later."""
-        # Keep the closed segments, which have not changed, with their readers and verified state.
+        """Apply the result of `repair.run`: the log is usable again. If it raised, start another repair later."""
+        # Keep the objects of unchanged closed segments, with their readers and verified state.
         known = {} if self._exchange_failed else {(segment.base, segment.size): segment for segment in self._segments[:-1]}
         self._segments = [*(known.get((segment.base, segment.size), segment) for segment in repair.segments[:-1]), *repair.segments[-1:]]
         self.use(self._handles)
@@ -334,7 +334,7 @@ class Log(Flushed):
     def close(self, indexes: bool = True) -> None:
         """Write changed indexes and close the files, after a last flush.
 
-        Without `indexes` it is faster, and the next opening reads more.
+        Without `indexes` closing is faster, and the next opening reads more.
         """
         for segment in self._segments:
             if indexes and segment.size:

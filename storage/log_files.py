@@ -112,7 +112,7 @@ class LogFiles:
                 if verify:
                     validate(chunk, where, len(chunk))
                 if header.base_offset < next_offset or header.last_offset < header.base_offset:
-                    raise CorruptBatch(f"offset {header.base_offset} where at least {next_offset} must be")
+                    raise CorruptBatch(f"offset {header.base_offset} where at least {next_offset} is expected")
                 yield header, chunk, where
                 next_offset = header.next_offset
                 at += header.size

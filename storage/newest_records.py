@@ -127,7 +127,7 @@ class NewestRecords:
             if _crc32c(chunk[at + CRC_FROM : after]) != crc or delta < 0 or not 0 <= count <= delta + 1:
                 validate(chunk, at, after)
             if base <= self._last:
-                raise CorruptBatch(f"offset {base} behind {self._last}")
+                raise CorruptBatch(f"offset {base} after {self._last}")
             self._last = base + delta
             instead: bytes | None = None  # replaces the batch; b"" drops it
             if base < clean_to and not attributes & (CONTROL | TRANSACTIONAL):

@@ -1,7 +1,7 @@
-"""A data directory that several nodes share, as one of them sees it.
+"""A data directory that several nodes share, for one of these nodes.
 
-Logs lie in the directory itself, like those of a broker that is alone. What belongs to one process (checkpoints, `turns.N`, clean marker,
-clock) lies in `nodes/<id>/`. What a broker that was alone has left is moved to `nodes/single/` once.
+The logs are in the directory itself, as with a single broker. The files of one process (checkpoints, `turns.N`, clean-shutdown marker,
+clock) are in `nodes/<id>/`. Such files of a single broker that used the directory before are moved to `nodes/single/` once.
 """
 
 from __future__ import annotations
@@ -9,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from storage.checkpoints import Partition
-from storage.directory import CLEAN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, DataDirectory, check, properties, take_possession
+from storage.directory import (
+    CLEAN_SHUTDOWN_FILE,
+    FORMAT,
+    FORMAT_FILE,
+    LOCK_FILE,
+    META_FILE,
+    DataDirectory,
+    check_identity,
+    claim_directory,
+    parse_properties,
+)
 from storage.disk import Disk, Lock, SharedDisk
 from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
-from storage.node_merge import COMPLETE, MERGED, NODES_FOLDER, SHARED_FORMAT, SINGLE, clear, finish_merge, move_single, node_folder
+from storage.node_merge import COMPLETE, MERGED, NODES_FOLDER, SHARED_FORMAT, SINGLE, finish_merge, move_single, node_folder, remove_files
 from storage.owners import OwnerTable
 
 __all__ = ["NODES_FOLDER", "SINGLE", "NodeDirectory", "node_folder"]
 
 
 class NodeDirectory(DataDirectory):
-    """The folder of one node; `root` is the data directory, where the logs are."""
+    """The folder of one node; `root` is the data directory with the logs."""
 
     def __init__(self, disk: Disk, path: str, lock: Lock, meta: dict[str, str], clean: bool, is_new: bool, root: str) -> None:
         super().__init__(disk, path, lock, meta, clean, is_new)
@@ -29,7 +39,7 @@ class NodeDirectory(DataDirectory):
     def open_node(disk: SharedDisk, root: str, node_id: int, cluster_id: str, holder: str, new_id: Callable[[], str]) -> NodeDirectory:
         """Prepare the data directory for several nodes, and lock this node's folder.
 
-        Raises DirectoryUnusable, DirectoryForeign, and DirectoryLocked, which passes when it is another node that prepares it.
+        Raises DirectoryUnusable, DirectoryForeign, and DirectoryLocked. While another node prepares the directory, retry after DirectoryLocked.
         """
         try:
             disk.make_folder(root)
@@ -50,12 +60,12 @@ class NodeDirectory(DataDirectory):
         disk.make_folder(path)
         lock = disk.lock(f"{path}/{LOCK_FILE}", holder)
         if isinstance(lock, str):
-            raise DirectoryLocked(f"node {node_id} of data directory {root} runs already: {lock or 'another process'}")
+            raise DirectoryLocked(f"node {node_id} of data directory {root} is already running: {lock or 'another process'}")
         try:
-            check(disk, path, node_id, cluster_id)
+            check_identity(disk, path, node_id, cluster_id)
             is_new = not disk.exists(f"{path}/{META_FILE}")
-            meta = take_possession(disk, path, node_id, cluster_id, new_id)
-            return NodeDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"), is_new, root)
+            meta = claim_directory(disk, path, node_id, cluster_id, new_id)
+            return NodeDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"), is_new, root)
         except BaseException:
             lock.release()
             raise
@@ -64,9 +74,9 @@ class NodeDirectory(DataDirectory):
         return f"{self.root}/{name}-{partition}"
 
     def adopt(self, logs: Mapping[Partition, tuple[int, int]]) -> None:
-        """Make this node's checkpoints true for logs of other nodes, given their recovery points and start offsets.
+        """Take logs of other nodes into this node's checkpoints, given their recovery points and start offsets.
 
-        An entry from an earlier time at which this node had the log may be of another topic with the same name.
+        An older entry, from a time when this node owned a log of this name, may belong to another topic.
         """
         points, starts, cleaned = self.recovery_points, self.log_starts, self.cleaner_points
         stale = {log for log, (point, start) in logs.items() if points.get(log, 0) > point or starts.get(log, 0) > start or log in cleaned}
@@ -76,40 +86,40 @@ class NodeDirectory(DataDirectory):
 
 
 def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], str]) -> str:
-    """Make it a directory of several nodes, if it is none yet; returns the cluster's id."""
+    """Convert the data directory to one of several nodes, if it is not; return the cluster id."""
     format_file, meta_file = f"{root}/{FORMAT_FILE}", f"{root}/{META_FILE}"
     text = disk.read_text(format_file).strip() if disk.exists(format_file) else "0"
     if not (text.isascii() and text.isdigit()) or int(text) > SHARED_FORMAT:
         raise DirectoryForeign(
             f"data directory {root} has format {text or 'nothing'} and this version reads up to {SHARED_FORMAT}; start the version that wrote it"
         )
-    meta = properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
+    meta = parse_properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
     stored = meta.get("cluster.id", "")
     if meta and not stored:
-        raise DirectoryForeign(f"{meta_file} is damaged: it has no cluster.id that can be read")
+        raise DirectoryForeign(f"{meta_file} is damaged: it has no readable cluster.id")
     if stored and cluster_id and stored != cluster_id:
         raise DirectoryForeign(
             f"{meta_file} belongs to cluster {stored}, not {cluster_id}: leave cluster.id out or use another directory"
         )
     cluster_id = stored or cluster_id or new_id()
     merged = node_folder(root, MERGED)
-    if int(text) == SHARED_FORMAT and disk.exists(f"{merged}/{COMPLETE}"):  # of a start as one broker that did not get to its end
+    if int(text) == SHARED_FORMAT and disk.exists(f"{merged}/{COMPLETE}"):  # from an interrupted start as a single broker
         finish_merge(disk, root)
         text = str(FORMAT)
     if int(text) < SHARED_FORMAT:
         _share(disk, root)
     move_single(disk, root)
-    if not meta:  # last: a broker that is alone gives the directory its own id, unless it was one broker's before
+    if not meta:  # written last; the file of a single broker that used the directory before stays
         meta = {"node.id": "0", "directory.id": new_id(), "version": "1", "cluster.id": cluster_id}
         disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in meta.items()))
     return cluster_id
 
 
 def _share(disk: SharedDisk, root: str) -> None:
-    """From now on the table of owners counts, and says that a broker which was alone wrote every log."""
+    """Create the table of owners. Its entries say that a single broker wrote every log."""
     for folder in (node_folder(root, SINGLE), node_folder(root, MERGED)):
         if disk.exists(folder):
-            clear(disk, folder)
+            remove_files(disk, folder)
     disk.make_folder(f"{root}/{NODES_FOLDER}")
     table = OwnerTable(disk, root)
     table.forget_writers()

@@ -1,7 +1,7 @@
-"""Make a directory of several nodes that of one broker again.
+"""Convert a data directory of several nodes to one of a single broker.
 
-What the next broker has to know of each log is gathered from the folder of the log's last writer into `nodes/merged`, and moved to the
-data directory when it is complete. A crash at any step leaves a directory that either kind of start completes.
+For each log, checkpoint entries and unflushed batches are collected from the folder of its last writer into `nodes/merged`, and moved
+to the data directory when they are complete. After a crash at any step, either kind of start completes the conversion.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
-from storage.directory import CLEAN_FILE, CLOCK_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, properties
+from storage.directory import CLEAN_SHUTDOWN_FILE, CLOCK_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, parse_properties
 from storage.disk import Disk, Lock, SharedDisk
 from storage.errors import DirectoryLocked, DirectoryUnusable
-from storage.owners import ALONE, NO_SLOT, OwnerTable
+from storage.owners import NO_SLOT, SINGLE_BROKER, OwnerTable
 from storage.store import LogId
 from storage.turn_format import Entry
 from storage.turn_log import Leftover, TurnLog, is_turn_log
@@ -21,10 +21,10 @@ from storage.turn_log import Leftover, TurnLog, is_turn_log
 NODES_FOLDER = "nodes"
 SINGLE = "single"
 MERGED = "merged"
-COMPLETE = "complete"  # a file in `nodes/merged`: everything is there. It holds the id of the broker that will be alone
-NOTES = "__coordinator_notes"  # their logs go with those of the offsets
+COMPLETE = "complete"  # a file that marks `nodes/merged` as complete; it contains the id of the single broker
+NOTES = "__coordinator_notes"  # their logs have the owners of the offsets' logs
 OFFSETS = "__consumer_offsets"
-SHARED_FORMAT = 2  # in tenure.format: a broker that is alone must not open the logs
+SHARED_FORMAT = 2  # in tenure.format: a single broker must not open the logs
 
 
 def node_folder(root: str, node: int | str) -> str:
@@ -32,13 +32,13 @@ def node_folder(root: str, node: int | str) -> str:
 
 
 def is_shared(disk: Disk, root: str) -> bool:
-    """Whether it is a directory of several nodes."""
+    """Whether this is a data directory of several nodes."""
     file = f"{root}/{FORMAT_FILE}"
     return disk.exists(f"{root}/{NODES_FOLDER}") and disk.exists(file) and disk.read_text(file).strip() == str(SHARED_FORMAT)
 
 
 def merge_nodes(disk: SharedDisk, root: str, node_id: int, holder: str) -> None:
-    """Let the broker `node_id` open the directory alone. Raises DirectoryLocked while a node runs, DirectoryUnusable and OSError."""
+    """Convert the directory for the single broker `node_id`. Raises DirectoryLocked while a node runs, DirectoryUnusable and OSError."""
     locks: list[Lock] = []
     try:
         for path in (root, *(node_folder(root, name) for name in _node_names(disk, root))):
@@ -49,7 +49,7 @@ def merge_nodes(disk: SharedDisk, root: str, node_id: int, holder: str) -> None:
         if is_shared(disk, root):
             if not disk.exists(f"{node_folder(root, MERGED)}/{COMPLETE}"):
                 move_single(disk, root)
-                _gather(disk, root, node_id)
+                _collect(disk, root, node_id)
             finish_merge(disk, root)
     finally:
         for lock in locks:
@@ -57,9 +57,9 @@ def merge_nodes(disk: SharedDisk, root: str, node_id: int, holder: str) -> None:
 
 
 def move_single(disk: Disk, root: str) -> None:
-    """Move what belongs to the process of a broker that was alone; after a crash the next start of either kind moves the rest."""
-    # The marker last: it says that everything else is there.
-    names = [*filter(is_turn_log, disk.list(root)), RECOVERY_POINTS, LOG_STARTS, CLEANER_POINTS, CLOCK_FILE, CLEAN_FILE]
+    """Move the process files of a single broker to `nodes/single`; after a crash the next start of either kind moves the remaining ones."""
+    # The clean-shutdown marker last: it is true only with all other files.
+    names = [*filter(is_turn_log, disk.list(root)), RECOVERY_POINTS, LOG_STARTS, CLEANER_POINTS, CLOCK_FILE, CLEAN_SHUTDOWN_FILE]
     names = [name for name in names if disk.exists(f"{root}/{name}")]
     if names:
         folder = node_folder(root, SINGLE)
@@ -71,7 +71,7 @@ def move_single(disk: Disk, root: str) -> None:
 
 
 def finish_merge(disk: Disk, root: str) -> None:
-    """Move what was gathered to where a broker that is alone looks for it."""
+    """Move the files of `nodes/merged` to the data directory."""
     merged = node_folder(root, MERGED)
     node_id = disk.read_text(f"{merged}/{COMPLETE}").strip()
     for name in disk.list(merged):
@@ -80,17 +80,17 @@ def finish_merge(disk: Disk, root: str) -> None:
     disk.sync_folder(root)
     disk.sync_folder(merged)
     meta_file = f"{root}/{META_FILE}"
-    meta = properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
+    meta = parse_properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
     if meta and not disk.exists(node_folder(root, SINGLE)):  # no broker was alone here before
         disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in (meta | {"node.id": node_id}).items()))
     disk.replace_text(f"{root}/{FORMAT_FILE}", f"{FORMAT}\n")
     disk.remove(f"{merged}/{COMPLETE}")
 
 
-def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
+def _collect(disk: SharedDisk, root: str, node_id: int) -> None:
     merged = node_folder(root, MERGED)
     disk.make_folder(merged)
-    clear(disk, merged)
+    remove_files(disk, merged)
     table = OwnerTable(disk, root)
     try:
         points: dict[Partition, int] = {}
@@ -102,7 +102,7 @@ def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
             folder = node_folder(root, name)
             points |= _offsets_of(disk, root, name, last_writer, RECOVERY_POINTS)
             starts |= _offsets_of(disk, root, name, last_writer, LOG_STARTS)
-            turns += _turns_of(disk, folder, name, last_writer)
+            turns += _unflushed_batches(disk, folder, name, last_writer)
             if disk.exists(f"{folder}/{CLOCK_FILE}"):
                 last_use = max(last_use, disk.read_text(f"{folder}/{CLOCK_FILE}").strip(), key=lambda text: (len(text), text))
     finally:
@@ -119,7 +119,7 @@ def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
 
 
 def log_starts(disk: Disk, root: str, table: OwnerTable) -> dict[Partition, int]:
-    """Where logs begin, as the last writer of each has saved it."""
+    """The start offset of each log in the checkpoints of its last writer."""
     starts: dict[Partition, int] = {}
     for name in _writer_names(disk, root):
         starts |= _offsets_of(disk, root, name, partial(_last_writer, disk, root, table), LOG_STARTS)
@@ -131,16 +131,16 @@ def _writer_names(disk: Disk, root: str) -> list[str]:
 
 
 def _offsets_of(disk: Disk, root: str, name: str, last_writer: Callable[[LogId], str], file: str) -> dict[Partition, int]:
-    known = read_offsets(disk, f"{node_folder(root, name)}/{file}")
-    return {log: offset for log, offset in known.items() if last_writer(LogId(*log)) == name}
+    offsets = read_offsets(disk, f"{node_folder(root, name)}/{file}")
+    return {log: offset for log, offset in offsets.items() if last_writer(LogId(*log)) == name}
 
 
-def _turns_of(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId], str]) -> list[Entry]:
-    """The batches in a node's `turns.N` that logs may lack. Raises DirectoryUnusable when not all of them can be read."""
+def _unflushed_batches(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId], str]) -> list[Entry]:
+    """The batches in a node's `turns.N` that logs may lack. Raises DirectoryUnusable if any of them cannot be read."""
     leftover = Leftover(disk, folder)
     if leftover.damage:
         path = leftover.damage[0][0]
-        raise DirectoryUnusable(f"{path} is damaged: start the nodes again, which know which logs may lack something, or move the file away")
+        raise DirectoryUnusable(f"{path} is damaged: start the nodes again, which know which logs may lack batches, or move the file away")
     entries: list[Entry] = []
     for log in leftover.names:
         topic, _, partition = log.rpartition("-")
@@ -150,12 +150,12 @@ def _turns_of(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId],
 
 
 def _last_writer(disk: Disk, root: str, table: OwnerTable, id: LogId) -> str:
-    """The name of the folder with what the log's last writer left; "" when nothing counts."""
+    """The folder name of the log's last writer; "" if the log has none."""
     if id.name == NOTES:
         id = LogId(OFFSETS, id.partition)
     slot = table.read(id)
-    if slot.writer != ALONE:
-        return str(abs(slot.writer) - 1)  # NO_WRITER gives a number that no node has
+    if slot.writer != SINGLE_BROKER:
+        return str(abs(slot.writer) - 1)  # for NO_WRITER, a number that no node has
     if slot == NO_SLOT and not disk.exists(f"{root}/{id.name}-{id.partition}"):
         return ""  # nodes have deleted its topic, and another log has its slot
     return SINGLE
@@ -167,7 +167,7 @@ def _node_names(disk: Disk, root: str) -> list[str]:
     return [name for name in names if name.isascii() and name.isdigit()]
 
 
-def clear(disk: Disk, folder: str) -> None:
+def remove_files(disk: Disk, folder: str) -> None:
     """Remove the files in the folder."""
     for name in disk.list(folder):
         disk.remove(f"{folder}/{name}")

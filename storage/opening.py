@@ -2,8 +2,8 @@
 
 Only the last segment can have a torn end, since a log rolls when everything before is flushed. A torn end is cut. Any other
 damage is copied to the folder `set-aside` (aside.py) before it is cut, and a log that is not deferred stays closed, unless
-a turn log has the batches. A repair writes acknowledged but unflushed batches into a new segment; if it is interrupted, two
-segments have them, and the later one counts.
+a turn log has the batches. A repair writes acknowledged but unflushed batches into a new segment; after an interrupted repair two
+segments have them, and the later segment counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.aside import set_aside_bytes
 from storage.checking import check, cut
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
-from storage.flush import FAILED, flushed_before_failure, note_failure
+from storage.flush import FAILED, flushed_before_failure, mark_flush_failed
 from storage.handles import Handles
 from storage.segment import CHUNK_BYTES, Segment, segment_bases
 from storage.swap import finish_exchanges
@@ -35,7 +35,7 @@ _crc32c: Final = google_crc32c.value
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What an opening cut from the end of a file, and why; mostly nothing."""
+    """The bytes that an opening cut from the end of a file, and why; usually none."""
 
     path: str = ""
     position: int = 0
@@ -55,7 +55,7 @@ def open_segments(
     """Open the segments; after an unclean stop the last one is verified from its start, and a torn end is cut.
 
     Raises DamagedLog for damage elsewhere or before `recovery_point`, which was flushed. Other damage at the end is cut only
-    if the batches `batch_copies` cover it, with `cut_damage`, or where a flush failed that was not repaired.
+    if `batch_copies` has the batches, with `cut_damage`, or after a failed flush that was not repaired.
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -72,7 +72,7 @@ def open_segments(
         after = segments[number + 1]
         if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
             if clean or after is not segments[-1] or after.next_offset < segment.next_offset:
-                raise segment.damaged_at(reasons[number] or f"it reaches into {after.log_path}")
+                raise segment.damaged_at(reasons[number] or f"its offsets overlap {after.log_path}")
             segments[number] = _cut_rewritten(segment, after.base)
         elif reasons[number]:
             raise segment.damaged_at(reasons[number])
@@ -80,8 +80,10 @@ def open_segments(
 
 
 def _cut_rewritten(segment: Segment, end: int) -> Segment:
-    """Cut what a repair has written again into the next segment, which begins at offset `end`. Headers have been read so far, and a wrong
-    one may reach too far: everything before `end` has to be sound."""
+    """Cut the batches that a repair has also written into the next segment, which begins at offset `end`.
+
+    So far only headers were read, and a damaged header could hide a gap: all batches before `end` must be sound.
+    """
     segment = Segment(segment.handles, segment.folder, segment.base)
     reason = check(segment, from_start=True)
     if segment.next_offset < end:
@@ -109,7 +111,7 @@ def open_deferred(
         reason = check(segment, may_be_torn, clean)
         segment.unsynced = may_be_torn  # its bytes may only be in the page cache
         if segments and segments[-1].next_offset > base:
-            raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")
+            raise segments[-1].damaged_at(f"its offsets overlap {segment.log_path}")
         segments.append(segment)
         if reason:
             return segments, _cut_end_deferred(segment, bases[number + 1 :], reason, recovery_point, may_be_torn)
@@ -141,29 +143,29 @@ def _cut_end(
     kept = ""
     if not _ends_torn(segment, end):
         if not cut_damage and covered_bytes(batch_copies(), segment.next_offset) < end - segment.size:
-            raise segment.damaged_at(f"{reason}, and it is not what an interrupted write leaves")
+            raise segment.damaged_at(f"{reason}, and it does not look like an interrupted write")
         kept = set_aside_bytes(segment.handles.disk, segment.folder, [(segment.log_path, segment.size)])
     return _cut(segment, end, reason, kept)
 
 
 def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_point: int, may_be_torn: bool) -> Recovery:
-    """Cut the segment and remove those at the base offsets `later`, which go first: otherwise a crash could leave a gap."""
+    """Cut the segment. The segments at the base offsets `later` are removed first: otherwise a crash could leave a gap."""
     if not may_be_torn or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
     handles = segment.handles
     end = handles.file(segment.log_path).size()
     cuts = [] if _ends_torn(segment, end) else [(segment.log_path, segment.size)]
-    behind = [Segment(handles, segment.folder, base).log_path for base in later]
-    cuts += [(path, 0) for path in behind if handles.file(path).size()]
+    later_paths = [Segment(handles, segment.folder, base).log_path for base in later]
+    cuts += [(path, 0) for path in later_paths if handles.file(path).size()]
     kept = set_aside_bytes(handles.disk, segment.folder, cuts) if cuts else ""
-    gone = remove_segments(handles, segment.folder, later)
+    removed_bytes = remove_segments(handles, segment.folder, later)
     recovery = _cut(segment, end, reason, kept)
     try:
-        handles.file(segment.log_path).sync()  # the cut bytes must not come back after new segments were added
+        handles.file(segment.log_path).sync()  # the cut bytes must not reappear after new segments were added
     except OSError:
-        note_failure(handles.disk, segment.folder, recovery_point)
+        mark_flush_failed(handles.disk, segment.folder, recovery_point)
         raise
-    return replace(recovery, cut_bytes=recovery.cut_bytes + gone)
+    return replace(recovery, cut_bytes=recovery.cut_bytes + removed_bytes)
 
 
 def _ends_torn(segment: Segment, end: int) -> bool:
@@ -177,11 +179,11 @@ def _cut(segment: Segment, end: int, reason: str, kept: str) -> Recovery:
 
 
 def sync(handles: Handles, folder: str, segments: list[Segment], flushed_offset: int) -> None:
-    """Sync the segments and their names, so that what was found survives the next crash. `flushed_offset`: what is before it does already."""
+    """Sync the segments and their names, so that they survive the next crash. Records before `flushed_offset` are already durable."""
     try:
         _sync(handles, folder, segments)
     except OSError:
-        note_failure(handles.disk, folder, flushed_offset)  # the next process finds in the page cache what the disk may lack
+        mark_flush_failed(handles.disk, folder, flushed_offset)  # the disk may lack bytes that the next process reads from the page cache
         raise
 
 
@@ -202,13 +204,13 @@ def _sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
 
 
 def _write_again(file: File) -> None:
-    """Write what the file holds once more: after a failed sync the system takes pages for written that are not."""
+    """Write the file's contents again: after a failed sync the system may treat unwritten pages as written."""
     for at in range(0, file.size(), CHUNK_BYTES):
         file.write(at, file.read(at, CHUNK_BYTES))
 
 
 class Repair:
-    """One attempt to make a log usable again. `run` blocks and may be called in any thread: it uses separate handles."""
+    """One attempt to repair a log. `run` blocks and may be called in any thread: it uses separate handles."""
 
     def __init__(
         self,
@@ -245,7 +247,7 @@ class Repair:
             segments, self.recovery = opened(handles, self._folder, self._flushed_offset, False, self._batch_copies)
             if (segments[-1].next_offset if segments else 0) < self._next_offset:
                 self._complete(handles, segments)
-            self._keep_to(segments, self._next_offset)
+            self._cut_unacknowledged(segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
                 segments = self._all_rewritten(handles, segments) if self._deferred else self._rewritten(handles, segments)
             sync(handles, self._folder, segments, self._flushed_offset)
@@ -254,7 +256,7 @@ class Repair:
             handles.close()
 
     def _probe(self) -> None:
-        """Check that the disk has room and can be written."""
+        """Check that the disk accepts writes and has room."""
         path = probe_path(self._folder)
         file = self._disk.open(path, create=True)
         try:
@@ -266,7 +268,7 @@ class Repair:
             self._disk.remove(path)
 
     def _complete(self, handles: Handles, segments: list[Segment]) -> None:
-        """Append batches that are missing at the end: after a failed flush the system may have dropped them."""
+        """Append batches that the end of the log lacks: after a failed flush the system may have dropped them."""
         for batch in self._batch_copies():
             header = validate(batch, 0, len(batch))
             if not segments and header.base_offset == 0:
@@ -275,11 +277,11 @@ class Repair:
             if segments and header.base_offset == segments[-1].next_offset:
                 segments[-1].append_stamped(batch, header)
 
-    def _keep_to(self, segments: list[Segment], offset: int) -> None:
-        """Cut everything from `offset` on, which was not acknowledged, and keep a copy. All records before it must be there."""
+    def _cut_unacknowledged(self, segments: list[Segment], offset: int) -> None:
+        """Cut the batches from `offset` on, which were not acknowledged, and keep a copy. Raises DamagedLog if earlier records are missing."""
         if not segments:
             if offset:
-                raise DamagedLog(self._folder, 0, f"everything before offset {offset} is gone")
+                raise DamagedLog(self._folder, 0, f"all records before offset {offset} are missing")
             return
         last = segments[-1]
         if last.next_offset < offset:
@@ -287,7 +289,7 @@ class Repair:
         position = last.position_from(offset)
         if position < last.size:
             kept = set_aside_bytes(self._disk, self._folder, [(last.log_path, position)])
-            reason = "nobody was told that it is stored"
+            reason = "it was not acknowledged"
             self.recovery = Recovery(last.log_path, position, last.size - position, reason, kept)
         cut(last, position)
 
@@ -330,9 +332,9 @@ class Repair:
 
 
 def probe_path(folder: str) -> str:
-    """The file that a repair writes to test the disk. It is beside the log's folder, which may not exist.
+    """The file that a repair writes to test the disk. Its folder is the parent of the log's folder, which may not exist.
 
-    Its name is a checksum of the folder's name, which may already have 255 characters.
+    Its name is a checksum of the log folder's name, which may already have 255 characters.
     """
     parent, _, name = folder.rpartition("/")
     return f"{parent}/{_crc32c(name.encode()):08x}{PROBE}"

@@ -1,7 +1,7 @@
-"""The table of owners: which node has each log, at which epoch, and in whose folder to look for what its last writer left.
+"""The table of owners: the node and epoch of each log, and its last writer, whose folder has the log's checkpoints and turn logs.
 
-It lies in the memory of all nodes, so reading it costs no I/O. Only the holder of a log's lock writes its slot.
-A slot is synced before the first append at its epoch: after a power failure it names the last node that may have written.
+It is a memory-mapped file of all nodes, so reading it needs no I/O. Only the holder of a log's lock writes the log's slot.
+A slot is synced before the first append at its epoch: after a power failure it has the last node that may have written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.store import LogId
 LOCKS_FILE: Final = "locks"
 SLOTS: Final = 1 << 16
 _SLOT: Final = Struct("<QiIqIi")  # hash of the log's name, node, epoch, since (ms), state, writer
-_COUNTERS: Final = 512  # in front of the slots: one for each node, incremented with every change
+_COUNTERS: Final = 512  # before the slots: one for each node, incremented with every change
 _HEADER_BYTES: Final = 8 * _COUNTERS
 _SLOTS_BYTES: Final = _SLOT.size * SLOTS
 TABLE_BYTES: Final = _HEADER_BYTES + _SLOTS_BYTES
@@ -28,13 +28,13 @@ _UNUSED_PAGE: Final = bytes(_PAGE_BYTES)
 
 UNUSED, OWNED, FREE, GONE = range(4)  # states; GONE: the log's topic was deleted
 
-# Writers: n + 1 is node n, which has not closed the log in order; -(n + 1) is node n, which has.
-ALONE: Final = 0  # a broker that was alone
+# Writers: n + 1 is node n, which has the log open or crashed; -(n + 1) is node n, which has flushed and closed the log.
+SINGLE_BROKER: Final = 0
 NO_WRITER: Final = -(1 << 31)  # the log is new, or its topic was deleted: it begins empty
 
 
 class Slot(NamedTuple):
-    """The last owner of a log, and its last writer. They differ while the owner is opening the log."""
+    """The last owner of a log, and its last writer. They differ while a new owner opens the log."""
 
     node: int
     epoch: int
@@ -43,7 +43,7 @@ class Slot(NamedTuple):
     writer: int
 
 
-NO_SLOT: Final = Slot(-1, -1, 0, UNUSED, ALONE)
+NO_SLOT: Final = Slot(-1, -1, 0, UNUSED, SINGLE_BROKER)
 
 
 def open_for(node: int) -> int:
@@ -62,9 +62,9 @@ def byte_of(id: LogId) -> int:
 
 
 class OwnerTable:
-    """Open addressing. A new log may get the slot of one whose topic was deleted, and no other slot that is in use.
+    """A hash table with open addressing. A new log may get the slot of a log whose topic was deleted.
 
-    A reader may see a slot that is being written: it only routes by it.
+    A reader may see a partly written slot, and uses it only to route.
     """
 
     def __init__(self, disk: SharedDisk, root: str) -> None:
@@ -80,7 +80,7 @@ class OwnerTable:
         return NO_SLOT if stored is None else Slot(*stored[1:])
 
     def owner(self, id: LogId) -> int:
-        """The log's owner; -1 while it has none. Asked for all logs at once."""
+        """The log's owner; -1: none. Fast, since metadata replies need it for all logs."""
         stored = self._stored(id)
         return stored[1] if stored is not None and stored[4] == OWNED else -1
 
@@ -90,7 +90,7 @@ class OwnerTable:
         if stored is not None and GONE not in (stored[4], slot.state):
             self._bytes.write(self._places[id][0], _SLOT.pack(stored[0], *slot))
             return
-        with self._bytes.exclusive():  # another node may be giving the slot to a new log
+        with self._bytes.exclusive():  # another node may take the slot for a new log
             key = byte_of(id)
             at = self._place_for(key)
             if at is None:
@@ -99,11 +99,11 @@ class OwnerTable:
             self._places[id] = at, key
 
     def logs_of(self, node: int) -> list[int]:
-        """The bytes of the logs that the table says this node has."""
+        """The bytes (`byte_of`) of the logs that this node owns according to the table."""
         return [slot[0] for _, slot in self._used() if slot[1] == node and slot[4] == OWNED]
 
     def free(self, key: int, node: int) -> None:
-        """The log with this byte has no owner, if this node was it. Called by the node that holds the log's lock."""
+        """Mark the log with this byte as free if this node owns it. Called by the node that holds the log's lock."""
         at = self._probe(key)
         if at is None:
             return
@@ -112,24 +112,24 @@ class OwnerTable:
             self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, FREE, writer))
 
     def count(self, node: int) -> None:
-        """Let all nodes know that something of this node's has changed."""
+        """Increment this node's counter, so that all nodes see the change of its slots."""
         at = 8 * (node % _COUNTERS)
         number = int.from_bytes(self._bytes.read(at, 8), "little") + 1
         self._bytes.write(at, number.to_bytes(8, "little"))
 
     def forget_writers(self) -> None:
-        """All logs were closed by a broker that is alone, or will be: whatever nodes left of them is void."""
+        """Set the writer of all logs to the single broker: it replaces the nodes, whose checkpoints and turn logs become invalid."""
         for at, (key, node, epoch, since_ms, state, writer) in self._used():
-            if writer != ALONE:
-                self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, GONE if state == GONE else FREE, ALONE))
+            if writer != SINGLE_BROKER:
+                self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, GONE if state == GONE else FREE, SINGLE_BROKER))
         self._bytes.sync()
 
     def _stored(self, id: LogId) -> tuple[int, int, int, int, int, int] | None:
-        """The log's slot, its key first; its position is known then."""
-        known = self._places.get(id)
-        if known is not None:
-            stored = self._slot(known[0])
-            if stored[0] == known[1]:
+        """The log's slot, its key first; its position is cached."""
+        cached = self._places.get(id)
+        if cached is not None:
+            stored = self._slot(cached[0])
+            if stored[0] == cached[1]:
                 return stored
             del self._places[id]  # its topic was deleted, and another log has the slot now
         key = byte_of(id)
@@ -140,7 +140,7 @@ class OwnerTable:
         return self._slot(at)
 
     def _used(self) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
-        """The positions of the slots in use, and what they have. Pages without any, most of them as a rule, cost next to nothing."""
+        """The positions and contents of the used slots. Unused pages, usually most of them, are skipped quickly."""
         for start in range(_HEADER_BYTES, TABLE_BYTES, _PAGE_BYTES):
             page = self._bytes.read(start, _PAGE_BYTES)
             if page != _UNUSED_PAGE:
@@ -153,24 +153,24 @@ class OwnerTable:
         return _SLOT.unpack(self._bytes.read(at, _SLOT.size))
 
     def _place_for(self, key: int) -> int | None:
-        """The position at which to write the slot with this key; None when the table is full."""
-        given_up: int | None = None  # the first slot on the way of a log whose topic was deleted
-        for at in self._way(key):
-            found = self._key(at)
-            if found == key:
+        """The position at which to write the slot with this key; None if the table is full."""
+        reusable: int | None = None  # the first slot in probe order of a log whose topic was deleted
+        for at in self._probe_order(key):
+            stored_key = self._key(at)
+            if stored_key == key:
                 return at
-            if not found:
-                return at if given_up is None else given_up
-            if given_up is None and self._slot(at)[4] == GONE:
-                given_up = at
-        return given_up
+            if not stored_key:
+                return at if reusable is None else reusable
+            if reusable is None and self._slot(at)[4] == GONE:
+                reusable = at
+        return reusable
 
     def _probe(self, key: int) -> int | None:
-        """The position of the slot with this key, or else of the unused slot for it; None when the table is full."""
-        return next((at for at in self._way(key) if self._key(at) in (key, 0)), None)
+        """The position of the slot with this key, or else of the unused slot for it; None if the table is full."""
+        return next((at for at in self._probe_order(key) if self._key(at) in (key, 0)), None)
 
-    def _way(self, key: int) -> Iterator[int]:
-        """The positions of all slots, in the order in which a slot with this key is looked for."""
+    def _probe_order(self, key: int) -> Iterator[int]:
+        """The positions of all slots, in the order of the search for this key."""
         first = key % SLOTS
         for number in range(first, first + SLOTS):
             yield _HEADER_BYTES + _SLOT.size * (number % SLOTS)
@@ -179,7 +179,7 @@ class OwnerTable:
         return int.from_bytes(self._bytes.read(at, 8), "little")
 
     def sync(self) -> None:
-        """Make what was written safe against power loss. May run in another thread; raises OSError."""
+        """Make the table safe against power loss. May run in another thread; raises OSError."""
         self._bytes.sync()
 
     def close(self) -> None:

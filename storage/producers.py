@@ -1,7 +1,7 @@
 """Idempotent producers: the newest batches of each producer id, so that a batch sent twice is stored once.
 
-The rules are Kafka's. A batch among the producer's newest five gets the first reply again; one out of sequence is refused.
-From an unknown producer (new, expired, or its records are deleted) any sequence is accepted.
+The rules are Kafka's. A repetition of one of the producer's newest five batches gets the first reply again; a batch out of sequence is
+refused. From an unknown producer (new, expired, or its records are deleted) any sequence is accepted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from protocol.errors import ErrorCode
 
-NEWEST_BATCHES: Final = 5  # a producer's most requests in flight
+NEWEST_BATCHES: Final = 5  # a producer has at most this many requests in flight
 SEQUENCE_MAX: Final = (1 << 31) - 1
 NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = -1
@@ -37,10 +37,10 @@ Written = tuple[int, int, int, int]  # a batch: first and last sequence, base of
 
 
 class Producer:
-    """One producer id. `coordinator_epoch` and `transaction_offset` come from transactions in Kafka's logs and are kept as found.
+    """One producer id. `coordinator_epoch` and `transaction_offset` come from transactions in Kafka's logs and are stored unchanged.
 
     `last_timestamp` is of its newest record. Its idle time counts from `seen_ms`, when `expire` first saw its newest batch,
-    the one at `seen_offset`.
+    which has the base offset `seen_offset`.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "seen_ms", "seen_offset", "transaction_offset")
@@ -65,7 +65,7 @@ class Producer:
 
 
 class Producers:
-    """The producers of one log. `check` a batch, append it, `note` it."""
+    """The producers of one log. For each batch: `check` it, append it, then `note` it."""
 
     __slots__ = ("_known",)
 
@@ -97,9 +97,9 @@ class Producers:
             last = producer.last_sequence
             if first == last + 1 or (first == 0 and last == SEQUENCE_MAX):
                 return FRESH
-            behind = last_sequence(header)
+            last = last_sequence(header)
             for batch in producer.batches:
-                if batch[0] == first and batch[1] == behind:
+                if batch[0] == first and batch[1] == last:
                     return Verdict(ErrorCode.NONE, batch[2], batch[3])
             return OUT_OF_ORDER
         if header.producer_epoch < producer.epoch:
@@ -119,7 +119,7 @@ class Producers:
         )
 
     def note_batch(self, id: int, epoch: int, sequence: int, delta: int, base_offset: int, timestamp: int, attributes: int) -> None:
-        """As `note`, without a header object: an opening notes many batches."""
+        """As `note`, without a header object, since an opening notes many batches."""
         producer = self._known.get(id)
         if producer is None:
             producer = self._known[id] = Producer(epoch)
@@ -140,21 +140,21 @@ class Producers:
             del batches[0]
 
     def expire(self, monotonic: int, expiration_ms: int) -> int:
-        """Drop producers that were idle for `expiration_ms`; return how many. Call it at intervals.
+        """Drop producers that were idle for `expiration_ms`; return their number. Call it at intervals.
 
         Record timestamps do not count, since a backfill writes old ones and may retry too. After an opening the idle time
-        counts from zero.
+        begins at zero.
         """
-        gone = []
+        expired = []
         for id, producer in self._known.items():
             if producer.seen_ms < 0 or producer.seen_offset != producer.last_offset:
                 producer.seen_ms = monotonic
                 producer.seen_offset = producer.last_offset
             elif monotonic - producer.seen_ms >= expiration_ms and producer.transaction_offset < 0:
-                gone.append(id)
-        for id in gone:
+                expired.append(id)
+        for id in expired:
             del self._known[id]
-        return len(gone)
+        return len(expired)
 
     def last_offsets(self) -> dict[int, int]:
         """The base offset of each producer's last batch: a cleaner keeps at least that batch's header."""

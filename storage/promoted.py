@@ -1,8 +1,8 @@
-"""Judge a promoted segment (`.swap`) found at opening: does it belong to this log, and is it still needed?
+"""Judge a promoted segment (`.swap`) at opening: whether it belongs to this log, and whether it is still needed.
 
-A compaction only removes records, so each batch of the new segment must be in the segments it was made from: those still in
-place (`.log`), or set aside by the exchange (`.log.deleted`). Otherwise it belongs to another log: an earlier one of this
-name, or this one before it was cut and written again.
+A compaction only removes records, so each batch of the new segment must be in its source segments: those still in place (`.log`),
+or those set aside by the exchange (`.log.deleted`). Otherwise it belongs to another log: an earlier log of this name, or an earlier
+state of this log, which was cut and written again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ DELETED: Final = ".deleted"
 
 
 class Verdict(Enum):
-    FOREIGN = "it holds what the log does not"
-    COVERED = "the segments in its place hold all of it"
-    NEEDED = "a part of it is nowhere else: the exchange had begun"
+    FOREIGN = "it contains batches that the log does not have"
+    COVERED = "the segments that it would replace contain all its batches"
+    NEEDED = "only it contains some of its batches: the exchange had begun"
 
 
-class Found(NamedTuple):
+class PlacedBatch(NamedTuple):
     header: BatchHeader
     chunk: bytes
     at: int
@@ -33,80 +33,80 @@ class Found(NamedTuple):
 
 def judge(disk: Disk, folder: str, promoted: Segment) -> Verdict:
     """Compare `promoted`, which is verified, with the other segments of the folder. Raises OSError."""
-    standing = segment_bases(disk, folder)
-    aside = [base for base in _set_aside(disk, folder) if base not in standing]
+    active_bases = segment_bases(disk, folder)
+    aside_bases = [base for base in _set_aside_bases(disk, folder) if base not in active_bases]
     begin, end = promoted.base, promoted.next_offset
     if not promoted.size:  # Kafka makes an empty segment if all records were removed
-        return Verdict.COVERED if begin in standing else Verdict.NEEDED
-    before = max((base for base in standing if base <= begin), default=begin)
-    bases = sorted(base for base in {*standing, *aside} if before <= base < end)
+        return Verdict.COVERED if begin in active_bases else Verdict.NEEDED
+    before = max((base for base in active_bases if base <= begin), default=begin)
+    bases = sorted(base for base in {*active_bases, *aside_bases} if before <= base < end)
     handles = Handles(disk, 4)
     try:
-        sources = [Segment(handles, folder, base, "" if base in standing else DELETED) for base in bases]
-        verdict = _compared(promoted, sources)
-        if verdict is Verdict.NEEDED and (any(begin <= base < end for base in standing) or not any(base >= end for base in standing)):
-            return Verdict.FOREIGN  # all its sources would be there, in place or set aside, with the active segment after them
-        if verdict is Verdict.COVERED and any(begin <= base < end for base in aside):
+        sources = [Segment(handles, folder, base, "" if base in active_bases else DELETED) for base in bases]
+        verdict = _compare(promoted, sources)
+        if verdict is Verdict.NEEDED and (any(begin <= base < end for base in active_bases) or not any(base >= end for base in active_bases)):
+            return Verdict.FOREIGN  # otherwise all its sources would exist, in place or set aside, with the active segment after them
+        if verdict is Verdict.COVERED and any(begin <= base < end for base in aside_bases):
             return Verdict.NEEDED
         return verdict
     finally:
         handles.close()
 
 
-def _set_aside(disk: Disk, folder: str) -> list[int]:
+def _set_aside_bases(disk: Disk, folder: str) -> list[int]:
     ending = f".log{DELETED}"
     names = [name for name in disk.list(folder) if name.endswith(ending) and len(name) == NAME_DIGITS + len(ending)]
     return [int(name[:NAME_DIGITS]) for name in names if name.isascii() and name[:NAME_DIGITS].isdigit()]
 
 
-def _compared(promoted: Segment, sources: list[Segment]) -> Verdict:
-    """COVERED: each batch is in the sources; NEEDED: some are at offsets of no source, and all others are."""
-    batches = _all(sources)
+def _compare(promoted: Segment, sources: list[Segment]) -> Verdict:
+    """COVERED: each batch is in the sources; NEEDED: some batches are at offsets that no source has, and all others are in the sources."""
+    batches = _all_batches(sources)
     source = next(batches, None)
-    reached = -1  # the end offset of the source batches compared so far
+    compared_to = -1  # the end offset of the source batches compared so far
     verdict = Verdict.COVERED
-    for header, chunk, at in _sound(promoted):
+    for header, chunk, at in _sound_batches(promoted):
         while source is not None and source.header.base_offset < header.base_offset:
-            reached = source.header.next_offset
+            compared_to = source.header.next_offset
             source = next(batches, None)
         if source is not None and source.header.base_offset == header.base_offset:
-            if not _made_from(Found(header, chunk, at), source):
+            if not _made_from(PlacedBatch(header, chunk, at), source):
                 return Verdict.FOREIGN
-        elif source is not None or header.base_offset < reached:
+        elif source is not None or header.base_offset < compared_to:
             return Verdict.FOREIGN  # a source covers these offsets without the batch
         else:
             verdict = Verdict.NEEDED
     return verdict
 
 
-def _all(sources: list[Segment]) -> Iterator[Found]:
+def _all_batches(sources: list[Segment]) -> Iterator[PlacedBatch]:
     for source in sources:
-        yield from _sound(source)
+        yield from _sound_batches(source)
 
 
-def _sound(segment: Segment) -> Iterator[Found]:
+def _sound_batches(segment: Segment) -> Iterator[PlacedBatch]:
     """The segment's batches up to the first torn one."""
     try:
         for header, chunk, at in segment.batches(0, segment.file.size(), True):
-            yield Found(header, chunk, at)
+            yield PlacedBatch(header, chunk, at)
     except CorruptBatch:
         return
 
 
-def _made_from(new: Found, old: Found) -> bool:
+def _made_from(new: PlacedBatch, old: PlacedBatch) -> bool:
     """Whether `new` is `old` after a compaction, which may only remove records and set the delete horizon."""
-    header, before = new.header, old.header
-    if new.chunk[new.at : new.at + header.size] == old.chunk[old.at : old.at + before.size]:
+    header, original = new.header, old.header
+    if new.chunk[new.at : new.at + header.size] == old.chunk[old.at : old.at + original.size]:
         return True
     same = (
-        header.last_offset == before.last_offset
-        and header.leader_epoch == before.leader_epoch
-        and header.producer_id == before.producer_id
-        and header.producer_epoch == before.producer_epoch
-        and header.base_sequence == before.base_sequence
-        and (header.max_timestamp == before.max_timestamp or (header.record_count > 0 and header.max_timestamp < before.max_timestamp))
+        header.last_offset == original.last_offset
+        and header.leader_epoch == original.leader_epoch
+        and header.producer_id == original.producer_id
+        and header.producer_epoch == original.producer_epoch
+        and header.base_sequence == original.base_sequence
+        and (header.max_timestamp == original.max_timestamp or (header.record_count > 0 and header.max_timestamp < original.max_timestamp))
     )
     if not same:
         return False
-    known = {record.offset: record for record in records(old.chunk, old.at)}
-    return all(known.get(record.offset) == record for record in records(new.chunk, new.at))
+    original_records = {record.offset: record for record in records(old.chunk, old.at)}
+    return all(original_records.get(record.offset) == record for record in records(new.chunk, new.at))

@@ -1,4 +1,4 @@
-"""Reading segments that may be replaced or deleted meanwhile."""
+"""Read segments that may be replaced or deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Reading(Generic[T]):
         try:
             return next(self._parts)
         except BaseException:
-            self._let_go()
+            self._unhold_all()
             raise
 
-    # Not the `finally` of a generator: compiled ones do not run it when they are dropped halfway.
+    # Not the `finally` of a generator: a compiled generator does not run it when it is dropped before its end.
     def __del__(self) -> None:
-        self._let_go()
+        self._unhold_all()
 
-    def _let_go(self) -> None:
+    def _unhold_all(self) -> None:
         for segment in self._segments:
-            segment.let_go()
+            segment.unhold()
         self._segments = []

@@ -14,7 +14,7 @@ from storage.segment import CHUNK_BYTES, Segment
 from storage.snapshots import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
 
 # Base offset, length, magic, attributes, last offset delta, newest timestamp, producer's id, epoch and sequence.
-_WHO: Final = Struct(">qi4xb4xhi8xqqhi")
+_HEADER_FIELDS: Final = Struct(">qi4xb4xhi8xqqhi")
 
 
 def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, producers: Producers, clean: bool) -> None:
@@ -33,16 +33,16 @@ def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, 
             break
     stale = [offset for offset in offsets if offset > newest]
     _remove(disk, folder, stale)
-    if stale:  # synced: after a crash a stale one must not come back beside new batches
+    if stale:  # synced: a stale snapshot must not reappear after a crash, when the log has other batches
         disk.sync_folder(folder)
     bases = {segment.base for segment in segments}
-    with contextlib.suppress(OSError):  # they are harmless
+    with contextlib.suppress(OSError):  # older snapshots are harmless
         _remove(disk, folder, [offset for offset in offsets if offset < newest and offset not in bases])
     if clean and not offsets:
         return  # a clean stop without a snapshot: there were no producers
     for segment in segments:
         if segment.next_offset > newest:
-            _note_all(segment, segment.position_from(newest) if newest > segment.base else 0, producers)
+            _note_batches(segment, segment.position_from(newest) if newest > segment.base else 0, producers)
 
 
 def _remove(disk: Disk, folder: str, offsets: list[int]) -> None:
@@ -50,22 +50,22 @@ def _remove(disk: Disk, folder: str, offsets: list[int]) -> None:
         disk.remove(snapshot_path(folder, offset))
 
 
-def _note_all(segment: Segment, at: int, producers: Producers) -> None:
+def _note_batches(segment: Segment, at: int, producers: Producers) -> None:
     try:
         while at < segment.size:
             chunk = segment.bytes_at(at, min(CHUNK_BYTES, segment.size - at))
-            used = _note(chunk, producers)
+            used = _note_chunk(chunk, producers)
             if not used:
                 size = read_header(chunk, 0).size  # raises CorruptBatch for an unsound header
-                used = _note(segment.bytes_at(at, size), producers)
+                used = _note_chunk(segment.bytes_at(at, size), producers)
             at += used
     except CorruptBatch as error:
         raise DamagedLog(segment.log_path, at, str(error)) from error
 
 
-def _note(chunk: bytes, producers: Producers) -> int:
+def _note_chunk(chunk: bytes, producers: Producers) -> int:
     """Note the producers of the whole batches in `chunk`; return the size of these batches."""
-    unpack = _WHO.unpack_from
+    unpack = _HEADER_FIELDS.unpack_from
     note = producers.note_batch
     end = len(chunk)
     at = 0

@@ -14,10 +14,10 @@ from storage.handles import Handles
 from storage.index import Index
 
 CHUNK_BYTES: Final = 1 << 20  # default size of one read
-FACT_BYTES: Final = 1 << 18  # decoded to facts in one go: some 2000 small records, a few milliseconds
-LOOK_BYTES: Final = 8_192  # one read of a lookup: two index intervals
-PART_BYTES: Final = 65_536  # a larger read may end up to an index interval before its limit
-PLACES_MAX: Final = 16  # cached positions of readers, which save the lookup
+FACT_BYTES: Final = 1 << 18  # decoded to facts in one step: about 2000 small records, a few milliseconds
+LOOKUP_BYTES: Final = 8_192  # one read of a lookup: two index intervals
+LARGE_READ_BYTES: Final = 65_536  # a larger read may end up to an index interval before its limit
+POSITIONS_MAX: Final = 16  # cached positions of readers, which save the lookup
 NAME_DIGITS: Final = 20
 
 _PLACE: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
@@ -45,13 +45,13 @@ class Segment:
         "handles",
         "index",
         "index_saved",
-        "kept",
+        "kept_file",
         "log_path",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
         "path",
-        "places",
+        "positions",
         "readers",
         "size",
         "suffix",
@@ -77,41 +77,41 @@ class Segment:
         self.index_saved = False
         self.unsynced = False
         self.verified = True  # this process computed or verified every checksum
-        self.places: dict[int, int] = {}  # next offset -> position, where recent reads ended
+        self.positions: dict[int, int] = {}  # next offset -> position, of the ends of recent reads
         self.readers = 0
-        self.kept: File | None = None  # the open file after a rename or removal, for its readers
+        self.kept_file: File | None = None  # the open file after a rename or removal, for its readers
 
     def use(self, handles: Handles) -> None:
         self.handles = self.index.handles = handles
 
     def rename(self, suffix: str) -> None:
-        """Take the new suffix of its renamed files."""
+        """Set the new suffix of its renamed files."""
         self.suffix = self.index.suffix = suffix
         self.log_path = f"{self.path}.log{suffix}"
 
     @property
     def file(self) -> File:
         """The open file, valid until the next call of the handles."""
-        return self.kept or self.handles.file(self.log_path)
+        return self.kept_file or self.handles.file(self.log_path)
 
     @property
     def descriptor(self) -> int:
         return self.file.descriptor
 
     def hold(self) -> None:
-        """Begin reading: the file stays readable until `let_go`, even if it is removed."""
+        """Begin reading: the file stays readable until `unhold`, even if it is removed."""
         self.readers += 1
 
-    def let_go(self) -> None:
+    def unhold(self) -> None:
         self.readers -= 1
-        if not self.readers and self.kept is not None:
-            self.handles.unpin(self.kept)
-            self.kept = None
+        if not self.readers and self.kept_file is not None:
+            self.handles.unpin(self.kept_file)
+            self.kept_file = None
 
     def keep_for_readers(self) -> None:
         """Keep the file open for readers; call it before a rename or removal."""
-        if self.readers and self.kept is None:
-            self.kept = self.handles.pin(self.log_path)
+        if self.readers and self.kept_file is None:
+            self.kept_file = self.handles.pin(self.log_path)
 
     def append(self, batch: bytes | bytearray, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
         """Write one batch at the end. On OSError the partial batch is cut off, if possible."""
@@ -123,17 +123,17 @@ class Segment:
             file.truncate(self.size)
             raise
         self.index_saved = False
-        self._note(len(batch), base_offset, last_offset, max_timestamp, epoch)
+        self._extend(len(batch), base_offset, last_offset, max_timestamp, epoch)
 
     def append_stamped(self, batch: bytes, header: BatchHeader) -> None:
         """As `append`, for a stamped batch with this header."""
         self.append(batch, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
 
-    def note(self, header: BatchHeader) -> None:
-        """Extend the sound part by the batch that follows it in the file."""
-        self._note(header.size, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
+    def extend(self, header: BatchHeader) -> None:
+        """Add the next batch in the file to the sound part."""
+        self._extend(header.size, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
 
-    def _note(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
+    def _extend(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -147,9 +147,9 @@ class Segment:
     # Reading.
 
     def batches(self, at: int, end: int, verify: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[BatchHeader, bytes, int]]:
-        """Each batch between two positions: its header, a chunk with it, and its position in the chunk. Raises CorruptBatch.
+        """Each batch between two positions: its header, the chunk that contains it, and its position in the chunk. Raises CorruptBatch.
 
-        Batches that were read together share the chunk object, which begins with the first of them.
+        Batches of one read share the chunk object, which begins with the first of them.
         """
         chunk, chunk_at = b"", at
         while at < end:
@@ -174,39 +174,39 @@ class Segment:
         return data
 
     def chunks(self, offset: int, end: int) -> Iterator[bytes]:
-        """Whole batches from the one with `offset` on that end before `end`, about a MiB at a time.
+        """Whole batches from the batch with `offset` on that end before `end`, in chunks of about a MiB.
 
         Bytes that this process has neither written nor verified are verified. Raises DamagedLog.
         """
         verify = not self.verified
         begin = at = self.position_from(offset)
         last = self.base - 1
-        current, behind = b"", 0  # the last chunk, and how many of its bytes are to be yielded
+        current, current_end = b"", 0  # the last chunk, and the end of the batches in it that are not yielded yet
         try:
             for header, chunk, where in self.batches(at, self.size, verify):
-                # The checksum does not cover the offset: a wrong one must not be taken for the end.
+                # The checksum does not cover the offset: a wrong offset must not end the iteration as if it were after `end`.
                 if header.base_offset <= last or header.last_offset >= self.next_offset:
                     raise CorruptBatch(f"offset {header.base_offset} between {last} and {self.next_offset}")
                 last = header.last_offset
                 if last >= end:
                     break
                 if chunk is not current:
-                    if behind:
-                        yield current[:behind]
+                    if current_end:
+                        yield current[:current_end]
                     current = chunk
-                behind = where + header.size
+                current_end = where + header.size
                 at += header.size
         except CorruptBatch as error:
-            if behind:
-                yield current[:behind]
+            if current_end:
+                yield current[:current_end]
             raise DamagedLog(self.log_path, at, str(error)) from error
-        if behind:
-            yield current[:behind]
+        if current_end:
+            yield current[:current_end]
         if begin == 0 and at == self.size:
             self.verified = True
 
     def facts(self, end: int) -> Iterator[list[Fact]]:
-        """The facts of all batches that end before `end`, in parts; verified as in `chunks`."""
+        """The facts of all batches that end before `end`, in lists; verified as in `chunks`."""
         reader = FactReader(self.base - 1, end, self.next_offset, not self.verified)
         at = 0
         stop = self.size
@@ -230,15 +230,15 @@ class Segment:
             self.verified = True
 
     def position_from(self, offset: int) -> int:
-        """The position of the batch with `offset`, or of the next one; the end of the sound part if there is none."""
+        """The position of the batch with `offset`, or of the next batch; the end of the sound part if there is none."""
         if offset >= self.next_offset:
             return self.size
-        known = self.places.get(offset)
-        if known is not None:
-            return known
+        cached = self.positions.get(offset)
+        if cached is not None:
+            return cached
         if offset <= self.base:
             return 0  # not checked: a reader from the start sees a wrong offset itself
-        at = self.near(offset)
+        at = self.search_position(offset)
         unpack = _PLACE.unpack_from
         base: int
         length: int
@@ -246,7 +246,7 @@ class Segment:
         magic: int
         try:
             while at < self.size:
-                chunk = self.bytes_at(at, min(LOOK_BYTES, self.size - at))
+                chunk = self.bytes_at(at, min(LOOKUP_BYTES, self.size - at))
                 end = len(chunk)
                 where = 0
                 while end - where >= HEADER_BYTES:
@@ -265,55 +265,55 @@ class Segment:
             raise DamagedLog(self.log_path, at, str(error)) from error
 
     def read(self, offset: int, bytes_max: int, end: int) -> bytes:
-        """Whole batches from the one with `offset` on that end before `end`: as many as fit, at least one."""
+        """Whole batches from the batch with `offset` on that end before `end`: as many as fit, at least one."""
         begin = at = self.position_from(offset)
         stop = self.position_from(end)
         if begin >= stop:
             return b""
         try:
-            behind = begin + max(bytes_max, HEADER_BYTES)
-            if behind < stop:
-                return self._read_part(begin, behind, stop)
+            limit = begin + max(bytes_max, HEADER_BYTES)
+            if limit < stop:
+                return self._read_part(begin, limit, stop)
             data = self.bytes_at(begin, stop - begin)
             read_header(data, 0)
-            self.remember(min(end, self.next_offset), stop)
+            self.cache_position(min(end, self.next_offset), stop)
             return data
         except CorruptBatch as error:
             raise DamagedLog(self.log_path, at, str(error)) from error
 
-    def _read_part(self, begin: int, behind: int, stop: int) -> bytes:
-        """Whole batches up to position `behind`; a large read ends at an index entry, so that it needs one read call."""
-        if behind - begin >= PART_BYTES:
-            position, last_offset = self.index.before(behind)
-            header = self.header_named(position, last_offset) if position > begin else None
+    def _read_part(self, begin: int, limit: int, stop: int) -> bytes:
+        """Whole batches up to position `limit`; a large read ends at an index entry, so that it needs one read call."""
+        if limit - begin >= LARGE_READ_BYTES:
+            position, last_offset = self.index.before(limit)
+            header = self.header_with_last_offset(position, last_offset) if position > begin else None
             if header is not None:
-                self.remember(header.base_offset, position)
+                self.cache_position(header.base_offset, position)
                 return self.bytes_at(begin, position - begin)
-        data = self.bytes_at(begin, behind - begin)
+        data = self.bytes_at(begin, limit - begin)
         header = read_header(data, 0)
         if header.size > len(data):
             if begin + header.size > stop:
                 raise CorruptBatch("a batch is cut short")
-            self.remember(header.next_offset, begin + header.size)
+            self.cache_position(header.next_offset, begin + header.size)
             return self.bytes_at(begin, header.size)
         last = at = 0
         while len(data) - at >= HEADER_BYTES and (after := batch_end(data, at)) <= len(data):
             last, at = at, after
-        self.remember(read_header(data, last).next_offset, begin + at)
+        self.cache_position(read_header(data, last).next_offset, begin + at)
         return data[:at]
 
-    def remember(self, offset: int, position: int) -> None:
+    def cache_position(self, offset: int, position: int) -> None:
         """Cache the position of `offset`, since a reader that stopped there continues there."""
-        places = self.places
-        if len(places) >= PLACES_MAX and offset not in places:
-            del places[next(iter(places))]
-        places[offset] = position
+        positions = self.positions
+        if len(positions) >= POSITIONS_MAX and offset not in positions:
+            del positions[next(iter(positions))]
+        positions[offset] = position
 
-    def near(self, offset: int) -> int:
-        """The position to begin a search for `offset`; further back if the index entry leads to no such batch."""
+    def search_position(self, offset: int) -> int:
+        """The position from which to search for `offset`; further back if the index entry points to no such batch."""
         position, last_offset = self.index.entry_for(offset)
-        back = PART_BYTES
-        while position > 0 and self.header_named(position, last_offset) is None:
+        back = LARGE_READ_BYTES
+        while position > 0 and self.header_with_last_offset(position, last_offset) is None:
             position, last_offset = self.index.before(position - back)
             back *= 4
         return position
@@ -327,7 +327,7 @@ class Segment:
         except CorruptBatch:
             return None
 
-    def header_named(self, position: int, last_offset: int) -> BatchHeader | None:
+    def header_with_last_offset(self, position: int, last_offset: int) -> BatchHeader | None:
         """The header of the batch at `position` if its last offset is `last_offset`, else None."""
         try:
             header = read_header(self.file.read(position, HEADER_BYTES), 0)
@@ -352,5 +352,5 @@ class Segment:
 
 
 def newest_record(header: BatchHeader) -> int:
-    """The newest timestamp of its records; -1 for a batch emptied by a compaction, whose header keeps the old one."""
+    """The newest timestamp of its records; -1 for a batch without records, whose header has the timestamp from before the compaction."""
     return header.max_timestamp if header.record_count else -1

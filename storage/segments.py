@@ -1,4 +1,4 @@
-"""The segments of one log, in order: reading, exchange after a compaction, deletion of old ones.
+"""The segments of one log, in order: reading, exchange after a compaction, deletion of old segments.
 
 flushed.py adds flushing, log.py appending and repair.
 """
@@ -21,12 +21,12 @@ from storage.segment import Segment
 from storage.swap import Cleaned, Closed, exchange, set_aside
 from storage.times import Found, find_time, first_timestamp, latest
 
-# Clock steps below a minute are accepted, so a record's time may lie up to two such steps (ahead, then back) in the future.
-AHEAD_MS: Final = 120_000
+# Clock steps below a minute are accepted, so a record's time may be up to two such steps (ahead, then back) in the future.
+CLOCK_AHEAD_MAX_MS: Final = 120_000
 
 
 class Segments:
-    """The segments up to `next_offset`. `start_offset`, the first readable offset, lies in the first segment."""
+    """The segments up to `next_offset`. `start_offset`, the first readable offset, is in the first segment."""
 
     __slots__ = (
         "_ahead",
@@ -48,7 +48,7 @@ class Segments:
         self.usable = True
         self.epoch = 0
         self.start_offset = 0
-        self.at_work = 0  # threads and processes that use the folder by name: it must not be renamed or repaired
+        self.at_work = 0  # number of threads and processes that use the folder by name: it must not be renamed or repaired
         self.compacting = False  # closed segments must not change
         self._handles = handles
         self._disk: Disk = handles.disk
@@ -58,7 +58,7 @@ class Segments:
         self._exchange_failed = False  # an exchange stopped halfway: the folder differs from `_segments`
 
     def use(self, handles: Handles) -> None:
-        """Use these handles from now on: the log was opened in another thread, with separate ones."""
+        """Use these handles from now on: the log was opened in another thread, with other handles."""
         self._handles = handles
         for segment in self._segments:
             segment.use(handles)
@@ -69,7 +69,7 @@ class Segments:
 
     @property
     def high_watermark(self) -> int:
-        """With one replica it is the end of the log."""
+        """The end of the log, since there is one replica."""
         return self._segments[-1].next_offset if self._segments else self.start_offset
 
     @property
@@ -88,17 +88,17 @@ class Segments:
     # Reading.
 
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
-        """Whole batches of one segment from the one with `offset` on; b"" at the end, or at `end` if given.
+        """Whole batches of one segment from the batch with `offset` on; b"" at the end of the log, or at `end`.
 
-        At least one batch; a large read may be some KiB short of `bytes_max`. The reader verifies checksums, as in Kafka.
-        Raises DamagedLog if no batch can be found.
+        At least one batch; a large read may be some KiB smaller than `bytes_max`. Clients verify checksums, as in Kafka.
+        Raises DamagedLog if the segment's structure is damaged.
         """
         if not self._segments:
             return b""
         return self._segment_at(offset).read(offset, bytes_max, end if end >= 0 else self.next_offset)
 
     def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
-        """What `read` would return, located but not read; None at the end, or if no batch fits and none is required."""
+        """Locate the batches that `read` would return; None at the end, or if no batch fits and not `one_at_least`."""
         if not self._segments:
             return None
         segment = self._segment_at(offset)
@@ -106,9 +106,9 @@ class Segments:
         return extent_of(segment, offset, bytes_max, end if end >= 0 else self.next_offset, closed, one_at_least)
 
     def _segment_at(self, offset: int) -> Segment:
-        """The segment with the first batch that ends at `offset` or later; else the last one."""
+        """The segment with the first batch that ends at `offset` or later; else the last segment."""
         segments = self._segments
-        if offset < segments[-1].base:  # most reads are in the last one
+        if offset < segments[-1].base:  # most reads are in the last segment
             for number in range(max(bisect_right(segments, offset, key=_base_of) - 1, 0), len(segments)):
                 segment = segments[number]
                 if offset < segment.next_offset and segment.size:
@@ -119,9 +119,9 @@ class Segments:
         return [segment for segment in self._segments if segment.next_offset > offset and segment.base < end]
 
     def facts(self, end: int | None = None) -> Iterator[list[Fact]]:
-        """Key and value of every record up to `end`, or to the current end; some thousand at a time.
+        """Key and value of every record up to `end`, or to the current end, in lists of some thousands.
 
-        Checksums are verified: raises DamagedLog. Some records before the damage may not have been returned.
+        Checksums are verified: raises DamagedLog, perhaps without returning all records before the damage.
         """
         stop = self.next_offset if end is None else end
         segments = self._between(0, stop)
@@ -169,18 +169,18 @@ class Segments:
         return self._segments[-1].base if self._segments else self.start_offset
 
     def closed_before(self, timestamp: int) -> tuple[list[Closed], int]:
-        """The closed segments before the first with a record later than `timestamp`, and their end offset. The others must not
+        """The closed segments before the first with a record later than `timestamp`, and their end offset. Later segments must not
         be compacted yet.
         """
-        found: list[Closed] = []
+        closed: list[Closed] = []
         for segment in self._segments[:-1]:
             if self._written_at(segment) > timestamp:
-                return found, segment.base
-            found.append(Closed(segment.base, segment.size))
-        return found, self.last_base
+                return closed, segment.base
+            closed.append(Closed(segment.base, segment.size))
+        return closed, self.last_base
 
     def _written_at(self, segment: Segment) -> int:
-        """Its newest record's time; without records its first batch's; without timestamps the file's modification time."""
+        """The time of the newest record; without records, of the first batch; without timestamps, the file's modification time."""
         written = segment.max_timestamp if segment.max_timestamp >= 0 else first_timestamp(segment)
         return written if written >= 0 else self._disk.modified_ms(segment.log_path)
 
@@ -206,7 +206,7 @@ class Segments:
         self.at_work -= 1
 
     def leave_half_exchanged(self) -> None:
-        """Mark the log unusable, with promoted segments in the folder: a repair has to move them into place first."""
+        """Mark the log as unusable, with promoted segments in the folder: a repair must first move them into place."""
         self.usable = False
         self._exchange_failed = True
 
@@ -215,22 +215,22 @@ class Segments:
         return self._exchange_failed
 
     def exchange(self, cleaned: Sequence[Cleaned], promoted: Sequence[Segment]) -> list[int]:
-        """Replace segments by the promoted ones made from them; return the base offsets of the files set aside.
+        """Replace segments by the promoted segments made from them; return the base offsets of the files set aside.
 
-        A few renames for each; readers of the old segments are not disturbed. If a rename fails, raises AppendFailed, and the
-        log must be repaired.
+        Takes a few renames for each; readers of the old segments continue. If a rename fails, raises AppendFailed, and the log
+        must be repaired.
         """
         bases: list[int] = []
         try:
             for new, segment in zip(cleaned, promoted, strict=True):
                 first = self._bases.index(new.base)
-                behind = first + len(new.replaces)
-                assert self._bases[first:behind] == list(new.replaces)
-                assert behind < len(self._segments), "the last segment grows"
-                self._release_files(first, behind)
+                end = first + len(new.replaces)
+                assert self._bases[first:end] == list(new.replaces)
+                assert end < len(self._segments), "the last segment grows"
+                self._release_files(first, end)
                 exchange(self._disk, segment, new.replaces, self.folder)
                 segment.use(self._handles)
-                self._segments[first:behind] = [segment]
+                self._segments[first:end] = [segment]
                 bases += new.replaces
         except OSError as error:
             self.leave_half_exchanged()
@@ -253,22 +253,22 @@ class Segments:
     def _count_old(self, count: int, end: int, now: int, monotonic: int, retention_ms: int) -> int:
         """The number of segments to delete: at least `count`, at most `end`.
 
-        A time in the future comes from a wrong clock, of the broker or a client. Such a segment ages from the call that first
-        saw it at its size, by the `monotonic` time.
+        A time in the future is from a wrong clock, of the broker or a client. The age of such a segment counts from the first call
+        that saw it with its current size, by the `monotonic` time.
         """
         seen, self._ahead = self._ahead, {}
-        still = True
+        all_old = True
         for number, segment in enumerate(self._segments):
             age = now - self._written_at(segment)
-            if age < -AHEAD_MS:
+            if age < -CLOCK_AHEAD_MAX_MS:
                 known = seen.get(segment.base)
                 if known is None or known[0] != segment.size:
                     known = segment.size, monotonic
                 self._ahead[segment.base] = known
                 age = monotonic - known[1]
-            if still and count <= number < end:
-                still = age > retention_ms
-                count += still
+            if all_old and count <= number < end:
+                all_old = age > retention_ms
+                count += all_old
         return count
 
     def _drop(self, count: int) -> list[int]:
@@ -294,8 +294,8 @@ class Segments:
     def _bases(self) -> list[int]:
         return [segment.base for segment in self._segments]
 
-    def _release_files(self, first: int, behind: int) -> None:
-        for segment in self._segments[first:behind]:
+    def _release_files(self, first: int, end: int) -> None:
+        for segment in self._segments[first:end]:
             segment.keep_for_readers()
             segment.close()
 

@@ -1,13 +1,13 @@
 """Snapshots of a log's producer state in Kafka's `.snapshot` files, so that an opening need not read the whole log.
 
-    version  CRC-32C of the rest  count  entries
-    2        4                    4      47 each
+    version  CRC-32C of count and entries  count  entries
+    2        4                             4      47 each
 
-The name of a file is the log's end offset at that time. A snapshot only saves work: a torn or wrong one is skipped for an
-older one, and the batches after that are read.
+The name of a file is the log's end offset at that time. A torn or wrong snapshot is skipped for an older one, and the batches after
+that are read.
 
 Kafka writes one entry for each producer, its last batch, and refuses retries of older batches after a crash. Tenure writes
-an entry for every known batch, the last one last: of several entries with one producer id, Kafka keeps the last.
+an entry for every known batch, the newest last: of several entries with one producer id, Kafka keeps the last.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _ENTRY: Final = Struct(">qhiqiqiq")
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
     """The offsets of the snapshots among these file names, sorted."""
-    found = [name[:NAME_DIGITS] for name in names if name.endswith(SNAPSHOT) and len(name) == NAME_DIGITS + len(SNAPSHOT)]
-    return sorted(int(name) for name in found if name.isascii() and name.isdigit())
+    digits = [name[:NAME_DIGITS] for name in names if name.endswith(SNAPSHOT) and len(name) == NAME_DIGITS + len(SNAPSHOT)]
+    return sorted(int(name) for name in digits if name.isascii() and name.isdigit())
 
 
 def snapshot_path(folder: str, offset: int) -> str:

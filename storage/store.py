@@ -1,7 +1,7 @@
-"""Who may write which log. A broker asks its LogStore for a log and appends through the OwnedLog that it gets.
+"""The ports for stores of logs: a broker acquires a log from its LogStore and appends through the OwnedLog that it gets.
 
-No asyncio in it: stores call back in the thread of whoever drives them. Safety never rests on clocks or leases: the log
-itself refuses an older epoch.
+They do not use asyncio: a store calls back in the thread of its caller. Safety does not depend on clocks or leases: the log
+itself refuses appends at an older epoch.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class LogId(NamedTuple):
 
 
 class HeldBy(NamedTuple):
-    """Somebody else owns the log."""
+    """Another node owns the log."""
 
     who: str
 
 
 class Unreadable(NamedTuple):
-    """The log cannot be opened: `damaged` until a human decides what to do, or until the disk reads again."""
+    """The log cannot be opened. `damaged`: until an operator intervenes; otherwise until the disk can be read again."""
 
     reason: str
     damaged: bool
 
 
 class NodeInfo(NamedTuple):
-    """A live node, and where its clients find it: (listener, host, port)."""
+    """A live node, and its addresses for clients: (listener, host, port)."""
 
     id: int
     addresses: tuple[tuple[str, str, int], ...]
@@ -46,95 +46,95 @@ class NodeInfo(NamedTuple):
 
 
 class ClusterView(Protocol):
-    """Who is there and who owns which log; cached, no I/O."""
+    """The live nodes and the owner of each log; cached, without I/O."""
 
     def nodes(self) -> list[NodeInfo]: ...
 
     def owner(self, log: LogId) -> NodeInfo | None: ...
 
 
-NOT_YET: Final[list[Fact]] = []  # in a replay: the next records are on their way
+NOT_YET: Final[list[Fact]] = []  # in a replay: the next records have not arrived yet
 
 
 class OwnedLog(Protocol):
-    """A log that is ours to write, until somebody claims it at a newer epoch."""
+    """A log that this node may write, until another node claims it at a newer epoch."""
 
     epoch: int
 
     def usable(self) -> bool:
-        """Cheap; asked before every answer that rests on the log."""
+        """Whether the log accepts appends. Cheap: checked before every reply that depends on the log."""
         ...
 
     def replay(self) -> Iterator[list[Fact]]:
-        """Key and value of every record, in order, as far as they are safe; some at a time, and the caller paces it.
+        """Key and value of every durable record, in order, in lists.
 
-        NOT_YET instead of facts: they have to come from elsewhere, so the caller asks again a little later.
+        NOT_YET instead of facts: the store waits for a remote server, so the caller continues a little later.
         """
         ...
 
     def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
-        """In order; `done` hears the offset of the first record when the batch is as safe as asked for, or that it is not there."""
+        """Append in order. `done` gets the offset of the first record when the batch is as durable as configured, or the failure."""
         ...
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
-        """`failed` hears of what breaks the log while nobody waits for it: a flush behind the replies."""
+        """`failed` is called when the log fails outside of an append, for example in a later flush."""
         ...
 
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
-        """After a failure: cut off what was not acknowledged and find out whether writing works again."""
+        """After a failure: cut records that were not acknowledged, and test whether the log can be written again."""
         ...
 
     def release(self) -> None: ...
 
 
 class Readable(Protocol):
-    """What a log of a topic holds. Readers see what lies before the high watermark."""
+    """The records of a topic's log. Clients read up to the high watermark."""
 
-    epoch: int  # of what is appended now
-    start_offset: int  # records before it are given up
+    epoch: int  # of appends
+    start_offset: int  # records before it are deleted
 
     @property
     def next_offset(self) -> int:
-        """Behind the last record."""
+        """The end offset: one after the last record."""
         ...
 
     @property
     def high_watermark(self) -> int:
-        """Behind the last record that is committed."""
+        """One after the last committed record."""
         ...
 
     @property
     def size(self) -> int: ...
 
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
-        """Whole batches from the one that holds `offset` on, as many as fit but at least one. Raises OSError and DamagedLog."""
+        """Whole batches from the batch with `offset` on, as many as fit but at least one. Raises OSError and DamagedLog."""
         ...
 
     def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
-        """The same, found without being read."""
+        """As `read`, but the batches are only located."""
         ...
 
     def find_time(self, timestamp: int) -> Iterator[Found | None]:
-        """The first record of that time or later, searched in steps; None after each step that found none."""
+        """Search the first record at or after `timestamp`, in steps; None after each step without a result."""
         ...
 
     def latest_record(self) -> Iterator[Found | None]:
-        """The record with the newest time, likewise."""
+        """Search the record with the newest timestamp, in steps as `find_time`."""
         ...
 
     def epoch_at(self, offset: int) -> int: ...
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The newest epoch up to this one, and where it ended; -1 where that is not known."""
+        """The newest epoch up to this one, and its end offset; -1 if unknown."""
         ...
 
 
 class Limits(NamedTuple):
-    """How long and how much a log of a topic keeps; -1: no limit."""
+    """Retention of a topic's log; -1: no limit."""
 
     retention_ms: int
     retention_bytes: int
-    delete_delay_ms: int  # until files that hold nothing any more are removed
+    delete_delay_ms: int  # until the files of deleted segments are removed
 
 
 class ServedLog(Protocol):
@@ -148,27 +148,27 @@ class ServedLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """What lies before it is committed, and may be read."""
+        """Records before it are committed, and clients may read them."""
         ...
 
     def watch_growth(self, grown: Callable[[], None]) -> None:
-        """`grown` is called when there may be more to read."""
+        """`grown` is called when the high watermark may have advanced."""
         ...
 
 
 class TopicLog(ServedLog, Protocol):
-    """The log of one partition of a topic, ours to write at one epoch."""
+    """The log of one partition of a topic, which this node may write at one epoch."""
 
-    immediate: bool  # `append` knows the offset at once
+    immediate: bool  # `append` returns the offset
 
     @property
     def durable_offset(self) -> int:
-        """What lies before it survives a power failure."""
+        """Records before it survive a power failure."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Something is at work in its files; `interrupt` ends that soon."""
+        """Whether a flush or compaction uses its files; `interrupt` ends it soon."""
         ...
 
     def usable(self) -> bool: ...
@@ -176,82 +176,82 @@ class TopicLog(ServedLog, Protocol):
     def append(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> int:
         """Stamp and write one batch; the offset of its first record.
 
-        An immediate log returns the offset or raises AppendFailed; then nothing was written. Any other log returns -1, and
-        `done` hears the offset once the batch is committed, or why it is not there.
+        An immediate log returns the offset, or raises AppendFailed and has written nothing. Any other log returns -1, and
+        `done` gets the offset when the batch is committed, or the failure.
         """
         ...
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
-        """`failed` hears of what breaks the log while nobody waits for it."""
+        """As `OwnedLog.watch`."""
         ...
 
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
-        """After a failure: cut off what was not acknowledged and find out whether writing works again."""
+        """As `OwnedLog.recover`."""
         ...
 
     def interrupt(self) -> None: ...
 
     def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
-        """From now on a segment is closed when it is so large or so old."""
+        """Set the size and age at which a segment is closed."""
         ...
 
     def retain(self, now: int, monotonic: int, limits: Limits) -> int:
-        """Give up what is too old or too much; how many segments. Below 0 `now` is not known. Raises AppendFailed and OSError."""
+        """Delete segments over the limits; return their number. `now` below 0: unknown. Raises AppendFailed and OSError."""
         ...
 
     def delete_before(self, offset: int) -> None:
-        """Records before it are given up; `TopicStore.save_start_offsets` makes that durable."""
+        """Delete records before `offset`; `TopicStore.save_start_offsets` makes the deletion durable."""
         ...
 
 
 class TopicInfo(NamedTuple):
-    """What has to be known to open the log of a topic's partition."""
+    """Parameters for opening the log of a topic's partition."""
 
     topic_id: bytes
     segment_bytes: int
     producers: Producers  # filled from the log
-    strayed: Callable[[str], None]  # hears where a folder of another topic was moved that stood in the way
+    strayed: Callable[[str], None]  # gets the new path of a folder of another topic that had the log's name
 
 
 class TopicStore(Protocol):
-    """Keeps the logs of topics."""
+    """Stores the logs of topics."""
 
     @property
     def durable_starts(self) -> dict[tuple[str, int], int]:
-        """Where logs begin, as far as that survives a crash."""
+        """The log start offsets that survive a crash."""
         ...
 
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | HeldBy | Unreadable], None]) -> None:
-        """`done` is called at once or later; with HeldBy when another node owns the log. What is left of another topic of that name is moved out of the way."""
+        """`done` is called at once or later; with HeldBy if another node owns the log. A folder of another topic with that name is moved away."""
         ...
 
     def served_log(self, id: LogId) -> ServedLog | None:
-        """The log, if it is open; also one of groups or notes."""
+        """The log if it is open, including logs of groups and notes."""
         ...
 
     def existing(self, delete_delay_ms: int) -> list[LogId]:
-        """All logs that there are, but for the broker's own; what is set aside already goes after that time."""
+        """All logs of topics. Logs that are already set aside are removed after this delay."""
         ...
 
     def exists(self, id: LogId) -> bool: ...
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
-        """The topic was deleted: its log gives up the name, and goes after that time. Raises OSError.
+        """Rename the log of a deleted topic, and remove it after the delay. Raises OSError.
 
-        `opened`: the log, where it was open. `claimed`: a topic of this name exists, so a log without an id is that one's.
+        `opened`: the log, if it was open. `claimed`: another topic of this name exists, to which a log without a topic id belongs.
         """
         ...
 
     def forget_topics(self, ids: Collection[LogId], done: Callable[[Exception | None], None]) -> None:
-        """No checkpoint names these logs any more when `done` is called."""
+        """Remove these logs from all checkpoints; then call `done`."""
         ...
 
     def save_start_offsets(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
-        """Where logs begin, durable when `done` is called."""
+        """Save log start offsets; call `done` when they are durable."""
         ...
 
     def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Callable[[Exception | None], None]) -> None:
-        """Up to where logs are on the disk, for the next start."""
+        """Save the offsets up to which logs are flushed, for the next start."""
         ...
 
 
@@ -259,12 +259,12 @@ Acquired = Callable[[OwnedLog | HeldBy | Unreadable], None]
 
 
 class LogStore(Protocol):
-    """Hands out logs and tells who else is there."""
+    """Gives out logs, and shows the other nodes."""
 
     def view(self) -> ClusterView: ...
 
     def acquire(self, log: LogId, done: Acquired) -> None:
-        """Own the log from now on. `done` is called at once or later, in the thread of whoever drives the store."""
+        """Acquire the ownership of the log. `done` is called at once or later, in the caller's thread."""
         ...
 
     def close(self) -> None: ...

@@ -42,12 +42,12 @@ class Cleaned(NamedTuple):
 def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> list[Segment]:
     """Rename the new segments to `.swap`, sync, and return them. Blocks. Raises DamagedLog if they differ from `cleaned`.
 
-    Only the active segment may change meanwhile.
+    Meanwhile only the active segment may change.
     """
     suffix = f".{token}{CLEANED}"
     handles = Handles(disk, 4)
     try:
-        segments = [_opened(handles, folder, new, suffix) for new in cleaned]
+        segments = [_open_cleaned(handles, folder, new, suffix) for new in cleaned]
     finally:
         handles.close()
     for segment in segments:
@@ -59,7 +59,7 @@ def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> 
     return segments
 
 
-def _opened(handles: Handles, folder: str, new: Cleaned, suffix: str) -> Segment:
+def _open_cleaned(handles: Handles, folder: str, new: Cleaned, suffix: str) -> Segment:
     segment = Segment(handles, folder, new.base, suffix)
     reason = check(segment, from_start=False)
     if not reason and (segment.size, segment.next_offset) != (new.size, new.next_offset):
@@ -70,7 +70,7 @@ def _opened(handles: Handles, folder: str, new: Cleaned, suffix: str) -> Segment
 
 
 def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str) -> None:
-    """Move the promoted segment into place, by a few renames. The old logs stay as `.deleted`."""
+    """Move the promoted segment into place by a few renames. The old logs remain as `.deleted`."""
     for base in replaces:
         set_aside(disk, folder, base)
     for ending in (".log", *INDEXES):
@@ -79,7 +79,7 @@ def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str)
 
 
 def set_aside(disk: Disk, folder: str, base: int) -> None:
-    """Take the segment out of the log. Its index goes first: it must not be found beside another log file."""
+    """Take the segment out of the log. Its index is removed first: otherwise another log file could get this index."""
     path = f"{folder}/{segment_name(base)}"
     _remove_index(disk, path)
     disk.rename(f"{path}.log", f"{path}.log{DELETED}")
@@ -92,7 +92,7 @@ def _remove_index(disk: Disk, path: str) -> None:
 
 
 def remove_deleted(disk: Disk, folder: str, bases: Sequence[int]) -> None:
-    """Remove the files that an exchange left, after syncing its renames. Blocks."""
+    """Remove the `.deleted` files of an exchange, after syncing its renames. Blocks."""
     if bases:
         disk.sync_folder(folder)
     for base in bases:
@@ -106,29 +106,29 @@ def remove_unfinished(disk: Disk, folder: str) -> None:
 
     A leftover `.swap` would be older than the result of the next compaction.
     """
-    left = [name for name in disk.list(folder) if _is_left(name)]
-    # The `.log.swap` files go first, since they make a segment count.
-    for name in sorted(left, key=lambda name: not name.endswith(f".log{SWAP}")):
+    leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
+    # The `.log.swap` files first, since such a file makes a segment count.
+    for name in sorted(leftovers, key=lambda name: not name.endswith(f".log{SWAP}")):
         disk.remove(f"{folder}/{name}")
-    if left:
+    if leftovers:
         disk.sync_folder(folder)
 
 
 def finish_exchanges(disk: Disk, folder: str) -> None:
     """At opening, finish the exchange of segments promoted for this log, and remove other leftovers. Raises DamagedLog if one is torn."""
-    left = [name for name in disk.list(folder) if _is_left(name)]
-    if not left:
+    leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
+    if not leftovers:
         return
     # Kafka may split a segment into several, which count only together; it promotes the first of them last.
-    counts_before = min((_base(name) for name in left if name.endswith(CLEANED)), default=1 << 63)
-    for name in left:
+    counts_before = min((_base(name) for name in leftovers if name.endswith(CLEANED)), default=1 << 63)
+    for name in leftovers:
         if name.endswith(f".log{SWAP}"):
             _finish_exchange(disk, folder, _base(name), _base(name) < counts_before)
     remove_unfinished(disk, folder)
 
 
 def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
-    """Finish one exchange, unless the segment is of another log; if it does not count, only if its sources are gone."""
+    """Finish one exchange, unless the segment belongs to another log. If it does not count, finish only if its sources are missing."""
     handles = Handles(disk, 4)
     segment = Segment(handles, folder, base, SWAP)
     try:
@@ -147,7 +147,7 @@ def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
         handles.close()
 
 
-def _is_left(name: str) -> bool:
+def _is_leftover(name: str) -> bool:
     return name.endswith((CLEANED, SWAP, DELETED)) and name.isascii() and name[:NAME_DIGITS].isdigit()
 
 

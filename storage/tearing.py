@@ -1,7 +1,7 @@
-"""Tell a torn end, left by an interrupted write, from damage.
+"""Distinguish a torn end, the result of an interrupted write, from damage.
 
-A write interrupted by a crash or power failure leaves a file that is too short, or unwritten blocks that read as zeros, and
-no sound batch after it. Anything else is damage, which may affect acknowledged records.
+After a write that a crash or power failure interrupted, the file is too short or has unwritten blocks, which read as zeros, and
+no sound batch follows. Anything else is damage, which may affect acknowledged records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.batch import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, MAGIC, Corr
 from storage.disk import File
 
 SECTOR: Final = 512  # the smallest block that a disk writes whole
-ZEROS_MIN: Final = 32  # so many zeros at the end count as unwritten: a record seldom ends in them
+ZEROS_MIN: Final = 32  # so many zeros at the end count as unwritten: few records end in them
 CHUNK_BYTES: Final = 1 << 20
 BATCH_BYTES_MAX: Final = 100 * 1024 * 1024  # socket.request.max.bytes: no request is larger
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
@@ -78,7 +78,7 @@ def is_torn(file: File, at: int, end: int, lowest: int) -> bool:
         pass
     else:
         if header.size > end - at:
-            return not _whole_but_for_its_length(file, at, end)
+            return not _is_whole_with_wrong_length(file, at, end)
     while at < end:
         data = file.read(at, min(CHUNK_BYTES - at % SECTOR, end - at))  # no block may straddle two chunks
         if not data or _has_empty_block(data, at):
@@ -89,8 +89,8 @@ def is_torn(file: File, at: int, end: int, lowest: int) -> bool:
     return False
 
 
-def _whole_but_for_its_length(file: File, at: int, end: int) -> bool:
-    """Whether the batch has its checksum although its length is too large: damage, not a torn write."""
+def _is_whole_with_wrong_length(file: File, at: int, end: int) -> bool:
+    """Whether the batch's checksum is right although its length is too large: damage, not a torn write."""
     if end - at > BATCH_BYTES_MAX:
         return False
     data = file.read(at, end - at)

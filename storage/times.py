@@ -1,7 +1,7 @@
-"""Records by timestamp: the first at or after a time, the newest of all, the first of a segment.
+"""Find records by timestamp: the first at or after a time, the newest of all, the first of a segment.
 
-A search may read whole segments: if the newest timestamps are before the start of the log, or an index is wrong. So it runs
-in steps of bounded work, and the caller may do something else in between.
+A search may read complete segments: if the newest timestamps are before the start of the log, or an index is wrong. So it runs
+in steps of bounded work, between which the event loop can run.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from protocol.batch import HEADER_BYTES, LENGTH_FROM, MAGIC, CorruptBatch, read_header
 from protocol.batch_times import record_times
 from storage.errors import DamagedLog
-from storage.segment import LOOK_BYTES, Segment
+from storage.segment import LOOKUP_BYTES, Segment
 
 UNKNOWN: Final = -2  # a timestamp not read yet; -1 is a batch without timestamp
 ANY_TIME: Final = -(1 << 63)
-STEP_READS: Final = 8  # reads of LOOK_BYTES in one step
-STEP_BYTES: Final = STEP_READS * LOOK_BYTES
+STEP_READS: Final = 8  # reads of LOOKUP_BYTES in one step
+STEP_BYTES: Final = STEP_READS * LOOKUP_BYTES
 STEP_RECORDS: Final = 2_000
 
 _HEADER: Final = Struct(">qi4xb6xi8xq")  # base offset, length, magic, last offset delta, max timestamp
@@ -30,8 +30,8 @@ class Found(NamedTuple):
     leader_epoch: int
 
 
-class _Walk:
-    """A walk over the batches of a segment, up to its end when the walk began. `at` is the position of a batch, or the end."""
+class _BatchCursor:
+    """A position in the batches of a segment, up to the segment's end at the begin of the search. `at` is a batch, or the end."""
 
     __slots__ = ("_chunk", "_chunk_at", "_end", "_segment", "at", "max_timestamp", "size")
 
@@ -41,17 +41,17 @@ class _Walk:
         self._chunk = b""
         self._chunk_at = at
         self.at = at
-        self.size = 0  # of the batch at `at` that `reach` has found, and its newest timestamp
+        self.size = 0  # of the batch at `at` after `advance`, and its newest timestamp
         self.max_timestamp = 0
 
     @property
     def ended(self) -> bool:
         return self.at >= self._end
 
-    def reach(self, offset: int, timestamp: int) -> bool:
-        """Walk on to a batch that ends at or after `offset` and has a record at or after `timestamp`.
+    def advance(self, offset: int, timestamp: int) -> bool:
+        """Move to the next batch, the current one included, that ends at or after `offset` and has a record at or after `timestamp`.
 
-        It may be the batch at `at`. False: the step is over, or there is no such batch.
+        False: the step is over, or there is no such batch.
         """
         unpack = _HEADER.unpack_from
         base: int
@@ -70,7 +70,7 @@ class _Walk:
                     break
                 reads += 1
                 self.at = at
-                self._chunk = chunk = self._segment.bytes_at(at, min(LOOK_BYTES, end - at))
+                self._chunk = chunk = self._segment.bytes_at(at, min(LOOKUP_BYTES, end - at))
                 self._chunk_at = at
                 where = 0
                 if len(chunk) < HEADER_BYTES:
@@ -92,8 +92,8 @@ class _Walk:
     def batch(self) -> bytes:
         return self._segment.bytes_at(self.at, self.size)
 
-    def pass_by(self) -> None:
-        """Step over the batch that was reached."""
+    def skip_batch(self) -> None:
+        """Move to the end of the current batch."""
         self.at += self.size
 
 
@@ -131,58 +131,58 @@ def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[Found | No
 
 def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Found | None]:
     end = segment.size
-    walk = _Walk(segment, 0, end)
+    cursor = _BatchCursor(segment, 0, end)
     try:
         earlier, offset = segment.index.time_before(timestamp)
         if earlier >= 0:
-            # All records before that offset are too early, if the index entry leads to its batch.
-            walk = _Walk(segment, segment.near(offset), end)
-            while not walk.ended and not walk.reach(offset, ANY_TIME):
+            # All records before that offset are too early, if the index entry points to its batch.
+            cursor = _BatchCursor(segment, segment.search_position(offset), end)
+            while not cursor.ended and not cursor.advance(offset, ANY_TIME):
                 yield None
-            if walk.ended or walk.max_timestamp != earlier:
-                walk = _Walk(segment, 0, end)
+            if cursor.ended or cursor.max_timestamp != earlier:
+                cursor = _BatchCursor(segment, 0, end)
         if from_offset > segment.base:
-            near = segment.near(from_offset)
-            if near > walk.at:
-                walk = _Walk(segment, near, end)
-        while not walk.ended:
-            if not walk.reach(from_offset, timestamp):
+            near = segment.search_position(from_offset)
+            if near > cursor.at:
+                cursor = _BatchCursor(segment, near, end)
+        while not cursor.ended:
+            if not cursor.advance(from_offset, timestamp):
                 yield None
                 continue
-            batch = walk.batch()
+            batch = cursor.batch()
             for seen, (at, offset) in enumerate(record_times(batch, 0), 1):
                 if at >= timestamp and offset >= from_offset:
                     yield Found(at, offset, read_header(batch, 0).leader_epoch)
                     return
                 if seen % STEP_RECORDS == 0:
                     yield None
-            walk.pass_by()
+            cursor.skip_batch()
             yield None
     except CorruptBatch as error:
-        raise DamagedLog(segment.log_path, walk.at, str(error)) from error
+        raise DamagedLog(segment.log_path, cursor.at, str(error)) from error
 
 
 def _latest_in(segment: Segment, from_offset: int, best: Found | None) -> Iterator[Found | None]:
-    """Read the whole segment from `from_offset` on; yields last its newest record if that is later than `best`."""
-    walk = _Walk(segment, segment.near(from_offset) if from_offset > segment.base else 0, segment.size)
+    """Read the segment from `from_offset` on; yields last its newest record if that is later than `best`."""
+    cursor = _BatchCursor(segment, segment.search_position(from_offset) if from_offset > segment.base else 0, segment.size)
     found: Found | None = None
     newest = best.timestamp if best is not None else ANY_TIME
     try:
-        while not walk.ended:
-            if not walk.reach(from_offset, newest + 1):
+        while not cursor.ended:
+            if not cursor.advance(from_offset, newest + 1):
                 yield None
                 continue
-            batch = walk.batch()
+            batch = cursor.batch()
             for seen, (at, offset) in enumerate(record_times(batch, 0), 1):
                 if offset >= from_offset and at > newest:
                     newest = at
                     found = Found(at, offset, read_header(batch, 0).leader_epoch)
                 if seen % STEP_RECORDS == 0:
                     yield None
-            walk.pass_by()
+            cursor.skip_batch()
             yield None
     except CorruptBatch as error:
-        raise DamagedLog(segment.log_path, walk.at, str(error)) from error
+        raise DamagedLog(segment.log_path, cursor.at, str(error)) from error
     if found is not None:
         yield found
 

@@ -1,9 +1,9 @@
 """The format of a turn log, `turns.N`: the batches that a turn of the event loop appended to many logs.
 
-A file begins with a header: format version, number of the file before it, and how many bytes of that were acknowledged. A
+A file begins with a header: format version, number of the previous file, and how many bytes of that were acknowledged. A
 turn is a head (its number in the file, sizes, checksums), a directory, and the batches. The directory has name, offsets, size
 and checksum of each batch, and for each log in earlier turns of the file a checksum of its name and its end offset: so the
-turn after a lost one tells which logs that was about.
+turn after an unreadable one shows which logs that one contained.
 
 Files without a header are of the first version: a turn is a checksum and a size, then for each log the sizes of name and
 batch, the name, and the batch.
@@ -24,7 +24,7 @@ MAGIC: Final = b"TnTL"
 TURN: Final = b"TnTn"
 VERSION: Final = 1
 
-_FILE: Final = Struct(">4sHIQ")  # magic, version, number of the file before, its acknowledged bytes
+_FILE: Final = Struct(">4sHIQ")  # magic, version, number of the previous file, its acknowledged bytes
 _HEAD: Final = Struct(">4sIIII")  # magic, number of the turn, size of directory, size of batches, checksum of directory
 _CHECKSUM: Final = Struct(">I")  # follows both
 _COUNTS: Final = Struct(">HH")
@@ -45,8 +45,8 @@ class NewerTurns(Exception):
     """A newer version wrote the file."""
 
 
-class Kept(NamedTuple):
-    """A batch; None if its bytes are damaged."""
+class StoredBatch(NamedTuple):
+    """One batch of a turn; `batch` is None if its bytes are damaged."""
 
     name: str
     base: int
@@ -55,7 +55,7 @@ class Kept(NamedTuple):
     position: int
 
 
-class Lost(NamedTuple):
+class LostTurns(NamedTuple):
     """Unreadable turns; `ends`: end offsets of the logs in them, if known."""
 
     position: int
@@ -65,9 +65,9 @@ class Lost(NamedTuple):
 
 
 class TurnFile(NamedTuple):
-    pieces: list[Kept | Lost]
+    pieces: list[StoredBatch | LostTurns]
     torn_bytes: int  # of an interrupted write at the end
-    before_ends: Ends | None  # end offsets of the logs in the file before; None: unknown
+    before_ends: Ends | None  # end offsets of the logs in the previous file; None: unknown
 
 
 def name_checksum(name: str) -> int:
@@ -91,21 +91,21 @@ def turn_bytes(number: int, entries: Sequence[Entry], before: Ends) -> bytes:
     batches: list[bytes] = []
     size = 0
     for name, batch, base, end in entries:
-        named, stored = name.encode(), bytes(batch)
-        directory += (_ENTRY.pack(len(named), len(stored), _crc32c(stored), base, end), named)
+        name_bytes, stored = name.encode(), bytes(batch)
+        directory += (_ENTRY.pack(len(name_bytes), len(stored), _crc32c(stored), base, end), name_bytes)
         batches.append(stored)
         size += len(stored)
     directory += [_BEFORE.pack(log, end) for log, end in before.items()]
-    listed = b"".join(directory)
-    head = _HEAD.pack(TURN, number, len(listed), size, _crc32c(listed))
-    return b"".join((head, _CHECKSUM.pack(_crc32c(head)), listed, *batches))
+    directory_bytes = b"".join(directory)
+    head = _HEAD.pack(TURN, number, len(directory_bytes), size, _crc32c(directory_bytes))
+    return b"".join((head, _CHECKSUM.pack(_crc32c(head)), directory_bytes, *batches))
 
 
 # Reading.
 
 
 def header_of(data: bytes) -> tuple[int, int] | None:
-    """Number of the file before, and its acknowledged bytes; None without a sound header. Raises NewerTurns."""
+    """Number of the previous file, and its acknowledged bytes; None without a sound header. Raises NewerTurns."""
     if len(data) < FILE_BYTES:
         return None
     magic, version, before, before_bytes = _FILE.unpack_from(data)
@@ -116,11 +116,11 @@ def header_of(data: bytes) -> tuple[int, int] | None:
     return before, before_bytes
 
 
-def read_turns(data: bytes, counts: int = -1) -> TurnFile:
-    """`counts`: the file's acknowledged bytes if a later file has them; otherwise it may end in an interrupted write."""
-    reader = _Reader(data, counts)
+def read_turns(data: bytes, acknowledged: int = -1) -> TurnFile:
+    """`acknowledged`: the file's acknowledged bytes if a later file has their number; otherwise an interrupted write may end the file."""
+    reader = _Reader(data, acknowledged)
     # The turns may be sound even if the header is damaged. No other file refers to files of the first version.
-    if counts >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
+    if acknowledged >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
         return reader.read(FILE_BYTES)
     return _FirstVersion(data).read()
 
@@ -137,26 +137,26 @@ class _Head(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, data: bytes, counts: int) -> None:
-        self.data = data if counts < 0 else data[:counts]
-        self.may_be_torn = counts < 0
+    def __init__(self, data: bytes, acknowledged: int) -> None:
+        self.data = data if acknowledged < 0 else data[:acknowledged]
+        self.may_be_torn = acknowledged < 0
         self.end = len(self.data)
-        self.missing = max(counts - len(data), 0)  # bytes lost at the end
-        self.pieces: list[Kept | Lost] = []
+        self.missing = max(acknowledged - len(data), 0)  # bytes missing at the end
+        self.pieces: list[StoredBatch | LostTurns] = []
         self.number = 1  # of the next turn
         self.before_ends: Ends | None = None
-        self._unknown: Lost | None = None  # unreadable bytes before the next turn
+        self._unknown: LostTurns | None = None  # unreadable bytes before the next turn
 
     def read(self, at: int) -> TurnFile:
         torn = self._read(min(at, len(self.data)))
         if self._unknown is not None:
             self.pieces.append(self._unknown)
         if self.missing:
-            self.pieces.append(Lost(len(self.data), self.missing, f"{self.missing} bytes are missing at the end", None))
+            self.pieces.append(LostTurns(len(self.data), self.missing, f"{self.missing} bytes are missing at the end", None))
         return TurnFile(self.pieces, torn, self.before_ends)
 
     def _read(self, at: int) -> int:
-        """Read every turn from `at` on; return how many bytes at the end are torn."""
+        """Read every turn from `at` on; return the number of torn bytes at the end."""
         while at < self.end:
             head = self.head(at)
             if head is None:
@@ -193,28 +193,28 @@ class _Reader:
         return at
 
     def _turn(self, at: int, head: _Head) -> bool:
-        """Collect the batches of a turn. False: an interrupted write left it."""
+        """Collect the batches of a turn. False: its write was interrupted."""
         first = at + HEAD_BYTES + head.directory_bytes
         stop = at + head.size
         directory = self.data[at + HEAD_BYTES : min(first, self.end)]
         if len(directory) < head.directory_bytes or _crc32c(directory) != head.checksum:
             if self._is_torn(at, stop):
                 return False
-            self._lost(at, min(stop, self.end) - at, "its directory is not what was written")
+            self._lost(at, min(stop, self.end) - at, "its directory has a wrong checksum")
             return True
-        kept, before = _listed(self.data, directory, first)
-        if any(one.batch is None for one in kept) and self._is_torn(at, stop):
+        batches, before = _read_batches(self.data, directory, first)
+        if any(stored.batch is None for stored in batches) and self._is_torn(at, stop):
             return False
         if head.number == 1:
             self.before_ends = before
         if self._unknown is not None:
             self.pieces.append(self._unknown._replace(ends=before))
             self._unknown = None
-        self.pieces += kept
+        self.pieces += batches
         return True
 
     def _is_torn(self, at: int, stop: int) -> bool:
-        """Whether it is the last turn and only partly written."""
+        """Whether this is the last turn and only partly written."""
         return self.may_be_torn and self._unwritten(stop) and has_unwritten(self.data[at:], at)
 
     def _unwritten(self, at: int) -> bool:
@@ -223,23 +223,23 @@ class _Reader:
     def _lost(self, at: int, size: int, reason: str) -> None:
         if self._unknown is not None:
             at, size, reason = self._unknown.position, size + self._unknown.size, self._unknown.reason
-        self._unknown = Lost(at, size, reason, None)
+        self._unknown = LostTurns(at, size, reason, None)
 
 
-def _listed(data: bytes, directory: bytes, at: int) -> tuple[list[Kept], Ends]:
-    """The batches from `at` on that the directory lists, and the end offsets of logs in earlier turns."""
+def _read_batches(data: bytes, directory: bytes, at: int) -> tuple[list[StoredBatch], Ends]:
+    """The batches from `at` on, according to the directory, and the end offsets of logs in earlier turns."""
     count, before_count = _COUNTS.unpack_from(directory)
     where = _COUNTS.size
-    kept: list[Kept] = []
+    batches: list[StoredBatch] = []
     for _ in range(count):
         name_bytes, batch_bytes, checksum, base, end = _ENTRY.unpack_from(directory, where)
         where += _ENTRY.size + name_bytes
         batch = data[at : at + batch_bytes]
         sound = len(batch) == batch_bytes and _crc32c(batch) == checksum
-        kept.append(Kept(directory[where - name_bytes : where].decode(), base, end, batch if sound else None, at))
+        batches.append(StoredBatch(directory[where - name_bytes : where].decode(), base, end, batch if sound else None, at))
         at += batch_bytes
     before: Ends = dict(_BEFORE.iter_unpack(directory[where : where + before_count * _BEFORE.size]))
-    return kept, before
+    return batches, before
 
 
 class _FirstVersion:
@@ -249,12 +249,12 @@ class _FirstVersion:
         self.data = data
 
     def read(self) -> TurnFile:
-        pieces: list[Kept | Lost] = []
+        pieces: list[StoredBatch | LostTurns] = []
         at, end = 0, len(self.data)
         while at < end:
             stop = self._turn(at)
             if stop:
-                pieces += self._listed(at, stop)
+                pieces += self._read_batches(at, stop)
                 at = stop
                 continue
             following = at + 1
@@ -262,7 +262,7 @@ class _FirstVersion:
                 following += 1
             if following >= end and self._is_torn(at):
                 return TurnFile(pieces, end - at, None)
-            pieces.append(Lost(at, following - at, "a turn is not what was written", None))
+            pieces.append(LostTurns(at, following - at, "a turn has a wrong checksum", None))
             at = following
         return TurnFile(pieces, 0, None)
 
@@ -282,23 +282,23 @@ class _FirstVersion:
             return 0
         return stop if _crc32c(data[begin:stop]) == checksum else 0
 
-    def _listed(self, at: int, stop: int) -> list[Kept]:
-        kept: list[Kept] = []
+    def _read_batches(self, at: int, stop: int) -> list[StoredBatch]:
+        batches: list[StoredBatch] = []
         at += _FIRST_VERSION_TURN.size
         while at < stop:
             name_bytes, batch_bytes = _FIRST_VERSION_ENTRY.unpack_from(self.data, at)
             at += _FIRST_VERSION_ENTRY.size + name_bytes
             header = read_header(self.data, at)
             name = self.data[at - name_bytes : at].decode()
-            kept.append(Kept(name, header.base_offset, header.next_offset, self.data[at : at + batch_bytes], at))
+            batches.append(StoredBatch(name, header.base_offset, header.next_offset, self.data[at : at + batch_bytes], at))
             at += batch_bytes
-        return kept
+        return batches
 
     def _is_torn(self, at: int) -> bool:
-        rest = self.data[at:]
+        data = self.data[at:]
         begin = _FIRST_VERSION_TURN.size
-        if len(rest) < begin or has_unwritten(rest, at):
+        if len(data) < begin or has_unwritten(data, at):
             return True
-        checksum, size = _FIRST_VERSION_TURN.unpack_from(rest)
-        # With the right checksum the turn is whole, and only its size is damaged.
-        return bool(begin + size > len(rest) and _crc32c(rest[begin:]) != checksum)
+        checksum, size = _FIRST_VERSION_TURN.unpack_from(data)
+        # With the right checksum the turn is complete, and only its size is damaged.
+        return bool(begin + size > len(data) and _crc32c(data[begin:]) != checksum)

@@ -1,7 +1,7 @@
 """The turn log: a second copy of the batches that one turn appended to many logs, so that one flush covers them all.
 
-The logs themselves are flushed when the file has grown, and then it is removed. After a crash each log restores from it the
-batches that it lacks. A damaged file is kept, and a log opens only if it provably has everything.
+The logs themselves are flushed when the file has grown, and then the file is removed. After a crash each log restores missing batches
+from it. A damaged file is kept, and a log opens only if it provably has all batches.
 """
 
 from __future__ import annotations
@@ -13,12 +13,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from protocol.batch import read_header
 from storage.disk import Disk, File
 from storage.errors import DamagedTurns
-from storage.turn_format import Ends, Entry, Kept, Lost, TurnFile, ends_of, file_header, header_of, name_checksum, read_turns, turn_bytes
+from storage.turn_format import (
+    Ends,
+    Entry,
+    LostTurns,
+    StoredBatch,
+    TurnFile,
+    ends_of,
+    file_header,
+    header_of,
+    name_checksum,
+    read_turns,
+    turn_bytes,
+)
 
 if TYPE_CHECKING:
     from storage.log import Log
 
-PREFIX: Final = "turns."  # followed by a number, which grows
+PREFIX: Final = "turns."  # an ascending number follows
 
 
 class TurnLog:
@@ -38,7 +50,7 @@ class TurnLog:
         self._header = file_header(0, 0) if before is None or not before.size else file_header(before.number, before.size)
 
     def write(self, appended: Sequence[Entry]) -> None:
-        """Append a turn and sync. After OSError the turn does not count, and no other may follow."""
+        """Append a turn and sync. After OSError the turn does not count, and this file gets no further turn."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
             self._disk.sync_folder(self._folder)
@@ -74,30 +86,30 @@ class Turns:
 
     def __init__(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Paths and contents, the oldest first."""
-        self.damage: list[tuple[str, Lost | Kept]] = []  # with the path of the file
-        self.torn: list[tuple[str, int]] = []  # files that end in an interrupted write, and its size
+        self.damage: list[tuple[str, LostTurns | StoredBatch]] = []  # with the path of the file
+        self.torn: list[tuple[str, int]] = []  # files with an interrupted write at the end, and its size
         self._logs: dict[str, list[_Placed]] = {}
         self._unknown: list[_Place] = []  # places of lost turns of unknown logs
         self._order = 0
-        counts: dict[int, int] = {}
-        after: dict[int, str] = {}  # number of a file -> path of the next one
+        acknowledged: dict[int, int] = {}
+        next_paths: dict[int, str] = {}  # by the number of the previous file
         for path, data in files:
             before, size = header_of(data) or (0, 0)
             if before:
-                counts[before], after[before] = size, path
-        found = {path: read_turns(data, counts.get(number_of(path), -1)) for path, data in files}
-        for path, file in found.items():
-            following = found.get(after.get(number_of(path), ""))
-            self._take(path, file, following.before_ends if following is not None else None)
+                acknowledged[before], next_paths[before] = size, path
+        turn_files = {path: read_turns(data, acknowledged.get(number_of(path), -1)) for path, data in files}
+        for path, file in turn_files.items():
+            following = turn_files.get(next_paths.get(number_of(path), ""))
+            self._add_file(path, file, following.before_ends if following is not None else None)
 
-    def _take(self, path: str, file: TurnFile, ends: Ends | None) -> None:
+    def _add_file(self, path: str, file: TurnFile, ends: Ends | None) -> None:
         """Add one file. `ends`: end offsets of its logs, if the next file has them."""
         if file.torn_bytes:
             self.torn.append((path, file.torn_bytes))
         for piece in file.pieces:
             self._order += 1
             place = _Place(self._order, path, piece.position)
-            if isinstance(piece, Kept):
+            if isinstance(piece, StoredBatch):
                 if piece.batch is None:
                     self.damage.append((path, piece))
                 self._add(piece.name, _Placed(place, piece.base, piece.end, piece.batch))
@@ -111,7 +123,7 @@ class Turns:
                     self._logs.setdefault(_lost_key(checksum), []).append(_Placed(place, -1, end, None))
 
     def _add(self, name: str, placed: _Placed) -> None:
-        """Add a batch. It replaces batches at later offsets, which were cut off the log unacknowledged."""
+        """Add a batch. It replaces batches at later offsets, which were cut off the log before they were acknowledged."""
         known = self._logs.setdefault(name, [])
         while known and known[-1].base >= placed.base:
             known.pop()
@@ -126,31 +138,31 @@ class Turns:
 
         Raises DamagedTurns if it lacks an unreadable batch, or may lack one.
         """
-        found: list[bytes] = []
-        at, replaced, proven = next_offset, -1, 0
-        for one in self._of(name):
-            if one.end > at:
-                if 0 <= one.base < at or (one.base >= 0 and one.base == replaced):
-                    replaced = one.end  # cut off and replaced by another batch
+        batches: list[bytes] = []
+        end, replaced_end, proven_order = next_offset, -1, 0
+        for placed in self._of(name):
+            if placed.end > end:
+                if 0 <= placed.base < end or (placed.base >= 0 and placed.base == replaced_end):
+                    replaced_end = placed.end  # cut off and replaced by another batch
                     continue
-                if one.base != at or one.batch is None:
-                    what = f"{name} had a batch here that ends before offset {one.end}"
-                    raise DamagedTurns(one.place.path, one.place.position, f"{what}, and what is left of the log ends before {at}")
-                found.append(one.batch)
-                at = one.end
-            proven = one.place.order
+                if placed.base != end or placed.batch is None:
+                    reason = f"{name} had a batch here that ends before offset {placed.end}, but the log now ends before {end}"
+                    raise DamagedTurns(placed.place.path, placed.place.position, reason)
+                batches.append(placed.batch)
+                end = placed.end
+            proven_order = placed.place.order
         for place in self._unknown:
-            if place.order > proven:
-                raise DamagedTurns(place.path, place.position, f"a turn cannot be read, and may have more of {name} than the log")
-        return found
+            if place.order > proven_order:
+                raise DamagedTurns(place.path, place.position, f"a turn cannot be read, and may have batches of {name} that the log lacks")
+        return batches
 
     def entries_of(self, name: str) -> list[Entry]:
-        """The readable batches of the log with their places, in the order they were appended."""
-        return [(name, one.batch, one.base, one.end) for one in self._logs.get(name, []) if one.batch is not None]
+        """The readable batches of the log with their offsets, in the order of their appends."""
+        return [(name, placed.batch, placed.base, placed.end) for placed in self._logs.get(name, []) if placed.batch is not None]
 
     def batches_of(self, name: str) -> list[bytes]:
-        """The readable batches of the log, in the order they were appended."""
-        return [one.batch for one in self._logs.get(name, []) if one.batch is not None]
+        """The readable batches of the log, in the order of their appends."""
+        return [placed.batch for placed in self._logs.get(name, []) if placed.batch is not None]
 
 
 class _Place(NamedTuple):
@@ -175,7 +187,7 @@ def _lost_key(checksum: int) -> str:
 
 
 class Leftover(Turns):
-    """The turn logs left by a process that crashed. Raises OSError and NewerTurns.
+    """The turn logs of a process that crashed. Raises OSError and NewerTurns.
 
     Several threads may restore their logs from it.
     """
@@ -193,7 +205,7 @@ class Leftover(Turns):
         super().__init__(files)
 
     def restore(self, name: str, log: Log) -> int:
-        """Complete a newly opened log and flush it; return how many batches it lacked.
+        """Add missing batches to a newly opened log and flush it; return their number.
 
         Raises DamagedTurns as `lacking` does.
         """
@@ -207,17 +219,16 @@ class Leftover(Turns):
 
     @property
     def names(self) -> list[str]:
-        """The logs that have batches in the files and were not completed from them."""
+        """The logs that have batches in the files and were not restored from them."""
         return [name for name in self._logs if not name.startswith("/")]
 
     def discard(self, name: str) -> None:
-        """The log has all of its batches."""
+        """Drop the batches of a log that has all of them."""
         if not self.damage:
             self._logs.pop(name, None)
 
     @property
-    def used_up(self) -> bool:
-        """Whether the files may be removed."""
+    def can_be_removed(self) -> bool:
         return not self._logs and not self.damage
 
 
@@ -232,7 +243,7 @@ def turn_log_sizes(disk: Disk, folder: str) -> tuple[tuple[str, int], ...]:
 
 
 def covered_bytes(batches: Sequence[bytes], offset: int) -> int:
-    """How many bytes of the log from `offset` on these batches of a turn log cover."""
+    """The size of the log's bytes from `offset` on that these batches of a turn log cover without a gap."""
     size = 0
     for batch in batches:
         header = read_header(batch, 0)

@@ -1,6 +1,6 @@
-"""Verify a whole segment after a crash: every checksum; the index is rebuilt on the way.
+"""Verify every checksum of a segment after a crash, and rebuild its index.
 
-Inlined, since the start of a broker waits for it. It only detects an error; `validate` finds the reason.
+Inlined, since the start of a broker waits for it. It only detects an error; `validate` raises with the reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import google_crc32c
 
-from protocol.alike import RUN_MIN, alike
+from protocol.alike import RUN_MIN, count_alike
 from protocol.batch import (
     COMPRESSION_MASK,
     CRC_FROM,
@@ -36,7 +36,7 @@ _crc32c: Final = google_crc32c.value
 
 
 def verify_all(segment: Segment, length: int) -> str:
-    """Verify every batch up to `length`; return what is wrong with their offsets, or "". Raises CorruptBatch."""
+    """Verify every batch up to `length`; return the problem with an offset, or "". Raises CorruptBatch."""
     size = CHUNK_BYTES
     while segment.size < length:
         chunk = segment.bytes_at(segment.size, min(size, length - segment.size))
@@ -60,7 +60,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
     next_offset, newest_of_all, epoch_of_all = segment.next_offset, segment.max_timestamp, segment.epoch
     size_before = 0
     offset_max = segment.base + RELATIVE_OFFSET_MAX
-    looked = 0  # batches before it were already compared for a run of equal layout
+    compared_to = 0  # batches before it were already compared for a run of equal layout
     end = len(chunk)
     at = 0
     base: int
@@ -88,10 +88,10 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                     break
                 validate(chunk, at, end)  # raises with the reason
             if base < next_offset:
-                return f"offset {base} where at least {next_offset} must be"
+                return f"offset {base} where at least {next_offset} is expected"
             if base + delta > offset_max:
                 return f"offset {base + delta} is too far from the segment's first, {segment.base}"
-            if newest > newest_of_all and count:  # an empty batch keeps an old timestamp: see newest_record
+            if newest > newest_of_all and count:  # a batch without records has an old timestamp: see newest_record
                 segment.max_timestamp = newest_of_all = newest
                 segment.max_timestamp_offset = base + delta
             if begin + at - indexed >= INTERVAL_BYTES:
@@ -102,12 +102,12 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 segment.epoch_start = base
             next_offset = base + delta + 1
             size = after - at
-            if size == size_before and at >= looked:
-                number = alike(chunk, at, size, min((end - at) // size, ALIKE_MAX), _SAME_AT) - 1
-                looked = after + number * size
+            if size == size_before and at >= compared_to:
+                number = count_alike(chunk, at, size, min((end - at) // size, ALIKE_MAX), _SAME_AT) - 1
+                compared_to = after + number * size
                 segment.next_offset = next_offset
-                if number >= RUN_MIN and count and _count(segment, begin + after, chunk[after:looked], number, size, delta):
-                    after = looked
+                if number >= RUN_MIN and count and _verify_run(segment, begin + after, chunk[after:compared_to], number, size, delta):
+                    after = compared_to
                     next_offset, newest_of_all, indexed = segment.next_offset, segment.max_timestamp, index.last_position
             size_before = size
             at = after
@@ -117,17 +117,17 @@ def _verify(segment: Segment, chunk: bytes) -> str:
         segment.next_offset = next_offset
 
 
-def _count(segment: Segment, position: int, run: bytes, number: int, size: int, delta: int) -> bool:
-    """Count a run of batches with the layout of the one before. False, with nothing counted, if offsets have gaps or a checksum
-    is wrong.
+def _verify_run(segment: Segment, position: int, run: bytes, number: int, size: int, delta: int) -> bool:
+    """Verify a run of batches with the layout of the previous one, and add it to the sound part. False, with nothing added, if
+    offsets have gaps or a checksum is wrong.
     """
     first = segment.next_offset
-    behind = first + number * (delta + 1)
+    end_offset = first + number * (delta + 1)
     bases: tuple[int, ...]
     crcs: tuple[int, ...]
     newest: tuple[int, ...]
     bases, crcs, newest = zip(*iter_unpack(f">q9xI14xq{size - 43}x", run), strict=True)
-    if behind > segment.base + RELATIVE_OFFSET_MAX or bases != tuple(range(first, behind, delta + 1)):
+    if end_offset > segment.base + RELATIVE_OFFSET_MAX or bases != tuple(range(first, end_offset, delta + 1)):
         return False
     if list(starmap(_crc32c, iter_unpack(f"{CRC_FROM}x{size - CRC_FROM}s", run))) != list(crcs):
         return False
@@ -135,14 +135,14 @@ def _count(segment: Segment, position: int, run: bytes, number: int, size: int, 
     at = 0
     while at < number:
         # Up to the next indexed batch, whose index entry has the newest timestamp so far.
-        before = at
+        part_begin = at
         at += max(-((position - index.last_position - INTERVAL_BYTES) // size), 0) + 1
         at = min(at, number)
-        newest_here = max(newest[before:at])
+        newest_here = max(newest[part_begin:at])
         if newest_here > segment.max_timestamp:
             segment.max_timestamp = newest_here
             segment.max_timestamp_offset = bases[newest.index(newest_here)] + delta
-        position += (at - before) * size
+        position += (at - part_begin) * size
         index.add(bases[at - 1] + delta, position - size, segment.max_timestamp, segment.max_timestamp_offset)
-    segment.next_offset = behind
+    segment.next_offset = end_offset
     return True

@@ -13,7 +13,7 @@ from broker.groups.offset_replies import AllCommittedReply
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
 from coordinator import Commit
-from coordinator.offsets import too_long
+from coordinator.offsets import metadata_too_long
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -140,7 +140,7 @@ def committed(
 
 def _metadata_error(partition: OffsetCommitRequestPartition, metadata_max: int | None) -> int:
     metadata = partition.committed_metadata
-    if metadata_max is not None and metadata and too_long(metadata, metadata_max):
+    if metadata_max is not None and metadata and metadata_too_long(metadata, metadata_max):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 

@@ -41,7 +41,7 @@ class OffsetFetchFastPath(Learned):
         self._topics = topics
         self._journal = journal
         self._authorizer = authorizer
-        self._offsets_mark: object = None  # `Group.offsets_mark` when the offsets were encoded
+        self._offsets_mark: object = None  # `Group.offsets_version` when the offsets were encoded
         self._reply_size: bytes
         self._reply_end: bytes  # after the correlation id
         partitions = sum([len(topic.partition_indexes) for topic in topics or ()])
@@ -54,7 +54,7 @@ class OffsetFetchFastPath(Learned):
         if not self._authorizer.open or not journal.answers_at_once:
             return None
         group = journal.shard.groups.get(self._group_id)
-        if group is None or ((group.newest is not None or group.offsets_mark is not self._offsets_mark) and not self._encode(group)):
+        if group is None or ((group.newest_unread is not None or group.offsets_version is not self._offsets_mark) and not self._encode(group)):
             return None
         return self._reply_size + data[KIND_BYTES:REST_AT] + self._reply_end
 
@@ -66,5 +66,5 @@ class OffsetFetchFastPath(Learned):
             return False
         self._reply_end = b"\0" + body if self._version >= FETCH_FLEXIBLE else body
         self._reply_size = _SIZE(4 + len(self._reply_end))
-        self._offsets_mark = group.offsets_mark
+        self._offsets_mark = group.offsets_version
         return True

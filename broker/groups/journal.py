@@ -39,7 +39,7 @@ def close_failed_reply(held: Held, error: Exception) -> None:
     """Close the connection that waits for a reply which raised an exception."""
     defect("a reply failed inside the broker", error, reply=type(held).__name__)
     parts = getattr(held, "parts", None)
-    connection = getattr(parts.whole if parts is not None else held, "connection", None)
+    connection = getattr(parts.reply if parts is not None else held, "connection", None)
     if connection is not None:
         run(connection.broken)
 
@@ -200,7 +200,7 @@ class Journal:
                 hold.confirm(stamp, close_failed_reply)
                 if hold.emitted != hold.taken:
                     self.turn.schedule_append(self)
-        if self._settled is not None and not self.state.hold.untaken:
+        if self._settled is not None and not self.state.hold.has_untaken:
             settled, self._settled = self._settled, None
             settled()
 
@@ -282,7 +282,7 @@ class Journal:
     def _on_alarm(self, now: int) -> None:
         if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.state.hold.late(self._late_stamp, self._late_error, close_failed_reply)
+            self.state.hold.fail_until(self._late_stamp, self._late_error, close_failed_reply)
             # Replies held since then wait for the same append, and are late after the same time.
             self._late_stamp = self.state.hold.emitted
             self._set_alarm(now + self._late_ms)
@@ -297,7 +297,7 @@ class Journal:
 
     def when_settled(self, settled: Callable[[], None]) -> None:
         """Call back once no append is in flight or due; an orderly stop waits for that."""
-        if self._in_flight or self.state.hold.untaken:
+        if self._in_flight or self.state.hold.has_untaken:
             self._settled = settled
         else:
             settled()

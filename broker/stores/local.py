@@ -47,7 +47,7 @@ from storage import (
     describe_error,
 )
 from storage.directory import OWNERS_FILE
-from storage.turn_format import Kept, Lost, NewerTurns
+from storage.turn_format import LostTurns, NewerTurns, StoredBatch
 from storage.turn_log import PREFIX, Leftover
 
 FLUSH_THREADS = 4
@@ -442,8 +442,8 @@ def _is_unflushed(owned: OpenLog) -> bool:
     return owned.rules is TOPIC_RULES and (log.flushed_offset < log.next_offset or not log.usable)
 
 
-def log_turn_damage(path: str, piece: Lost | Kept) -> None:
-    reason = piece.reason if isinstance(piece, Lost) else f"a batch of {piece.name} is damaged"
+def log_turn_damage(path: str, piece: LostTurns | StoredBatch) -> None:
+    reason = piece.reason if isinstance(piece, LostTurns) else f"a batch of {piece.name} is damaged"
     log.error("log of turns is damaged", file=path, position=piece.position, reason=reason)
 
 

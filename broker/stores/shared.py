@@ -41,9 +41,9 @@ from storage import (
     Unreadable,
 )
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offset
-from storage.directory import CLEAN_FILE
+from storage.directory import CLEAN_SHUTDOWN_FILE
 from storage.node_directory import NODES_FOLDER, SINGLE, NodeDirectory, node_folder
-from storage.owners import ALONE, FREE, GONE, LOCKS_FILE, NO_SLOT, NO_WRITER, OWNED, OwnerTable, byte_of, closed_by, open_for
+from storage.owners import FREE, GONE, LOCKS_FILE, NO_SLOT, NO_WRITER, OWNED, SINGLE_BROKER, OwnerTable, byte_of, closed_by, open_for
 from storage.turn_log import Leftover, turn_log_sizes
 
 START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
@@ -257,10 +257,10 @@ class SharedStore(LocalStore):
         writer = self._table.read(with_its_offsets(id)).writer
         if writer == NO_WRITER:
             return Inherited(0, 0, False, self.turn_flushes.leftover)
-        folder = node_folder(self._root, SINGLE if writer == ALONE else abs(writer) - 1)
+        folder = node_folder(self._root, SINGLE if writer == SINGLE_BROKER else abs(writer) - 1)
         point = read_offset(self.disk, f"{folder}/{RECOVERY_POINTS}", id)
         start = read_offset(self.disk, f"{folder}/{LOG_STARTS}", id)
-        clean = self.disk.exists(f"{folder}/{CLEAN_FILE}") if writer == ALONE else writer < 0 and id.name != NOTES_LOG
+        clean = self.disk.exists(f"{folder}/{CLEAN_SHUTDOWN_FILE}") if writer == SINGLE_BROKER else writer < 0 and id.name != NOTES_LOG
         inherited = Inherited(point, start, clean, self._leftover(folder))
         if id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
             self._inherited[id] = inherited

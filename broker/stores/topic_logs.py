@@ -16,7 +16,7 @@ from broker.stores.local import LocalStore, log_id_of
 from broker.stores.owned import TOPIC_RULES, Appended, Flusher, OpenLog
 from broker.stores.tokens import id_text
 from storage import Handles, HeldBy, Limits, Log, LogId, Recovery, ServedLog, TopicInfo, TopicLog, Unreadable, describe_error
-from storage.flush import is_of_another_topic, read_topic_id
+from storage.flush import belongs_to_other_topic, read_topic_id
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from storage.swap import remove_deleted
 
@@ -144,7 +144,7 @@ class LocalTopicStore:
         topic_id = id_text(topic.topic_id)
         try:
             stray_folder = ""
-            if is_of_another_topic(self._disk, folder, topic_id):
+            if belongs_to_other_topic(self._disk, folder, topic_id):
                 if not checkpoints_cleared:
                     return None
                 stray_folder = set_folder_aside(self._disk, folder, self._store.fresh_token(), STRAY)

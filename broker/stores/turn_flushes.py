@@ -133,7 +133,7 @@ class TurnFlushes:
 
     def restored(self) -> None:
         """Called after a log was opened and completed: remove the old files once no log needs them."""
-        if self.leftover.used_up and self.leftover.numbers:
+        if self.leftover.can_be_removed and self.leftover.numbers:
             self.leftover.numbers.clear()
             old, self._old = self._old, []
             for file in old:
@@ -145,7 +145,7 @@ class TurnFlushes:
 
     def remove_all(self) -> None:
         """Remove all files once every log is flushed at the stop; raises OSError."""
-        if self.leftover.used_up:
+        if self.leftover.can_be_removed:
             for file in (*self._old, self._log):
                 file.remove()
 

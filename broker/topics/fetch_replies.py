@@ -80,7 +80,7 @@ class PartitionResult:
     @property
     def within(self) -> int:
         """The bytes of records within the requested limit; the last batch may pass it."""
-        return self.extent.within if self.extent is not None else 0
+        return self.extent.limit_bytes if self.extent is not None else 0
 
     @property
     def size(self) -> int:
@@ -254,7 +254,7 @@ class LongFetch:
             else:
                 data = _read(part, bytes_left)
                 if not part.size:
-                    part.let_go()
+                    part.unhold()
                     self._next_part += 1
             bytes_left -= len(data)
             if len(data) < JOINED_BYTES:
@@ -290,13 +290,13 @@ class LongFetch:
             sent += accepted
             if accepted == size:
                 if not isinstance(part, bytes):
-                    part.let_go()
+                    part.unhold()
                 self._next_part += 1
         return sent
 
     def close(self) -> None:
         for extent in self._extents:
-            extent.let_go()
+            extent.unhold()
         self._extents = []
 
 

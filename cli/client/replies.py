@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 
 # Errors to retry: the coordinator loads, is not available or has moved; the controller has moved.
 MOVED_COORDINATOR = (14, 15, 16)
@@ -23,7 +23,7 @@ def error_codes(part: Any, group_id: str | None = None) -> Iterator[int]:
     code = getattr(part, "error_code", 0)
     if code:
         yield code
-    for name in fields_of(type(part)):
+    for name in field_names(type(part)):
         value = getattr(part, name)
         if isinstance(value, list):
             for entry in value:

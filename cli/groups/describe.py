@@ -15,7 +15,7 @@ from cli.groups.policies import statuses_of
 from cli.groups.policy_show import show_status
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from history.moves import spans
-from history.words import called
+from history.words import short_name
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember, Partition
@@ -162,7 +162,7 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
         screen.line()
         table(screen, group, rows)
     if idle(group) and group.state == "Stable":
-        names = ", ".join(called(member.member_id, member.instance_id) for member in idle(group))
+        names = ", ".join(short_name(member.member_id, member.instance_id) for member in idle(group))
         screen.line(screen.paint(plain(f"without a partition: {names}"), Role.CAREFUL))
     unread_rows = unread(group, rows)
     if unread_rows and group.members:

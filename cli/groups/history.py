@@ -15,7 +15,7 @@ from cli.groups.history_reading import Notes
 from cli.groups.history_shown import NOTHING_KNOWN, Partitions
 from cli.groups.offsets_words import moment_text
 from cli.shown import Role, Screen, plain
-from history.episodes import Missing, Moved, Rebalance, at_ms
+from history.episodes import CoordinatorChanged, Rebalance, RebalancesMissing, at_ms
 from history.moves import moves_of, owners_of
 from history.order import Order
 from history.story import Story
@@ -55,7 +55,7 @@ class Reading:
         """The entries of all notes and records so far."""
         entries = self.entries_of(self._notes.read())
         until = time.monotonic() + WRITTEN_SECONDS
-        while self._notes.noted and self._order.untold is not None and time.monotonic() < until:
+        while self._notes.noted and self._order.newest_without_note is not None and time.monotonic() < until:
             entries += self.entries_of(self._notes.wait())
         return entries
 
@@ -64,7 +64,7 @@ class Reading:
 
 
 def partitions_of(entry: Entry) -> Partitions:
-    if not isinstance(entry, Rebalance | Missing):
+    if not isinstance(entry, Rebalance | RebalancesMissing):
         return NOTHING_KNOWN
     moves = moves_of(entry)
     if moves is None:
@@ -131,7 +131,7 @@ def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argpa
 
 def since_first_event(entries: list[Entry]) -> list[Entry]:
     """Drop coordinator changes from before the group existed."""
-    first = next((at for at, entry in enumerate(entries) if not isinstance(entry, Moved)), len(entries))
+    first = next((at for at, entry in enumerate(entries) if not isinstance(entry, CoordinatorChanged)), len(entries))
     return entries[first:]
 
 
@@ -139,7 +139,7 @@ def last_ms(entry: Entry) -> int:
     match entry:
         case Rebalance():
             return max(entry.began_ms, entry.ended_ms)
-        case Missing():
+        case RebalancesMissing():
             return entry.before_ms
     return at_ms(entry)
 

@@ -9,9 +9,36 @@ from cli.client import failure, name_of
 from cli.groups.offsets_words import moment_text
 from cli.shown import Role, Screen, counted, plain
 from coordinator.notes import Cause, Coordinator, Removal, Replacement, StandbyStep
-from history.episodes import Away, Barred, Came, Deleted, End, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Standby, Went
+from history.episodes import (
+    AbsenceChanged,
+    CommitsRefused,
+    CoordinatorChanged,
+    End,
+    GroupDeleted,
+    HeartbeatsLate,
+    InstanceRefused,
+    MemberJoined,
+    MemberRemoved,
+    NotesMissing,
+    Rebalance,
+    RebalancesMissing,
+    StandbyChanged,
+    StaticReturned,
+)
 from history.moves import spans
-from history.words import called, came, duration, ended, listed, mover, named, reasons, returned, title, went
+from history.words import (
+    describe_end,
+    describe_join,
+    describe_removal,
+    describe_return,
+    format_duration,
+    list_names,
+    mover,
+    named_removals,
+    reasons,
+    short_name,
+    title,
+)
 
 if TYPE_CHECKING:
     from history import Entry, Move
@@ -47,7 +74,7 @@ NOTHING_KNOWN = Partitions(None, 0, "")
 
 
 def show(screen: Screen, entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> None:
-    if isinstance(entry, Missing):
+    if isinstance(entry, RebalancesMissing):
         show_missing(screen, entry, partitions)
         return
     if not isinstance(entry, Rebalance):
@@ -59,15 +86,15 @@ def show(screen: Screen, entry: Entry, partitions: Partitions = NOTHING_KNOWN) -
         screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
 
 
-def show_missing(screen: Screen, entry: Missing, partitions: Partitions) -> None:
+def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partitions) -> None:
     at = entry.after.at_ms if entry.after is not None else entry.before_ms if entry.before_ms >= 0 else entry.after_ms
     screen.line(f"{when(screen, at)}  {screen.paint(missing(entry), Role.CAREFUL)}")
     lines = []
     if entry.after_ms >= 0 and entry.before_ms > entry.after_ms:
         lines.append(("between", f"{moment_text(entry.after_ms)} and {moment_text(entry.before_ms)}"))
     if entry.after is not None and entry.after.stored is not None:
-        members = [called(member.member_id, member.group_instance_id) for member in entry.after.stored.members]
-        members_text = f"with {counted(len(members), 'member')}: {listed(members)}" if members else "without members"
+        members = [short_name(member.member_id, member.group_instance_id) for member in entry.after.stored.members]
+        members_text = f"with {counted(len(members), 'member')}: {list_names(members)}" if members else "without members"
         lines.append(("stored", f"generation {entry.after.generation} {members_text}"))
     lines += move_lines(partitions)
     if partitions.moves is None:
@@ -76,7 +103,7 @@ def show_missing(screen: Screen, entry: Missing, partitions: Partitions) -> None
         screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
 
 
-def missing(entry: Missing) -> str:
+def missing(entry: RebalancesMissing) -> str:
     """`one rebalance is missing here: generation 1 -> 2, its notes were lost`"""
     if entry.least == entry.most:
         count = "one rebalance is" if entry.least == 1 else f"{entry.least} rebalances are"
@@ -106,7 +133,7 @@ def headline(screen: Screen, entry: Rebalance) -> str:
     parts = [screen.paint("rebalance", Role.CAREFUL)]
     if entry.to_generation >= 0:
         parts.append(f"generation {entry.from_generation if entry.from_generation >= 0 else '?'} -> {entry.to_generation}")
-    took = f"took {duration(entry.took_ms)}" if entry.took_ms >= 0 else "duration unknown"
+    took = f"took {format_duration(entry.took_ms)}" if entry.took_ms >= 0 else "duration unknown"
     parts.append(screen.paint(took, Role.BAD if entry.took_ms >= LONG_MS else None))
     if entry.rounds > 1:
         parts.append(screen.paint(f"in {entry.rounds} rounds", Role.CAREFUL))
@@ -118,17 +145,17 @@ def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, st
     lines += [("", reason) for reason in reasons(entry)]
     if entry.also:
         lines.append(("again", f"started again: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in entry.also))}"))
-    lines += [("joined", came(member)) for member in entry.joined]
-    lines += [("joined", f"{came(member)}, for the first time or again") for member in entry.came if member.again is None]
-    named_members = named(entry)
-    lines += [("gone", went(member)) for member in entry.went if member not in named_members]
-    lines += [("back", returned(member)) for member in entry.returned]
+    lines += [("joined", describe_join(member)) for member in entry.joined]
+    lines += [("joined", f"{describe_join(member)}, for the first time or again") for member in entry.came if member.again is None]
+    named_members = named_removals(entry)
+    lines += [("gone", describe_removal(member)) for member in entry.went if member not in named_members]
+    lines += [("back", describe_return(member)) for member in entry.returned]
     lines += wait_lines(entry)
     if min(entry.members_before, entry.members_after) >= 0 and (entry.members_before != entry.members_after or entry.joined or entry.went):
         lines.append(("members", f"{entry.members_before} -> {entry.members_after}"))
     lines += moved_lines(entry, partitions)
-    if ended(entry):
-        lines.append(("end", ended(entry)))
+    if describe_end(entry):
+        lines.append(("end", describe_end(entry)))
     if entry.lost > 0:
         lines.append(("lost", f"{'1 note' if entry.lost == 1 else f'{entry.lost} notes'} of it were not kept: more happened than is shown here"))
     elif entry.lost or not entry.whole:
@@ -148,10 +175,10 @@ def cause_text(entry: Rebalance, partitions: Partitions) -> str:
 def wait_lines(entry: Rebalance) -> list[tuple[str, str]]:
     """The members that the rebalance waited for."""
     if entry.laggards and entry.rounds == 1 and entry.join_ms >= 0:
-        return [("waited", f"{duration(entry.join_ms)} for {listed(called(id) for id in entry.laggards)}, which did not join")]
+        return [("waited", f"{format_duration(entry.join_ms)} for {list_names(short_name(id) for id in entry.laggards)}, which did not join")]
     last = entry.last_to_come
     if last is not None:
-        return [("waited", f"{duration(last.at_ms - entry.began_ms)} for {called(last.member_id, last.instance_id)}, the last to join")]
+        return [("waited", f"{format_duration(last.at_ms - entry.began_ms)} for {short_name(last.member_id, last.instance_id)}, the last to join")]
     return []
 
 
@@ -165,7 +192,7 @@ def moved_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, str
         if partitions.cooperative:
             lines.append(("stopped", f"only the moved partitions ({partitions.protocol})"))
         else:
-            longest = f", for {duration(entry.took_ms)} at most" if entry.took_ms >= 0 else ""
+            longest = f", for {format_duration(entry.took_ms)} at most" if entry.took_ms >= 0 else ""
             lines.append(("stopped", f"every partition{longest} ({partitions.protocol}: members give up all partitions)"))
     return lines
 
@@ -177,8 +204,8 @@ def move_lines(partitions: Partitions) -> list[tuple[str, str]]:
     lines = []
     changes: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for move in partitions.moves:
-        before = called(move.before.member_id, move.before.instance_id) if move.before else "no member"
-        after = called(move.after.member_id, move.after.instance_id) if move.after else "no member"
+        before = short_name(move.before.member_id, move.before.instance_id) if move.before else "no member"
+        after = short_name(move.after.member_id, move.after.instance_id) if move.after else "no member"
         changes.setdefault((before, after), []).append(move.partition)
     for number, ((before, after), where) in enumerate(changes.items()):
         if number == MOVES_SHOWN:
@@ -194,63 +221,63 @@ def move_lines(partitions: Partitions) -> list[tuple[str, str]]:
 
 def sentence(entry: Entry) -> tuple[str, Role | None]:
     match entry:
-        case Returned():
-            return returned(entry), Role.GOOD if entry.outcome is Replacement.NO_REBALANCE else None
-        case Came():
-            return f"{came(entry)} joined", None
-        case Went():
-            text = f"{went(entry)}; no other member was affected" if entry.how is Removal.PENDING_EXPIRED else went(entry)
+        case StaticReturned():
+            return describe_return(entry), Role.GOOD if entry.outcome is Replacement.NO_REBALANCE else None
+        case MemberJoined():
+            return f"{describe_join(entry)} joined", None
+        case MemberRemoved():
+            text = f"{describe_removal(entry)}; no other member was affected" if entry.how is Removal.PENDING_EXPIRED else describe_removal(entry)
             return text, Role.DIM if entry.how is Removal.PENDING_EXPIRED else None
-        case Refused():
-            who = called(entry.member_id, entry.instance_id)
+        case CommitsRefused():
+            who = short_name(entry.member_id, entry.instance_id)
             reason = failure(entry.error_code, "").line.removeprefix(": ")
             times = "a commit" if entry.times == 1 else f"{entry.times} commits"
             return f"{times} of {who} refused: {reason} ({name_of(entry.error_code)})", Role.CAREFUL
-        case Away():
-            who = called(entry.member_id, entry.instance_id)
+        case AbsenceChanged():
+            who = short_name(entry.member_id, entry.instance_id)
             if entry.back:
-                return f"{who} is back after {duration(entry.away_ms)} away and keeps its seat", Role.GOOD
+                return f"{who} is back after {format_duration(entry.away_ms)} away and keeps its seat", Role.GOOD
             return f"{who} is away; its seat is reserved", Role.CAREFUL
-        case Standby():
+        case StandbyChanged():
             return standby(entry)
-        case Barred():
+        case InstanceRefused():
             who = entry.instance_id or f"{entry.client_id}, which has no instance id,"
             return f"{who} at {entry.host.removeprefix('/')} was refused: it is not in the strict list of instances ({entry.listed})", Role.CAREFUL
-        case Late():
-            gaps = listed(f"{called(key)} ({duration(longest)})" for key, longest, _ in entry.gaps)
+        case HeartbeatsLate():
+            gaps = list_names(f"{short_name(key)} ({format_duration(longest)})" for key, longest, _ in entry.gaps)
             return f"heartbeats came late, close to the session timeout: {gaps}", Role.CAREFUL
-        case Moved():
+        case CoordinatorChanged():
             text = COORDINATOR.get(entry.what, "the coordinator changed") if entry.what is not None else "the coordinator changed"
             groups = "1 group" if entry.groups == 1 else f"{entry.groups} groups"
-            text = text.format(groups=groups, load=duration(entry.load_ms))
+            text = text.format(groups=groups, load=format_duration(entry.load_ms))
             if entry.orderly is False:
                 return f"{text}; it had not been stopped in order: its last notes may be missing", Role.CAREFUL
             if entry.dropped:
                 return f"{text}; {entry.dropped} notes of its groups were not kept", Role.CAREFUL
             return text, Role.DIM
-        case Lost():
+        case NotesMissing():
             count = "notes" if entry.notes < 0 else "1 note" if entry.notes == 1 else f"{entry.notes} notes"
             return f"{count} before this {'may be' if entry.notes < 0 else 'are'} missing: more {'may have ' if entry.notes < 0 else ''}happened than is shown here", Role.CAREFUL
-        case Deleted():
+        case GroupDeleted():
             if entry.recorded:
                 return "the group was deleted or expired; its generations start again", Role.CAREFUL
             return "the group's generations start again: it was deleted or expired, or its log was reset to an earlier state", Role.CAREFUL
-        case Missing():
+        case RebalancesMissing():
             return missing(entry), Role.CAREFUL
         case Rebalance():
             return title(entry), None
 
 
-def standby(entry: Standby) -> tuple[str, Role | None]:
-    who = called(entry.member_id, entry.instance_id)
-    seat = f"the seat of {called(entry.from_id or '', entry.from_instance)}"
+def standby(entry: StandbyChanged) -> tuple[str, Role | None]:
+    who = short_name(entry.member_id, entry.instance_id)
+    seat = f"the seat of {short_name(entry.from_id or '', entry.from_instance)}"
     match entry.step:
         case StandbyStep.WAITS:
             return f"{who} is a standby", None
         case StandbyStep.TAKES_OVER:
             return f"the standby {who} took {seat}, without a rebalance", Role.GOOD
         case StandbyStep.TOOK_OVER:
-            return f"{who} reads the partitions of {seat}, {duration(entry.after_ms)} after it became free", Role.GOOD
+            return f"{who} reads the partitions of {seat}, {format_duration(entry.after_ms)} after it became free", Role.GOOD
         case StandbyStep.TOO_LATE:
             return f"the standby {who} did not fetch the assignment of {seat} within its session timeout, and waits again", Role.CAREFUL
         case StandbyStep.GONE:
@@ -265,7 +292,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
     match entry:
         case Rebalance():
             return {"kind": "rebalance", **rebalance(entry, partitions)}
-        case Returned():
+        case StaticReturned():
             return {
                 "kind": "static_member_returned",
                 "at": moment_text(entry.at_ms),
@@ -277,11 +304,11 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "away_ms": entry.since_heartbeat_ms,
                 "outcome": entry.outcome.name.lower() if entry.outcome is not None else None,
             }
-        case Came():
+        case MemberJoined():
             return {"kind": "member_joined", **member(entry)}
-        case Went():
+        case MemberRemoved():
             return {"kind": "member_gone", **member(entry)}
-        case Refused():
+        case CommitsRefused():
             return {
                 "kind": "commits_refused",
                 "at": moment_text(entry.at_ms),
@@ -291,7 +318,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "count": entry.times,
                 "since": moment_text(entry.since_ms),
             }
-        case Away():
+        case AbsenceChanged():
             return {
                 "kind": "member_back" if entry.back else "member_away",
                 "at": moment_text(entry.at_ms),
@@ -299,7 +326,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "instance_id": entry.instance_id,
                 "away_ms": entry.away_ms,
             }
-        case Standby():
+        case StandbyChanged():
             return {
                 "kind": "standby",
                 "at": moment_text(entry.at_ms),
@@ -310,7 +337,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "from_instance_id": entry.from_instance,
                 "after_ms": entry.after_ms,
             }
-        case Barred():
+        case InstanceRefused():
             return {
                 "kind": "join_refused",
                 "at": moment_text(entry.at_ms),
@@ -319,17 +346,17 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "host": entry.host.removeprefix("/"),
                 "listed": entry.listed,
             }
-        case Late():
+        case HeartbeatsLate():
             gaps = [{"member": key, "longest_gap_ms": longest, "count": count} for key, longest, count in entry.gaps]
             return {"kind": "late_heartbeats", "at": moment_text(entry.at_ms), "members": gaps}
-        case Moved():
+        case CoordinatorChanged():
             what = entry.what.name.lower() if entry.what is not None else None
             return {"kind": "coordinator", "at": moment_text(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups, "stopped_in_order": entry.orderly, "notes_lost": entry.dropped}
-        case Lost():
+        case NotesMissing():
             return {"kind": "notes_lost", "at": moment_text(entry.at_ms), "count": known(entry.notes)}
-        case Deleted():
+        case GroupDeleted():
             return {"kind": "group_deleted", "at": moment_text(entry.at_ms), "certain": entry.recorded}
-        case Missing():
+        case RebalancesMissing():
             return gap(entry, partitions)
 
 
@@ -381,7 +408,7 @@ def moved_document(partitions: Partitions) -> list[dict[str, object]] | None:
     ]
 
 
-def gap(entry: Missing, partitions: Partitions) -> dict[str, object]:
+def gap(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
     """Rebalances without notes. `stored` is the group record of __consumer_offsets after the last of them."""
     stored = entry.after.stored if entry.after is not None else None
     return {
@@ -415,9 +442,9 @@ def moment_or_none(ms: int) -> str | None:
     return moment_text(ms) if ms >= 0 else None
 
 
-def member(entry: Came | Went) -> dict[str, object]:
+def member(entry: MemberJoined | MemberRemoved) -> dict[str, object]:
     document: dict[str, object] = {"at": moment_text(entry.at_ms), "member_id": entry.member_id, "instance_id": entry.instance_id}
-    if isinstance(entry, Came):
+    if isinstance(entry, MemberJoined):
         document |= {"client_id": entry.client_id, "host": entry.host.removeprefix("/")}
     else:
         document |= {"how": entry.how.name.lower() if entry.how is not None else None, "since_heartbeat_ms": entry.since_heartbeat_ms}
@@ -433,7 +460,7 @@ def summary(entries: Sequence[Entry]) -> list[str]:
     from history.restarts import avoidable
 
     rebalances = [entry for entry in entries if isinstance(entry, Rebalance)]
-    bridged = sum(isinstance(entry, Returned) and entry.outcome is Replacement.NO_REBALANCE for entry in entries)
+    bridged = sum(isinstance(entry, StaticReturned) and entry.outcome is Replacement.NO_REBALANCE for entry in entries)
     lines = []
     if bridged:
         lines.append(f"{counted(bridged, 'restart')} of static members caused no rebalance")
@@ -441,7 +468,7 @@ def summary(entries: Sequence[Entry]) -> list[str]:
     if avoided.rebalances:
         share = "the one rebalance" if len(rebalances) == 1 else f"{avoided.rebalances} of {len(rebalances)} rebalances"
         lines.append(
-            f"{share} came from restarts of members without a group.instance.id, away {duration(avoided.longest_ms)} at most: "
+            f"{share} came from restarts of members without a group.instance.id, away {format_duration(avoided.longest_ms)} at most: "
             "with an id and a longer session timeout there would have been none"
         )
     return lines

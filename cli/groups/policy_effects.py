@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cli.groups.policies import INSTANCE_IDS
 from cli.shown import counted
 from coordinator.policies import expand_names
-from history.words import called, listed
+from history.words import list_names, short_name
 
 if TYPE_CHECKING:
     from cli.groups.described import Group
@@ -66,10 +66,10 @@ def _roster(group: Group, after: dict[str, str]) -> Iterator[str]:
     present = {member.instance_id for member in group.members}
     missing = [name for name in names if name not in present]
     if missing:
-        yield f"{counted(len(missing), 'instance')} of the list would be missing: {listed(missing[:10])}{' and others' if len(missing) > 10 else ''}"
+        yield f"{counted(len(missing), 'instance')} of the list would be missing: {list_names(missing[:10])}{' and others' if len(missing) > 10 else ''}"
     unlisted = [member for member in group.members if member.instance_id not in frozenset(names)]
     if unlisted and after.get("roster.strict") == "true":
-        names_text = listed(called(member.member_id, member.instance_id) for member in unlisted[:10])
+        names_text = list_names(short_name(member.member_id, member.instance_id) for member in unlisted[:10])
         yield f"{counted(len(unlisted), 'member')} would be removed in one rebalance, because they are not on the list: {names_text}"
 
 

@@ -13,7 +13,7 @@ from cli.groups.members import check_readable
 from cli.groups.removal import predict
 from cli.shown import Column, Role, Screen, counted, plain
 from history.moves import spans
-from history.words import called, listed
+from history.words import list_names, short_name
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -77,7 +77,7 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
         else:
             members[member.member_id] = member
     if missing:
-        present = listed(member.instance_id or member.member_id for member in group.members)
+        present = list_names(member.instance_id or member.member_id for member in group.members)
         raise Failure(
             EXIT.MISSING,
             f"group {group.id} has no {' and no '.join(missing)}; it has {present or 'no members'}; nothing was changed",
@@ -114,7 +114,7 @@ def remove(cluster: Cluster, group: str, leaving: list[GroupMember], named_by_id
 
 
 def members_text(members: list[GroupMember]) -> str:
-    return called(members[0].member_id, members[0].instance_id) if len(members) == 1 else f"{len(members)} members"
+    return short_name(members[0].member_id, members[0].instance_id) if len(members) == 1 else f"{len(members)} members"
 
 
 # Output
@@ -185,7 +185,7 @@ def consequences(group: Group, removal: Removal) -> list[str]:
     lines += move_lines(removal)
     dynamic = [member for member in removal.leaving if member.instance_id is None]
     if dynamic:
-        names = listed(called(member.member_id) for member in dynamic)
+        names = list_names(short_name(member.member_id) for member in dynamic)
         lines.append(f"without an instance id: {names}; a process that still runs joins again at once, which causes another rebalance")
     if len(dynamic) < len(removal.leaving):
         lines.append("a static member whose process still runs joins again with its instance id: stop it first")
@@ -204,8 +204,8 @@ def move_lines(removal: Removal) -> list[str]:
     changes: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for move in removal.moves:
         after = move.after
-        to = called(after.member_id, after.instance_id) if after is not None else "no member" if move.known else ""
-        changes.setdefault((called(move.before.member_id, move.before.instance_id), to), []).append(move.partition)
+        to = short_name(after.member_id, after.instance_id) if after is not None else "no member" if move.known else ""
+        changes.setdefault((short_name(move.before.member_id, move.before.instance_id), to), []).append(move.partition)
     lines = []
     for (before_name, to), partitions in changes.items():
         where = f"to {to}" if to else "to others, as the group's leader decides"
@@ -230,15 +230,15 @@ def outcome(group: Group, after: Group | None) -> str:
     if after is None or not after.members:
         return "it is empty now"
     before = {member.member_id for member in group.members}
-    new = [called(member.member_id, member.instance_id) for member in after.members if member.member_id not in before]
-    joined = f", with {listed(new)}, which joined meanwhile" if new else ""
+    new = [short_name(member.member_id, member.instance_id) for member in after.members if member.member_id not in before]
+    joined = f", with {list_names(new)}, which joined meanwhile" if new else ""
     if after.state in ("PreparingRebalance", "CompletingRebalance"):
         return f"it rebalances now{joined}"
     return f"it has {counted(len(after.members), 'member')} now{joined} (state {after.state})"
 
 
 def refusal(member: GroupMember, error: int) -> Failure:
-    problem = failure(error, called(member.member_id, member.instance_id))
+    problem = failure(error, short_name(member.member_id, member.instance_id))
     if error == ErrorCode.FENCED_INSTANCE_ID:
         return problem.with_line(f"member {member.member_id} does not exist any more; another process has joined as instance {member.instance_id} and keeps the seat")
     return problem

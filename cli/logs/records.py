@@ -15,7 +15,7 @@ from coordinator import notes
 from coordinator.states import State
 from protocol.batch import Record
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.message import Message, Part, fields_of
+from protocol.message import Message, Part, field_names
 from protocol.messages.consumer_offsets import (
     AwayMemberKey,
     AwayMemberValue,
@@ -240,7 +240,7 @@ def _control_type(key: bytes) -> Any:
 
 def fields_by_name(part: Part) -> Fields:
     """The fields of a message by name, nested ones too."""
-    return {name: _field_value(name, getattr(part, name)) for name in fields_of(type(part))}
+    return {name: _field_value(name, getattr(part, name)) for name in field_names(type(part))}
 
 
 def _field_value(name: str, value: Any) -> Any:

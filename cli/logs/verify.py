@@ -27,11 +27,11 @@ from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
 from cli.shown import counted
 from storage.checkpoints import RECOVERY_POINTS, Partition
-from storage.directory import CLEAN_FILE, FORMAT_FILE, META_FILE
+from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT_FILE, META_FILE
 from storage.disk import OsDisk
 from storage.errors import DamagedTurns
-from storage.flush import METADATA, is_of_another_topic, read_topic_id
-from storage.turn_format import Lost, NewerTurns
+from storage.flush import METADATA, belongs_to_other_topic, read_topic_id
+from storage.turn_format import LostTurns, NewerTurns
 from storage.turn_log import Turns, is_turn_log, number_of
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -92,7 +92,7 @@ class Verify:
         directory = directory_around(self.path)
         self.in_directory = bool(directory)
         self.used_by = lock_holder(directory) if directory else None
-        self.clean = os.path.lexists(os.path.join(directory, CLEAN_FILE))
+        self.clean = os.path.lexists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
         log = log_folder(self.path)
         self._report_use()
         if directory and (problem := format_problem(directory)):
@@ -105,7 +105,7 @@ class Verify:
 
     def verify_directory(self) -> None:
         self.used_by = lock_holder(self.path)
-        self.clean = os.path.lexists(os.path.join(self.path, CLEAN_FILE))
+        self.clean = os.path.lexists(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
         self._report_use()
         problems = Problems()
         logs = logs_of(self.path)
@@ -199,7 +199,7 @@ class Verify:
         id_found = read_topic_id(disk, folder)
         if id_found == expected or not os.path.lexists(path):
             return
-        if is_of_another_topic(disk, folder, expected):
+        if belongs_to_other_topic(disk, folder, expected):
             problems.add("topic-id-wrong", path, None, f"it has topic id {id_found}, and the registry of topics has {expected}")
         else:
             problems.add("topic-id-damaged", path, None, f"it does not have the topic's id, {expected}")
@@ -214,7 +214,7 @@ class Verify:
             problems.add("turns-newer", self.path, None, str(error))
             return
         for path, piece in turns.damage:
-            if isinstance(piece, Lost):
+            if isinstance(piece, LostTurns):
                 text = f"{piece.reason} ({piece.size} bytes)"
             else:
                 text = f"a batch of {shown(piece.name)}, offsets {piece.base} to {piece.end - 1}, is not what was written"

@@ -18,7 +18,7 @@ from cli.store.logs import CopiedLog
 from protocol.batch import BatchHeader
 from storage import DamagedLog, LogId
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets
-from storage.directory import CLEAN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, OWNERS_FILE, UNFINISHED, properties
+from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, OWNERS_FILE, UNFINISHED, parse_properties
 from storage.disk import Lock, OsDisk, OsFile
 from storage.epochs import read_epochs
 from storage.log_copy import LogEnd, LogState
@@ -83,7 +83,7 @@ class DirectorySource:
             raise Failure(EXIT.MISSING, f"--from {self} is no data directory: it has no {META_FILE}")
         if problem := meta_problem(path):
             raise Failure(EXIT.DAMAGED, f"{path} is damaged: {problem}")
-        return properties(self.disk.read_text(path))
+        return parse_properties(self.disk.read_text(path))
 
     def _find_users(self) -> None:
         """Keep brokers away, or find the one that uses it."""
@@ -101,7 +101,7 @@ class DirectorySource:
         if self._shared and self.used_by is None:
             folder = f"{self.path}/{NODES_FOLDER}"
             self.used_by = next((user for name in self.disk.list(folder) if (user := lock_holder(f"{folder}/{name}")) is not None), None)
-        if self.used_by is None and (self._shared or not os.path.lexists(f"{self.path}/{CLEAN_FILE}")):
+        if self.used_by is None and (self._shared or not os.path.lexists(f"{self.path}/{CLEAN_SHUTDOWN_FILE}")):
             what = "several nodes have used it" if self._shared else "it was not stopped in order"
             self.close()
             raise Failure(EXIT.REFUSED, f"--from {self}: {what}; start one broker on it (tenure serve --data {self}), and stop it")

@@ -21,7 +21,7 @@ from cli.store.logs import REGISTRY, CopiedLog, Source, logs_of_groups, logs_of_
 from cli.store.progress import Progress
 from storage import DamagedLog
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, write_offsets
-from storage.directory import CLEAN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, UNFINISHED
+from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, UNFINISHED
 from storage.disk import Lock, OsDisk
 from storage.log_copy import LogCopy, LogEnd, LogState
 
@@ -101,7 +101,7 @@ class Target:
         write_offsets(self.disk, f"{self.path}/{CLEANER_POINTS}", {id: one.compacted_to for id, one in logs.items() if one.compacted_to})
         meta = {"node.id": str(node_id), "directory.id": fresh_cluster_id(), "version": "1", "cluster.id": self._cluster_id}
         self.disk.replace_text(f"{self.path}/{META_FILE}", "".join(f"{name}={value}\n" for name, value in meta.items()))
-        self.disk.replace_text(f"{self.path}/{CLEAN_FILE}", CLEAN)
+        self.disk.replace_text(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", CLEAN)
         self.disk.replace_text(f"{self.path}/{FORMAT_FILE}", f"{FORMAT}\n")
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class Partition:
         shard = self.shard
         assert shard is not None
         hold = shard.hold
-        while hold.untaken:
+        while hold.has_untaken:
             before = hold.taken
             batch = hold.take(self.world.now)
             facts = hold.taken - before

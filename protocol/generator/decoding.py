@@ -1,4 +1,4 @@
-"""Writes the code that reads messages."""
+"""Generates the code that decodes messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decode_method(out: Lines, message: Message) -> None:
 
 
 def read_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
-    """For a single struct: a nullable or a tagged one."""
+    """For a struct outside of an array, which is nullable or tagged."""
     assert not RESERVED & {item.name for item in struct.fields}
     out.put("", "@staticmethod")
     with out.block(f"def read(data: bytes, at: int, version: int) -> tuple[{struct.name}, int]:"):
@@ -45,8 +45,8 @@ def read_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: b
     with out.block(f"def read_array(data: bytes, at: int, version: int) -> tuple[{result}, int]:"):
         for item in struct.fields:
             if any(not path.always(item) for path in paths):
-                fresh = item.tag is not None or item.default == ()  # set anew for each element
-                out.put(f"{item.name}: {python_type(item)}" + ("" if fresh else f" = {used_default(out, item)}"))
+                reset = item.tag is not None or item.default == ()  # the loop sets it for each element
+                out.put(f"{item.name}: {python_type(item)}" + ("" if reset else f" = {used_default(out, item)}"))
             elif may_be_none(item):
                 out.put(f"{item.name}: {python_type(item)}")
         out.put(f"items: list[{name}] = []")
@@ -113,7 +113,7 @@ def read_run(out: Lines, run: list[Field]) -> None:
 
 
 def read_one(out: Lines, item: Field, path: Path, inline: bool) -> None:
-    """A field of varying size. Inline is the short compact form, which nearly all are, without a call."""
+    """A field of variable size. `inline`: read the short compact form, which most values have, without a call."""
     name, encoding = item.name, "compact" if path.flexible else "legacy"
     null = path.null_when(item) is not None
     if item.kind in ("string", "bytes"):
@@ -162,18 +162,18 @@ def read_elements(out: Lines, item: Field, encoding: str) -> None:
         size = FIXED_SIZES[item.element]
         out.put(f"{item.name} = {out.use(item.element + 's')}(data, at, n)", f"at += {size} * n" if size > 1 else "at += n")
     else:
-        assert item.element == "string", f"{item.name}: arrays of {item.element} are not known yet"
+        assert item.element == "string", f"{item.name}: arrays of {item.element} are not supported yet"
         out.put(f"{item.name}, at = {out.use(encoding + '_texts')}(data, at, n)")
 
 
 def refuse_null(out: Lines, item: Field, path: Path) -> None:
-    """Where only some versions of the path allow null, or the reader is shared with a field that may be null."""
+    """Refuse null if only some versions of the path allow it, or if a field that may be null shares the reader."""
     when = path.null_when(item)
     shared = item.struct is not None and item.kind == "array" and item.struct.name in out.nullable_arrays
     if when == "" or (when is None and not shared):
         return
     with out.block(f"if {item.name} is None:" if when is None else f"if {item.name} is None and not {when}:"):
-        out.put(f'raise {out.use("ProtocolError")}("null where {item.name} must be")')
+        out.put(f'raise {out.use("ProtocolError")}("null is not allowed for {item.name}")')
 
 
 def read_tags(out: Lines, tagged: list[Field], path: Path) -> None:

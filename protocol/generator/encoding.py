@@ -1,4 +1,4 @@
-"""Writes the code that writes messages."""
+"""Generates the code that encodes messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: 
 
 def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
     tagged = [item for item in struct.fields if item.tag is not None and path.has(item)]
-    ended = False  # whether the last run has taken the count of tagged fields, 0, with it
+    ended = False  # the last run includes the number of tagged fields, 0
     for when, fields in stretches(struct, path):
         last = not tagged and path.flexible and fields[-1] is [item for item in struct.fields if path.has(item)][-1]
         if when is None:
@@ -68,7 +68,7 @@ def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
 
 
 def write_stretch(out: Lines, fields: list[Field], path: Path, owner: str, last: bool) -> bool:
-    """Whether it ended with a run that took "no tagged fields" along."""
+    """Return whether its last run includes the number of tagged fields, 0."""
     ended = False
     for run in runs(fields, single=("uuid",)):
         if run[0].kind in FIXED_SIZES:
@@ -119,7 +119,7 @@ def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inli
 
 
 def sendable(item: Field, path: Path, value: str) -> str:
-    """In versions without null, an empty value is written for it."""
+    """The value to encode: in versions without null, an empty value instead of None."""
     if item.nullable is None:
         return value
     empty = {"string": '""', "bytes": 'b""', "array": "[]"}[item.kind]
@@ -176,7 +176,7 @@ def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
 
 
 def differs(out: Lines, item: Field, value: str) -> str:
-    """A tagged field that has its default is not sent."""
+    """The condition for sending a tagged field: its value is not the default."""
     if item.kind == "struct":
         assert item.struct is not None
         return f"{value} is not None and {value} != {item.struct.name}()"

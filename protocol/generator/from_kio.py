@@ -33,9 +33,9 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def message_of(api: str, side: str, name: str, versions: Versions) -> Message:
-    """The message `name`, which kio keeps in `kio.schema.<api>.v<n>.<side>`.
+    """The message `name`, which kio has in `kio.schema.<api>.v<n>.<side>`.
 
-    Versions newer than kio's are taken to be its newest: what they add is declared in protocol/schema/apis.toml.
+    Versions newer than kio's are derived from its newest: protocol/schema/apis.toml declares the fields that they add.
     """
     classes: dict[int, Any] = {}
     for version in range(versions[0], versions[1] + 1):
@@ -53,7 +53,7 @@ def message_of(api: str, side: str, name: str, versions: Versions) -> Message:
 
 
 def kio_class(api: str, side: str, name: str, version: int) -> Any:
-    """kio's class for one version of a message, None where it has none."""
+    """kio's class for one version of a message, None if it has none."""
     try:
         return getattr(importlib.import_module(f"kio.schema.{api}.v{version}.{side}"), name)
     except ModuleNotFoundError:
@@ -65,7 +65,7 @@ def struct_of(name: str, classes: dict[int, Any]) -> Struct:
 
 
 def merged_order(orders: list[list[str]]) -> list[str]:
-    """One order that agrees with every version's."""
+    """One order of fields that agrees with the order in every version."""
     merged: list[str] = []
     for order in orders:
         at = 0
@@ -87,25 +87,25 @@ def field_of(name: str, classes: dict[int, Any]) -> Field:
     kio_kind = last.metadata.get("kafka_type", "struct")
     kind = KINDS.get(kio_kind, kio_kind)
     array = is_array(hints[max(seen)])
-    parts = {v: part for v, hint in hints.items() for part in leaves(hint) if isinstance(part, type) and is_dataclass(part)}
+    parts = {v: part for v, hint in hints.items() for part in leaf_types(hint) if isinstance(part, type) and is_dataclass(part)}
     never_null = kind == "uuid" or kio_kind == "datetime_i64"  # kio's None is Kafka's zero id, Kafka's -1
     nullable = [] if never_null else [v for v, hint in hints.items() if type(None) in typing.get_args(hint)]
     tags = {f.metadata.get("tag") for f in seen.values()}
     assert len(tags) == 1, f"{name}: one tag or none"
     return Field(
-        name=our_name(name, kio_kind),
+        name=field_name(name, kio_kind),
         kind="array" if array else kind,
-        versions=span(seen),
+        versions=version_range(seen),
         element=kind if array else "",
         struct=struct_of(parts[max(parts)].__name__, parts) if parts else None,
-        nullable=span(dict.fromkeys(nullable)) if nullable else None,
+        nullable=version_range(dict.fromkeys(nullable)) if nullable else None,
         tag=tags.pop(),
         default=default_of(last, kind, array, kio_kind),
     )
 
 
-def our_name(name: str, kio_kind: str) -> str:
-    """kio drops the unit from Kafka's names; we keep it."""
+def field_name(name: str, kio_kind: str) -> str:
+    """The field's name with its unit, which kio drops from Kafka's names."""
     return f"{name}_ms" if kio_kind.startswith("timedelta") or (kio_kind.startswith("datetime") and name.endswith("_time")) else name
 
 
@@ -113,16 +113,16 @@ def is_array(hint: Any) -> bool:
     return any(typing.get_origin(part) is tuple for part in (hint, *typing.get_args(hint)))
 
 
-def leaves(hint: Any) -> Iterator[Any]:
+def leaf_types(hint: Any) -> Iterator[Any]:
     if typing.get_origin(hint) in (tuple, UnionType, typing.Union):
         for part in typing.get_args(hint):
-            yield from leaves(part)
+            yield from leaf_types(part)
     else:
         yield hint
 
 
-def span(versions: dict[int, Any]) -> Versions:
-    assert list(versions) == list(range(min(versions), max(versions) + 1)), "a field does not come back once it is gone"
+def version_range(versions: dict[int, Any]) -> Versions:
+    assert list(versions) == list(range(min(versions), max(versions) + 1)), "a field's versions have no gap"
     return min(versions), max(versions)
 
 

@@ -1,4 +1,4 @@
-"""Reads protocol/schema: which APIs there are, and the records that are ours or that kio lacks."""
+"""Reads protocol/schema: the APIs, our own records, and records that kio lacks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def api_modules() -> list[Module]:
         module = Module(snake(name), f"{name}, api key {api['key']}.")
         for side in ("Request", "Response"):
             message = from_kio.message_of(snake(name), side.lower(), name + side, versions)
-            assert message.api_key == api["key"], f"{name}: kio says key {message.api_key}"
+            assert message.api_key == api["key"], f"{name}: kio has key {message.api_key}"
             message.about = f"{name} {side.lower()}"
             module.messages.append(message)
         add_fields(module, api.get("new", []))
@@ -44,7 +44,7 @@ def api_modules() -> list[Module]:
 
 
 def add_fields(module: Module, new: list[dict[str, Any]]) -> None:
-    """Insert fields that kio does not know yet after the fields that they follow on the wire."""
+    """Insert fields that kio lacks after the fields that they follow on the wire."""
     for item in new:
         for message in module.messages:
             for struct in (*message.struct.nested(), message.struct):
@@ -56,11 +56,11 @@ def add_fields(module: Module, new: list[dict[str, Any]]) -> None:
                 continue
             break
         else:
-            raise ValueError(f"apis.toml: there is no {item['in']} in {module.name}")
+            raise ValueError(f"apis.toml: {module.name} has no {item['in']}")
 
 
 def check_newest(api: dict[str, Any], versions: Versions) -> None:
-    """A version that kio lacks must say what it adds; nothing at all is said by `new = []`."""
+    """Check that the schema declares the new fields of a version that kio lacks, if only by `new = []`."""
     name = api["name"]
     if from_kio.kio_class(snake(name), "request", f"{name}Request", versions[1]) is None and "new" not in api:
         raise ValueError(f"kio does not know {name} version {versions[1]}: declare its fields as [[api.new]] in protocol/schema/apis.toml")
@@ -116,7 +116,7 @@ def field_of(item: dict[str, Any], all_versions: Versions, parts: dict[str, Stru
 
 
 def versions_of(text: str, within: Versions) -> Versions:
-    """ "3+", "1" or "0-4" """
+    """Parse "3+", "1" or "0-4"."""
     if text.endswith("+"):
         return int(text[:-1]), within[1]
     first, _, last = text.partition("-")
@@ -124,7 +124,7 @@ def versions_of(text: str, within: Versions) -> Versions:
 
 
 def modules() -> list[Module]:
-    found = [*api_modules(), *record_modules()]
-    for module in found:
-        module.settle_names()
-    return found
+    all_modules = [*api_modules(), *record_modules()]
+    for module in all_modules:
+        module.make_names_unique()
+    return all_modules

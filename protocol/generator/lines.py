@@ -1,4 +1,4 @@
-"""Lines of Python with their indentation, and how a version condition reads."""
+"""Lines of Python with their indentation, and conditions on the version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Lines:
         self.level = level
         self.lines: list[str] = []
         self.used: set[str] = set()  # names to import
-        self.nullable_arrays: set[str] = set()  # the parts of this message whose arrays may be null somewhere
+        self.nullable_arrays: set[str] = set()  # the parts of this message that are in a nullable array
 
     def put(self, *lines: str) -> None:
         self.lines += ["    " * self.level + line if line else "" for line in lines]
@@ -25,7 +25,7 @@ class Lines:
         return name
 
     def call(self, before: str, name: str, arguments: Iterable[str], after: str = "") -> None:
-        """`before name(arguments) after`, one argument a line where it would be too long."""
+        """`before name(arguments) after`, in one line or with one line for each argument."""
         listed = list(arguments)
         whole = f"{before}{name}({', '.join(listed)}){after}"
         if len(whole) + 4 * self.level <= LINE_MAX:
@@ -42,7 +42,7 @@ class Lines:
 
 
 def condition(versions: Versions, within: Versions) -> str | None:
-    """When a field is there, if its path is for `within`; None: always."""
+    """The condition for a field that exists in `versions`, on a path for the versions `within`; None: always."""
     first, last = versions[0] > within[0], versions[1] < within[1]
     if first and last:
         return f"version == {versions[0]}" if versions[0] == versions[1] else f"{versions[0]} <= version <= {versions[1]}"

@@ -36,13 +36,13 @@ class Struct:
     fields: list[Field]
 
     def nested(self) -> list[Struct]:
-        """Parts before what they are part of, each once."""
-        found: dict[str, Struct] = {}
+        """All structs inside this one, each once, inner structs first."""
+        parts: dict[str, Struct] = {}
         for item in self.fields:
             if item.struct is not None:
                 for part in [*item.struct.nested(), item.struct]:
-                    found.setdefault(part.name, part)
-        return list(found.values())
+                    parts.setdefault(part.name, part)
+        return list(parts.values())
 
 
 @dataclass
@@ -62,8 +62,8 @@ class Module:
     about: str
     messages: list[Message] = field(default_factory=list)
 
-    def settle_names(self) -> None:
-        """A part whose name stands for two shapes in one module takes its message's name in front."""
+    def make_names_unique(self) -> None:
+        """Prefix the name of a part with its message's name if several messages of the module have a part of that name."""
         owners: dict[str, set[str]] = {}
         for message in self.messages:
             for part in message.struct.nested():

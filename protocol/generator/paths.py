@@ -1,4 +1,4 @@
-"""A message has one way to read and write it per encoding: flexible from a version on, legacy before."""
+"""The paths of a message: its code for each encoding, which is flexible from some version on and legacy before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Path:
 
 
 def paths_of(versions: Versions, flexible_from: int) -> list[Path]:
-    """The flexible path first: it is what today's clients use."""
+    """The flexible path is first, since current clients use it."""
     first, last = versions
     paths = []
     if last >= flexible_from:
@@ -41,7 +41,7 @@ def paths_of(versions: Versions, flexible_from: int) -> list[Path]:
 
 
 def by_path(out: Lines, paths: list[Path], struct: Struct, body: Callable[[Lines, Path], None]) -> None:
-    """`body` for each path that has something to do, under `if version >= ...`."""
+    """Generate `body` for each path with fields, under `if version >= ...`."""
     if len(paths) == 1:
         body(out, paths[0])
         return
@@ -54,14 +54,14 @@ def by_path(out: Lines, paths: list[Path], struct: Struct, body: Callable[[Lines
 
 
 def stretches(struct: Struct, path: Path) -> Iterator[tuple[str | None, list[Field]]]:
-    """The untagged fields of a path in wire order, those together that the same versions have."""
+    """The untagged fields of a path in wire order, grouped by the versions that have them."""
     present = [item for item in struct.fields if item.tag is None and path.has(item)]
     for when, group in groupby(present, key=lambda item: condition(item.versions, path.versions)):
         yield when, list(group)
 
 
 def runs(fields: list[Field], single: tuple[str, ...] = ()) -> Iterator[list[Field]]:
-    """Neighbours of fixed size together, everything else by itself."""
+    """Adjacent fields of fixed size in one list, every other field alone."""
     run: list[Field] = []
     for item in fields:
         if item.kind in FIXED_SIZES and item.kind not in single:

@@ -1,4 +1,4 @@
-"""Writes the files of protocol/messages."""
+"""Renders the files of protocol/messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def render_message(out: Lines, message: Message) -> None:
 
 
 def uses(struct: Struct) -> tuple[set[str], set[str], set[str]]:
-    """The parts that stand in arrays, those whose arrays may be null, and those that stand alone."""
+    """The parts in arrays, the parts in nullable arrays, and the parts outside of arrays."""
     arrays: set[str] = set()
     nullable: set[str] = set()
     alone: set[str] = set()

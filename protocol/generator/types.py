@@ -1,4 +1,4 @@
-"""How fields are typed in Python, what they default to, and what they take at least on the wire."""
+"""Python types of fields, their defaults, and their minimum sizes on the wire."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def python_type(item: Field) -> str:
 
 
 def may_be_none(item: Field) -> bool:
-    """A tagged struct may be left out: None stands for Kafka's default value of it."""
+    """A tagged struct may be absent: None then means Kafka's default value."""
     return item.nullable is not None or (item.kind == "struct" and item.tag is not None)
 
 
 def made_when_left_out(item: Field) -> bool:
-    """Lists and structs that cannot be null: the constructor makes an empty one."""
+    """Lists and structs that cannot be null: the constructor creates an empty one."""
     return item.kind in ("array", "struct") and not may_be_none(item)
 
 
@@ -32,7 +32,7 @@ def scalar(kind: str) -> str:
 
 
 def default_value(item: Field) -> str:
-    """What a version without the field decodes to: Kafka's default."""
+    """Kafka's default, which a version without the field decodes to."""
     if item.default == ():
         return "[]"
     if item.kind == "uuid":
@@ -42,7 +42,7 @@ def default_value(item: Field) -> str:
 
 
 def least_size(struct: Struct, versions: Versions, flexible: bool) -> int:
-    """No element of an array takes fewer bytes than this."""
+    """The minimum size of an array element."""
     size = 1 if flexible else 0
     for item in struct.fields:
         if item.tag is None and item.versions[0] <= versions[0] and item.versions[1] >= versions[1]:
@@ -55,5 +55,5 @@ def kind_size(kind: str, flexible: bool) -> int:
     if kind in FIXED_SIZES:
         return FIXED_SIZES[kind]
     if kind == "struct":
-        return 1  # the mark of a nullable struct, or a struct's own tags
+        return 1  # the null marker of a nullable struct, or a struct's own tags
     return 1 if flexible else {"string": 2, "bytes": 4, "array": 4}[kind]

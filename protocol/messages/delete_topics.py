@@ -188,7 +188,7 @@ class DeletableTopicResult(Part):
                 else:
                     name, at = compact_text_or_null(data, at)
                 if name is None and not version >= 6:
-                    raise ProtocolError("null where name must be")
+                    raise ProtocolError("null is not allowed for name")
                 if version >= 6:
                     (topic_id,) = unpack_u(data, at)
                     at += 16

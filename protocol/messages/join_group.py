@@ -421,7 +421,7 @@ class JoinGroupResponse(Message):
                 else:
                     protocol_name, at = compact_text_or_null(data, at)
                 if protocol_name is None and not version >= 7:
-                    raise ProtocolError("null where protocol_name must be")
+                    raise ProtocolError("null is not allowed for protocol_name")
                 n = data[at]
                 if 0 < n < 128:
                     leader = data[at + 1 : at + n].decode("utf-8", "replace")

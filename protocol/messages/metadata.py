@@ -88,7 +88,7 @@ class MetadataRequestTopic(Part):
                 else:
                     name, at = compact_text_or_null(data, at)
                 if name is None and not version >= 10:
-                    raise ProtocolError("null where name must be")
+                    raise ProtocolError("null is not allowed for name")
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
@@ -173,7 +173,7 @@ class MetadataRequest(Message):
             else:
                 topics, at = MetadataRequestTopic.read_array(data, at, version)
                 if topics is None and not version >= 1:
-                    raise ProtocolError("null where topics must be")
+                    raise ProtocolError("null is not allowed for topics")
                 if version >= 4:
                     allow_auto_topic_creation = data[at] != 0
                     at += 1
@@ -457,7 +457,7 @@ class MetadataResponseTopic(Part):
                 else:
                     name, at = compact_text_or_null(data, at)
                 if name is None and not version >= 12:
-                    raise ProtocolError("null where name must be")
+                    raise ProtocolError("null is not allowed for name")
                 if version >= 10:
                     (topic_id,) = unpack_u(data, at)
                     at += 16

@@ -282,7 +282,7 @@ class OffsetFetchRequest(Message):
                 group_id, at = legacy_text(data, at)
                 topics, at = OffsetFetchRequestTopic.read_array(data, at, version)
                 if topics is None and not version >= 2:
-                    raise ProtocolError("null where topics must be")
+                    raise ProtocolError("null is not allowed for topics")
         except UNREADABLE as error:
             raise cut_short("OffsetFetchRequest", version) from error
         if at > len(data):

@@ -84,7 +84,7 @@ def test_cluster_options_are_accepted_at_any_position(written: str, read: str) -
         ("consume t --from 1 --from-beginning", "--from and --from-beginning exclude each other (see tenure consume --help)"),
         ("group offsets reset g", "one of these is missing: --to-earliest, --to-latest, --to-offset, "),
         ("group members bad\udcff", r"'bad\xff' is not UTF-8; names must be"),
-        (f"group members {'g' * 40_000}", "a string of 40000 bytes, at most 32767 can be sent"),
+        (f"group members {'g' * 40_000}", "a string of 40000 bytes; at most 32767 are allowed"),
         ("group list --bootstrap-server x", "there is no option --bootstrap-server; did you mean --bootstrap? (see tenure group list --help)"),
         ("serve --port 1", "there is no option --port; did you mean --listen? (see tenure serve --help)"),
         ("cluster --port 1", "there is no option --port (see tenure cluster --help)"),

@@ -197,7 +197,7 @@ def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Comman
         (NOTES, "0001000161", "0000", "other", "a key of version 1; this version of Tenure reads up to version 0", 0),
         (OFFSETS, OFFSET_KEY, "00030000", "other", "cannot be read: OffsetCommitValue v3 is cut short", 65),
         (OFFSETS, "ffff", "00", "other", "cannot be read: a key of version -1", 65),
-        (OFFSETS, "00", "00", "other", "cannot be read: no room for a version", 65),
+        (OFFSETS, "00", "00", "other", "cannot be read: too short for a version", 65),
         (NOTES, "0000000161", "000001", "other", "cannot be read: NoteHeader v0 is cut short", 65),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
@@ -95,7 +95,7 @@ class Peer:
 
     def plain(self, value: Any, field: str = "", ordered: bool = False) -> Any:
         if isinstance(value, Part):
-            return {name: self.plain(getattr(value, name), name, ordered) for name in fields_of(type(value))}
+            return {name: self.plain(getattr(value, name), name, ordered) for name in field_names(type(value))}
         if isinstance(value, list):
             items = [self.plain(item, field, ordered) for item in value]
             keys = ("name", "partition_index", "api_key", "key", "group_id")

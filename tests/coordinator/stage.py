@@ -155,7 +155,7 @@ class Stage:
     def _append(self, during: str) -> None:
         shard = self._serving
         batch: list[Fact] = []
-        while shard.hold.untaken:
+        while shard.hold.has_untaken:
             batch += facts_of(bytes(shard.hold.take(self.now)))
         self._newest += [as_record(fact, shard.groups.get(_group_of(fact)), during) for fact in batch]
         self.in_flight += batch

@@ -1,4 +1,4 @@
-"""The deadline wheel, compared with a plain list of all items."""
+"""The timer wheel, compared with a plain list of all items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ items = st.integers(0, ITEMS - 1)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("set"), items, gaps),
-        st.tuples(st.just("lives"), items, gaps),  # as a heartbeat does: no check unless the deadline moves earlier
+        st.tuples(st.just("heartbeat"), items, gaps),  # moves the deadline without the wheel, unless it moves earlier
         st.tuples(st.just("remove"), items, st.just(0)),
         st.tuples(st.just("advance"), st.just(0), gaps),
     ),
@@ -37,36 +37,36 @@ class WheelAndList:
         self.plain = [NEVER] * ITEMS
         self.fired: list[int] = []
 
-    def do(self, what: str, who: int, gap: int) -> None:
-        item, at = self.items[who], self.now + gap
-        if what == "set":
+    def do(self, step: str, number: int, gap: int) -> None:
+        item, at = self.items[number], self.now + gap
+        if step == "set":
             self.wheel.set(item, at)
-            self.plain[who] = at
-        elif what == "lives":
-            item.deadline = self.plain[who] = at
+            self.plain[number] = at
+        elif step == "heartbeat":
+            item.deadline = self.plain[number] = at
             if at < item.scheduled_at:
                 self.wheel.reschedule(item)
-        elif what == "remove":
+        elif step == "remove":
             self.wheel.remove(item)
-            self.plain[who] = NEVER
+            self.plain[number] = NEVER
         else:
             self.advance(at)
         assert self.wheel.wake_at <= min(self.plain), "it would wake too late"
-        scheduled_at = [item for slot in self.wheel._slots.values() for item in slot]
-        assert len(scheduled_at) == len(set(scheduled_at)), "scheduled_at twice"
-        assert all(item.deadline != NEVER for item in scheduled_at), "scheduled_at without a deadline"
+        scheduled = [item for slot in self.wheel._slots.values() for item in slot]
+        assert len(scheduled) == len(set(scheduled)), "scheduled twice"
+        assert all(item.deadline != NEVER for item in scheduled), "scheduled without a deadline"
 
     def advance(self, until: int) -> None:
-        """As a loop does: wake at `wake_at`, each time until nothing is due."""
+        """As an event loop does: wake at each `wake_at`, and pop until no item is due."""
         while True:
             while (item := self.wheel.pop(self.now)) is not None:
-                who = self.items.index(item)
-                # If woken at each `wake_at`, every item fires to the millisecond.
-                assert self.plain[who] == self.now, "too early, too late, or a second time"
-                self.fired.append(who)
-                self.plain[who] = NEVER
-            assert min(self.plain) > self.now, "somebody is due and was not called"
-            assert self.wheel.wake_at > self.now, "it does not come to rest"
+                number = self.items.index(item)
+                # If the loop wakes at each `wake_at`, every item fires to the millisecond.
+                assert self.plain[number] == self.now, "too early, too late, or a second time"
+                self.fired.append(number)
+                self.plain[number] = NEVER
+            assert min(self.plain) > self.now, "an item is due and was not popped"
+            assert self.wheel.wake_at > self.now, "it would wake again at once"
             if self.now == until:
                 return
             self.now = min(until, self.wheel.wake_at)
@@ -78,42 +78,44 @@ def test_every_deadline_fires_once_and_in_time(todo: list[tuple[str, int, int]])
     both = WheelAndList()
     for step in todo:
         both.do(*step)
-    waiting = [who for who, deadline in enumerate(both.plain) if deadline != NEVER]
-    before = len(both.fired)
+    waiting = [number for number, deadline in enumerate(both.plain) if deadline != NEVER]
+    fired = len(both.fired)
     both.advance(both.now + 20_000)
-    assert sorted(both.fired[before:]) == waiting
+    assert sorted(both.fired[fired:]) == waiting
     assert both.wheel.wake_at == NEVER
+
+
+def wheel_of(waits: list[int]) -> tuple[Deadlines, list[Timed]]:
+    wheel, timed = Deadlines(), [Timed() for _ in waits]
+    for item, gap in zip(timed, waits, strict=True):
+        wheel.set(item, BEGIN + gap)
+    return wheel, timed
+
+
+def pop_all(wheel: Deadlines, now: int) -> list[Timed]:
+    popped = []
+    while (item := wheel.pop(now)) is not None:
+        popped.append(item)
+    return popped
 
 
 @given(st.lists(gaps, min_size=1, max_size=20))
 def test_deadlines_fire_in_order(waits: list[int]) -> None:
-    wheel = Deadlines()
-    waiting = [Timed() for _ in waits]
-    for one, gap in zip(waiting, waits, strict=True):
-        wheel.set(one, BEGIN + gap)
-    called = []
-    while (item := wheel.pop(BEGIN + 20_000)) is not None:
-        called.append(waits[waiting.index(item)])
-    assert called == sorted(waits)
+    wheel, timed = wheel_of(waits)
+    assert [waits[timed.index(item)] for item in pop_all(wheel, BEGIN + 20_000)] == sorted(waits)
 
 
 @given(st.lists(gaps, min_size=1, max_size=8), gaps)
 def test_a_deadline_may_be_extended_while_another_fires(waits: list[int], more: int) -> None:
-    wheel = Deadlines()
-    items_ = [Timed() for _ in waits]
-    for one, gap in zip(items_, waits, strict=True):
-        wheel.set(one, BEGIN + gap)
+    wheel, timed = wheel_of(waits)
     now = BEGIN + max(waits)
     first = wheel.pop(now)
     assert first is not None
-    for one in items_:
-        if one is not first:
-            one.deadline = now + more + 1
+    timed.remove(first)
+    for item in timed:
+        item.deadline = now + more + 1
     assert wheel.pop(now) is None
-    found = []
-    while (item := wheel.pop(now + more + 1)) is not None:
-        found.append(item)
-    assert {id(one) for one in found} == {id(one) for one in items_ if one is not first}
+    assert set(pop_all(wheel, now + more + 1)) == set(timed)
 
 
 def test_a_deadline_that_moves_later_schedules_nothing() -> None:
@@ -123,7 +125,7 @@ def test_a_deadline_that_moves_later_schedules_nothing() -> None:
     for beat in range(1, 100):
         wheel.set(item, BEGIN + 5_000 + beat)
     assert wheel.wake_at == before
-    assert len(wheel._moments) == 1
+    assert len(wheel._slot_starts) == 1
     assert wheel.pop(before) is None
     assert before < wheel.wake_at <= BEGIN + 5_099
 
@@ -139,7 +141,7 @@ def test_a_deadline_that_moves_earlier_lowers_the_moment_to_wake() -> None:
 
 
 @pytest.mark.plain
-def test_simultaneous_deadlines_fire_sessions_before_phases_in_filing_order() -> None:
+def test_of_equal_deadlines_the_smaller_rank_fires_first_then_the_earlier_item() -> None:
     class Phase(Timed):
         rank = 1
 
@@ -147,9 +149,8 @@ def test_simultaneous_deadlines_fire_sessions_before_phases_in_filing_order() ->
     items = [Phase(), Timed(), Phase(), Timed(), Timed()]
     for item in items:
         wheel.set(item, BEGIN)
-    assert wheel.pop(BEGIN - 1) is None  # from here on they are checked by the millisecond
-    popped = [wheel.pop(BEGIN) for _ in items]
-    assert popped == [items[1], items[3], items[4], items[0], items[2]]
+    assert wheel.pop(BEGIN - 1) is None  # moves them from their slot to the heap
+    assert pop_all(wheel, BEGIN) == [items[1], items[3], items[4], items[0], items[2]]
 
 
 def test_distant_deadlines_stay_in_their_slot() -> None:
@@ -158,12 +159,12 @@ def test_distant_deadlines_stay_in_their_slot() -> None:
     item.deadline = BEGIN + 5_000  # a heartbeat
     moment = wheel.wake_at
     assert wheel.pop(moment) is None
-    assert not wheel._soon
+    assert not wheel._due
     assert moment + 4_000 - TICK_MS <= wheel.wake_at <= BEGIN + 5_000
 
 
-def test_an_item_without_a_deadline_is_not_filed_again() -> None:
-    """Such as a parked member's."""
+def test_an_item_without_a_deadline_is_not_scheduled_again() -> None:
+    """For example a parked member."""
     wheel, item = Deadlines(), Timed()
     wheel.set(item, BEGIN)
     item.deadline = NEVER

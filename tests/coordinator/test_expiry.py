@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from coordinator import Commit, GroupConfig, Shard, expiry
 from coordinator.deadlines import NEVER
-from coordinator.expiry import GROUPS_AT_ONCE
+from coordinator.expiry import GROUPS_PER_SWEEP_STEP
 from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
 from coordinator.notes import Kind
@@ -18,7 +19,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
-from tests.coordinator.playbook import Play, scenario
+from tests.coordinator.playbook import Play, row, scenario
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -29,16 +30,22 @@ DAY = 24 * 3_600_000
 
 @pytest.fixture
 def kept(play: Play) -> Play:
-    """Offsets are kept for 100 s and swept every 10 s, counted from the loading of the shard; sessions hardly ever end."""
+    """Retention of 100 s, a sweep every 10 s from the load of the shard on, and sessions of up to a day."""
     play.configure(offsets_retention_ms=RETENTION, offsets_retention_check_interval_ms=SWEEP, group_max_session_timeout_ms=DAY)
     play.load()
     return play
 
 
 def age(play: Play, ms: int) -> Play:
-    """Advance by so much, then to the end of the next sweep."""
+    """Advance by this time, then to the end of the next sweep."""
     play.after(ms)
     return play.after(SWEEP)
+
+
+def sweep_until(play: Play, moment: int) -> None:
+    """Advance sweep by sweep to the last sweep before this moment."""
+    while play.now + SWEEP < moment:
+        play.after(SWEEP)
 
 
 @scenario("EX-01")
@@ -49,8 +56,7 @@ def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(k
     kept.leave("a").expect(ErrorCode.NONE)
     emptied = kept.now
     kept.wrote("W5", "W3")
-    while kept.now + SWEEP < emptied + RETENTION:
-        kept.after(SWEEP)
+    sweep_until(kept, emptied + RETENTION)
     kept.after(emptied + RETENTION - 1 - kept.now)
     kept.fetch().expect(5)
     kept.after(SWEEP)
@@ -66,10 +72,7 @@ def test_the_retention_ends_to_the_millisecond(kept: Play, early_ms: int, expire
     kept.after(early_ms)
     kept.commit(None, {("t0", 0): 5})
     kept.at(RETENTION)
-    if expires:
-        kept.no_group()
-    else:
-        kept.fetch().expect(5)
+    assert kept.fetch_all() == ({} if expires else {("t0", 0): 5})
 
 
 @scenario("EX-02")
@@ -112,35 +115,20 @@ def test_offsets_of_unsubscribed_topics_expire_in_a_live_group(kept: Play) -> No
     kept.group_is(State.STABLE)
 
 
-@scenario("EX-05")
-def test_nothing_expires_while_members_join(kept: Play) -> None:
+@pytest.mark.parametrize(("joins", "state"), [row("EX-05", "b", State.PREPARING), row("EX-05", "a", State.COMPLETING)])
+def test_nothing_expires_during_a_rebalance(kept: Play, joins: str, state: State) -> None:
     old_offsets(kept)
-    kept.join("b", version=3).parks()
-    kept.group_is(State.PREPARING)
+    kept.join(joins, version=3)
+    kept.group_is(state)
     age(kept, RETENTION)
-    kept.group_is(State.PREPARING)
+    kept.group_is(state)
     kept.wrote()
 
 
-@scenario("EX-05")
-def test_nothing_expires_between_joining_and_assignment(kept: Play) -> None:
-    old_offsets(kept)
-    kept.join("a").expect(generation=2)
-    kept.group_is(State.COMPLETING)
-    age(kept, RETENTION)
-    kept.group_is(State.COMPLETING)
-    kept.wrote()
-
-
-@scenario("EX-06")
-def test_nothing_expires_in_a_live_group_of_another_protocol_type(kept: Play) -> None:
-    age(old_offsets(kept, type="connect"), RETENTION)
-    kept.wrote()
-
-
-@scenario("EX-07")
-def test_nothing_expires_while_subscriptions_are_unknown(kept: Play) -> None:
-    age(old_offsets(kept, metadata=b"?"), RETENTION)
+@pytest.mark.parametrize("how", [row("EX-06", {"type": "connect"}), row("EX-07", {"metadata": b"?"})])
+def test_nothing_expires_in_a_live_group_whose_topics_are_unknown(kept: Play, how: dict[str, object]) -> None:
+    """Another protocol type, or a subscription that cannot be read."""
+    age(old_offsets(kept, **how), RETENTION)
     kept.wrote()
 
 
@@ -244,27 +232,36 @@ GROUP_TOMBSTONE_BYTES = facts_bytes([(group_key("g"), None)])
 def batches_of(shard: Shard) -> list[int]:
     """The number of facts in each batch that the log gets now."""
     batches = []
-    while shard.hold.untaken:
+    while shard.hold.has_untaken:
         batches.append(len(list(facts_of(bytes(shard.hold.take(0))))))
     return batches
 
 
-def with_offsets(batch_bytes_max: int, partitions: int, **config: Any) -> Shard:
-    """A group with so many offsets, half of them of each topic, all committed at 1,000."""
-    shard = Shard(GroupConfig(batch_bytes_max=batch_bytes_max, **config), lambda: "id")
-    shard.clear()
+def opened_shard(retention_ms: int = 5_000, **config: Any) -> Shard:
+    """A shard that is open since 0 and sweeps every 10 s."""
+    shard = Shard(GroupConfig(offsets_retention_ms=retention_ms, offsets_retention_check_interval_ms=10_000, **config), lambda: "id")
     for _ in shard.open_groups(lambda: (0, 0)):
         pass
-    for partition in range(partitions):
-        offset = OffsetCommitRequestPartition(partition, 5)
-        assert shard.commit(Commit("g", -1, "", None, [("t0" if partition % 2 else "t1", [offset])]), 1_000, 1_000) == 0
+    return shard
+
+
+def commit(shard: Shard, group: str = "g", topic: str = "t0", partitions: Sequence[int] = (0,), at: int = 1_000) -> None:
+    offsets = [OffsetCommitRequestPartition(partition, 5) for partition in partitions]
+    assert shard.commit(Commit(group, -1, "", None, [(topic, offsets)]), at, at) == 0
+
+
+def with_offsets(batch_bytes_max: int) -> Shard:
+    """A group with ten offsets, half of them of each topic, all committed at 1,000."""
+    shard = opened_shard(batch_bytes_max=batch_bytes_max)
+    for partition in range(10):
+        commit(shard, topic="t0" if partition % 2 else "t1", partitions=[partition])
     batches_of(shard)
     return shard
 
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [4, 4, 2]), (-1, [3, 3, 3, 1]), (TOMBSTONE_BYTES - 1, [4, 4, 2]), (TOMBSTONE_BYTES, [5, 5])])
 def test_offsets_of_deleted_topics_fill_batches_to_the_byte(spare: int, batches: list[int]) -> None:
-    shard = with_offsets(BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare, 10)
+    shard = with_offsets(BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare)
     shard.forget_topics({"t0": 1_000, "t1": 1_000}, 2_000, 2_000)
     assert batches_of(shard) == batches
     assert not shard.groups["g"].offsets
@@ -272,49 +269,38 @@ def test_offsets_of_deleted_topics_fill_batches_to_the_byte(spare: int, batches:
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [4, 4, 3]), (-1, [3, 3, 3, 2]), (TOMBSTONE_BYTES, [5, 5, 1])])
 def test_expired_offsets_fill_batches_to_the_byte_and_the_group_ends_last(spare: int, batches: list[int]) -> None:
-    shard = with_offsets(
-        BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare, 10, offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000
-    )
+    shard = with_offsets(BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare)
     shard.advance(10_000, 10_000, 0)
     assert batches_of(shard) == batches
     assert not shard.groups
 
 
 def test_an_unfinished_sweep_continues_a_millisecond_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part ends with the group that reaches its limit of groups or of offsets."""
-    config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
-    monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 3)
-    monkeypatch.setattr(expiry, "OFFSETS_AT_ONCE", 4)
-    for offsets, seen in ((1, 3), (2, 2), (3, 2), (4, 1)):  # offsets of each group; groups of a part
-        shard = Shard(config, lambda: "id")
-        shard.clear()
-        for _ in shard.open_groups(lambda: (0, 0)):
-            pass
-        wanted = [OffsetCommitRequestPartition(partition, 5) for partition in range(offsets)]
+    """A step ends with the group that reaches its limit of groups or of offsets."""
+    monkeypatch.setattr(expiry, "GROUPS_PER_SWEEP_STEP", 3)
+    monkeypatch.setattr(expiry, "OFFSETS_PER_SWEEP_STEP", 4)
+    for offsets, seen in ((1, 3), (2, 2), (3, 2), (4, 1)):  # offsets of each group; groups of a step
+        shard = opened_shard()
         for number in range(7):
-            assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", wanted)]), 1_000, 1_000) == 0
-        left = 7
+            commit(shard, f"g{number}", partitions=range(offsets))
+        remaining = 7
         moment = 10_000
-        while left > seen:
-            shard.advance(moment, moment, 0)
-            left -= seen
-            assert len(shard.groups) == left
-            shard.advance(moment, moment, 0)
-            assert len(shard.groups) == left
+        while remaining > seen:
+            remaining -= seen
+            for _ in range(2):
+                shard.advance(moment, moment, 0)
+                assert len(shard.groups) == remaining
             moment += 1
         shard.advance(moment, moment, 0)
         assert not shard.groups
         assert shard.wake_at == (moment + 10_000) // 100 * 100
 
 
-def test_a_sweep_in_parts_looks_at_each_group_once_and_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 1)
-    shard = Shard(GroupConfig(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=10_000), lambda: "id")
-    shard.clear()
-    for _ in shard.open_groups(lambda: (0, 0)):
-        pass
+def test_a_sweep_in_steps_checks_each_group_once_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "GROUPS_PER_SWEEP_STEP", 1)
+    shard = opened_shard(50_000)
     for number in range(3):
-        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 9_000, 9_000) == 0
+        commit(shard, f"g{number}", at=9_000)
     for moment in range(10_000, 10_003):
         assert shard.wake_at <= moment
         shard.advance(moment, moment, 0)
@@ -336,15 +322,11 @@ def test_a_sweep_ignores_groups_with_members_and_no_offsets(kept: Play, state: s
     kept.group_is({"stable": State.STABLE, "completing": State.COMPLETING, "preparing": State.PREPARING}[state])
 
 
-def test_a_group_deleted_between_two_parts_of_a_sweep_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 1)
-    config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
-    shard = Shard(config, lambda: "id")
-    shard.clear()
-    for _ in shard.open_groups(lambda: (0, 0)):
-        pass
+def test_a_group_deleted_between_two_steps_of_a_sweep_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "GROUPS_PER_SWEEP_STEP", 1)
+    shard = opened_shard()
     for number in range(4):
-        assert shard.commit(Commit(f"g{number}", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 5)])]), 1_000, 1_000) == 0
+        commit(shard, f"g{number}")
     shard.advance(10_000, 10_000, 0)
     assert list(shard.groups) == ["g0", "g1", "g2"]
     assert shard.delete("g2", 10_000, 10_000) == 0
@@ -371,10 +353,10 @@ def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(kept: Play) 
 
 
 def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(kept: Play) -> None:
-    names = [f"g{number}" for number in range(2 * GROUPS_AT_ONCE + 500)]
+    names = [f"g{number}" for number in range(2 * GROUPS_PER_SWEEP_STEP + 500)]
     kept.load(*[(offset_key(offset_key_prefix(name, "t0"), 0), expiring_offset_value(1, b"", 0, kept.now + 1)) for name in names])
     kept.after(SWEEP)
-    assert len(kept.listed()) == GROUPS_AT_ONCE + 500
+    assert len(kept.listed()) == GROUPS_PER_SWEEP_STEP + 500
     kept.after(1)
     assert len(kept.listed()) == 500
     kept.after(1)
@@ -414,14 +396,13 @@ def test_a_briefly_wrong_clock_expires_no_offset(kept: Play) -> None:
 
 @pytest.mark.parametrize("retention", [-1, RETENTION])
 def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(kept: Play, retention: int) -> None:
-    """The offset neither stays for ever nor ages from the start of the broker."""
+    """The offset neither stays forever nor ages from the start of the broker."""
     kept.after(10 * RETENTION)
     kept.skew_ms = 8 * DAY
     kept.commit(None, {("t0", 0): 5}, retention=retention, version=2 if retention > 0 else 9)
     kept.skew_ms = 0
-    kept.steady_ms = right = kept.now
-    while kept.now + SWEEP < right + RETENTION:
-        kept.after(SWEEP)
+    kept.steady_ms = kept.now
+    sweep_until(kept, kept.now + RETENTION)
     assert kept.fetch_all()
     kept.after(2 * SWEEP)
     kept.no_group()
@@ -434,9 +415,8 @@ def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(kep
     kept.skew_ms = 8 * DAY
     kept.leave("a").expect(ErrorCode.NONE)
     kept.skew_ms = 0
-    kept.steady_ms = right = kept.now
-    while kept.now + SWEEP < right + RETENTION:
-        kept.after(SWEEP)
+    kept.steady_ms = kept.now
+    sweep_until(kept, kept.now + RETENTION)
     kept.fetch().expect(5)
     kept.after(2 * SWEEP)
     kept.no_group()

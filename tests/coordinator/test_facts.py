@@ -14,7 +14,7 @@ from coordinator.facts import (
     offset_value,
     read_image,
     storable,
-    with_current_ids,
+    update_static_ids,
 )
 from coordinator.group import Group
 from coordinator.member import Member
@@ -138,9 +138,9 @@ def test_an_image_gets_the_ids_that_instances_have_now_and_its_leader_with_them(
     group = the_group()
     group.add(Member("g1", "d-1", None, "c", "/127.0.0.1", 300_000, 45_000, (("range", b""),), b""))
     image = group_image(group, group.members.values(), "i1-x", "range")
-    assert with_current_ids(image, {"i1": "i1-x"}) is None
-    assert with_current_ids(image, {}) is None
-    changed = with_current_ids(image, {"i1": "i1-y"})
+    assert update_static_ids(image, {"i1": "i1-x"}) is None
+    assert update_static_ids(image, {}) is None
+    changed = update_static_ids(image, {"i1": "i1-y"})
     assert changed is not None
     assert (read_image(changed).leader, [member.member_id for member in read_image(changed).members]) == ("i1-y", ["i1-y", "d-1"])
 
@@ -196,7 +196,7 @@ def test_strings_are_hashed_as_java_does(group: str, code: int) -> None:
         ("😀", 49),
     ],
 )
-def test_groups_are_where_kafka_puts_them(group: str, partition: int) -> None:
+def test_groups_have_the_partition_that_kafka_gives_them(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition
 
 
@@ -212,7 +212,7 @@ def test_a_long_string_is_hashed_as_its_definition_says(size: int) -> None:
 # Votes.
 
 
-def test_names_are_walked_as_a_java_map_walks_them() -> None:
+def test_names_have_the_order_of_a_java_map() -> None:
     left = ["c-1", "c-2", "b-9", "zz", "aa", "member-10", "member-11"]
     names = list(left)
     walked = []

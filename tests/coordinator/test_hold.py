@@ -1,4 +1,4 @@
-"""The hold rule, proved on a toy shard with one value to write and read."""
+"""The hold rule, tested on a minimal shard with one value to write and read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import Commit, Fact, GroupConfig, Hold, Parts, Shard, facts_bytes
+from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from coordinator.hold import BATCH_OVERHEAD_BYTES
 from protocol.batch import facts_of
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
@@ -21,7 +22,15 @@ ROOMY = 1 << 20
 
 def taken(hold: Hold) -> list[Fact]:
     """The facts of the next batch, if there is one."""
-    return list(facts_of(bytes(hold.take(0)))) if hold.untaken else []
+    return list(facts_of(bytes(hold.take(0)))) if hold.has_untaken else []
+
+
+def taken_sizes(hold: Hold) -> list[int]:
+    """The number of facts in each remaining batch."""
+    sizes = []
+    while hold.has_untaken:
+        sizes.append(len(taken(hold)))
+    return sizes
 
 
 class Reply:
@@ -42,12 +51,12 @@ class Reply:
 
 
 class Register:
-    """The smallest shard: one value. A write is a fact; a read returns the newest value at once."""
+    """A minimal shard with one value. A write is a fact; a read returns the newest value at once."""
 
     def __init__(self, batch_bytes_max: int = ROOMY) -> None:
         self.hold = Hold(batch_bytes_max)
         self.value = b""
-        self.left: list[Reply] = []
+        self.sent: list[Reply] = []
 
     def write(self, value: bytes, facts: int = 1) -> Reply:
         self.value = value
@@ -55,7 +64,7 @@ class Register:
         return self.read()
 
     def read(self) -> Reply:
-        reply = Reply(self.left, self.value)
+        reply = Reply(self.sent, self.value)
         self.hold.reply(reply)
         return reply
 
@@ -65,36 +74,27 @@ def register() -> Register:
     return Register()
 
 
-def test_a_reply_leaves_at_once_when_nothing_is_on_its_way_to_the_log(register: Register) -> None:
+def test_a_reply_is_sent_at_once_when_all_facts_are_durable(register: Register) -> None:
     assert register.read().error == 0
 
 
-def test_a_write_is_not_answered_before_its_fact_is_durable(register: Register) -> None:
-    reply = register.write(b"1")
-    assert reply.error is None
+def test_a_write_and_a_read_of_its_value_are_answered_only_when_the_fact_is_durable(register: Register) -> None:
+    replies = [register.write(b"1"), register.read()]
+    assert replies[1].value == b"1"
+    assert [reply.error for reply in replies] == [None, None]
     taken(register.hold)
-    assert reply.error is None
+    assert [reply.error for reply in replies] == [None, None]
     register.hold.confirm(1)
-    assert reply.error == 0
+    assert [reply.error for reply in replies] == [0, 0]
 
 
-def test_a_read_of_the_newest_value_is_answered_only_when_that_value_is_durable(register: Register) -> None:
-    register.write(b"1")
-    reader = register.read()
-    assert reader.value == b"1"
-    assert reader.error is None
-    taken(register.hold)
-    register.hold.confirm(1)
-    assert reader.error == 0
-
-
-def test_replies_leave_in_the_order_they_were_given(register: Register) -> None:
+def test_replies_are_sent_in_their_order(register: Register) -> None:
     replies = [register.write(b"1"), register.read(), register.write(b"2"), register.read()]
     taken(register.hold)
     register.hold.confirm(1)
-    assert register.left == replies[:2]
+    assert register.sent == replies[:2]
     register.hold.confirm(2)
-    assert register.left == replies
+    assert register.sent == replies
 
 
 def test_facts_emitted_during_an_append_wait_for_the_next_batch(register: Register) -> None:
@@ -103,9 +103,9 @@ def test_facts_emitted_during_an_append_wait_for_the_next_batch(register: Regist
     late = register.write(b"2")
     register.hold.confirm(1)
     assert late.error is None
-    assert register.hold.untaken
+    assert register.hold.has_untaken
     assert taken(register.hold) == [(b"register", b"2")]
-    assert not register.hold.untaken
+    assert not register.hold.has_untaken
     register.hold.confirm(2)
     assert late.error == 0
 
@@ -140,9 +140,9 @@ def test_a_batch_takes_as_many_whole_operations_as_fit_in_order(steps: list[list
         hold.emit(facts)
         emitted += facts
         operations.append((len(facts), facts_bytes(facts)))
-        while hold.untaken and data.draw(st.booleans()):
+        while hold.has_untaken and data.draw(st.booleans()):
             take()
-    while hold.untaken:
+    while hold.has_untaken:
         take()
     assert [fact for batch in batches for fact in batch] == emitted
     assert hold.taken == hold.emitted == len(emitted)
@@ -166,7 +166,7 @@ def test_an_exception_in_a_reply_propagates_unless_a_handler_is_given(register: 
             raise ZeroDivisionError
 
     hold = register.hold
-    for end in (partial(hold.confirm, 1), partial(hold.late, 2, 7), partial(hold.fail, 56)):
+    for end in (partial(hold.confirm, 1), partial(hold.fail_until, 2, 7), partial(hold.fail, 56)):
         register.hold.emit([(b"register", b"1")])
         register.hold.reply(Broken([]))
         with pytest.raises(ZeroDivisionError):
@@ -190,14 +190,14 @@ def test_an_append_with_an_undecided_outcome_is_answered_with_its_code_and_conti
     late = register.write(b"1")
     taken(register.hold)
     behind = register.write(b"2")
-    register.hold.late(1, 7)
+    register.hold.fail_until(1, 7)
     assert [late.error, behind.error] == [7, None]
     register.hold.confirm(1)
     assert [late.error, behind.error] == [7, None]
     taken(register.hold)
     register.hold.confirm(2)
     assert behind.error == 0
-    assert register.left == [late, behind]
+    assert register.sent == [late, behind]
 
 
 def test_a_reply_given_while_replies_are_released_comes_after_them(register: Register) -> None:
@@ -210,12 +210,12 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
 
     again: list[Reply] = []
     register.hold.emit([(b"register", b"1")])
-    first, second = Chatty(register.left), Reply(register.left)
+    first, second = Chatty(register.sent), Reply(register.sent)
     register.hold.reply(first)
     register.hold.reply(second)
     taken(register.hold)
     register.hold.confirm(1)
-    assert register.left == [first, second, *again]
+    assert register.sent == [first, second, *again]
 
 
 def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
@@ -223,7 +223,7 @@ def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
     for value in (b"1", b"2", b"3"):  # each in its own batch
         register.write(value)
     register.hold.fail(56)
-    assert not register.hold.untaken
+    assert not register.hold.has_untaken
     assert register.hold.waiting == 0
     kept = register.write(b"4")
     assert register.hold.waiting == 1
@@ -240,25 +240,17 @@ def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
     for _ in range(3):
         hold.emit([(b"k", b"v")])
     assert facts_bytes([(b"k", b"v"), (b"k", None)]) == 30 + 29
-    found = []
-    while hold.untaken:
-        found.append(len(list(facts_of(bytes(hold.take(0))))))
-    assert found == batches
+    assert taken_sizes(hold) == batches
 
 
-@pytest.mark.parametrize(("spare", "batches"), [(0, 1), (-1, 2)])
-def test_commits_share_a_batch_to_the_byte(spare: int, batches: int) -> None:
+@pytest.mark.parametrize(("spare", "batches"), [(0, [2]), (-1, [1, 1])])
+def test_commits_share_a_batch_to_the_byte(spare: int, batches: list[int]) -> None:
     """Commits are counted with their stored size."""
-    sizes: list[int] = []
-    for room in (1 << 20, None):
-        shard = Shard(GroupConfig(batch_bytes_max=room if room is not None else 61 + 2 * sizes[0] + spare), lambda: "id")
-        for offset in (1, 2):
-            shard.commit(Commit("g", -1, "", None, [("t", [OffsetCommitRequestPartition(0, offset, -1, "some")])]), 0, 0)
-        found = []
-        while shard.hold.untaken:
-            found.append(list(facts_of(bytes(shard.hold.take(0)))))
-        sizes.append(facts_bytes(found[0][:1]))
-    assert len(found) == batches
+    size = facts_bytes([(offset_key(offset_key_prefix("g", "t"), 0), offset_value(1, -1, b"some", 0))])
+    shard = Shard(GroupConfig(batch_bytes_max=61 + 2 * size + spare), lambda: "id")
+    for offset in (1, 2):
+        shard.commit(Commit("g", -1, "", None, [("t", [OffsetCommitRequestPartition(0, offset, -1, "some")])]), 0, 0)
+    assert taken_sizes(shard.hold) == batches
 
 
 class Whole:
@@ -275,7 +267,7 @@ class Whole:
         self.completed += 1
 
 
-def test_a_reply_over_several_shards_leaves_when_each_part_may() -> None:
+def test_a_reply_over_several_shards_is_sent_with_its_last_part_and_only_failed_parts_are_errors() -> None:
     shards = [Register(), Register(), Register()]
     shards[0].write(b"1")
     shards[2].write(b"1")
@@ -284,23 +276,12 @@ def test_a_reply_over_several_shards_leaves_when_each_part_may() -> None:
     for number, shard in enumerate(shards):
         shard.hold.reply(parts.part(number))
     assert whole.completed == 0
-    for number, shard in enumerate((shards[2], shards[0])):
-        taken(shard.hold)
-        shard.hold.confirm(1)
-        assert whole.completed == number
-    assert whole.parts == [0, 0, 0]
-
-
-def test_only_the_part_of_a_failed_shard_is_replaced() -> None:
-    shards = [Register(), Register()]
-    shards[1].write(b"1")
-    whole = Whole(2)
-    parts = Parts(whole, 2)
-    for number, shard in enumerate(shards):
-        shard.hold.reply(parts.part(number))
-    shards[1].hold.fail(16)
+    taken(shards[2].hold)
+    shards[2].hold.confirm(1)
+    assert whole.completed == 0
+    shards[0].hold.fail(16)
     assert whole.completed == 1
-    assert whole.parts == [0, 16]
+    assert whole.parts == [16, 0, 0]
 
 
 def test_a_reply_of_no_parts_is_complete_at_once() -> None:
@@ -337,4 +318,4 @@ def test_no_successful_reply_precedes_its_facts(steps: list[str]) -> None:
         else:
             STEPS[step](register)
         written = {value for _, value in log} | {b""}
-        assert all(reply.value in written for reply in register.left if reply.error == 0)
+        assert all(reply.value in written for reply in register.sent if reply.error == 0)

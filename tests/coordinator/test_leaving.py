@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import ABOUT_CHARS_MAX, Cause, Kind, Removal, spend_note_budget
+from coordinator.notes import DETAIL_CHARS_MAX, Cause, Kind, Removal, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -32,7 +32,7 @@ def test_a_leave_note_has_the_clients_reason(play: Play) -> None:
 def test_a_leave_reason_is_cut_to_fit_into_a_note(play: Play) -> None:
     play.d2()
     play.leave("b", reason="x" * 32_767).expect(ErrorCode.NONE)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:ABOUT_CHARS_MAX])
+    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:DETAIL_CHARS_MAX])
 
 
 @scenario("LV-02")

@@ -124,7 +124,7 @@ def test_removing_the_last_missing_member_of_a_full_group_does_not_end_the_join_
 
 
 @scenario("MX-11")
-def test_there_is_room_once_a_member_has_left(size_one: Play) -> None:
+def test_a_full_group_accepts_a_newcomer_after_a_member_left(size_one: Play) -> None:
     size_one.s1()
     size_one.join("b", instance="ib").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_one.leave(("", "ia")).expect(ErrorCode.NONE)

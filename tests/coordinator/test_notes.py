@@ -6,10 +6,21 @@ from enum import IntEnum
 
 import pytest
 
-from coordinator.config import NOTES_AT_ONCE, NOTES_PER_NEWCOMER
+from coordinator.config import NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult, about, grant_note_budget, note, spend_note_budget
+from coordinator.notes import (
+    Cause,
+    Coordinator,
+    Kind,
+    Removal,
+    Replacement,
+    RoundResult,
+    cause_detail,
+    grant_note_budget,
+    make_note,
+    spend_note_budget,
+)
 from coordinator.states import State
 from protocol.messages.coordinator_notes import StateChange
 
@@ -43,16 +54,16 @@ def test_states_are_shown_with_kafkas_names() -> None:
 
 def test_note_numbers_count_dropped_notes() -> None:
     group = Group("g", 0, 0)
-    notes = [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
+    notes = [make_note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
     group.notes_dropped = 3
-    notes += [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
+    notes += [make_note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
     assert [(one.at_ms, one.dropped, one.counted_from, one.number) for one in notes] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
     assert group.notes_dropped == 0
 
 
 def test_a_group_counts_its_notes_from_the_moment_of_its_first() -> None:
     group = Group("g", 0, 0)
-    assert [note(group, Kind.STATE_CHANGE, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
+    assert [make_note(group, Kind.STATE_CHANGE, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
 
 
 def test_suppressed_notes_are_counted_in_the_next_note() -> None:
@@ -63,11 +74,11 @@ def test_suppressed_notes_are_counted_in_the_next_note() -> None:
 
 
 def test_texts_of_clients_are_cut_in_notes() -> None:
-    assert about("member", None) == "member"
-    assert about("member", "") == "member"
-    assert about("member", "why") == "member: why"
-    assert about("member", "x" * 2_000) == "member: " + "x" * 992
-    assert about("m" * 2_000, None) == "m" * 2_000  # an id is as long as a text may be
+    assert cause_detail("member", None) == "member"
+    assert cause_detail("member", "") == "member"
+    assert cause_detail("member", "why") == "member: why"
+    assert cause_detail("member", "x" * 2_000) == "member: " + "x" * 992
+    assert cause_detail("m" * 2_000, None) == "m" * 2_000  # an id is as long as a text may be
 
 
 @pytest.mark.parametrize("members", [0, 50, 51, 300])
@@ -77,7 +88,7 @@ def test_each_newcomer_raises_the_note_budget_up_to_the_limit_of_the_group_size(
         group.add(Member("g", f"m{number}", None, "", "", 0, 0, (("range", b""),)))
     for _ in range(2_000):
         grant_note_budget(group)
-    assert group.note_budget == max(NOTES_AT_ONCE, NOTES_PER_NEWCOMER * members)
+    assert group.note_budget == max(NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER * members)
     group.note_budget = 0
     grant_note_budget(group)
-    assert group.note_budget == NOTES_PER_NEWCOMER
+    assert group.note_budget == NOTES_PER_NEW_MEMBER

@@ -1,4 +1,4 @@
-"""Repeated commits and heartbeats on the fast path, and the cases that it must refuse. (Every playbook uses it where possible.)"""
+"""Repeated commits and heartbeats on the fast path, and the cases that it must refuse. (All playbooks use the fast path where possible.)"""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from coordinator.deadlines import NEVER
 from coordinator.facts import offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from coordinator.repeats import FALLBACK, STORED, STORED_FIRST, RepeatedCommit, RepeatedHeartbeat
+from coordinator.states import State
 from protocol.batch import facts_of, validate
-from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
+from protocol.batch_writing import RecordForm, encode_time_end, make_record_form, write_facts
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import Heartbeats
 from tests.coordinator.playbook import Play, subscription
@@ -28,7 +29,7 @@ Setting = Callable[[Play], object]
 
 
 def committed(play: Play, actor: str | None, short: bool, offsets: dict[tuple[str, int], int], **how: object) -> list[Fact]:
-    """The facts of one commit, by the fast path or not."""
+    """Commit, on the fast path or not (`short`); return the facts."""
     repeats, before = play.repeats, len(play.log)
     if not short:
         play.repeats = None
@@ -64,7 +65,7 @@ def refused_by_fast_path(play: Play, change: Setting, actor: str | None = "a", *
     for _ in range(2):  # the second commit takes the fast path
         committed(play, actor, True, SEVERAL, **how)
     assert play.repeated
-    (repeat,) = (play.repeats or {}).values()
+    repeat = repeat_of(play)
     shard = play._serving
     change(play)
     emitted, offsets = shard.hold.emitted, play.fetch_all()
@@ -74,72 +75,54 @@ def refused_by_fast_path(play: Play, change: Setting, actor: str | None = "a", *
     assert deadlines == {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
 
 
-def test_a_repeated_commit_is_refused_while_assignments_are_awaited(play: Play) -> None:
-    play.s2()
-
-    def completing(play: Play) -> None:
-        play.join("a", metadata=b"other")
-        play.join("b")
-        group = play._serving.groups["g"]
-        assert group.state.name == "COMPLETING"
-        group.generation = 1  # only the state forbids it
-
-    refused_by_fast_path(play, completing)
+def complete_join_phase(play: Play) -> None:
+    play.join("a", metadata=b"other")
+    play.join("b")
+    group = play.group()
+    assert group.state.name == "COMPLETING"
+    group.generation = 1  # only the state forbids the commit
 
 
-def test_a_repeated_commit_of_an_older_generation_is_refused(play: Play) -> None:
-    play.s1()
-
-    def moved(play: Play) -> None:
-        play.join("a", metadata=b"other")
-        play.sync("a", {"a": b"A"}).expect()
-        group = play._serving.groups["g"]
-        assert (group.state.name, group.generation) == ("STABLE", 2)
-
-    refused_by_fast_path(play, moved)
+def rebalance(play: Play) -> None:
+    play.join("a", metadata=b"other")
+    play.sync("a", {"a": b"A"}).expect()
+    play.group_is(State.STABLE, generation=2)
 
 
-@pytest.mark.parametrize("others", [(), ("b",)])
-def test_a_repeated_commit_of_a_departed_member_is_refused(play: Play, others: tuple[str, ...]) -> None:
-    play.settled("a", *others)
-    refused_by_fast_path(play, lambda play: play.leave("a"))
+def change_instance_id(play: Play) -> None:
+    (member,) = play.group().members.values()
+    member.instance_id = "another" if member.instance_id == "ia" else "ia"
+    play.group().invalidate_members()
 
 
-def test_a_repeated_commit_of_a_replaced_member_is_refused(play: Play) -> None:
-    play.s1()
-    refused_by_fast_path(play, lambda play: play.join("a'", instance="ia"))
+def reload_and_leave(play: Play) -> None:
+    play.log_fails()
+    play.leave("a")
 
 
-def test_a_repeated_commit_is_refused_when_the_instance_id_changed(play: Play) -> None:
-    play.s1()
-
-    def renamed(play: Play) -> None:
-        group = play._serving.groups["g"]
-        (member,) = group.members.values()
-        member.instance_id = "another"
-        group.members_changed()
-
-    refused_by_fast_path(play, renamed)
-    (member,) = play._serving.groups["g"].members.values()
-    member.instance_id = "ia"
-
-
-def test_a_commit_without_a_generation_is_refused_once_a_member_joined(play: Play) -> None:
-    refused_by_fast_path(play, lambda play: play.s1(), None)
-
-
-def test_a_repeated_commit_to_a_deleted_group_is_refused(play: Play) -> None:
-    refused_by_fast_path(play, lambda play: play.delete(), None)
+@pytest.mark.parametrize(
+    ("begin", "change"),
+    [
+        (Play.s2, complete_join_phase),
+        (Play.s1, rebalance),
+        (Play.d1, lambda play: play.leave("a")),
+        (Play.d2, lambda play: play.leave("a")),
+        (Play.s1, lambda play: play.join("a'", instance="ia")),
+        (Play.s1, change_instance_id),
+        (Play.s1, reload_and_leave),
+    ],
+    ids=["COMPLETING", "older generation", "empty group", "departed", "replaced", "other instance id", "reloaded"],
+)
+def test_a_repeated_commit_of_a_member_is_refused_after_a_change(play: Play, begin: Setting, change: Setting) -> None:
+    begin(play)
+    refused_by_fast_path(play, change)
+    if change is change_instance_id:
+        change(play)
 
 
-def test_a_repeated_commit_to_a_reloaded_group_is_refused(play: Play) -> None:
-    play.s1()
-
-    def open_again(play: Play) -> None:
-        play.log_fails()
-        play.leave("a")
-
-    refused_by_fast_path(play, open_again)
+@pytest.mark.parametrize("change", [Play.s1, Play.delete], ids=["a member joined", "the group was deleted"])
+def test_a_repeated_commit_without_a_generation_is_refused_after_a_change(play: Play, change: Setting) -> None:
+    refused_by_fast_path(play, change, None)
 
 
 GONE = [[("t1", 2)], [("t0", 0), ("t0", 300)], [("t0", 0), ("t0", 300), ("t1", 2)]]
@@ -214,7 +197,7 @@ Expected = dict[tuple[str, int], tuple[int, int]]  # offset and time of the newe
 
 
 class Committing:
-    """Two members that commit all the time, among all other events of a group, and a model of the expected offsets."""
+    """Two members that commit between all other events of a group, and a model of the expected offsets."""
 
     def __init__(self, batch_bytes_max: int) -> None:
         self.play = Play()
@@ -292,7 +275,7 @@ OTHERS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("batch_bytes_max", [400, 1 << 20])
 @pytest.mark.parametrize("seed", range(10))
 def test_the_newest_commit_counts_between_repeats(seed: int, batch_bytes_max: int) -> None:
-    """The same objects take every commit of their kind, from the first to the last step."""
+    """The same objects accept every commit of their kind, from the first to the last step."""
     random = Random(seed)
     group = Committing(batch_bytes_max)
     for _ in range(200):
@@ -309,20 +292,11 @@ def test_offsets_of_repeated_commits_are_decoded_once(play: Play) -> None:
     for offset in range(5):
         committed(play, None, True, {("t0", 0): offset})
     group = play._serving.groups["g"]
-    marks = [group.offsets_mark]
+    marks = [group.offsets_version]
     for _ in range(2):
         assert play.fetch_all() == {("t0", 0): 4}
-        marks.append(group.offsets_mark)
+        marks.append(group.offsets_version)
     assert marks[0] is not marks[1] is marks[2]
-
-
-def test_a_commit_by_the_fast_path_renews_the_session(play: Play) -> None:
-    play.s1()
-    play.commit("a", {("t0", 0): 1})
-    for second in range(9, 60, 9):
-        play.at(second * 1_000)
-        committed(play, "a", True, {("t0", 0): second})
-    play.heartbeat("a").expect()
 
 
 def test_repeated_commits_alone_keep_a_member_alive(play: Play) -> None:
@@ -351,7 +325,7 @@ def frame_of(offset: int) -> bytes:
 def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(
     play: Play, what: str, gap_ms: int, noted: bool
 ) -> None:
-    """By heartbeat or commit, and the silence is noted."""
+    """A heartbeat or commit then counts the gap."""
     play.s1(session=9_000)
     beat = RepeatedHeartbeat("g", 1, play.id_of("a"), "ia")
     shard = play._serving
@@ -385,18 +359,18 @@ def test_the_batch_size_of_a_repeated_commit_is_exact(play: Play) -> None:
     assert repeat_of(play).size == facts_bytes(facts)
 
 
-@pytest.mark.parametrize(("spare", "batches"), [(0, [2, 1]), (-1, [1, 1, 1])])
+@pytest.mark.parametrize(("spare", "batches"), [(0, [2, 2, 1]), (-1, [1, 1, 1, 1, 1])])
 def test_repeated_commits_share_a_batch_while_they_fit(play: Play, spare: int, batches: list[int]) -> None:
-    """And only the first commit of a batch schedules the end of the turn."""
+    """Only the first commit of a batch schedules the end of the turn."""
     size = RECORD_OVERHEAD_BYTES + len(offset_key(offset_key_prefix("g", "t0"), 0)) + len(offset_value(0, -1, b"", 0))
     play.configure(batch_bytes_max=BATCH_OVERHEAD_BYTES + 2 * size + spare)
     committed(play, None, True, {("t0", 0): 0})
     shard = play._serving
     repeat = repeat_of(play)
-    outcomes = [repeat.try_accept(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(3)]
-    assert outcomes == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(3)]
+    outcomes = [repeat.try_accept(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(5)]
+    assert outcomes == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(5)]
     found = []
-    while shard.hold.untaken:
+    while shard.hold.has_untaken:
         found.append(list(facts_of(bytes(shard.hold.take(0)))))
     assert [len(facts) for facts in found] == batches
     shard.hold.confirm(shard.hold.taken)
@@ -432,11 +406,11 @@ def test_closing_a_connection_decodes_only_its_own_commits(play: Play) -> None:
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 2}
     play.commit("b", {("t1", 0): 3}).expect()
     group = play.group()
-    mark = group.offsets_mark
+    mark = group.offsets_version
     a.close()
-    assert (group.newest, group.offsets_mark) == (b, mark)
+    assert (group.newest_unread, group.offsets_version) == (b, mark)
     b.close()
-    assert group.newest is None
+    assert group.newest_unread is None
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 3}
 
 
@@ -487,7 +461,7 @@ def form_and_frame(rows: list[Alike]) -> tuple[RecordForm, bytes]:
     for _, cut, after in rows:
         places.append(len(frame))
         frame += cut + after
-    return form_of([key for key, _, _ in rows], HEAD, [after for _, _, after in rows], places, len(frame)), frame
+    return make_record_form([key for key, _, _ in rows], HEAD, [after for _, _, after in rows], places, len(frame)), frame
 
 
 def plain_facts(rows: list[Alike], moment: int) -> list[Fact]:
@@ -504,7 +478,7 @@ def test_repeated_commits_write_the_same_record_bytes_at_any_place_in_a_batch(be
     form, frame = form_and_frame(rows)
     for _ in range(2):
         prepared: list[bytes] = []
-        assert form.write(prepared, frame, moment_end(1_700_000_000_000), before) == before + count
+        assert form.write(prepared, frame, encode_time_end(1_700_000_000_000), before) == before + count
     assert b"".join(prepared) == b"".join(plain)
 
 
@@ -520,27 +494,10 @@ def test_a_batch_keeps_the_order_of_repeated_and_usual_facts(steps: list[tuple[b
     for moment, (short, rows) in enumerate(steps):
         if short:
             form, frame = form_and_frame(rows)
-            hold.records = form.write(hold.parts, frame, moment_end(moment), hold.records)
+            hold.records = form.write(hold.parts, frame, encode_time_end(moment), hold.records)
             hold.emitted += len(rows)
         else:
             hold.emit(plain_facts(rows, moment))
     batch = bytes(hold.take(5_000))
     assert list(facts_of(batch)) == [fact for moment, (_, rows) in enumerate(steps) for fact in plain_facts(rows, moment)]
     assert validate(batch, 0, len(batch)).record_count == hold.taken == hold.emitted
-
-
-def test_a_batch_that_is_full_is_followed_by_another(play: Play) -> None:
-    play.configure(batch_bytes_max=300)
-    committed(play, None, True, {("t0", 0): 0})
-    (repeat,) = (play.repeats or {}).values()
-    shard = play._serving
-    for offset in range(10):
-        assert repeat.try_accept(shard, pack(">q", offset), DroppedReply(), play.now, play.wall) != FALLBACK
-    batches = []
-    while shard.hold.untaken:
-        batches.append(bytes(shard.hold.take(0)))
-    fitting = (300 - BATCH_OVERHEAD_BYTES) // repeat.size
-    assert [len(list(facts_of(batch))) for batch in batches] == [fitting] * (10 // fitting) + [10 % fitting] * (10 % fitting > 0)
-    assert len(batches) > 2
-    shard.hold.confirm(shard.hold.taken)
-    play.log += [fact for batch in batches for fact in facts_of(batch)]

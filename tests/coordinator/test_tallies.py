@@ -1,11 +1,11 @@
-"""Notes that sum up late heartbeats and refused commits."""
+"""Notes that count late heartbeats and refused commits."""
 
 from __future__ import annotations
 
 import pytest
 
 from coordinator import tallies
-from coordinator.config import MS_PER_NOTE, NOTES_AT_ONCE
+from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX
 from coordinator.group import Group
 from coordinator.notes import Kind, spend_note_budget
 from protocol.errors import ErrorCode
@@ -21,8 +21,8 @@ def gaps(play: Play) -> list[dict[str, tuple[int, int]]]:
 
 
 def refusals(play: Play) -> list[tuple[int, str, str | None, int]]:
-    found = [note.body for note in play.notes if isinstance(note.body, CommitRefused)]
-    return [(one.error_code, one.member_id, one.instance_id, one.count) for one in found]
+    bodies = [note.body for note in play.notes if isinstance(note.body, CommitRefused)]
+    return [(body.error_code, body.member_id, body.instance_id, body.count) for body in bodies]
 
 
 def test_late_heartbeats_are_noted_once_a_minute(play: Play) -> None:
@@ -74,7 +74,7 @@ def test_a_group_with_too_many_notes_has_the_number_of_dropped_ones(play: Play) 
         play.commit(f"x{number}", generation=1)
     play.at(10_000)
     noted = [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
-    assert len(noted) == NOTES_AT_ONCE
+    assert len(noted) == NOTE_BUDGET_MAX
     play.at(11_000)
     play.leave("a")
     dropped = [note.dropped for note in play.notes if note.dropped]
@@ -94,23 +94,23 @@ def test_sums_of_late_heartbeats_have_a_limit_and_restart_once_noted(play: Play,
     assert gaps(play)[1:] == [{play.id_of("c"): (6_000, 10), play.id_of("b"): (6_000, 10)}]
 
 
-@pytest.mark.parametrize("tells", ["late heartbeats", "refused commits"])
-@pytest.mark.parametrize("silent", ["the group was deleted", "the group has told too much"])
-def test_no_sum_is_noted_for_a_deleted_group_or_one_without_note_budget(play: Play, tells: str, silent: str) -> None:
+@pytest.mark.parametrize("tally", ["late heartbeats", "refused commits"])
+@pytest.mark.parametrize("why", ["the group was deleted", "the group has no note budget"])
+def test_no_tally_is_noted_for_a_deleted_group_or_one_without_note_budget(play: Play, tally: str, why: str) -> None:
     play.d1()
-    if tells == "late heartbeats":
+    if tally == "late heartbeats":
         play.at(6_000).heartbeat("a").expect()
         due = 66_000
     else:
         play.commit("x", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
         due = 10_000
     play.leave("a").expect()
-    if silent == "the group was deleted":
+    if why == "the group was deleted":
         play.delete().expect()
         play.at(due)
     else:
         play.at(due - 1)
-        note_budget(play.group(), play.now, NOTES_AT_ONCE)
+        note_budget(play.group(), play.now, NOTE_BUDGET_MAX)
         dropped = play.group().notes_dropped
         play.at(due)
         assert play.group().notes_dropped == dropped + 1
@@ -126,22 +126,22 @@ def test_a_group_without_note_budget_earns_a_note_every_fifty_milliseconds(play:
     play.d1()
     group = play.group()
     begin = play.now
-    assert note_budget(group, begin, NOTES_AT_ONCE) < NOTES_AT_ONCE
+    assert note_budget(group, begin, NOTE_BUDGET_MAX) < NOTE_BUDGET_MAX
     assert note_budget(group, begin + MS_PER_NOTE - 1, 1) == 0
     assert note_budget(group, begin + MS_PER_NOTE, 2) == 1
     assert note_budget(group, begin + MS_PER_NOTE + 3 * MS_PER_NOTE, 4) == 3
-    assert note_budget(group, begin + 1_000_000, NOTES_AT_ONCE) == NOTES_AT_ONCE
+    assert note_budget(group, begin + 1_000_000, NOTE_BUDGET_MAX) == NOTE_BUDGET_MAX
 
 
 def test_a_group_within_its_note_budget_drops_no_note(play: Play) -> None:
     play.d1()
     group = play.group()
-    assert all(spend_note_budget(group, play.now + number * 1_000) for number in range(3 * NOTES_AT_ONCE))
+    assert all(spend_note_budget(group, play.now + number * 1_000) for number in range(3 * NOTE_BUDGET_MAX))
 
 
 def test_a_new_member_of_a_group_without_note_budget_is_noted(play: Play) -> None:
     play.d1()
-    note_budget(play.group(), play.now, NOTES_AT_ONCE)
+    note_budget(play.group(), play.now, NOTE_BUDGET_MAX)
     before = len(play.notes)
     play.join("b", version=3)
     assert [note.kind for note in play.notes[before:]] == [Kind.MEMBER_JOIN, Kind.STATE_CHANGE]

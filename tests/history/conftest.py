@@ -1,4 +1,4 @@
-"""`play` of tests/coordinator, with both of its logs: the notes and the group's records."""
+"""`play` of tests/coordinator, with its notes and group records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.coordinator.playbook import Play
 
 
 class NotedPlay(Play):
-    """`told` and `images` are the records of __coordinator_notes and __consumer_offsets since the beginning of the play."""
+    """`note_records` and `images` are the records of __coordinator_notes and __consumer_offsets since the begin of the play."""
 
     def __init__(self) -> None:
         self.note_records: list[NoteRecord] = []
@@ -73,12 +73,9 @@ class NotedPlay(Play):
 
     @property
     def images(self) -> list[GroupRecord]:
-        found = []
-        for offset, ((key, value), (at, epoch)) in enumerate(zip(self.log, self._appended, strict=True)):
-            image = read_image("g", offset, at, epoch, key, value)
-            if image is not None:
-                found.append(image)
-        return found
+        appended = enumerate(zip(self.log, self._appended, strict=True))
+        images = [read_image("g", offset, at, epoch, key, value) for offset, ((key, value), (at, epoch)) in appended]
+        return [image for image in images if image is not None]
 
 
 @pytest.fixture
@@ -89,7 +86,7 @@ def play() -> Iterator[NotedPlay]:
 
 
 def note_records(play: Play) -> list[NoteRecord]:
-    """The notes since the set-up, as they would be read back, without places."""
+    """The notes since the set-up as records, without offsets of group records."""
     return [
         NoteRecord(note.group_id, NoteHeader(note.kind, note.at_ms, at, 0, note.generation, note.state, -1, note.dropped), note.body)
         for at, note in enumerate(play.notes)

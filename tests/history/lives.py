@@ -1,4 +1,4 @@
-"""Lives of a group, at random, and everything of their notes that may be lost."""
+"""Random lives of a group, and their notes with random losses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.history.conftest import NotedPlay
 
 
 class Life:
-    """A group of some members that come, go, expire, restart and are called together, through crashes."""
+    """A group whose members join, leave, expire, restart and rejoin at random, with crashes of the coordinator."""
 
     def __init__(self, play: NotedPlay, seed: int, *, suspended: bool = False) -> None:
         self.play = play
         self.suspended = suspended
         self.chance = random.Random(seed)
-        self.names: list[str] = []  # the members, as far as the reader knows
+        self.names: list[str] = []  # the members
         self.count = 0
 
     def lead(self, steps: int) -> None:
@@ -34,7 +34,7 @@ class Life:
         for _ in range(steps):
             self.chance.choice(acts)()
             self.play.after(self.chance.choice((0, 1, 50, 700, 1_500)))
-            self.sift()
+            self.drop_removed()
         self.settle()
 
     @property
@@ -42,7 +42,7 @@ class Life:
         group = self.play._of("g")
         return group.state if group is not None else None
 
-    def sift(self) -> None:
+    def drop_removed(self) -> None:
         group = self.play._of("g")
         self.names = [name for name in self.names if group is not None and self.play.id_of(name) in group.members]
 
@@ -57,17 +57,17 @@ class Life:
     def settle(self) -> None:
         """All members rejoin and sync."""
         play = self.play
-        self.sift()
+        self.drop_removed()
         for _ in range(3):
             if self.state is State.PREPARING:
                 for name in self.names:
                     if play.group().members[play.id_of(name)].join is None:
                         play.join(name)
                         play.now += self.chance.choice((0, 0, 5, 1_200))
-                        self.sift()
+                        self.drop_removed()
                 if self.state is State.PREPARING:
                     play.after(4_000)
-                self.sift()
+                self.drop_removed()
             if self.state is State.COMPLETING:
                 group = play.group()
                 leader = next((name for name in self.names if play.id_of(name) == group.leader), None)
@@ -128,7 +128,7 @@ class Life:
         self.play.restart()
 
     def suspend(self) -> None:
-        """In the middle of an append, or while none is under way."""
+        """During an append, or without one in progress."""
         if self.chance.random() < 0.7:
             self.play.hold_appends()
             self.chance.choice((self.join, self.leave, self.rejoin, self.settle))()
@@ -177,7 +177,7 @@ def unloaded(left: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord
 
 
 def compacted(images: list[GroupRecord], chance: random.Random) -> list[GroupRecord]:
-    """The newest of those that were cleaned, and all that were not."""
+    """The records that remain after a compaction: a random number of the newest ones."""
     return images[chance.randrange(len(images) + 1) :] if images else []
 
 
@@ -193,7 +193,7 @@ class Folded(NamedTuple):
 
 
 def folds(life: Life, seed: int) -> Iterator[Folded]:
-    """For each loss: with all records, with those that compaction left, with none."""
+    """For each loss: with all records, with those that remain after a compaction, and without records."""
     notes, images = life.play.note_records, life.play.images
     chance = random.Random(seed)
     for left in losses(notes, chance):

@@ -14,7 +14,19 @@ from itertools import islice
 
 import pytest
 
-from history import Deleted, End, Entry, Lost, Missing, Moved, Rebalance, Returned, avoidable, moves_of, story_of
+from history import (
+    CoordinatorChanged,
+    End,
+    Entry,
+    GroupDeleted,
+    NotesMissing,
+    Rebalance,
+    RebalancesMissing,
+    StaticReturned,
+    avoidable,
+    moves_of,
+    story_of,
+)
 from history.order import Order
 from history.words import title
 from protocol.messages.coordinator_notes import RoundEnd
@@ -28,7 +40,7 @@ def rebalances(entries: Iterable[Entry]) -> list[Rebalance]:
     return [entry for entry in entries if isinstance(entry, Rebalance)]
 
 
-def seats(one: Rebalance | Missing) -> list[tuple[object, ...]]:
+def seats(one: Rebalance | RebalancesMissing) -> list[tuple[object, ...]]:
     """A restarted static member has another id in the same seat."""
     return [(move.partition, move.before and move.before.seat, move.after and move.after.seat) for move in moves_of(one) or []]
 
@@ -99,12 +111,12 @@ def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> N
         seen.setdefault(latest, []).append(rebalance)
     for at, twice in seen.items():
         assert len(twice) == 1 or all(one.end is End.UNKNOWN or not one.whole for one in twice), f"{real[at]} is told twice: {twice}"
-    deletions = [entry.at_ms for entry in truth if isinstance(entry, Deleted)]
+    deletions = [entry.at_ms for entry in truth if isinstance(entry, GroupDeleted)]
     for entry in found:
-        if isinstance(entry, Deleted):
+        if isinstance(entry, GroupDeleted):
             assert deletions, f"{entry} is not so"
             assert deletions.pop(0) <= entry.at_ms
-    gaps = [entry for entry in found if isinstance(entry, Missing)]
+    gaps = [entry for entry in found if isinstance(entry, RebalancesMissing)]
     for gap in gaps:
         inside = [one for one in real if gap.after_ms <= until(one) and one.began_ms <= gap.before_ms and one.end in (End.STABLE, End.EMPTY)]
         assert gap.least <= len(inside), f"{short(gap)} has only {inside}"
@@ -115,12 +127,17 @@ def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> N
             if gap.least == gap.most == 1 and gap.from_generation >= 0:
                 assert moves_of(gap) is None or seats(gap) == seats(real_one)
     # Nothing is missing without a word.
-    vague = [*gaps, *[entry for entry in found if isinstance(entry, (Lost, Deleted)) or (isinstance(entry, Moved) and (entry.orderly is False or entry.dropped))]]
+    vague = [
+        entry
+        for entry in found
+        if isinstance(entry, (RebalancesMissing, NotesMissing, GroupDeleted))
+        or (isinstance(entry, CoordinatorChanged) and (entry.orderly is False or entry.dropped))
+    ]
     # Without records, events after the group's last note are unknown.
-    last = max((at_end(entry) for entry in found if recorded or not isinstance(entry, Moved)), default=-1)
-    first = next((entry for entry in found if not isinstance(entry, (Moved, Lost))), None)
+    last = max((at_end(entry) for entry in found if recorded or not isinstance(entry, CoordinatorChanged)), default=-1)
+    first = next((entry for entry in found if not isinstance(entry, (CoordinatorChanged, NotesMissing))), None)
     born = -1
-    if isinstance(first, (Rebalance, Missing)) and first.from_generation == 0:
+    if isinstance(first, (Rebalance, RebalancesMissing)) and first.from_generation == 0:
         born = first.began_ms if isinstance(first, Rebalance) else first.after_ms
     for at, one in enumerate(real):
         if over[at] < born:  # another group of that name, of which neither log has anything left
@@ -130,10 +147,10 @@ def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> N
         covering: list[Entry]
         if one.end in (End.STABLE, End.EMPTY):
             covering = [gap for gap in gaps if gap.after_ms <= over[at] and one.began_ms <= gap.before_ms and gap.most]
-            covering += [entry for entry in found if isinstance(entry, Deleted) and not entry.recorded and entry.at_ms >= over[at]]
+            covering += [entry for entry in found if isinstance(entry, GroupDeleted) and not entry.recorded and entry.at_ms >= over[at]]
             if not recorded:  # all that is known is that the end is not
                 covering += [entry for entry in rebalances(found) if entry.end is End.UNKNOWN and entry.began_ms <= one.began_ms]
-                covering += [entry for entry in found if isinstance(entry, Moved) and entry.orderly is False and entry.at_ms >= one.began_ms]
+                covering += [entry for entry in found if isinstance(entry, CoordinatorChanged) and entry.orderly is False and entry.at_ms >= one.began_ms]
         else:
             covering = [gap for gap in vague if at_end(gap) >= one.began_ms]
             covering += [other for other in rebalances(found) if not other.complete and other.began_ms >= one.began_ms]
@@ -148,7 +165,7 @@ def short(entry: Entry) -> str:
 def at_end(entry: Entry) -> int:
     if isinstance(entry, Rebalance):
         return max(entry.began_ms, entry.ended_ms)
-    if isinstance(entry, Missing):
+    if isinstance(entry, RebalancesMissing):
         return entry.before_ms
     return entry.at_ms
 
@@ -157,7 +174,7 @@ def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[Life, l
     life = Life(play, seed, suspended=suspended)
     life.lead(40)
     truth = story_of("g", play.note_records, play.images, whole=True, recorded=True)
-    assert not [entry for entry in truth if isinstance(entry, (Missing, Lost))]
+    assert not [entry for entry in truth if isinstance(entry, (RebalancesMissing, NotesMissing))]
     check(truth, truth)
     return life, truth
 
@@ -215,12 +232,12 @@ def moved_clock(fold: Folded, chance: random.Random) -> Folded:
 def timeless(entry: Entry) -> object:
     """The history without times."""
     if isinstance(entry, Rebalance):
-        members = [[one.new_id if isinstance(one, Returned) else one.member_id for one in some] for some in (entry.came, entry.went, entry.returned)]
+        members = [[one.new_id if isinstance(one, StaticReturned) else one.member_id for one in some] for some in (entry.came, entry.went, entry.returned)]
         generations = entry.from_generation, entry.to_generation, entry.members_before, entry.members_after
         return entry.cause, entry.about, entry.end, entry.rounds, entry.whole, entry.lost, generations, members, moves_of(entry)
-    if isinstance(entry, Missing):
+    if isinstance(entry, RebalancesMissing):
         return "missing", entry.from_generation, entry.to_generation, entry.least, entry.most, entry.notes, moves_of(entry)
-    return (type(entry), *(entry[1:] if isinstance(entry, (Moved, Lost, Deleted)) else entry[1:3]))
+    return (type(entry), *(entry[1:] if isinstance(entry, (CoordinatorChanged, NotesMissing, GroupDeleted)) else entry[1:3]))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,4 +1,4 @@
-"""Pairs of departed and returned members: matched by instance id, client id and host, or client id without its random part."""
+"""Pairs of removed and returned members: matched by instance id, client id and host, or client id without its random part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def stay(id: str, joined: int | None, gone: int | None = None, *, client: str = 
 
 
 def pairs_found(*stays: Stay) -> list[tuple[str, str, bool, bool]]:
-    return [(stays[one.old].member_id, stays[one.new].member_id, one.strong, one.sure) for one in pairs_of(stays)]
+    return [(stays[pair.old].member_id, stays[pair.new].member_id, pair.strong, pair.sure) for pair in pairs_of(stays)]
 
 
 def test_the_same_client_on_the_same_host_is_the_same_process() -> None:

@@ -6,11 +6,16 @@ from collections.abc import Callable
 
 from cli.groups.history_shown import document, sentence
 from coordinator.notes import Cause, StandbyStep
-from history import Away, Barred, Entry, Rebalance, Standby
-from history.words import duration, title
+from history import AbsenceChanged, Entry, InstanceRefused, Rebalance, StandbyChanged
+from history.words import format_duration, title
 from tests.coordinator.playbook import Play
 
 ReadStory = Callable[[], list[Entry]]
+
+
+def only_rebalance(entries: list[Entry]) -> Rebalance:
+    (rebalance,) = [entry for entry in entries if isinstance(entry, Rebalance)]
+    return rebalance
 
 
 def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) -> None:
@@ -19,8 +24,8 @@ def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) 
     play.alive("a").at(13_000)
     play.join("b'").expect(generation=1)
     away, _, back = story()
-    assert isinstance(away, Away)
-    assert isinstance(back, Away)
+    assert isinstance(away, AbsenceChanged)
+    assert isinstance(back, AbsenceChanged)
     assert (away.instance_id, away.back, away.away_ms) == ("ib", False, 0)
     assert (back.instance_id, back.back, back.away_ms) == ("ib", True, 3_000)
 
@@ -31,7 +36,7 @@ def test_the_rebalance_after_an_absence_names_the_absent(play: Play, story: Read
     play.alive("a").at(25_000)
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1})
-    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    rebalance = only_rebalance(story())
     assert rebalance.cause is Cause.ABSENCES_ENDED
     assert title(rebalance) == "ib and ic stayed away longer than registration.timeout.ms"
 
@@ -45,7 +50,7 @@ def test_newcomers_that_joined_at_once_are_named(play: Play, story: ReadStory) -
     play.at(5_000)
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1})
-    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    rebalance = only_rebalance(story())
     assert title(rebalance) == "ib and ic joined at once"
     assert rebalance.members_before == 1
 
@@ -55,7 +60,7 @@ def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: R
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
     play.join("x", instance="ix")
     (barred,) = story()
-    assert isinstance(barred, Barred)
+    assert isinstance(barred, InstanceRefused)
     assert (barred.instance_id, barred.listed) == ("ix", "ia")
 
 
@@ -64,7 +69,7 @@ def test_members_taken_off_the_list_are_named(play: Play, story: ReadStory) -> N
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1})
-    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    rebalance = only_rebalance(story())
     assert title(rebalance) == "members were taken off the strict list of instances: ib"
 
 
@@ -76,7 +81,7 @@ def test_changed_topics_are_named(play: Play, story: ReadStory) -> None:
     play.after(0)
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1})
-    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    rebalance = only_rebalance(story())
     assert title(rebalance).endswith("(topics: t0)")
 
 
@@ -90,7 +95,7 @@ def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None
     play.join("x").expect(generation=1)
     play.sync("x", generation=1).expect(assignment=2)
     entries = story()
-    standby = [entry for entry in entries if isinstance(entry, Standby)]
+    standby = [entry for entry in entries if isinstance(entry, StandbyChanged)]
     assert [(entry.instance_id, entry.step, entry.from_instance) for entry in standby] == [
         ("ix", StandbyStep.WAITS, None),
         ("ix", StandbyStep.TAKES_OVER, "ib"),
@@ -99,7 +104,7 @@ def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None
     assert [sentence(entry)[0] for entry in standby] == [
         "ix is a standby",
         "the standby ix took the seat of ib, without a rebalance",
-        f"ix reads the partitions of the seat of ib, {duration(standby[2].after_ms)} after it became free",
+        f"ix reads the partitions of the seat of ib, {format_duration(standby[2].after_ms)} after it became free",
     ]
     assert [document(entry)["step"] for entry in standby] == ["waits", "takes_over", "took_over"]
     assert not [entry for entry in entries if isinstance(entry, Rebalance)]
@@ -115,12 +120,12 @@ def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
     play.alive("x", "y")
     play.leave("b")
     play.at(10_000)
-    late = [entry for entry in story() if isinstance(entry, Standby) and entry.step is StandbyStep.TOO_LATE]
+    late = [entry for entry in story() if isinstance(entry, StandbyChanged) and entry.step is StandbyStep.TOO_LATE]
     assert sentence(late[0])[0] == "the standby ix did not fetch the assignment of the seat of ib within its session timeout, and waits again"
     play.leave("x")
     play.at(20_000)
     entries = story()
-    gone = [entry for entry in entries if isinstance(entry, Standby) and entry.step is StandbyStep.GONE]
+    gone = [entry for entry in entries if isinstance(entry, StandbyChanged) and entry.step is StandbyStep.GONE]
     assert sentence(gone[0])[0] == "the standby ix is gone, which caused no rebalance"
-    (rebalance,) = [entry for entry in entries if isinstance(entry, Rebalance)]
+    rebalance = only_rebalance(entries)
     assert title(rebalance) == "a standby did not take over the seat it got in time, and no other was free"

@@ -7,7 +7,20 @@ from typing import Any
 
 from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult
 from coordinator.states import State
-from history import End, Entry, Late, Moved, NoteRecord, Rebalance, Refused, Returned, Story, Went, avoidable, story_of
+from history import (
+    CommitsRefused,
+    CoordinatorChanged,
+    End,
+    Entry,
+    HeartbeatsLate,
+    MemberRemoved,
+    NoteRecord,
+    Rebalance,
+    StaticReturned,
+    Story,
+    avoidable,
+    story_of,
+)
 from history.words import title
 from protocol.message import Message
 from protocol.messages.coordinator_notes import (
@@ -68,12 +81,12 @@ def test_a_new_member_is_distinguished_from_rejoining_ones(play: Play, story: Re
     assert title(grown) == "c-c joined"
 
 
-def test_a_static_member_that_comes_back_makes_a_sentence_and_no_rebalance(play: Play, story: ReadStory) -> None:
+def test_a_returning_static_member_is_one_entry_and_no_rebalance(play: Play, story: ReadStory) -> None:
     play.s2()
     play.after(4_000)
     play.join("b'")
     (back,) = story()
-    assert isinstance(back, Returned)
+    assert isinstance(back, StaticReturned)
     assert (back.instance_id, back.old_id, back.new_id, back.since_heartbeat_ms) == ("ib", "ib-b", "ib-b'", 4_000)
     assert back.outcome is Replacement.NO_REBALANCE
 
@@ -200,7 +213,7 @@ def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
     assert (cut.end, cut.took_ms) == (End.UNKNOWN, -1)  # it may have come to its end right before
-    assert isinstance(loaded, Moved)
+    assert isinstance(loaded, CoordinatorChanged)
     assert (loaded.what, loaded.groups) == (Coordinator.LOADED, 7)
 
 
@@ -231,9 +244,9 @@ def test_notes_without_a_rebalance_are_separate_entries() -> None:
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
     notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2)]), Kind.HEARTBEATS)
     gone, refused, late = notes.story()
-    assert isinstance(gone, Went)
-    assert refused == Refused(1_020, 25, "z", None, 3, 900)
-    assert late == Late(1_030, (("ia", 4_000, 2),))
+    assert isinstance(gone, MemberRemoved)
+    assert refused == CommitsRefused(1_020, 25, "z", None, 3, 900)
+    assert late == HeartbeatsLate(1_030, (("ia", 4_000, 2),))
 
 
 def test_notes_of_other_groups_are_ignored() -> None:
@@ -321,4 +334,4 @@ def test_a_joined_member_implies_a_rebalance_whose_note_is_missing() -> None:
     begun, refused = notes.story()
     assert isinstance(begun, Rebalance)
     assert (begun.cause, begun.whole, begun.from_generation, [only_rebalance.member_id for only_rebalance in begun.came]) == (None, False, 1, ["a1"])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, CommitsRefused)

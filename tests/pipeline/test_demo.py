@@ -12,7 +12,7 @@ import pytest
 
 import cli
 from coordinator import read_offset
-from history import Lost, Missing, Rebalance, read_image, read_note_record, story_of
+from history import NotesMissing, Rebalance, RebalancesMissing, read_image, read_note_record, story_of
 from pipeline.demo import write_world
 from pipeline.demo.cast import HOSTILE_GROUP
 from pipeline.demo.commits import write_commits
@@ -68,7 +68,7 @@ def test_the_logs_of_the_demo_have_its_events(world: Path, truth: dict[str, Any]
         notes = [note for note in noted if note is not None]
         images = [image for offset, at, epoch, fact in records if (image := read_image(group, offset, at, epoch, *fact)) is not None]
         story = story_of(group, notes, images)
-        assert not [one for one in story if isinstance(one, (Missing, Lost))]
+        assert not [one for one in story if isinstance(one, (RebalancesMissing, NotesMissing))]
         rebalances = [(one.began_ms, one.to_generation) for one in story if isinstance(one, Rebalance)]
         assert rebalances == [(episode["start_ms"], episode["to_generation"]) for episode in known["episodes"]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from history.storms import Stretch, storms
+from history.storms import RebalanceSpan, storms
 from pipeline.events import Raw, events_of
 from pipeline.rows import Coverage, Episode
 from protocol.messages.consumer_offsets import GroupMetadataKey
@@ -123,7 +123,7 @@ def test_a_cooperative_rebalance_stops_only_moving_partitions() -> None:
 
 def test_a_storm_is_measured_by_the_timeouts_of_its_members() -> None:
     """Settings of later members do not matter."""
-    close = [Stretch(0, 10, 5_000), Stretch(2_000, 2_010, 5_000), Stretch(4_000, 4_010, 5_000)]
-    assert storms([*close, Stretch(20_000, 20_010, 60_000)]) == [0, 0, 0, 0]
-    assert storms([*close, Stretch(20_000, 20_010, 5_000)]) == [0, 0, 0, None]
-    assert storms([Stretch(0, None, 5_000), *close]) == [None, 1, 1, 1]
+    close = [RebalanceSpan(0, 10, 5_000), RebalanceSpan(2_000, 2_010, 5_000), RebalanceSpan(4_000, 4_010, 5_000)]
+    assert storms([*close, RebalanceSpan(20_000, 20_010, 60_000)]) == [0, 0, 0, 0]
+    assert storms([*close, RebalanceSpan(20_000, 20_010, 5_000)]) == [0, 0, 0, None]
+    assert storms([RebalanceSpan(0, None, 5_000), *close]) == [None, 1, 1, 1]

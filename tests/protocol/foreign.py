@@ -1,4 +1,4 @@
-"""Made-up messages as instances of kio's classes and of ours."""
+"""Random messages as instances of kio's classes and of ours."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def cases() -> Iterator[tuple[str, int]]:
 
 def versions() -> dict[str, list[int]]:
     """The versions of each message that kio has too."""
-    found: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for name, version in cases():
-        found.setdefault(name, []).append(version)
-    return found
+        by_name.setdefault(name, []).append(version)
+    return by_name
 
 
 def our_class(name: str) -> Any:
@@ -72,13 +72,13 @@ def kio_read(cls: Any, data: bytes) -> tuple[Any, int]:
     return entity_reader(cls)(data, 0)
 
 
-def made_up(cls: Any, random: Random) -> Any:
-    """An instance of a kio class, with edges more often than chance would have them."""
+def random_instance(cls: Any, random: Random) -> Any:
+    """A random instance of a kio class, with many edge values."""
     hints = typing.get_type_hints(cls)
-    return cls(**{field.name: made_up_field(field, hints[field.name], random) for field in fields(cls)})
+    return cls(**{field.name: random_field(field, hints[field.name], random) for field in fields(cls)})
 
 
-def made_up_field(field: Any, hint: Any, random: Random) -> Any:
+def random_field(field: Any, hint: Any, random: Random) -> Any:
     kind = field.metadata.get("kafka_type", "struct")
     if "tag" in field.metadata and random.random() < 0.5:
         return default_of(field, hint)
@@ -89,8 +89,8 @@ def made_up_field(field: Any, hint: Any, random: Random) -> Any:
     if typing.get_origin(hint) is tuple:
         part = typing.get_args(hint)[0]
         length = random.choice((0, 1, 1, 2, 3)) if is_dataclass(part) else random.choice((0, 1, 2, 5, 130))
-        return tuple(made_up(part, random) if is_dataclass(part) else made_up_value(kind, random) for _ in range(length))
-    return made_up(hint, random) if is_dataclass(hint) else made_up_value(kind, random)
+        return tuple(random_instance(part, random) if is_dataclass(part) else random_value(kind, random) for _ in range(length))
+    return random_instance(hint, random) if is_dataclass(hint) else random_value(kind, random)
 
 
 def default_of(field: Any, hint: Any) -> Any:
@@ -99,7 +99,7 @@ def default_of(field: Any, hint: Any) -> Any:
     return {bool: False, uuid.UUID: None}[hint]
 
 
-def made_up_value(kind: str, random: Random) -> Any:
+def random_value(kind: str, random: Random) -> Any:
     if kind in BITS:
         limit = 1 << (BITS[kind] - 1)
         return random.choice((0, 1, -1, limit - 1, -limit, random.randrange(-limit, limit), random.randrange(0, 128)))
@@ -109,7 +109,7 @@ def made_up_value(kind: str, random: Random) -> Any:
         case "bool":
             return random.random() < 0.5
         case "string":
-            return made_up_text(random)
+            return random_text(random)
         case "bytes" | "records":
             return random.randbytes(random.choice((0, 1, 5, 126, 127, 128, 300, 20_000)))
         case "uuid":
@@ -125,7 +125,7 @@ def made_up_value(kind: str, random: Random) -> Any:
     raise AssertionError(kind)
 
 
-def made_up_text(random: Random) -> str:
+def random_text(random: Random) -> str:
     alphabet = random.choice(("abc-_.0", "aé中😀\x00"))
     return "".join(random.choices(alphabet, k=random.choice((0, 1, 7, 36, 126, 127, 128, 200)) if random.random() < 0.7 else 12))
 

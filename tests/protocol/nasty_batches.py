@@ -1,4 +1,4 @@
-"""Small records in large numbers, laid out to match or just miss the fast paths for equal records."""
+"""Batches of many small records whose layouts match, or just miss, the fast paths for equal records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGER = _fields(None, b"1")
 _HEADER = _fields(None, None, b"\2\0\1")  # a record without a name or a value
 _AS_LONG = _fields(b"", b"12")
 
-# In each batch, records have one or two sizes, and are more or less alike.
+# In each batch, records have one or two sizes, and most have the same layout.
 LAYOUTS: Final[dict[str, Layout]] = {
     "tiny": lambda number: _TINY,
     "empty header each": lambda number: _HEADER,

@@ -1,4 +1,4 @@
-"""Equal batches and records are read many at a time, and no difference among them is missed."""
+"""Runs of batches and records with equal layouts are read together, and no difference among them is missed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 import google_crc32c
 import pytest
 
-from protocol.alike import RUN_MIN, alike
+from protocol.alike import RUN_MIN, count_alike
 from protocol.batch import (
     COMPRESSION_MASK,
     CONTROL,
@@ -45,7 +45,7 @@ def with_checksum(data: bytearray, begin: int, behind: int) -> None:
 
 
 def read_by_facts_of(data: bytes, verify: bool) -> tuple[list[Fact], int]:
-    """The facts of all batches, and -1; or none, and where the first batch is that is wrong."""
+    """The facts of all batches, and -1; or no facts, and the position of the first corrupt batch."""
     facts: list[Fact] = []
     last, at = -1, 0
     try:
@@ -66,7 +66,7 @@ def read_by_facts_of(data: bytes, verify: bool) -> tuple[list[Fact], int]:
 
 
 def read_singly(data: bytes, at: int, end: int, count: int) -> list[Fact]:
-    """Read each record with a fresh reader, which knows no record like it."""
+    """Read each record with a new reader, which has no layouts."""
     facts: list[Fact] = []
     for _ in range(count):
         FactLayouts().read(data, at, end, 1, facts)
@@ -86,14 +86,14 @@ def read(data: bytes, verify: bool) -> tuple[list[Fact], int]:
     return (facts, -1) if reader.used == len(data) else ([], reader.used)
 
 
-def test_alike_counts_the_pieces_before_the_first_difference() -> None:
+def test_count_alike_stops_at_the_first_difference() -> None:
     for count in range(RUN_MIN, 12):
         for odd in range(1, count + 1):
             pieces = [bytearray(b"same%c" % number) for number in range(count)]
             if odd < count:
                 pieces[odd][2] ^= 1
             data = b"begin" + b"".join(pieces) + b"same"
-            found = alike(data, 5, 5, count, (3, 2, 0, 1))
+            found = count_alike(data, 5, 5, count, (3, 2, 0, 1))
             assert found == odd if odd >= RUN_MIN else found < RUN_MIN
 
 
@@ -152,16 +152,18 @@ UNLIKE = (
     Record(0, 1_000, b"key 00", b"another value"),
     Record(0, 1_000, b"key 00", None),
     Record(0, 1_000, None, b"value0"),
-    Record(0, 1_000, b"key 00", b"v", ((b"h", b"x\0"),)),  # as long as the others, and ends as they do
-    Record(0, 1_001, b"key 00", b"value0"),
-    Record(0, 1_000, b"key 0", b"value00"),
+    Record(0, 1_000, b"key 00", b"value0", ((b"h", None),)),
+    Record(0, 1_000, b"key 00", b"v", ((b"h", b"x\0"),)),  # with the size and the last bytes of the others
+    Record(0, 5_000, b"key 00", b"value0"),
+    Record(0, 1_001, b"key 0", b"value00"),
 )
 
 
 @pytest.mark.parametrize("odd", range(len(UNLIKE)))
 @pytest.mark.parametrize("place", [0, 1, 2, 5, 30, 63, 64, 70, 149])
-def test_a_record_unlike_its_neighbours_is_read_correctly(odd: int, place: int) -> None:
-    made = [Record(number, 1_000, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
+@pytest.mark.parametrize("spread_ms", [1, 3])
+def test_a_record_unlike_its_neighbours_is_read_correctly(odd: int, place: int, spread_ms: int) -> None:
+    made = [Record(number, 1_000 + number % spread_ms, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
     made[place] = Record(place, UNLIKE[odd].timestamp, UNLIKE[odd].key, UNLIKE[odd].value, UNLIKE[odd].headers)
     expected = [(record.key or b"", record.value) for record in made] * 3
     assert read(bytes(concatenated([build(made)] * 3)), True) == (expected, -1)
@@ -169,7 +171,7 @@ def test_a_record_unlike_its_neighbours_is_read_correctly(odd: int, place: int) 
 
 @pytest.mark.parametrize("place", [0, 3, 9, 70, 79])
 def test_a_changed_byte_is_found_in_any_record_of_a_run(place: int) -> None:
-    """Under a sound checksum: as the general way says, or refused as it does."""
+    """With the right checksum: the same result or refusal as by reading each record alone."""
     batch = build_facts([(b"key %02d" % number, b"value") for number in range(80)], 1_000)
     size = 18  # of each of the first 64, the others have a byte more
     begin = 61 + place * size + max(place - 64, 0)

@@ -73,18 +73,18 @@ def batches(draw: st.DrawFn) -> tuple[int, list[Record]]:
 
 
 def changed(batch: bytes, **fields: int) -> bytes:
-    """The batch with header fields exchanged and a checksum that fits."""
+    """The batch with other header fields and the right checksum."""
     values = dict(zip(FIELDS, HEADER.unpack_from(batch), strict=True)) | fields
     return sealed(HEADER.pack(*values.values()) + batch[HEADER_BYTES:])
 
 
 def with_body(body: bytes, count: int = 1, compression: Compression = Compression.NONE) -> bytes:
-    """A batch around bytes that may be no records."""
+    """A batch with this body, which may be invalid."""
     made = changed(build(FOUR), length=HEADER_BYTES - 12 + len(body), record_count=count, attributes=compression)
     return sealed(made[:HEADER_BYTES] + body)
 
 
-# What is built comes back.
+# Round trips.
 
 
 @given(batches(), st.sampled_from(CODECS), st.booleans(), st.booleans())
@@ -159,7 +159,7 @@ def test_consecutive_batches_are_iterated() -> None:
         list(iterate(data, 0, len(data) - 1))
 
 
-def test_control_batches_hold_no_facts() -> None:
+def test_control_batches_have_no_facts() -> None:
     marker = build([Record(0, T, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True, transactional=True)
     assert list(facts_of(marker + build_facts([(b"k", None)], T))) == [(b"k", None)]
 
@@ -180,7 +180,7 @@ def test_values_too_large_for_their_field_raise_encode_error() -> None:
             build([record])
 
 
-# Bytes that are not sound.
+# Corrupt bytes.
 
 
 def test_every_flipped_bit_that_the_checksum_covers_is_found() -> None:
@@ -250,13 +250,13 @@ def test_an_impossible_header_is_refused_with_a_reason(fields: dict[str, int], r
         ("ff ff ff ff ff ff 0f", "too long"),
         ("0c 00 00 08 01 01 00", "offset delta 4"),
         ("0c 00 00 01 01 01 00", "offset delta -1"),
-        ("0c 00 00 00 7e 01 00", "63 bytes announced"),
-        ("0c 00 00 00 01 7e 00", "63 bytes announced"),
+        ("0c 00 00 00 7e 01 00", "a field of 63 bytes"),
+        ("0c 00 00 00 01 7e 00", "a field of 63 bytes"),
         ("0c 00 00 00 01 01 7e", "63 headers"),
         ("0c 00 00 00 01 01 01", "-1 headers"),
         ("10 00 00 00 01 01 02 01 01", "without a name"),
         ("1e 00 fe ff ff ff ff ff ff ff ff 01 00 01 01 00", "a timestamp of"),
-        ("0c 00 00 00 01 01 00 00", "1 bytes behind"),
+        ("0c 00 00 00 01 01 00 00", "1 bytes after"),
     ],
 )
 def test_an_impossible_record_is_refused_with_a_reason(record: str, reason: str) -> None:
@@ -274,7 +274,7 @@ def test_a_fact_that_does_not_fit_its_record_is_refused(record: str) -> None:
 
 def test_offsets_that_do_not_grow_are_refused() -> None:
     same = bytes.fromhex("0c 00 00 02 01 01 00") * 2
-    with pytest.raises(CorruptBatch, match="delta 1 behind 1"):
+    with pytest.raises(CorruptBatch, match="delta 1 after 1"):
         records(with_body(same, count=2), 0)
 
 
@@ -311,7 +311,7 @@ def test_changed_bytes_of_records_give_records_or_corrupt_batch(codec: Compressi
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_bomb_is_refused_for_little_memory(codec: Compression) -> None:
+def test_a_decompression_bomb_is_refused_with_little_memory(codec: Compression) -> None:
     bomb = build([Record(0, T, None, bytes(30_000_000))], compression=codec)
     tracemalloc.start()
     try:
@@ -322,7 +322,7 @@ def test_a_bomb_is_refused_for_little_memory(codec: Compression) -> None:
         tracemalloc.stop()
 
 
-# Others write and read the same.
+# Other implementations.
 
 
 def contents(found: list[Record]) -> list[Any]:

@@ -76,11 +76,11 @@ def test_a_snappy_block_of_a_length_that_is_not_there_is_refused(announced: int)
         decompress(SNAPPY_HEADER + announced.to_bytes(4, "big", signed=True) + b"abc", Compression.SNAPPY, LIMIT)
 
 
-def test_a_snappy_length_that_no_input_of_that_size_can_have_is_refused_before_there_is_room_for_it() -> None:
+def test_an_impossible_snappy_length_is_refused_before_allocation() -> None:
     lying = b"\xff\xff\xff\x2f" + b"\0a" * 4  # 100 MB
     tracemalloc.start()
     try:
-        with pytest.raises(ProtocolError, match="12 bytes of snappy that announce 100663295"):
+        with pytest.raises(ProtocolError, match="12 bytes of snappy that claim to expand to 100663295"):
             decompress(lying, Compression.SNAPPY, 1 << 30)
         assert tracemalloc.get_traced_memory()[1] < 20_000
     finally:
@@ -88,7 +88,7 @@ def test_a_snappy_length_that_no_input_of_that_size_can_have_is_refused_before_t
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_a_bomb_costs_its_limit_at_most(codec: Compression) -> None:
+def test_a_decompression_bomb_uses_at_most_the_limit(codec: Compression) -> None:
     bomb = compress(bytes(50_000_000), codec)
     tracemalloc.start()
     try:

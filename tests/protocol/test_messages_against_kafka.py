@@ -17,7 +17,7 @@ from protocol.generator.model import Field, Struct
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue
 from protocol.records import with_version
 from tests.oracle import run_java
-from tests.protocol.foreign import MESSAGES, cases, kio_class, made_up, ours
+from tests.protocol.foreign import MESSAGES, cases, kio_class, ours, random_instance
 
 pytestmark = pytest.mark.kafka
 
@@ -66,7 +66,7 @@ def kafkas(lines: list[tuple[str, int, Any]], folder: Path) -> Iterator[bytes]:
 
 def test_every_message_and_version_is_kafkas_bytes(tmp_path: Path) -> None:
     listed = [
-        (name, version, ours(name, made_up(kio_class(name, version), Random(f"java {name} {version} {n}"))))
+        (name, version, ours(name, random_instance(kio_class(name, version), Random(f"java {name} {version} {n}"))))
         for name, version in cases()
         for n in range(1 + DEPTH // 12)
     ]

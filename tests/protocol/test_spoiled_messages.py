@@ -11,7 +11,7 @@ import pytest
 
 from protocol.errors import ProtocolError
 from tests.depth import DEPTH
-from tests.protocol.foreign import kio_bytes, kio_class, made_up, our_class, versions
+from tests.protocol.foreign import kio_bytes, kio_class, our_class, random_instance, versions
 
 pytestmark = pytest.mark.once  # it takes long, and says the same with every Python
 
@@ -23,7 +23,7 @@ LARGE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\xff\xff",
 @functools.cache
 def sample(name: str, version: int) -> bytes:
     """A message with something in it, but not so long that each of its bytes cannot be tried."""
-    made = (kio_bytes(made_up(kio_class(name, version), Random(f"{name} {version} {n}"))) for n in range(10))
+    made = (kio_bytes(random_instance(kio_class(name, version), Random(f"{name} {version} {n}"))) for n in range(10))
     return max((data for data in made if len(data) < LONGEST), key=len, default=b"")
 
 

@@ -4,7 +4,7 @@
     python -m tests.sequences record --count 60 --world plain --out FILE
     python -m tests.sequences replay FILE                     recorded sequences, to this broker
 
-A find is shrunk, shown, and written to build/oracle/, in the form of tests/sequences/recorded/, where it belongs once it is settled.
+A difference is shrunk, printed, and written to build/oracle/ in the format of tests/sequences/recorded/.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def hunt_where_servers_die(given: argparse.Namespace) -> int:
 
 
 def settle(arena: Arena | MortalArena, found: Find, versions: Versions, world: str, given: argparse.Namespace) -> None:
-    """The difference as found, since shrinking takes a while."""
+    """Print the difference before it is shrunk, which takes a while, and after it."""
     show(found, world)
     if not given.long:
         show(asyncio.run(shrunk(arena, found, versions, say)), world)

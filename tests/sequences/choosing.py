@@ -1,7 +1,7 @@
-"""Invents sequences: a cast of processes that mostly behave like clients, and sometimes make mistakes that no client makes.
+"""Generates sequences: several processes mostly behave like clients, and sometimes make mistakes that no client makes.
 
-Steps are chosen while the sequence is played to Kafka, so they can depend on the state of the group. The mistakes that were made
-least often in this state of the group are preferred.
+Steps are chosen while the sequence is played to Kafka, so they can depend on the state of the group. Mistakes that were rare so far in
+this state of the group are preferred.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.sequences.wire import Versions
 SESSIONS = (1600, 2800, 4000, 31_600, 31_600)
 REBALANCES = (440, 1640, 1640, 2840, 61_640, 61_640)
 OUT_OF_BOUNDS = (50, 1_800_001)
-# No two share a bucket of Java's hash map: there the order of random ids would decide a tied vote.
+# No two names share a bucket of Java's hash map, where the order of random ids would decide a tied vote.
 PROTOCOL_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky", "stream", "a", "b")
-# Bytes on which Kafka fails in the middle of a subscription (Z7) are not sent: it would never answer the group.
+# Subscriptions that make Kafka fail while it decodes them (Z7) are not sent: it would never answer the group.
 METADATA = ("sub t0", "sub t0 t1", "sub", "raw 0000", "raw", "m", "m2")
 TYPES = ("consumer", "consumer", "consumer", "connect")
 OFFSETS = (["t0", 0], ["t0", 1], ["t1", 0], ["nope", 0], ["t0", 99])
@@ -41,7 +41,7 @@ class Actor:
         self.protocols = protocols
         self.session = session
         self.rebalance = rebalance
-        self.version = version  # it joins with this protocol, or with any if None
+        self.version = version  # of its JoinGroups; None: any
 
 
 class Choosing:
@@ -79,7 +79,7 @@ class Choosing:
             if instance and chance.random() < 0.03:
                 instance = ""
             if instance and chance.random() < 0.12:
-                instance = "i1"  # two processes with one name
+                instance = "i1"  # two processes with the same instance id
             listed = chance.sample(names, len(names)) if chance.random() < 0.5 else list(names)
             if chance.random() < 0.15:
                 listed = listed[: chance.randint(1, len(listed))]
@@ -128,7 +128,7 @@ class Choosing:
     def _sensible(self, player: Player) -> Step | None:
         chance = self.chance
         if chance.random() < 0.14:
-            return chance.choice((self._fetch, self._commit_of_anybody, self._admin, self._admin, self._drop))(player)
+            return chance.choice((self._fetch, self._commit_without_membership, self._admin, self._admin, self._drop))(player)
         state = player.state()
         inside = {actor.name: actor for actor in self.actors if player.known(actor.name).id() in player.members()}
         moves: list[Callable[[], Step]] = []
@@ -224,10 +224,10 @@ class Choosing:
     def _commit(self, actor: Actor) -> Step:
         return self._identity(actor, "commit") | {"offsets": self._offsets()}
 
-    def _commit_of_anybody(self, player: Player) -> Step:
-        """A commit without a group protocol, as by tools."""
+    def _commit_without_membership(self, player: Player) -> Step:
+        """A commit without membership, as from tools."""
         group = self.chance.choice(("g", "h", "h"))
-        step = {"do": "commit", "by": self._anyone().name, "v": self._version("commit"), "group": group, "member": "", "generation": -1}
+        step = {"do": "commit", "by": self._any_actor().name, "v": self._version("commit"), "group": group, "member": "", "generation": -1}
         return step | {"offsets": self._offsets()}
 
     def _fetch(self, player: Player) -> Step:
@@ -240,11 +240,11 @@ class Choosing:
             groups = chance.choice(several)
         if version < 2 and topics is None:
             groups = [["g", [["t0", [0]]]]]
-        return {"do": "fetch", "by": self._anyone().name, "v": version, "groups": groups, "stable": chance.random() < 0.5}
+        return {"do": "fetch", "by": self._any_actor().name, "v": version, "groups": groups, "stable": chance.random() < 0.5}
 
     def _admin(self, player: Player) -> Step:
         chance = self.chance
-        by = self._anyone().name
+        by = self._any_actor().name
         do = chance.choice(("describe", "list", "delete", "forget", "forget", "find", "leave"))
         step: Step = {"do": do, "by": by, "v": self._version(do)}
         if do == "describe":
@@ -264,9 +264,9 @@ class Choosing:
         return step | {"v": self._version("leave", at_least=3), "members": entries}
 
     def _drop(self, player: Player) -> Step:
-        return {"do": "drop", "by": self._anyone().name}
+        return {"do": "drop", "by": self._any_actor().name}
 
-    def _anyone(self) -> Actor:
+    def _any_actor(self) -> Actor:
         return self.chance.choice(self.actors)
 
     # --- mistakes ---
@@ -275,7 +275,7 @@ class Choosing:
         kinds = OTHER_MISTAKES if self.chance.random() < 0.4 else MISTAKEN_IDENTITIES
         do, member, instance, generation = self.recipes.rarest(self.chance, kinds, player.state())
         inside = [actor for actor in self.actors if player.known(actor.name).id() in player.members()]
-        actor = self.chance.choice(inside) if inside and self.chance.random() < 0.6 else self._anyone()
+        actor = self.chance.choice(inside) if inside and self.chance.random() < 0.6 else self._any_actor()
         if member == "pending":
             actor = next((actor for actor in self.actors if player.known(actor.name).pending), actor)
         if not instance:
@@ -306,12 +306,12 @@ class Choosing:
 
     def _member(self, player: Player, actor: Actor, kind: str) -> str:
         if kind == "other":
-            return f"@{self._anyone().name}"
+            return f"@{self._any_actor().name}"
         return {"own": f"@{actor.name}", "stale": f"@{actor.name}-1", "nobody": NOBODY, "empty": ""}[kind]
 
     def _instance(self, actor: Actor, kind: str) -> str | None:
         if kind == "other":
-            return self._anyone().instance or "i1"
+            return self._any_actor().instance or "i1"
         return {"own": actor.instance, "none": None, "unmapped": UNMAPPED, "blank": ""}[kind]
 
     def _wrong(self, player: Player, actor: Actor, do: str, how: str) -> Step:
@@ -332,7 +332,7 @@ class Choosing:
             if how == "null":
                 step[chance.choice(("type", "protocol"))] = None
             if how == "strangers":
-                step["assign"] = [[NOBODY, "x"], [f"@{self._anyone().name}", "y"]]
+                step["assign"] = [[NOBODY, "x"], [f"@{self._any_actor().name}", "y"]]
         elif do == "leave":
             step["v"] = self._version("leave", at_least=3)
             entries = [[f"@{actor.name}", chance.choice((actor.instance, None))] for actor in self.actors] + [["", actor.instance] for actor in self.actors]

@@ -1,8 +1,8 @@
 """The first difference between two traces of one sequence, and whether it is expected.
 
-Some choices are free: the hash of random ids decides which survivor becomes leader. Where the two servers elected different leaders,
-and both were free to, the comparison ends without a difference, as later steps have different causes. Our deviations are listed in
-DEVIATIONS and TAINTS; no other difference is accepted.
+Some choices are free: the hash of random ids decides which remaining member becomes leader. If the two servers freely elected different
+leaders, the comparison ends without a difference, as later steps have different causes. DEVIATIONS lists our deviations; a taint marks
+further ones. No other difference is accepted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """Ours answers where Kafka leaves the client waiting: this request, with one of these replies, at a step of this kind."""
+    """A case in which ours answers and Kafka leaves the client waiting: the request, our replies, and the kinds of step at that time."""
 
     name: str
     do: str
@@ -50,9 +50,9 @@ DEVIATIONS = [
     Deviation("Z2", "sync", ("sync",), ({"error_code": 27},)),
     Deviation("Z2", "join", ("join",), ({"error_code": 25}, {"error_code": 25, "protocol_name": None})),
 ]
-# The player sets a taint: from that step on Kafka does something that ours deliberately does not. Z3: a needless rebalance. Z13: after a
-# kill an id that a member no longer has. The others of the list cannot occur here: Z4, Z17 and Z19 need an append that is slow or
-# fails, Z6 a log being loaded, Z18 a first start; Z7 needs requests that are not sent.
+# The player sets a taint: from that step on Kafka does something that ours deliberately does not. Z3: an unnecessary rebalance. Z13: after
+# a kill Kafka has an old id of a member. The other deviations cannot occur here: Z4, Z17 and Z19 need an append that is slow or fails, Z6
+# a log being loaded, Z18 a first start, and Z7 requests that are not sent.
 
 
 def differences(ours: Trace, kafkas: Trace) -> Iterator[Difference]:
@@ -141,7 +141,7 @@ def leader_before(trace: Trace, at: int, group: str) -> str:
 
 
 def same_seat(first: str, second: str) -> bool:
-    """One member, or one static name that came back with another id (names of actors begin with p, of instances not)."""
+    """Whether both are one member, or one instance with two member ids (only names of actors begin with p)."""
     return first == second or (not first.startswith("p") and first.partition("#")[0] == second.partition("#")[0])
 
 
@@ -159,7 +159,7 @@ def first_difference(ours: Trace, kafkas: Trace) -> Difference | None:
 
 
 def real_difference(ours: list[Trace], kafkas: list[Trace]) -> Difference | None:
-    """The difference that every play on ours shows against every play on Kafka: neither chance nor a slow machine."""
+    """The difference that every play on ours has against every play on Kafka, so that it is neither chance nor a slow machine."""
     found: list[Difference] = []
     for trace in ours:
         against = [first_difference(trace, kafka) for kafka in kafkas]

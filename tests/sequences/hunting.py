@@ -1,6 +1,6 @@
-"""Many sequences at once: invented while they are played to Kafka, played again to the other server, compared.
+"""Play many sequences at once: each is generated while it is played to Kafka, played again to the other server, and compared.
 
-A difference counts if it occurs in every one of several more plays on both sides: neither chance nor a busy machine cause that.
+A difference counts if it occurs in all of several more plays on both servers, so that it is neither chance nor a busy machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions
 
 LANES = 60
-KAFKA_PLAYS = 5  # free choices have few outcomes: one of this many plays has the outcome of ours
+KAFKA_PLAYS = 5  # free choices have few outcomes: in this many plays, one has the outcome of ours
 OURS_PLAYS = 3
 LATE_AGAIN = 3
 FINDS_MAX = 12
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 
 class Find:
-    """A sequence with different results, however often it is played."""
+    """A sequence whose results differ in every play."""
 
     __slots__ = ("difference", "kafkas", "ours", "steps")
 
@@ -57,7 +57,7 @@ class Arena:
         return await player.play(choose)
 
     async def punctual(self, port: int, steps: list[Step]) -> Trace:
-        """A play that was not late, if one of a few is not; each attempt is played more slowly."""
+        """Play up to LATE_AGAIN times, each time more slowly, until a play is not late; return the last one."""
         for attempt in range(LATE_AGAIN):
             trace = await self.play(port, following(steps), self.scale * (1 + attempt / 2))
             if not trace.late:
@@ -65,7 +65,7 @@ class Arena:
         return trace
 
     async def find(self, steps: list[Step], ours: int = OURS_PLAYS, kafkas: int = KAFKA_PLAYS) -> Find | None:
-        """The difference that all plays of these steps show, if there is one."""
+        """The difference that all plays of these steps have in common; None: there is none."""
         ports = [self.kafka_port] * kafkas + [self.other_port] * ours
         traces = await asyncio.gather(*[self.punctual(port, steps) for port in ports])
         difference = real_difference(traces[kafkas:], traces[:kafkas])

@@ -1,7 +1,7 @@
 """Sequences with a kill of the server in the middle: `make oracle ARGS="--worlds killed"`.
 
-All sequences of a batch are played at once; when each has come to its `kill`, the server is killed with SIGKILL and started again over
-its data, and all continue. The groups are restored from the log.
+All sequences of a batch are played at once. When all have reached their `kill`, the server is killed with SIGKILL and started again
+over its data, and all continue. The groups are restored from the log.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def mortals(kind: type[Mortal]) -> Iterator[Mortal]:
 
 
 class Stage:
-    """One server and its players: it is killed when all players that are left wait for that."""
+    """One server and its players. The server is killed when all remaining players wait for that."""
 
     def __init__(self, server: Mortal, players: int) -> None:
         self.server = server
@@ -118,14 +118,14 @@ class Stage:
 
     async def die(self) -> None:
         self.waiting += 1
-        await self._perhaps()
+        await self._kill_if_all_wait()
         await self.back.wait()
 
     async def leave(self) -> None:
         self.players -= 1
-        await self._perhaps()
+        await self._kill_if_all_wait()
 
-    async def _perhaps(self) -> None:
+    async def _kill_if_all_wait(self) -> None:
         if self.waiting and self.waiting == self.players and not self.back.is_set():
             await asyncio.to_thread(self.server.again)
             self.back.set()

@@ -1,9 +1,9 @@
 """Plays one sequence to one server.
 
-Time is divided into ticks. Requests are sent in the first part of a tick, one by one, each after the previous was answered or clearly
-parked. Every timeout in a sequence is a whole number of ticks and a third, so timeouts (and timeouts started by them) end well after
-the requests of a tick and well before those of the next. So the replies do not depend on a few milliseconds. A play on a machine
-that was too slow for this is marked `late`.
+Time is divided into ticks. Requests are sent in the first part of a tick, each after the previous was answered or clearly parked. Every
+timeout in a sequence is a whole number of ticks and a third, so timeouts (and timeouts started by them) end well after the requests of a
+tick and well before those of the next. So the replies do not depend on a few milliseconds. If the machine was too slow for this, the
+play is marked `late`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.sequences.wire import CLOSED, Wire
 
 TICK_S = 1.2
 REQUESTS_S = 0.3  # of a tick, for requests
-PARKED_S = 0.06  # without a reply for so long, a request counts as parked
-LINGER_S = 0.008  # for the replies that others get by the same step
+PARKED_S = 0.06  # without a reply for this time, a request counts as parked
+LINGER_S = 0.008  # for replies to other actors that the same step causes
 LATE_S = 0.06
 GROUPS = ("g", "h")
 LOOK_VERSION = 5
@@ -62,7 +62,7 @@ class Player:
         self._begin = 0.0
 
     async def play(self, choose: Choose) -> Trace:
-        """Play one step after the other, until there is none."""
+        """Play step by step, until `choose` returns None."""
         self._looker = await Wire.open(self._port)
         try:
             await self._look()
@@ -123,7 +123,7 @@ class Player:
                 self.known(actor, step.get("group", "g")).parked.discard(step["do"])
 
     async def _kill(self, number: int) -> None:
-        """Z13: a member that came back in a rebalance is in our log at once, in Kafka's after the leader has assigned."""
+        """Z13: ours stores a member that returns during a rebalance at once, Kafka only with the assignments."""
         assert self._die is not None
         if self._replacing and self.tainted is None:
             self.tainted = (number, "Z13")

@@ -40,7 +40,7 @@ def read(file: Path) -> tuple[str, list[Trace]]:
 
 
 async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
-    """Record so many sequences, preferring those with codes that no other has."""
+    """Record this many sequences, preferring those with codes that no other has."""
     arena = Arena(port, port, f"r{seed}")
     versions, recipes, numbers = await asyncio.to_thread(served_by, port), Recipes(), count()
     kept: list[Trace] = []
@@ -58,7 +58,7 @@ async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say:
 
 
 async def certain(arena: Arena, port: int, trace: Trace) -> Trace | None:
-    """The part that has the same result every time."""
+    """The part of the sequence that has the same result in every play."""
     if trace.late:
         return None
     again = await asyncio.gather(*[arena.punctual(port, trace.steps) for _ in range(PLAYS)])
@@ -87,7 +87,7 @@ def most_telling(traces: list[Trace], wanted: int) -> list[Trace]:
 
 
 async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") -> list[tuple[int, Difference]]:
-    """All at once. Differing sequences are played again together: a busy machine differs once, a bug always."""
+    """Play all sequences at once, and those that differ again: a busy machine causes a difference once, a bug always."""
     left = list(range(len(recorded)))
     found: list[tuple[int, Difference]] = []
     for attempt, scale in enumerate(REPLAYS_IN.get(world, REPLAYS)):

@@ -1,4 +1,4 @@
-"""The shortest sequence that still differs in the same way: steps are omitted, then the rest is simplified."""
+"""Find the shortest sequence that still differs in the same way: omit steps, then simplify the remaining ones."""
 
 from __future__ import annotations
 

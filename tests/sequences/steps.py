@@ -1,22 +1,21 @@
-"""What a step may be, and the request that it means to one server.
+"""The steps of a sequence, and the requests that they send.
 
-A step is a dict: `do` names it, `by` the actor (its client id too, unless `client` is given), `v` the version, `group` the
-group where it is not "g". Members are named by
-whom they were given to: "@p1" is the id that p1 was given last in this group, "@p1-1" the one before; a generation "@p1" is the
-one p1 heard of last, "@p1+1" and "@p1-1" its neighbours. Everything else means itself.
+A step is a dict: `do` is its kind, `by` the actor (also the client id, unless `client` is given), `v` the version, `group` the group if
+it is not "g". A member "@p1" is the newest id that p1 got in this group, "@p1-1" the id before it. A generation "@p1" is the newest in
+p1's replies, "@p1+1" and "@p1-1" are its neighbours. All other values are literal.
 
     {"do": "join", "by": "p1", "v": 9, "member": "@p1", "instance": "i1", "type": "consumer",
      "protocols": [["range", "sub t0"]], "session": 1600, "rebalance": 2800}
     {"do": "sync", "by": "p1", "v": 5, "member": "@p1", "instance": "i1", "generation": "@p1", "type": "@p1", "protocol": "@p1",
-     "assign": "all"}                              each member that the leader was told of, or [["@p2", "text"], ...]
+     "assign": "all"}                              each member in the leader's reply, or [["@p2", "text"], ...]
     {"do": "beat", ...} {"do": "leave", "by": "p1", "v": 5, "members": [["@p1", null], ["", "i2"]]}
     {"do": "commit", ..., "offsets": [["t0", 0, 5, -1, "m"]]}   topic, partition, offset, leader epoch, metadata
     {"do": "fetch", "by": "p1", "v": 9, "groups": [["g", null], ["h", [["t0", [0]]]]], "stable": true}
     {"do": "forget", "offsets": [["t0", 0]]} {"do": "describe", "groups": [...]} {"do": "list", "states": [], "types": []}
     {"do": "delete", "groups": [...]} {"do": "find", "keys": [...], "kind": 0}
-    {"do": "tick", "n": 1}                         nothing happens until the next beat of the clock
-    {"do": "drop", "by": "p1"}                     its connections are gone
-    {"do": "kill"}                                 the server ends by SIGKILL and starts again: only in killing.py
+    {"do": "tick", "n": 1}                         wait for the next tick
+    {"do": "drop", "by": "p1"}                     close its connections
+    {"do": "kill"}                                 kill the server with SIGKILL and start it again: only in killing.py
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ NOBODY = "nobody"
 
 
 class Known:
-    """What one actor knows of one group, from the replies that reached it."""
+    """The knowledge of one actor about one group, from its replies."""
 
     __slots__ = ("generation", "ids", "leads", "members", "newest", "parked", "pending", "protocol", "type")
 
     def __init__(self) -> None:
-        self.ids: dict[int, str] = {}  # by the step that asked: two replies may come in any order
-        self.newest = -1  # the step whose reply had the other values
+        self.ids: dict[int, str] = {}  # by the requesting step, since two replies may arrive in any order
+        self.newest = -1  # the step whose reply had the values below
         self.generation = -1
         self.type: str | None = None
         self.protocol: str | None = None

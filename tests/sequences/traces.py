@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from tests.sequences.steps import Step
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
@@ -18,7 +18,7 @@ Look = dict[str, Any]  # group -> its DescribeGroups result
 
 
 class Trace:
-    """Per step: the replies that came before the next step, and the state of the groups then."""
+    """For each step: the replies that arrived before the next step, and the state of the groups at that time."""
 
     __slots__ = ("answers", "late", "looks", "steps", "tainted")
 
@@ -55,7 +55,7 @@ def flat(value: Any) -> Any:
     if isinstance(value, Part):
         silent = DEFAULTS.setdefault(type(value), type(value)())
         shown = {}
-        for name in fields_of(type(value)):
+        for name in field_names(type(value)):
             field = getattr(value, name)
             if name == "error_code" or (field != getattr(silent, name) and name != "throttle_time_ms"):
                 shown[name] = flat(field)
@@ -139,7 +139,7 @@ def describe(value: Any) -> Any:
 
 
 def find(value: Any) -> Any:
-    """The address of the coordinator differs, of course; its presence is compared."""
+    """The addresses of coordinators differ; only their presence is compared."""
     for one in [value, *value.get("coordinators", [])]:
         for name in ("host", "port", "node_id"):
             if name in one and one["error_code"] == 0:

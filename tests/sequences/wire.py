@@ -1,4 +1,4 @@
-"""One connection of a sequence: requests out, replies as they come, in order."""
+"""One connection of a sequence: sends requests and delivers their replies in order."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ Versions = dict[int, tuple[int, int]]
 
 
 async def versions_of(port: int) -> Versions:
-    """The versions that a server offers, as far as this project has a codec for them."""
+    """The versions that a server advertises and this project has a codec for."""
     wire = await Wire.open(port)
     reply = await wire.ask(ApiVersionsRequest("sequences", "1"), 3)
     wire.drop()

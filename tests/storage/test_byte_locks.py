@@ -107,7 +107,7 @@ def test_closed_locks_are_free(hold: Callable[[], Holder]) -> None:
     assert second("take", FIRST) == "True"
 
 
-def test_a_file_system_with_locks_is_told_and_a_probe_drops_no_other_lock(hold: Callable[[], Holder]) -> None:
+def test_a_file_system_with_locks_is_detected_and_a_probe_drops_no_other_lock(hold: Callable[[], Holder]) -> None:
     first, second = hold(), hold()
     assert first("take", FIRST) == "True"
     assert first("work", SECOND) == "True"

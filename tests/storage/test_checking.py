@@ -36,8 +36,8 @@ def test_checking_a_segment_restores_the_state_of_its_writer(disk: SimDisk, from
 def test_a_batch_with_a_wrong_offset_ends_the_valid_part(disk: SimDisk, from_start: bool) -> None:
     good = b"".join(batch.data for batch in SOME)
     for wrong, reason in (
-        (batch_at(120), "offset 120 where at least 121 must be"),
-        (batch_at(99), "offset 99 where at least 121 must be"),
+        (batch_at(120), "offset 120 where at least 121 is expected"),
+        (batch_at(99), "offset 99 where at least 121 is expected"),
         (batch_at(BASE + (1 << 31)), "too far"),
     ):
         segment = write_segment(disk, [*SOME, wrong])
@@ -50,7 +50,7 @@ def test_a_batch_with_a_wrong_offset_ends_the_valid_part(disk: SimDisk, from_sta
     segment = write_segment(disk, SOME, batch_at(121).data[:-1])
     assert "cut short" in check(segment, from_start)
     assert (segment.size, segment.next_offset) == (len(good), NEXT)
-    assert check(write_segment(disk, [batch_at(99)]), from_start) == "offset 99 where at least 100 must be"
+    assert check(write_segment(disk, [batch_at(99)]), from_start) == "offset 99 where at least 100 is expected"
     backwards = bytearray(batch_at(130).data)
     backwards[23:27] = b"\xff\xff\xff\xff"  # its last offset is one before its first
     nothing = backwards.copy()
@@ -123,7 +123,7 @@ def test_a_damaged_first_batch_named_by_the_time_index_is_reported(disk: SimDisk
     batches = [batch_at(BASE + number, padding=5_000, timestamp=9_000 - number) for number in range(4)]
     checked_segment(disk, batches).save_index()
     segment = write_segment(disk, [Batch(BASE, BASE, batches[0].data[:16] + b"\1" + batches[0].data[17:]), *batches[1:]])
-    assert check(segment, False, believe_index=False) == "a batch of magic 1"
+    assert check(segment, False, trust_index=False) == "a batch of magic 1"
 
 
 def test_a_read_from_the_start_verifies_every_checksum(disk: SimDisk) -> None:

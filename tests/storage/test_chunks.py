@@ -72,7 +72,7 @@ def test_verifying_and_reading_are_independent_of_the_chunk_size(monkeypatch: py
     for module in (verifying, segment):
         if hasattr(module, "CHUNK_BYTES"):
             monkeypatch.setattr(module, "CHUNK_BYTES", size)
-    for name in ("LOOK_BYTES", "FACT_BYTES"):
+    for name in ("LOOKUP_BYTES", "FACT_BYTES"):
         if hasattr(segment, name):
             monkeypatch.setattr(segment, name, size)
     log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)

@@ -290,7 +290,7 @@ def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
     assert len(seen) == 60
     final = {key: value for some in again for key, value in some}
     assert final == dict(seen)
-    assert all(segment.kept is None for segment in log._segments)
+    assert all(segment.kept_file is None for segment in log._segments)
 
 
 def test_replaced_segments_are_closed_when_their_readers_are_gone(disk: SimDisk) -> None:

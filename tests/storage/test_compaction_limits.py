@@ -214,7 +214,7 @@ def test_offsets_grow_from_batch_to_batch_and_from_segment_to_segment(offset: in
         if sound:
             assert cleaned(empty_folder(), parts, offset + 1).clean_to == offset + 1
         else:
-            with pytest.raises(DamagedLog, match=f"offset {offset} behind 5"):
+            with pytest.raises(DamagedLog, match=f"offset {offset} after 5"):
                 cleaned(empty_folder(), parts, 7)
 
 

@@ -564,5 +564,5 @@ def test_a_failed_flush_does_not_excuse_damage_of_flushed_data() -> None:
     file = disk.open(LOG)
     file.write(20, b"damage")
     file.close()
-    with pytest.raises(DamagedLog, match="not what an interrupted write leaves"):
+    with pytest.raises(DamagedLog, match="does not look like an interrupted write"):
         Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)

@@ -48,7 +48,7 @@ def test_a_flipped_bit_refuses_exactly_the_logs_that_need_the_hidden_batches() -
                 assert whole == written.keys(name)
         leftover = Leftover(disk, FOLDER)
         assert bool(leftover.damage) == (at >= FILE_BYTES), at
-        assert not leftover.used_up
+        assert not leftover.can_be_removed
     assert min(refused.values()) > 20
 
 
@@ -127,7 +127,7 @@ def test_a_log_with_a_later_batch_is_not_affected_by_unreadable_turns() -> None:
         for number in range(has):
             log.restore(stamped_batch(f"{name} {number}", number))
         leftover.restore(name, log)
-    assert not leftover.used_up  # the file is damaged, and stays
+    assert not leftover.can_be_removed  # the file is damaged, and stays
 
 
 def test_bytes_past_the_counted_length_are_no_part_of_a_file() -> None:

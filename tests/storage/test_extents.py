@@ -6,7 +6,7 @@ import pytest
 
 from protocol.batch import iterate
 from storage import DamagedLog, Handles, Log
-from storage.segment import PART_BYTES, Segment
+from storage.segment import LARGE_READ_BYTES, Segment
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
 from tests.storage.logs import FOLDER, append_all, batch, clean
@@ -72,12 +72,12 @@ def test_a_large_extent_ends_at_a_batch_that_the_index_names(place: Place) -> No
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
     log.claim()
     append_all(log, 2_000)
-    extent = log.extent(3, PART_BYTES)
+    extent = log.extent(3, LARGE_READ_BYTES)
     assert extent is not None
-    assert PART_BYTES - 2 * 4_096 < extent.size <= PART_BYTES
+    assert LARGE_READ_BYTES - 2 * 4_096 < extent.size <= LARGE_READ_BYTES
     data = extent.read(1 << 20)
     assert spans(data)[0][0] == 3
-    behind = log.extent(spans(data)[-1][1], PART_BYTES)
+    behind = log.extent(spans(data)[-1][1], LARGE_READ_BYTES)
     assert behind is not None
     assert behind.at == extent.at
 
@@ -94,13 +94,13 @@ def test_an_extent_that_is_held_survives_the_exchange_of_its_segment(place: Plac
     extent = log.extent(0, 1 << 20)
     assert extent is not None
     assert isinstance(extent.segment, Segment)
-    extent.let_go()  # an extent that was never held
+    extent.unhold()  # an extent that was never held
     assert extent.segment.readers == 0
     extent.hold()
     clean(place.disk, log)
     assert extent.read(1 << 20) == expected
-    extent.let_go()
-    extent.let_go()
+    extent.unhold()
+    extent.unhold()
     assert extent.segment.readers == 0
 
 
@@ -111,7 +111,7 @@ def test_an_extent_that_is_held_survives_the_end_of_its_segment(place: Place, lo
     extent.hold()
     remove_deleted(place.disk, log.folder, log.drop_old(5_000, 0, 0))
     assert extent.read(1 << 20) == expected
-    extent.let_go()
+    extent.unhold()
 
 
 def test_a_shortened_file_is_damage(place: Place, log: Log) -> None:
@@ -143,7 +143,7 @@ def test_an_extent_has_the_bytes_available_within_the_limit(place: Place) -> Non
 
     def found(offset: int, bytes_max: int, end: int = -1) -> tuple[int, int, int] | None:
         extent = log.extent(offset, bytes_max, end)
-        return None if extent is None else (extent.at // one, extent.size // one, extent.within)
+        return None if extent is None else (extent.at // one, extent.size // one, extent.limit_bytes)
 
     assert found(0, 0) == found(0, 1) == found(0, one) == (0, 1, one)
     assert found(2, 3 * one - 1) == (2, 2, 3 * one - 1)
@@ -169,13 +169,13 @@ def test_a_read_past_the_end_leaves_no_reader_position(log: Log) -> None:
     assert spans(extent.read(1 << 20))[0] == (end, end + 1)
 
 
-@pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 5_000])
+@pytest.mark.parametrize("limit", [LARGE_READ_BYTES - 1, LARGE_READ_BYTES, LARGE_READ_BYTES + 5_000])
 def test_a_large_extent_has_the_bytes_available_if_batches_were_cut(place: Place, limit: int) -> None:
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
     append_all(log, 100, padding=1_500)
     extent = log.extent(0, limit)
     assert extent is not None
-    assert extent.size < extent.within == limit
+    assert extent.size < extent.limit_bytes == limit
     first = log.extent(0, 10)
     assert first is not None
-    assert (first.size, first.within) == (log.size // 100, log.size // 100)
+    assert (first.size, first.limit_bytes) == (log.size // 100, log.size // 100)

@@ -7,7 +7,7 @@ import pytest
 from simulator.disk import NothingSurvives, SimDisk, data_disk
 from storage import DamagedLog, Fenced, Handles, Log
 from storage.epochs import read_epochs
-from storage.flush import METADATA, is_of_another_topic, read_topic_id
+from storage.flush import METADATA, belongs_to_other_topic, read_topic_id
 from tests.storage.conftest import Place
 from tests.storage.logs import FOLDER, append_all, append_flushed, batch, headers, names, overwrite, read, reopen, stop
 from tests.support.batch_bytes import holed
@@ -111,7 +111,7 @@ def test_an_append_with_an_old_epoch_is_fenced(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), 0)
     assert log.claim() == 1
-    with pytest.raises(Fenced, match="owned at epoch 1, not 0"):
+    with pytest.raises(Fenced, match="owned at epoch 1, no longer at 0"):
         log.append(batch("b"), 0)
     assert log.append(batch("c"), 1) == 1
     assert [header.leader_epoch for header in headers(log)] == [0, 1]
@@ -203,8 +203,8 @@ def test_a_topic_id_that_shares_half_its_characters_counts_as_damaged_not_foreig
     id = "iRZ7lAlfQrWo7gLtEdup9A"
     for alike in range(23):
         overwrite(disk, f"/{METADATA}", f"version: 0\ntopic_id: {id[:alike]}{'_' * (22 - alike)}".encode())
-        assert is_of_another_topic(disk, "", id) is (alike < 11)
-        assert not is_of_another_topic(disk, "/elsewhere", id)
+        assert belongs_to_other_topic(disk, "", id) is (alike < 11)
+        assert not belongs_to_other_topic(disk, "/elsewhere", id)
 
 
 def test_other_lines_of_partition_metadata_are_ignored(place: Place) -> None:

@@ -14,7 +14,7 @@ from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryU
 from storage.checkpoints import read_offsets, write_offsets
 from storage.node_directory import NodeDirectory
 from storage.node_merge import merge_nodes
-from storage.owners import ALONE, FREE, OWNED, OwnerTable, Slot, open_for
+from storage.owners import FREE, OWNED, SINGLE_BROKER, OwnerTable, Slot, open_for
 from tests.storage.conftest import Place
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_turns, open_node, written_by
@@ -76,7 +76,7 @@ def test_nodes_share_the_cluster_and_keep_their_own_folders(disk: SimDisk) -> No
 def test_a_folder_of_a_node_is_opened_once(place: Place) -> None:
     disk = place.disk
     first = NodeDirectory.open_node(disk, place.path, 1, "", "process 7", Ids())  # type: ignore[arg-type]
-    with pytest.raises(DirectoryLocked, match=f"^node 1 of data directory {place.path} runs already: process 7$"):
+    with pytest.raises(DirectoryLocked, match=f"^node 1 of data directory {place.path} is already running: process 7$"):
         NodeDirectory.open_node(disk, place.path, 1, "", "process 8", Ids())  # type: ignore[arg-type]
     second = NodeDirectory.open_node(disk, place.path, 2, "", "process 8", Ids())  # type: ignore[arg-type]
     first.close()
@@ -93,14 +93,14 @@ def test_a_directory_that_is_being_prepared_is_locked(disk: SimDisk, holder: str
     lock.release()
     disk.make_folder(f"{ROOT}/nodes/1")
     disk.lock(f"{ROOT}/nodes/1/.lock", holder)
-    with pytest.raises(DirectoryLocked, match=f"runs already: {named}$"):
+    with pytest.raises(DirectoryLocked, match=f"is already running: {named}$"):
         open_node(disk)
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\xff", "nodes/2/meta.properties is damaged: it has no version and cluster.id that can be read"),
+        (b"\xff", "nodes/2/meta.properties is damaged: it has no readable version and cluster.id"),
         (META.encode(), "nodes/2/meta.properties belongs to node 0, not 2"),
         (b"node.id=2\nversion=1\ncluster.id=other\n", "nodes/2/meta.properties belongs to cluster other, not c"),
     ],
@@ -134,7 +134,7 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason(disk: SimDisk)
         ("tenure.format", b"", "has format nothing and"),
         ("tenure.format", b"-1", "has format -1 and"),
         ("tenure.format", "\u0662".encode(), "has format \u0662 and"),
-        ("meta.properties", b"node.id=1\n", f"^{ROOT}/meta.properties is damaged: it has no cluster.id that can be read$"),
+        ("meta.properties", b"node.id=1\n", f"^{ROOT}/meta.properties is damaged: it has no readable cluster.id$"),
         (
             "meta.properties",
             b"cluster.id=other\n",
@@ -161,7 +161,7 @@ def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> 
     assert files_in(disk) == {"meta.properties": meta.encode(), "tenure.format": b"2\n"}
     assert (first.clean, first.recovery_points, first.last_use()) == (False, {}, -1)
     table = OwnerTable(disk, ROOT)
-    assert table.read(LogId(*A)) == Slot(7, 3, 5, FREE, ALONE)
+    assert table.read(LogId(*A)) == Slot(7, 3, 5, FREE, SINGLE_BROKER)
     table.write(LogId(*A), Slot(1, 4, 5, OWNED, open_for(1)))
     open_node(disk, 2)
     assert files_in(disk, SINGLE) == left
@@ -196,7 +196,7 @@ def test_a_conversion_that_crashed_anywhere_is_completed_by_nodes(torn: bool) ->
         assert read_offsets(disk, f"{SINGLE}/log-start-offset-checkpoint") == {A: 5}
         assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
         assert node.cluster_id == "id-2"
-        assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == ALONE
+        assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == SINGLE_BROKER
 
 
 @pytest.mark.parametrize("torn", [False, True])
@@ -252,7 +252,7 @@ def test_the_same_cluster_id_may_be_given_again(disk: SimDisk) -> None:
     assert open_node(disk, 1, "c").cluster_id == "c"
 
 
-def test_what_moved_is_safe_before_the_meta_of_the_directory_is_written(disk: SimDisk) -> None:
+def test_moved_files_are_durable_before_the_meta_properties_are_written(disk: SimDisk) -> None:
     left = {"recovery-point-offset-checkpoint": b"x"}
     overwrite(disk, f"{ROOT}/recovery-point-offset-checkpoint", b"x")
     disk.random = NothingSurvives()
@@ -262,7 +262,7 @@ def test_what_moved_is_safe_before_the_meta_of_the_directory_is_written(disk: Si
     assert set(files_in(disk)) == {"tenure.format", "meta.properties"}
 
 
-def test_nodes_complete_the_way_back_to_one_broker_and_begin_again(disk: SimDisk) -> None:
+def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDisk) -> None:
     """A start as one broker had gathered everything when it crashed: what it gathered is what one broker left."""
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     overwrite(disk, f"{ROOT}/meta.properties", META.encode())
@@ -274,11 +274,11 @@ def test_nodes_complete_the_way_back_to_one_broker_and_begin_again(disk: SimDisk
     assert read_offsets(disk, f"{SINGLE}/recovery-point-offset-checkpoint") == {A: 5}
     assert files_in(disk, f"{ROOT}/nodes/merged") == {}
     assert files_in(disk)["tenure.format"] == b"2\n"
-    assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == ALONE
+    assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == SINGLE_BROKER
     assert "node.id=4\n" in disk.read_text(f"{ROOT}/meta.properties")
 
 
-def test_what_one_broker_is_gathering_is_dropped_by_nodes(disk: SimDisk) -> None:
+def test_nodes_discard_an_unfinished_collection(disk: SimDisk) -> None:
     """It crashed before everything was gathered: the folders of the nodes still count."""
     open_node(disk, 1, "c").close()
     disk.make_folder(f"{ROOT}/nodes/merged")
@@ -289,7 +289,7 @@ def test_what_one_broker_is_gathering_is_dropped_by_nodes(disk: SimDisk) -> None
     assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == open_for(1)
 
 
-def test_a_mark_of_a_merge_in_a_directory_of_one_broker_is_of_the_past(disk: SimDisk) -> None:
+def test_an_old_merge_marker_in_a_directory_of_one_broker_is_ignored(disk: SimDisk) -> None:
     left_by_one_broker(disk)
     disk.make_folder(f"{ROOT}/nodes/merged")
     overwrite(disk, f"{ROOT}/nodes/merged/complete", b"9\n")
@@ -333,7 +333,7 @@ def test_an_adopted_log_of_another_topic_with_the_same_name_forgets_the_old_one(
     assert read_offsets(disk, f"{directory.path}/recovery-point-offset-checkpoint") == {B: 10}
 
 
-def test_how_far_an_adopted_log_is_compacted_is_not_known(disk: SimDisk) -> None:
+def test_an_adopted_log_has_no_known_compaction_offset(disk: SimDisk) -> None:
     directory = adopting(disk)
     directory.checkpoint_cleaned({A: 3, B: 3})
     directory.adopt({A: (10, 4), ("new", 0): (7, 0)})

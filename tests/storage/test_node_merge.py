@@ -9,8 +9,8 @@ import pytest
 from simulator.disk import Crashed, NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryLocked, DirectoryUnusable, LogId
 from storage.checkpoints import read_offsets
-from storage.node_merge import clear, finish_merge, is_shared, merge_nodes, node_folder
-from storage.owners import ALONE, NO_WRITER, closed_by, open_for
+from storage.node_merge import finish_merge, is_shared, merge_nodes, node_folder, remove_files
+from storage.owners import NO_WRITER, SINGLE_BROKER, closed_by, open_for
 from storage.turn_log import Leftover
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_offsets, leave_turns, open_node, written_by
@@ -19,7 +19,7 @@ POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoin
 MERGED = f"{ROOT}/nodes/merged"
 BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, LOST = (LogId(name, 0) for name in ("one", "two", "single", "gone", "unknown", "lost"))
 OFFSETS, NOTES = LogId("__consumer_offsets", 4), LogId("__coordinator_notes", 4)
-WRITERS = {BY_ONE: open_for(1), BY_TWO: closed_by(2), BY_SINGLE: ALONE, GONE: NO_WRITER, OFFSETS: open_for(2)}
+WRITERS = {BY_ONE: open_for(1), BY_TWO: closed_by(2), BY_SINGLE: SINGLE_BROKER, GONE: NO_WRITER, OFFSETS: open_for(2)}
 LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES, LOST)  # UNKNOWN and LOST have no slot, and LOST has no folder
 FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # in whose folder; 0: of the broker that was alone
 
@@ -68,7 +68,7 @@ def key_of(batch: bytes) -> str:
     return batch[at : batch.index(b".0", at) + 2].decode()
 
 
-def test_each_log_gets_what_its_last_writer_left(disk: SimDisk) -> None:
+def test_each_log_gets_the_files_of_its_last_writer(disk: SimDisk) -> None:
     left_by_nodes(disk)
     merge(disk)
     check_merged(disk)
@@ -87,7 +87,7 @@ def test_a_directory_that_was_always_of_nodes_gets_the_id_of_the_broker(disk: Si
     assert (directory.cluster_id, directory.node_id) == ("c", 5)
 
 
-def test_a_directory_that_was_never_prepared_to_its_end_gets_no_half_meta(disk: SimDisk) -> None:
+def test_an_unfinished_directory_gets_no_partial_meta_properties(disk: SimDisk) -> None:
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     disk.make_folder(f"{ROOT}/nodes")
     merge(disk)
@@ -95,7 +95,7 @@ def test_a_directory_that_was_never_prepared_to_its_end_gets_no_half_meta(disk: 
     assert disk.read_text(f"{ROOT}/tenure.format") == "1\n"
 
 
-def test_the_latest_of_the_times_of_use_counts(disk: SimDisk) -> None:
+def test_the_latest_time_of_use_is_kept(disk: SimDisk) -> None:
     left_by_nodes(disk)
     for name, time in (("single", b"9\n"), ("1", b"10\n"), ("2", b"08\n")):
         overwrite(disk, f"{ROOT}/nodes/{name}/tenure.clock", time)
@@ -112,14 +112,14 @@ def test_times_of_use_are_compared_as_numbers(disk: SimDisk, times: tuple[bytes,
     assert disk.read_text(f"{ROOT}/tenure.clock") == latest
 
 
-def test_what_nodes_did_not_leave_is_not_made_up(disk: SimDisk) -> None:
+def test_files_that_no_node_has_are_not_created(disk: SimDisk) -> None:
     left_by_nodes(disk, turns=False)
     merge(disk)
     check_merged(disk, turns=False)
     assert {*files_in(disk)} == {"meta.properties", "tenure.format", POINTS, STARTS}
 
 
-def test_a_running_node_keeps_one_broker_away(disk: SimDisk) -> None:
+def test_a_running_node_locks_out_a_single_broker(disk: SimDisk) -> None:
     left_by_nodes(disk)
     node = open_node(disk, 2)
     other = disk.for_another_process()
@@ -134,14 +134,14 @@ def test_a_running_node_keeps_one_broker_away(disk: SimDisk) -> None:
     check_merged(disk)
 
 
-def test_a_node_that_does_not_say_its_name_is_another_process(disk: SimDisk) -> None:
+def test_an_unnamed_lock_holder_is_called_another_process(disk: SimDisk) -> None:
     left_by_nodes(disk)
     disk.lock(f"{ROOT}/.lock", "")
     with pytest.raises(DirectoryLocked, match=r"several nodes: /data by another process$"):
         merge(disk)
 
 
-def test_a_directory_of_one_broker_is_left_alone(disk: SimDisk) -> None:
+def test_a_directory_of_a_single_broker_is_unchanged(disk: SimDisk) -> None:
     left_by_nodes(disk)
     merge(disk)
     before = files_in(disk)
@@ -167,12 +167,12 @@ def test_only_folders_with_the_numbers_of_nodes_are_locked_and_read(disk: SimDis
     check_merged(disk)
 
 
-def test_a_damaged_log_of_turns_is_left_to_the_nodes(disk: SimDisk) -> None:
+def test_damaged_turns_refuse_the_conversion(disk: SimDisk) -> None:
     left_by_nodes(disk)
     data = bytearray(read(disk, f"{ROOT}/nodes/2/turns.1"))
     data[30] ^= 1
     overwrite(disk, f"{ROOT}/nodes/2/turns.1", bytes(data))
-    with pytest.raises(DirectoryUnusable, match=r"^/data/nodes/2/turns.1 is damaged: start the nodes again, which know which logs may lack something"):
+    with pytest.raises(DirectoryUnusable, match=r"^/data/nodes/2/turns.1 is damaged: start the nodes again, which know which logs may lack batches"):
         merge(disk)
     assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
     assert disk.locks == {}
@@ -181,14 +181,14 @@ def test_a_damaged_log_of_turns_is_left_to_the_nodes(disk: SimDisk) -> None:
     merge(disk)
 
 
-def test_a_batch_of_a_log_without_a_number_belongs_to_no_log(disk: SimDisk) -> None:
+def test_batches_of_a_log_without_a_partition_number_are_ignored(disk: SimDisk) -> None:
     left_by_nodes(disk, turns=False)
     leave_turns(disk, f"{ROOT}/nodes/1", "nonsense", "one-0")
     merge(disk)
     assert Leftover(disk, ROOT).names == ["one-0"]
 
 
-def test_what_a_crash_left_half_gathered_is_gathered_anew(disk: SimDisk) -> None:
+def test_a_collection_interrupted_by_a_crash_starts_again(disk: SimDisk) -> None:
     left_by_nodes(disk)
     disk.make_folder(MERGED)
     for name in ("turns.7", "tenure.clock", POINTS):
@@ -199,14 +199,14 @@ def test_what_a_crash_left_half_gathered_is_gathered_anew(disk: SimDisk) -> None
     assert not disk.exists(f"{ROOT}/tenure.clock")
 
 
-def test_what_is_complete_is_not_gathered_again(disk: SimDisk) -> None:
+def test_a_complete_collection_is_not_repeated(disk: SimDisk) -> None:
     """Half of it may have been moved, and the folders of the nodes may be of the time before."""
     left_by_nodes(disk)
     disk.make_folder(MERGED)
     overwrite(disk, f"{MERGED}/tenure.clock", b"7\n")
     overwrite(disk, f"{MERGED}/complete", b"6\n")
     overwrite(disk, f"{ROOT}/{POINTS}", b"moved before the crash")
-    clear(disk, f"{ROOT}/nodes/single")
+    remove_files(disk, f"{ROOT}/nodes/single")
     disk.remove_folder(f"{ROOT}/nodes/single")
     merge(disk, 5)
     assert disk.read_text(f"{ROOT}/tenure.clock") == "7\n"
@@ -263,18 +263,18 @@ def test_names_are_durable_before_the_format_counts_on_them(disk: SimDisk) -> No
     assert disk.opened == 0
 
 
-def test_a_directory_without_nodes_is_left_alone(disk: SimDisk) -> None:
+def test_a_directory_without_nodes_is_unchanged(disk: SimDisk) -> None:
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     merge(disk)
     assert files_in(disk) == {"tenure.format": b"2\n"}
     assert disk.locks == {}
 
 
-def test_clearing_a_folder_is_durable(disk: SimDisk) -> None:
+def test_removing_the_files_of_a_folder_is_durable(disk: SimDisk) -> None:
     overwrite(disk, f"{ROOT}/a", b"")
     overwrite(disk, f"{ROOT}/b", b"")
     disk.random = NothingSurvives()
-    clear(disk, ROOT)
+    remove_files(disk, ROOT)
     disk.crash()
     assert disk.list(ROOT) == []
 

@@ -183,7 +183,7 @@ def test_a_rotten_header_that_reaches_into_the_next_segment_is_damage(disk: SimD
 
 def test_any_segment_that_reaches_into_the_next_is_damage(disk: SimDisk) -> None:
     lay_out(disk, {0: data(0), 1: data(1, 2, 3), 2: data(2)})
-    with pytest.raises(DamagedLog, match="reaches into") as caught:
+    with pytest.raises(DamagedLog, match="offsets overlap") as caught:
         open_deferred(Handles(disk), PATH, 0, False)
     assert caught.value.path == f"{PATH}/{segment_name(1)}.log"
 
@@ -239,7 +239,7 @@ def test_with_deferred_flushing_each_unflushed_segment_is_rewritten(disk: SimDis
 def test_the_later_of_two_overlapping_last_segments_counts(disk: SimDisk, clean: bool) -> None:
     lay_out(disk, {0: data(0, 1, 2), 1: data(1, 2)})
     if clean:
-        with pytest.raises(DamagedLog, match="reaches into"):
+        with pytest.raises(DamagedLog, match="offsets overlap"):
             open_segments(Handles(disk), PATH, 0, clean)
         return
     segments, _ = open_segments(Handles(disk), PATH, 0, clean)
@@ -249,9 +249,9 @@ def test_the_later_of_two_overlapping_last_segments_counts(disk: SimDisk, clean:
         for name in disk.list(PATH):
             disk.remove(f"{PATH}/{name}")
         lay_out(disk, torn)
-        with pytest.raises(DamagedLog, match="reaches into"):
+        with pytest.raises(DamagedLog, match="offsets overlap"):
             open_segments(Handles(disk), PATH, 0, clean)
-        with pytest.raises(DamagedLog, match="reaches into"):
+        with pytest.raises(DamagedLog, match="offsets overlap"):
             open_deferred(Handles(disk), PATH, 0, clean)
 
 
@@ -270,7 +270,7 @@ def test_a_deferred_repair_cuts_damage_past_the_flushed_offset(disk: SimDisk, de
     lay_out(disk, {0: [*data(0), bytes(damaged)]})
     repair = Repair(disk, PATH, 1, 1, False, deferred=deferred)
     if not deferred:
-        with pytest.raises(DamagedLog, match="not what an interrupted write leaves"):
+        with pytest.raises(DamagedLog, match="does not look like an interrupted write"):
             repair.run()
         assert log_bytes(disk) == data(0)[0] + damaged
         return
@@ -323,7 +323,7 @@ def test_damage_at_the_end_of_a_log_without_guarantees_is_cut_and_copied(disk: S
     damaged[-2] ^= 1
     lay_out(disk, {0: [*data(0), bytes(damaged)]})
     if not cut_damage:
-        with pytest.raises(DamagedLog, match="not what an interrupted write leaves"):
+        with pytest.raises(DamagedLog, match="does not look like an interrupted write"):
             open_segments(Handles(disk), PATH, 1, False)
         return
     segments, recovery = open_segments(Handles(disk), PATH, 1, False, cut_damage=True)

@@ -11,13 +11,13 @@ from simulator.disk import NothingSurvives, SimDisk
 from storage import LogId
 from storage.directory import OWNERS_FILE
 from storage.owners import (
-    ALONE,
     FREE,
     GONE,
     LOCKS_FILE,
     NO_SLOT,
     NO_WRITER,
     OWNED,
+    SINGLE_BROKER,
     SLOTS,
     TABLE_BYTES,
     UNUSED,
@@ -59,10 +59,10 @@ def test_the_byte_of_a_log_and_the_format_never_change() -> None:
     assert byte_of(LOG) == 450165056607674485
     assert byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
     assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 32, 65536, 32)
-    assert (UNUSED, OWNED, FREE, GONE, ALONE, NO_WRITER) == (0, 1, 2, 3, 0, -(1 << 31))
+    assert (UNUSED, OWNED, FREE, GONE, SINGLE_BROKER, NO_WRITER) == (0, 1, 2, 3, 0, -(1 << 31))
     assert (open_for(0), open_for(5), closed_by(0), closed_by(5)) == (1, 6, -1, -6)
     assert (OWNERS_FILE, LOCKS_FILE) == ("owners", "locks")
-    assert NO_SLOT == (-1, -1, 0, UNUSED, ALONE)
+    assert NO_SLOT == (-1, -1, 0, UNUSED, SINGLE_BROKER)
 
 
 @pytest.mark.parametrize("name", [f"topic-{number}" for number in range(32)])
@@ -71,7 +71,7 @@ def test_the_byte_of_a_log_is_odd_and_below_the_probe_of_locks(name: str) -> Non
     assert byte_of(LogId(name, 0)) < 1 << 62
 
 
-def test_a_slot_lies_where_other_versions_look_for_it(disk: SimDisk) -> None:
+def test_the_position_of_a_slot_never_changes(disk: SimDisk) -> None:
     table(Place(disk, "/data")).write(LOG, SLOT)
     data = read(disk, f"/data/{OWNERS_FILE}")
     at = position(byte_of(LOG))
@@ -100,7 +100,7 @@ def test_the_owner_is_the_node_that_has_the_log(place: Place) -> None:
         assert some.owner(LOG) == owner
 
 
-def test_a_slot_is_written_over_in_its_place(disk: SimDisk) -> None:
+def test_a_slot_is_overwritten_in_place(disk: SimDisk) -> None:
     some = table(Place(disk, "/data"))
     for epoch in range(3):
         some.write(LOG, SLOT._replace(epoch=epoch))
@@ -108,7 +108,7 @@ def test_a_slot_is_written_over_in_its_place(disk: SimDisk) -> None:
     assert read(disk, f"/data/{OWNERS_FILE}").count(byte_of(LOG).to_bytes(8, "little")) == 1
 
 
-def test_a_log_whose_place_is_taken_gets_the_next_free_slot(disk: SimDisk) -> None:
+def test_a_log_whose_slot_is_taken_gets_the_next_free_slot(disk: SimDisk) -> None:
     index = byte_of(LOG) % SLOTS
     some = on_disk(disk, (index, (byte_of(LOG) + (1 << 20), *SLOT)), (index + 1, (byte_of(LOG) + (1 << 21), *SLOT)))
     assert some.read(LOG) == NO_SLOT
@@ -119,7 +119,7 @@ def test_a_log_whose_place_is_taken_gets_the_next_free_slot(disk: SimDisk) -> No
     assert table(Place(disk, "/data")).read(LOG).epoch == 9
 
 
-def test_behind_the_last_slot_comes_the_first(disk: SimDisk) -> None:
+def test_probing_wraps_around_after_the_last_slot(disk: SimDisk) -> None:
     index = byte_of(LOG) % SLOTS
     taken = [(number, (2 * number + 2, *SLOT)) for number in range(index, SLOTS)]
     some = on_disk(disk, *taken)
@@ -128,7 +128,7 @@ def test_behind_the_last_slot_comes_the_first(disk: SimDisk) -> None:
     assert table(Place(disk, "/data")).read(LOG) == SLOT
 
 
-def test_a_full_table_takes_no_other_log_and_keeps_those_it_has(disk: SimDisk) -> None:
+def test_a_full_table_refuses_new_logs_and_keeps_its_logs(disk: SimDisk) -> None:
     free = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
     some = on_disk(disk, *[(number, (2 * number + 2, *SLOT)) for number in range(SLOTS) if number != free])
     some.write(LOG, SLOT)
@@ -157,7 +157,7 @@ def keys_from(disk: SimDisk, count: int) -> list[int]:
     return [ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * (index + number))[0] for number in range(count)]
 
 
-def test_a_new_log_gets_the_first_slot_of_a_deleted_one_on_its_way(disk: SimDisk) -> None:
+def test_a_new_log_gets_the_first_slot_of_a_deleted_log_in_probe_order(disk: SimDisk) -> None:
     gone = SLOT._replace(state=GONE, writer=NO_WRITER)
     some, keys = neighbours(disk, SLOT, gone, gone, SLOT._replace(state=FREE, writer=NO_WRITER))
     some.write(LOG, SLOT._replace(epoch=1))
@@ -183,7 +183,7 @@ def test_a_full_table_has_room_where_a_topic_was_deleted(disk: SimDisk) -> None:
     assert table(Place(disk, "/data")).read(LOG) == SLOT
 
 
-def test_a_log_whose_slot_another_one_got_has_none(disk: SimDisk) -> None:
+def test_a_log_has_no_slot_once_another_log_got_it(disk: SimDisk) -> None:
     some, other = table(Place(disk, "/data")), table(Place(disk, "/data"))
     some.write(LOG, SLOT)
     assert other.read(LOG) == SLOT
@@ -197,7 +197,7 @@ def test_a_log_whose_slot_another_one_got_has_none(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(GONE, OWNED), (OWNED, GONE)])
-def test_no_other_node_gives_slots_while_a_topics_deletion_is_written_or_it_is_created_again(
+def test_no_other_node_assigns_slots_while_a_topic_is_deleted_or_created_again(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch, before: int, after: int
 ) -> None:
     some = table(Place(disk, "/data"))
@@ -216,7 +216,7 @@ def test_no_other_node_gives_slots_while_a_topics_deletion_is_written_or_it_is_c
     assert entered == [True]
 
 
-def test_slots_of_new_logs_are_given_by_one_node_at_a_time(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_of_new_logs_are_assigned_by_one_node_at_a_time(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nodes must not give one slot to two logs: the slot is looked for again once no other node gives one."""
     some, other = table(Place(disk, "/data")), table(Place(disk, "/data"))
     taken = byte_of(LOG) % SLOTS
@@ -243,7 +243,7 @@ def overwrite_slot(disk: SimDisk, number: int, slot: tuple[int, ...]) -> None:
     file.write(0, data)
 
 
-def test_the_position_of_a_log_is_looked_for_once(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_position_of_a_log_is_cached(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     some = table(Place(disk, "/data"))
     some.write(LOG, SLOT)
     some.read(LOG)
@@ -294,7 +294,7 @@ def test_a_log_is_freed_if_the_node_was_its_owner(place: Place) -> None:
     assert some.read(LOG).state == UNUSED
 
 
-def test_each_change_of_a_node_is_another_version_for_all(place: Place) -> None:
+def test_each_change_of_a_node_changes_the_version_for_all(place: Place) -> None:
     first, second = table(place), table(place)
     versions = [second.version]
     for node in (1, 1, 2, 511, 512, 513):
@@ -317,14 +317,14 @@ def test_a_counter_has_eight_bytes(disk: SimDisk) -> None:
     assert Struct("<512Q").unpack(some.version)[:3] == ((1 << 56) + 1, (1 << 56) - 1, 0)
 
 
-def test_a_broker_that_is_alone_makes_void_what_nodes_left(disk: SimDisk) -> None:
+def test_forgetting_writers_invalidates_the_files_of_nodes(disk: SimDisk) -> None:
     logs = [LogId("t", number) for number in range(5)]
     some = table(Place(disk, "/data"))
     slots = [
         SLOT,
         Slot(3, 4, 9, FREE, closed_by(3)),
         Slot(1, 5, 8, FREE, NO_WRITER),
-        Slot(1, 6, 7, OWNED, ALONE),
+        Slot(1, 6, 7, OWNED, SINGLE_BROKER),
         Slot(1, 5, 8, GONE, NO_WRITER),
     ]
     for id, slot in zip(logs, slots, strict=True):
@@ -335,19 +335,19 @@ def test_a_broker_that_is_alone_makes_void_what_nodes_left(disk: SimDisk) -> Non
     some.forget_writers()
     disk.crash()
     again = table(Place(disk, "/data"))
-    assert [again.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=ALONE) for slot in slots[:3]]
+    assert [again.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=SINGLE_BROKER) for slot in slots[:3]]
     assert again.read(logs[3]) == slots[3]
-    assert again.read(logs[4]) == slots[4]._replace(writer=ALONE)
+    assert again.read(logs[4]) == slots[4]._replace(writer=SINGLE_BROKER)
     assert again.read(LogId("t", 5)) == NO_SLOT
 
 
-def test_the_first_and_the_last_slot_are_made_void_too(disk: SimDisk) -> None:
+def test_forgetting_writers_includes_the_first_and_the_last_slot(disk: SimDisk) -> None:
     some = on_disk(disk, (0, (3, *SLOT)), (SLOTS - 1, (5, *SLOT)))
     some.forget_writers()
     data = read(disk, f"/data/{OWNERS_FILE}")
     for number, key in ((0, 3), (SLOTS - 1, 5)):
         slot = ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * number)
-        assert slot == (key, *SLOT._replace(state=FREE, writer=ALONE))
+        assert slot == (key, *SLOT._replace(state=FREE, writer=SINGLE_BROKER))
 
 
 def test_forgetting_writers_leaves_unused_slots_unused(disk: SimDisk) -> None:

@@ -271,7 +271,7 @@ def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_s
     assert snapshots(place)[-1] == 6
 
 
-def test_where_every_snapshot_is_torn_an_orderly_start_reads_the_log(place: Place) -> None:
+def test_an_orderly_start_without_a_valid_snapshot_reads_the_log(place: Place) -> None:
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(20):
         append(log, producers, batch(7, number, padding=200))

@@ -339,7 +339,7 @@ def test_an_unchanged_batch_matches_even_if_its_records_are_unreadable() -> None
         assert verdict_of(disk, 0) is Verdict.COVERED
 
 
-def test_of_a_torn_segment_the_batches_before_the_tear_are_compared() -> None:
+def test_the_whole_batches_of_a_torn_segment_are_compared() -> None:
     wrong_checksum = numbered_batch(1)[:17] + bytes(4) + numbered_batch(1)[21:]
     for torn, expected in (
         (numbered_batch(2)[:-1], Verdict.COVERED),

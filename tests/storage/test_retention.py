@@ -111,7 +111,7 @@ def test_a_segment_with_future_timestamps_ages_from_when_it_was_seen(place: Plac
     assert log.next_offset == 10
 
 
-def test_a_segment_with_future_timestamps_has_its_records_age_once_that_time_comes(place: Place) -> None:
+def test_a_segment_with_future_timestamps_has_the_age_of_its_records_after_that_time(place: Place) -> None:
     log = filled(place, 8)
     assert log.retain(-200_000, 0, 10_000, -1) == []
     assert log.retain(13_000, 10_000_000, 10_000, -1) == []

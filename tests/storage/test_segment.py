@@ -9,7 +9,7 @@ import pytest
 from protocol.batch import CorruptBatch, facts_of
 from simulator.disk import SimDisk
 from storage import DamagedLog
-from storage.segment import CHUNK_BYTES, FACT_BYTES, PART_BYTES, PLACES_MAX, segment_bases, segment_name
+from storage.segment import CHUNK_BYTES, FACT_BYTES, LARGE_READ_BYTES, POSITIONS_MAX, segment_bases, segment_name
 from tests.storage.logs import overwrite, read
 from tests.storage.segments import BASE, NEXT, PATH, SOME, batch_at, checked_segment, state_of
 
@@ -39,10 +39,10 @@ def test_a_read_returns_at_least_one_and_as_many_whole_batches_as_fit(disk: SimD
                     count += 1
                 expected = b"".join(batch.data for batch in SOME[first : first + max(count, 0)])
                 assert segment.read(offset, limit, end) == expected
-    assert len(segment.places) <= PLACES_MAX
+    assert len(segment.positions) <= POSITIONS_MAX
 
 
-@pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
+@pytest.mark.parametrize("limit", [LARGE_READ_BYTES - 1, LARGE_READ_BYTES, LARGE_READ_BYTES + 1, 3 * LARGE_READ_BYTES])
 def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: SimDisk, limit: int) -> None:
     batches = [batch_at(BASE + n, padding=900 + n % 7) for n in range(400)]
     segment = checked_segment(disk, batches)
@@ -173,7 +173,7 @@ def test_facts_are_read_in_chunks_again_after_a_large_batch(disk: SimDisk) -> No
 def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> None:
     segment = checked_segment(disk, SOME)
     segment.keep_for_readers()
-    assert segment.kept is None  # no reader
+    assert segment.kept_file is None  # no reader
     segment.hold()
     segment.hold()
     segment.keep_for_readers()
@@ -182,8 +182,8 @@ def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> 
     segment.keep_for_readers()  # again, after a failed rename
     for _ in range(2):
         assert segment.read(103, 1, NEXT) == SOME[1].data
-        segment.let_go()
-    assert segment.kept is None
+        segment.unhold()
+    assert segment.kept_file is None
     segment.handles.close()
     assert disk.opened == 0
     with pytest.raises(OSError, match="No such file"):

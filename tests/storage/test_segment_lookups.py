@@ -13,7 +13,7 @@ from protocol.batch import Record, build, read_header, rewrite, stamp_whole
 from simulator.disk import SimDisk
 from storage import DamagedLog
 from storage.extents import extent_of
-from storage.segment import PART_BYTES, PLACES_MAX, Segment
+from storage.segment import LARGE_READ_BYTES, POSITIONS_MAX, Segment
 from tests.storage.logs import overwrite
 from tests.storage.segments import BASE, NEXT, SOME, Batch, batch_at, checked_segment
 
@@ -99,7 +99,7 @@ def test_reading_on_needs_no_lookup(disk: SimDisk, look: Look) -> None:
     batches = [batch_at(BASE, padding=200_000), *[batch_at(BASE + 1 + number, padding=900) for number in range(400)]]
     places = dict(zip(accumulate([len(batch.data) for batch in batches]), [batch.base + 1 for batch in batches], strict=True))
     segment = checked_segment(disk, batches)
-    for limit in (1, 1, 5_000, 2 * PART_BYTES, 1 << 20):
+    for limit in (1, 1, 5_000, 2 * LARGE_READ_BYTES, 1 << 20):
         for end in (BASE + 301, BASE + 401):
             at, offset = 0, BASE
             while offset < end:
@@ -112,13 +112,13 @@ def test_reading_on_needs_no_lookup(disk: SimDisk, look: Look) -> None:
 
 
 def test_the_newest_reader_positions_are_remembered(disk: SimDisk) -> None:
-    batches = [batch_at(BASE + number, padding=100) for number in range(2 * PLACES_MAX)]
+    batches = [batch_at(BASE + number, padding=100) for number in range(2 * POSITIONS_MAX)]
     segment = checked_segment(disk, batches)
     for batch in [*batches[:-1], batches[-2]]:  # of which the last position is remembered already
         assert segment.read(batch.base, 1, BASE + len(batches)) == batch.data
-    assert len(segment.places) == PLACES_MAX
+    assert len(segment.positions) == POSITIONS_MAX
     disk.unreadable = segment.log_path
-    for number in range(PLACES_MAX, 2 * PLACES_MAX):
+    for number in range(POSITIONS_MAX, 2 * POSITIONS_MAX):
         assert segment.position_from(BASE + number) == sum(len(batch.data) for batch in batches[:number])
 
 
@@ -136,9 +136,9 @@ def test_a_reader_at_the_end_reads_batches_appended_since(disk: SimDisk, look: L
 
 @both_ways
 def test_a_batch_larger_than_a_chunk_is_read_whole(disk: SimDisk, look: Look) -> None:
-    batches = [batch_at(100, padding=5_000), batch_at(101, padding=3 * PART_BYTES), batch_at(102, padding=3 * PART_BYTES), batch_at(103)]
+    batches = [batch_at(100, padding=5_000), batch_at(101, padding=3 * LARGE_READ_BYTES), batch_at(102, padding=3 * LARGE_READ_BYTES), batch_at(103)]
     for batch in batches[1:3]:
-        for limit in (1, 70, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES):
+        for limit in (1, 70, LARGE_READ_BYTES, LARGE_READ_BYTES + 1, 2 * LARGE_READ_BYTES):
             assert look(checked_segment(disk, batches), batch.base, limit, 104) == batch.data
 
 
@@ -154,7 +154,7 @@ def test_bytes_that_look_like_a_batch_inside_a_record_are_not_a_batch(disk: SimD
     named = bisect_right(segment.index.positions, whole.index(inner)) - 1
     segment.index.positions[named] = whole.index(inner)
     ends = set(accumulate([len(batch.data) for batch in batches]))
-    for limit in range(PART_BYTES, whole.index(inner) + PART_BYTES, 1_000):
+    for limit in range(LARGE_READ_BYTES, whole.index(inner) + LARGE_READ_BYTES, 1_000):
         assert len(look(segment, BASE, limit, BASE + 200)) in ends
 
 
@@ -163,5 +163,5 @@ def test_a_useless_index_is_abandoned_after_a_few_reads(disk: SimDisk) -> None:
     segment = checked_segment(disk, batches)
     segment.index.positions = array("i", [position + 1 for position in segment.index.positions])
     disk.reads.clear()
-    assert segment.near(BASE + 650) == 0
+    assert segment.search_position(BASE + 650) == 0
     assert len(disk.reads) < 8

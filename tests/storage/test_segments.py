@@ -122,7 +122,7 @@ def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: SimDisk) -> Non
     assert [whole(extent) for extent in extents] == expected
     for extent in extents:
         assert extent is not None
-        extent.let_go()
+        extent.unhold()
     log.close()
     assert disk.opened == 0
 

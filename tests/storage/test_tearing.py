@@ -162,7 +162,7 @@ def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: SimDisk) 
     log.finish_repair(repair)
     assert names(log) == ["told.0"]
     found = repair.recovery
-    assert (found.path, found.position, found.cut_bytes, found.reason) == (LOG, log.size, len(cut), "nobody was told that it is stored")
+    assert (found.path, found.position, found.cut_bytes, found.reason) == (LOG, log.size, len(cut), "it was not acknowledged")
     assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [cut]
 
 

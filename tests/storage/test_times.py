@@ -10,7 +10,7 @@ import pytest
 from protocol.batch import HEADER_BYTES, Compression, Record, TimestampType, build, iterate, read_header, records, rewrite
 from simulator.disk import SimDisk
 from storage import DamagedLog, Found, Handles, Log
-from storage.segment import LOOK_BYTES
+from storage.segment import LOOKUP_BYTES
 from storage.times import STEP_BYTES, STEP_RECORDS
 from tests.storage.logs import FOLDER, append_flushed, batch, clean, overwrite, read, reopen, result_of, scan, stop
 
@@ -126,7 +126,7 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDis
         del steps
         after = readable(log)
         assert result in (before, expected(after, timestamp)), timestamp
-        assert not any(segment.readers or segment.kept for segment in log._segments)
+        assert not any(segment.readers or segment.kept_file for segment in log._segments)
         kept = after
 
 
@@ -152,20 +152,20 @@ def test_each_lookup_step_reads_little_when_the_newest_time_was_deleted(
     log.delete_before(1)
     each = bytes_of_steps(disk, lookup(log, timestamp))
     assert len(each) > 2
-    assert max(each) <= STEP_BYTES + 8 * LOOK_BYTES  # and an index
+    assert max(each) <= STEP_BYTES + 8 * LOOKUP_BYTES  # and an index
     # Batches before the timestamp are skipped after their header.
-    assert sum(each) <= min(log.size, 401 * LOOK_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
+    assert sum(each) <= min(log.size, 401 * LOOKUP_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
 
 
 def test_an_indexed_time_lookup_reads_a_few_kib(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     for number in range(9_000):
         log.append(batch("b", timestamp=1_000 + number), log.epoch)
-    assert sum(bytes_of_steps(disk, log.find_time(9_000))) < 6 * LOOK_BYTES
+    assert sum(bytes_of_steps(disk, log.find_time(9_000))) < 6 * LOOKUP_BYTES
     log.delete_before(8_900)
     disk.reads.clear()
     assert result_of(log.find_time(1_500)) == (9_900, 8_900, 0)
-    assert sum(size for _, size in disk.reads) < 6 * LOOK_BYTES
+    assert sum(size for _, size in disk.reads) < 6 * LOOKUP_BYTES
     assert result_of(log.latest_record()) == (9_999, 8_999, 0)
 
 
@@ -178,7 +178,7 @@ def test_a_lookup_without_an_index_reads_in_bounded_steps(disk: SimDisk) -> None
         disk.remove(segment.index.time_path)
         disk.remove(segment.index.offset_path)
     each = bytes_of_steps(disk, steps := log.find_time(9_999))
-    assert max(each) <= STEP_BYTES + 8 * LOOK_BYTES
+    assert max(each) <= STEP_BYTES + 8 * LOOKUP_BYTES
     assert len(each) > 8
     assert next(steps, None) is None
     assert result_of(log.find_time(9_999)) == (9_999, 8_999, 0)

@@ -7,7 +7,17 @@ import pytest
 
 from protocol.batch import HEADER_BYTES, LENGTH_FROM
 from storage.tearing import SECTOR
-from storage.turn_format import FILE_BYTES, HEAD_BYTES, Kept, Lost, file_header, header_of, name_checksum, read_turns, turn_bytes
+from storage.turn_format import (
+    FILE_BYTES,
+    HEAD_BYTES,
+    LostTurns,
+    StoredBatch,
+    file_header,
+    header_of,
+    name_checksum,
+    read_turns,
+    turn_bytes,
+)
 from storage.turn_log import PREFIX, TurnLog
 from tests.storage.logs import read
 from tests.storage.turns import FOLDER, OLD, TurnFile, disk_with_turns, first_version, stamped_batch, turn_of
@@ -53,14 +63,14 @@ def test_a_zero_sector_is_torn_in_the_last_turn_and_damage_before_it() -> None:
         assert found.torn_bytes == (len(data) - second if torn else 0), at
         turns = read_turns(holed, len(data))  # a later file counts all of it: then nothing is torn
         assert turns.torn_bytes == 0
-        assert any(not isinstance(piece, Kept) or piece.batch is None for piece in turns.pieces)
+        assert any(not isinstance(piece, StoredBatch) or piece.batch is None for piece in turns.pieces)
 
 
 def test_a_file_of_zeros_is_damage_if_a_later_file_counts_it_else_torn() -> None:
     written = TurnFile()
     data = file_header(0, 0) + bytes(len(written.data) - FILE_BYTES)
     found = read_turns(data, len(data))
-    assert ([(piece.position, piece.size) for piece in found.pieces if not isinstance(piece, Kept)], found.torn_bytes) == (
+    assert ([(piece.position, piece.size) for piece in found.pieces if not isinstance(piece, StoredBatch)], found.torn_bytes) == (
         [(FILE_BYTES, len(data) - FILE_BYTES)],
         0,
     )
@@ -73,8 +83,8 @@ def test_a_repeated_turn_is_damage() -> None:
     first, second, third = (turn_bytes(number, [("a-0", b"batch %d" % number, number, number + 1)], {}) for number in (1, 2, 3))
     for again in (first, second):
         found = read_turns(file_header(0, 0) + first + second + again + third)
-        kept = [piece.base for piece in found.pieces if isinstance(piece, Kept)]
-        lost = [(piece.position, piece.size, piece.reason) for piece in found.pieces if not isinstance(piece, Kept)]
+        kept = [piece.base for piece in found.pieces if isinstance(piece, StoredBatch)]
+        lost = [(piece.position, piece.size, piece.reason) for piece in found.pieces if not isinstance(piece, StoredBatch)]
         assert kept == [1, 2, 3]
         assert lost == [(FILE_BYTES + len(first) + len(second), len(again), "no turn begins there")]
 
@@ -84,9 +94,9 @@ def test_adjacent_lost_parts_are_one_part() -> None:
     data = bytearray(written.data)
     for number in (1, 2):
         data[written.starts[number] + HEAD_BYTES + 5] ^= 1  # in the directory
-    lost = [piece for piece in read_turns(bytes(data)).pieces if not isinstance(piece, Kept)]
+    lost = [piece for piece in read_turns(bytes(data)).pieces if not isinstance(piece, StoredBatch)]
     begin, end = written.starts[1], written.starts[3]
-    assert [(piece.position, piece.size, piece.reason) for piece in lost] == [(begin, end - begin, "its directory is not what was written")]
+    assert [(piece.position, piece.size, piece.reason) for piece in lost] == [(begin, end - begin, "its directory has a wrong checksum")]
     assert lost[0].ends is not None
 
 
@@ -95,7 +105,7 @@ def test_a_file_shorter_than_its_counted_length_reports_the_missing_bytes() -> N
     cut = written.starts[2]
     for missing in (0, 1, 50):
         found = read_turns(written.data[:cut], cut + missing)
-        lost = [(piece.position, piece.size, piece.reason) for piece in found.pieces if not isinstance(piece, Kept)]
+        lost = [(piece.position, piece.size, piece.reason) for piece in found.pieces if not isinstance(piece, StoredBatch)]
         assert lost == ([(cut, missing, f"{missing} bytes are missing at the end")] if missing else [])
         assert found.torn_bytes == 0
 
@@ -105,9 +115,9 @@ def test_an_inserted_byte_loses_no_later_turn() -> None:
     whole = read_turns(written.data)
     for at in written.starts[1:-1]:
         found = read_turns(written.data[:at] + b"?" + written.data[at:])
-        lost = [piece for piece in found.pieces if not isinstance(piece, Kept)]
+        lost = [piece for piece in found.pieces if not isinstance(piece, StoredBatch)]
         assert [(piece.position, piece.size) for piece in lost] == [(at, 1)]
-        assert [(piece.name, piece.base) for piece in found.pieces if isinstance(piece, Kept)] == [(piece.name, piece.base) for piece in whole.pieces if isinstance(piece, Kept)]
+        assert [(piece.name, piece.base) for piece in found.pieces if isinstance(piece, StoredBatch)] == [(piece.name, piece.base) for piece in whole.pieces if isinstance(piece, StoredBatch)]
 
 
 def test_a_file_with_counted_length_0_yields_nothing() -> None:
@@ -128,19 +138,19 @@ def test_turns_are_read_after_a_damaged_file_header() -> None:
         assert found.pieces == []
         assert found.torn_bytes in (1, FILE_BYTES + 1)  # without its magic it may have the first format
     no_turn = read_turns(b"TnTL" + b"?" * 200)
-    assert [(piece.position, piece.size) for piece in no_turn.pieces if not isinstance(piece, Kept)] == [(FILE_BYTES, 204 - FILE_BYTES)]
+    assert [(piece.position, piece.size) for piece in no_turn.pieces if not isinstance(piece, StoredBatch)] == [(FILE_BYTES, 204 - FILE_BYTES)]
 
 
 def test_a_cut_file_with_a_known_length_is_damaged_to_its_end() -> None:
     written = TurnFile()
-    batches = sum(isinstance(piece, Kept) for piece in read_turns(written.data).pieces)
+    batches = sum(isinstance(piece, StoredBatch) for piece in read_turns(written.data).pieces)
     for cut in range(FILE_BYTES, len(written.data), 7):
         found = read_turns(written.data[:cut], len(written.data))
         assert found.torn_bytes == 0
-        assert found.pieces[-1] == Lost(cut, len(written.data) - cut, f"{len(written.data) - cut} bytes are missing at the end", None)
-        lost = [piece for piece in found.pieces[:-1] if isinstance(piece, Lost)]
+        assert found.pieces[-1] == LostTurns(cut, len(written.data) - cut, f"{len(written.data) - cut} bytes are missing at the end", None)
+        lost = [piece for piece in found.pieces[:-1] if isinstance(piece, LostTurns)]
         assert sum(one.size for one in lost) in (0, cut - max(FILE_BYTES, *(start for start in written.starts if start <= cut)))
-        assert sum(isinstance(piece, Kept) for piece in found.pieces) <= batches
+        assert sum(isinstance(piece, StoredBatch) for piece in found.pieces) <= batches
 
 
 def test_trailing_garbage_shorter_than_a_turn_header_is_torn() -> None:
@@ -150,7 +160,7 @@ def test_trailing_garbage_shorter_than_a_turn_header_is_torn() -> None:
     assert len(holed) == FILE_BYTES + len(first)
     for behind, torn, lost in ((HEAD_BYTES - 1, HEAD_BYTES - 1, []), (HEAD_BYTES, 0, [(len(holed) + len(second), HEAD_BYTES)])):
         found = read_turns(holed + second + b"?" * behind)
-        assert (found.torn_bytes, [(piece.position, piece.size) for piece in found.pieces if isinstance(piece, Lost)]) == (torn, lost)
+        assert (found.torn_bytes, [(piece.position, piece.size) for piece in found.pieces if isinstance(piece, LostTurns)]) == (torn, lost)
     for changed in (HEAD_BYTES + 5, len(second) - 1):  # in its directory, in its batch
         other = bytearray(second)
         other[changed] ^= 1
@@ -171,7 +181,7 @@ def test_the_first_turn_has_the_log_ends_of_the_previous_file() -> None:
 def test_turns_are_counted_from_1() -> None:
     turns = [turn_bytes(number, [("a-0", b"batch", number, number + 1)], {}) for number in (0, 1)]
     found = read_turns(file_header(0, 0) + b"".join(turns))
-    assert [piece.base if isinstance(piece, Kept) else -piece.size for piece in found.pieces] == [-len(turns[0]), 1]
+    assert [piece.base if isinstance(piece, StoredBatch) else -piece.size for piece in found.pieces] == [-len(turns[0]), 1]
 
 
 # Files of the first format, without a header
@@ -181,8 +191,8 @@ def test_the_rest_of_a_file_without_a_header_is_exact_to_the_byte() -> None:
     whole = first_version(*OLD)
     starts = [len(first_version(*OLD[:count])) for count in range(len(OLD) + 1)]
     found = read_turns(whole)
-    assert [(piece.name, piece.base, piece.end) for piece in found.pieces if isinstance(piece, Kept)] == [("a-0", 0, 1), ("b-0", 0, 1), ("b-0", 1, 2), ("a-0", 1, 2)]
-    assert all(isinstance(piece, Kept) and whole[piece.position :].startswith(piece.batch or b"?") for piece in found.pieces)
+    assert [(piece.name, piece.base, piece.end) for piece in found.pieces if isinstance(piece, StoredBatch)] == [("a-0", 0, 1), ("b-0", 0, 1), ("b-0", 1, 2), ("a-0", 1, 2)]
+    assert all(isinstance(piece, StoredBatch) and whole[piece.position :].startswith(piece.batch or b"?") for piece in found.pieces)
     assert (found.torn_bytes, found.before_ends) == (0, None)
     for end in range(starts[2] + 1, starts[3]):
         torn = read_turns(whole[:end])
@@ -192,10 +202,10 @@ def test_the_rest_of_a_file_without_a_header_is_exact_to_the_byte() -> None:
     for number, pieces in enumerate((found.pieces[2:], [*found.pieces[:2], found.pieces[3]], found.pieces[:3])):
         changed = bytearray(whole)
         changed[starts[number] + 20] ^= 1
-        lost = Lost(starts[number], starts[number + 1] - starts[number], "a turn is not what was written", None)
+        lost = LostTurns(starts[number], starts[number + 1] - starts[number], "a turn has a wrong checksum", None)
         assert sorted(read_turns(bytes(changed)).pieces, key=lambda one: one.position) == sorted([lost, *pieces], key=lambda one: one.position)
     between = read_turns(whole[: starts[1]] + b"?" + whole[starts[1] :])
-    assert [(piece.position, piece.size) for piece in between.pieces if isinstance(piece, Lost)] == [(starts[1], 1)]
+    assert [(piece.position, piece.size) for piece in between.pieces if isinstance(piece, LostTurns)] == [(starts[1], 1)]
     assert len(between.pieces) == 5
 
 
@@ -204,6 +214,6 @@ def test_an_impossible_turn_in_a_file_without_header_is_refused_despite_its_chec
     other = sound[:16] + b"\1" + sound[17:]  # another batch format
     for name, one in (("", sound), ("a-0", other), ("n" * 80, b"\2" * (HEADER_BYTES - 1))):
         data = first_version([(name, one)])
-        assert read_turns(data).pieces == [Lost(0, len(data), "a turn is not what was written", None)]
+        assert read_turns(data).pieces == [LostTurns(0, len(data), "a turn has a wrong checksum", None)]
     emptied = sound[:8] + (HEADER_BYTES - LENGTH_FROM).to_bytes(4, "big") + sound[12:HEADER_BYTES]
-    assert [isinstance(piece, Kept) for piece in read_turns(first_version([("a-0", emptied)])).pieces] == [True]
+    assert [isinstance(piece, StoredBatch) for piece in read_turns(first_version([("a-0", emptied)])).pieces] == [True]

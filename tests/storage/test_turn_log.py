@@ -10,7 +10,7 @@ import pytest
 from protocol.batch import facts_of, read_header
 from simulator.disk import SimDisk
 from storage import DamagedLog, Handles, Log
-from storage.turn_format import FILE_BYTES, Kept, header_of
+from storage.turn_format import FILE_BYTES, StoredBatch, header_of
 from storage.turn_log import PREFIX, Leftover, TurnLog, covered_bytes, is_turn_log
 from tests.storage.conftest import Place
 from tests.storage.logs import batch, overwrite, read
@@ -38,9 +38,9 @@ def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: SimDisk) ->
     log = opened(disk)
     assert leftover.restore("a-0", log) == 2
     assert (keys(log), log.next_offset, log.flushed_offset) == (keys_of(first, second), 3, 3)
-    assert not leftover.used_up
+    assert not leftover.can_be_removed
     assert leftover.restore("b-0", opened(disk, "b-0")) == 1
-    assert leftover.used_up
+    assert leftover.can_be_removed
     disk.crash()
     assert keys(opened(disk)) == keys_of(first, second)  # it was flushed
 
@@ -62,9 +62,9 @@ def test_a_log_missing_batches_before_a_turn_is_not_opened(disk: SimDisk) -> Non
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("y", 1))))
     log = opened(disk)
     leftover = Leftover(disk, FOLDER)
-    with pytest.raises(DamagedLog, match="a-0 had a batch here that ends before offset 2, and what is left of the log ends before 0"):
+    with pytest.raises(DamagedLog, match="a-0 had a batch here that ends before offset 2, but the log now ends before 0"):
         leftover.restore("a-0", log)
-    assert (leftover.used_up, log.next_offset) == (False, 0)
+    assert (leftover.can_be_removed, log.next_offset) == (False, 0)
 
 
 def test_a_restored_log_continues_at_a_newer_epoch(disk: SimDisk) -> None:
@@ -178,12 +178,12 @@ def test_a_changed_batch_is_damage_for_its_own_log_only(disk: SimDisk) -> None:
     data[-1] ^= 1
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
     leftover = Leftover(disk, FOLDER)
-    assert leftover.damage == [(f"{FOLDER}/turns.1", Kept("b-0", 0, 1, None, len(data) - len(bad)))]
+    assert leftover.damage == [(f"{FOLDER}/turns.1", StoredBatch("b-0", 0, 1, None, len(data) - len(bad)))]
     for _ in range(2):  # a damaged file is not used up: it stays for the next start
         log, _ = Log.open(Handles(disk), f"{FOLDER}/again/a-0", 1 << 20, 0, False)
         leftover.restore("a-0", log)
         assert keys(log) == keys_of(good)
-        assert (leftover.batches_of("a-0"), leftover.batches_of("b-0"), leftover.used_up) == ([good], [], False)
+        assert (leftover.batches_of("a-0"), leftover.batches_of("b-0"), leftover.can_be_removed) == ([good], [], False)
 
 
 def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: SimDisk) -> None:
@@ -192,7 +192,7 @@ def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: SimDisk) -> No
     data[FILE_BYTES] ^= 1
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
     leftover = Leftover(disk, FOLDER)
-    assert (leftover.batches_of("a-0"), len(leftover.damage), leftover.used_up) == ([], 1, False)
+    assert (leftover.batches_of("a-0"), len(leftover.damage), leftover.can_be_removed) == ([], 1, False)
 
 
 def test_a_log_with_another_batch_at_that_offset_lacks_nothing(disk: SimDisk) -> None:

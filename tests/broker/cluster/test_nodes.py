@@ -532,7 +532,7 @@ async def test_what_a_broker_alone_has_written_is_served_by_several_nodes_and_no
 async def test_two_processes_with_one_id_do_not_serve(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.stores.shared.START_SECONDS", 0.1)
     await nodes.start(1)
-    with pytest.raises(StartError, match=r"node 1 of data directory .* runs already"):
+    with pytest.raises(StartError, match=r"node 1 of data directory .* is already running"):
         await Served(nodes.folder).start(node_id=1, cluster_nodes=3)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from protocol.apis import APIS
 from protocol.errors import EncodeError
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.wire import uvarint_bytes
 from tests.running import Client
 from tests.support.headers import response_header_version
@@ -50,7 +50,7 @@ class ChangedRequest(NamedTuple, Generic[PlaceT]):
 
 def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
     """Every field of a message and of the first element of each list in it, with the type of its value."""
-    for name in fields_of(type(part)):
+    for name in field_names(type(part)):
         value = getattr(part, name)
         at = (*way, name)
         if isinstance(value, list):
@@ -184,7 +184,7 @@ def different(item: Any, number: int) -> Any:
     """The same item under another name: its first text, or a partition's index, is changed."""
     if isinstance(item, Part):
         item = copy.copy(item)
-        names = fields_of(type(item))
+        names = field_names(type(item))
         texts = [name for name in names if isinstance(getattr(item, name), str)]
         name = names[0] if names[0].endswith("partition_index") or not texts else texts[0]
         if getattr(item, name) is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from protocol.batch import Record, build, iterate
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -279,7 +279,7 @@ def epoch_questions() -> Iterator[Case]:
 def plain(value: Any, place: Place) -> Any:
     """As JSON values; generated ids are replaced by names, records by their offsets, long texts and lists are shortened."""
     if isinstance(value, Part):
-        names = [name for name in fields_of(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
+        names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
         return {name: field_as_json(name, getattr(value, name), place) for name in names}
     if isinstance(value, list):
         return shortened([plain(item, place) for item in value])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -310,7 +310,7 @@ AFTERWARDS: dict[Request, Callable[[Client, Case, Place, Any], Iterator[Any]]] =
 def plain(value: Any, place: Place) -> Any:
     """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
     if isinstance(value, Part):
-        names = [name for name in fields_of(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
+        names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
         return {name: plain(getattr(value, name), place) for name in names}
     if isinstance(value, list):
         others = [item for item in value if not is_of_others(item, place)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import ErrorCode
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic
 from protocol.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest, AlterReplicaLogDirTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -134,7 +134,7 @@ def plain(value: Any, name: str = "") -> Any:
     if name in ("replica_directory_id", "listeners"):
         return "known"  # Kafka's directories have ids, its controllers separate listeners
     if isinstance(value, Part):
-        return {name: plain(getattr(value, name), name) for name in fields_of(type(value)) if name != "throttle_time_ms"}
+        return {name: plain(getattr(value, name), name) for name in field_names(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
         return sorted([plain(one) for one in value], key=json.dumps)
     if name in OFFSETS:  # fields of Kafka's metadata log, with other values

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -126,7 +126,7 @@ QUESTIONS: dict[str, Question] = {
 def plain(value: Any, ids: Ids) -> Any:
     if isinstance(value, Part):
         left_out = ("throttle_time_ms", "error_message", "port", "host", "cluster_id", "configs")
-        return {name: plain(getattr(value, name), ids) for name in fields_of(type(value)) if name not in left_out}
+        return {name: plain(getattr(value, name), ids) for name in field_names(type(value)) if name not in left_out}
     if isinstance(value, list):
         return sorted([plain(one, ids) for one in value], key=json.dumps)
     if isinstance(value, bytes):

@@ -16,7 +16,7 @@ from typing import Any
 from broker.internal_topics import CONSUMER_OFFSETS
 from protocol.batch import build_facts
 from protocol.errors import ProtocolError
-from protocol.message import Part, fields_of
+from protocol.message import Part, field_names
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -237,7 +237,7 @@ SIZES = {"total_bytes", "usable_bytes"}
 def plain(value: Any, place: Place) -> Any:
     """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
     if isinstance(value, Part):
-        return {name: field_as_json(name, getattr(value, name), place) for name in fields_of(type(value)) if name != "throttle_time_ms"}
+        return {name: field_as_json(name, getattr(value, name), place) for name in field_names(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
         items = [plain(item, place) for item in value if not is_of_others(item, place)]
         if items and type(value[0]).__name__ in ("DescribeConfigsResourceResult", "CreatableTopicConfigs"):

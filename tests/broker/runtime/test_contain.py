@@ -261,7 +261,7 @@ def test_a_raising_refusal_does_not_hold_up_others(planted: Callable[[], int], l
         hold.reply(reply)
     hold.take(0)
     if late:
-        hold.late(3, 7, close_failed_reply)
+        hold.fail_until(3, 7, close_failed_reply)
     else:
         hold.fail(7, close_failed_reply)
     assert [reply.heard for reply in replies] == [["fail"]] * 3

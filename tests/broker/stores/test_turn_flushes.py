@@ -343,7 +343,7 @@ def test_a_possibly_incomplete_registry_prevents_the_start_but_notes_do_not(disk
     data = bytearray(read(disk, "/data/turns.1"))
     data[30] ^= 1  # the header of the only turn: its logs are unknown
     overwrite(disk, "/data/turns.1", bytes(data))
-    with pytest.raises(StartError, match="a turn cannot be read, and may have more of values-0 than the log"):
+    with pytest.raises(StartError, match="a turn cannot be read, and may have batches of values-0 that the log lacks"):
         writers.start()
     disk.locks.clear()
     store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, writers.loop), disk)

@@ -37,7 +37,7 @@ class FileSource:
     def hold(self) -> None:
         self.readers += 1
 
-    def let_go(self) -> None:
+    def unhold(self) -> None:
         self.readers -= 1
 
 

@@ -24,7 +24,7 @@ class Registry(Topics):
         return self._ids.to_bytes(16, "big")
 
     def flush(self) -> None:
-        while self.hold.untaken:
+        while self.hold.has_untaken:
             self.log += facts_of(bytes(self.hold.take(0)))
             self.hold.confirm(self.hold.taken)
 
@@ -97,7 +97,7 @@ def test_a_deleted_topic_is_remembered_until_folders_and_offsets_are_removed(reg
     check(registry)
     for part in order:
         getattr(registry, part)(topic.id)
-    assert not registry.hold.untaken
+    assert not registry.hold.has_untaken
 
 
 def test_a_topic_name_can_be_reused_with_a_new_id(registry: Registry) -> None:

@@ -213,7 +213,7 @@ def test_a_newcomer_whose_protocols_no_longer_fit_is_refused_at_the_rebalance(pl
 
 
 @scenario("PX-16")
-def test_with_both_policies_a_crash_and_a_newcomer_are_two_matters(stable: Play) -> None:
+def test_with_both_policies_a_crash_and_a_newcomer_are_handled_separately(stable: Play) -> None:
     """An absence is no rebalance, so the newcomer waits on; its rebalance does not wait for the away member."""
     play = stable
     play.policy({**EXPANSION, "registration.timeout.ms": "60000"})

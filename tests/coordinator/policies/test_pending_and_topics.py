@@ -28,7 +28,7 @@ def connection(play: Play) -> Connection:
 
 
 @scenario("PP-01")
-def test_an_unused_member_id_dies_with_its_connection(play: Play, connection: Connection) -> None:
+def test_an_unused_member_id_ends_with_its_connection(play: Play, connection: Connection) -> None:
     play.join("x", instance=None).expect(MEMBER_ID_REQUIRED)
     play.at(2_500)
     connection.closed = True

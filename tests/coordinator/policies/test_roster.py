@@ -182,7 +182,7 @@ def test_a_refused_instance_creates_no_group(play: Play) -> None:
 
 
 @scenario("PL-14")
-def test_names_taken_from_a_strict_list_go_in_one_rebalance(play: Play) -> None:
+def test_members_taken_off_a_strict_list_are_removed_in_one_rebalance(play: Play) -> None:
     play.settled("a", "b", "c", "d", static=True)
     play.policy(roster("ia,ib,ic,id", strict=True))
     play.group_is(State.STABLE, generation=1)
@@ -197,7 +197,7 @@ def test_names_taken_from_a_strict_list_go_in_one_rebalance(play: Play) -> None:
 
 
 @scenario("PL-15")
-def test_names_are_not_taken_from_a_list_that_is_not_strict(play: Play) -> None:
+def test_no_member_is_removed_by_a_list_that_is_not_strict(play: Play) -> None:
     play.s2()
     play.policy(roster("ia,ib"))
     (sentence,) = play.policy(roster("ia"))
@@ -213,7 +213,7 @@ def test_a_strict_list_removes_members_that_are_not_in_it(play: Play) -> None:
 
 
 @scenario("PL-17")
-def test_a_failover_before_the_rebalance_ended_removes_the_unlisted_again(play: Play) -> None:
+def test_a_failover_before_the_end_of_the_rebalance_removes_unlisted_members_again(play: Play) -> None:
     play.s3()
     play.policy(roster("ia,ib,ic", strict=True))
     play.policy(roster("ia,ib", strict=True))

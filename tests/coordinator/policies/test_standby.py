@@ -55,13 +55,20 @@ def play(play: Play) -> Play:
 
 
 def take_over(play: Play, name: str, assignment: int, *, leads: bool = False, generation: int = 1) -> None:
-    """The standby hears of its seat, rejoins in the same generation and gets the seat's assignment."""
+    """The standby's heartbeat is refused, so it rejoins in the same generation and gets the seat's assignment."""
     play.heartbeat(name, generation).expect(REBALANCE)
     play.join(name).expect(generation=generation, skip=leads)
     play.sync(name, generation=generation).expect(assignment=assignment)
     play.heartbeat(name, generation).expect()
     assert play.group().state is State.STABLE
     assert play.group().generation == generation
+
+
+def remove(play: Play, name: str, how: str) -> None:
+    if how == "expiry":
+        play.silent(name).at(SESSION_MS)
+    else:
+        play.leave(name if how == "leave" else ("", f"i{name}")).expect()
 
 
 # Standbys.
@@ -92,7 +99,7 @@ def test_a_newcomer_is_stored_with_its_record_before_it_is_answered(play: Play) 
 
 
 @scenario("PW-11")
-def test_a_newcomer_for_which_the_log_has_no_room_changes_nothing() -> None:
+def test_a_newcomer_that_does_not_fit_into_a_batch_changes_nothing() -> None:
     play = Play()
     play.configure(batch_bytes_max=1_000)
     play.s2()
@@ -120,7 +127,7 @@ def test_a_newcomer_within_the_target_causes_a_rebalance(play: Play) -> None:
 
 @scenario("PW-13")
 @pytest.mark.parametrize("names", [["a-10", "a-2", "a-1"], ["a-1", "a-10", "a-2"], ["a-2", "a-1", "a-10"]])
-def test_a_group_that_forms_has_the_first_names_active(names: list[str]) -> None:
+def test_in_a_forming_group_the_first_names_are_active(names: list[str]) -> None:
     play = Play()
     play.policy(TWO)
     joined = {name: play.join(name, instance=name).parks() for name in names}
@@ -232,11 +239,8 @@ def test_a_standby_that_rejoins_causes_no_rebalance_whatever_its_metadata_says(p
 
 @scenario("PW-18")
 @pytest.mark.parametrize("how", ["expiry", "leave", "administrator"])
-def test_a_standby_that_goes_causes_no_rebalance(play: Play, how: str) -> None:
-    if how == "expiry":
-        play.silent("x").at(SESSION_MS)
-    else:
-        play.leave("x" if how == "leave" else ("", "ix")).expect()
+def test_the_removal_of_a_standby_causes_no_rebalance(play: Play, how: str) -> None:
+    remove(play, "x", how)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "y"])
     play.wrote("W4", "seats")
     assert standbys(play) == ["iy-y"]
@@ -280,7 +284,7 @@ def test_a_newcomer_beyond_the_target_enters_while_assignments_are_awaited(play:
 
 
 @scenario("PW-22")
-def test_an_active_member_that_goes_while_assignments_are_awaited_causes_a_rebalance(play: Play) -> None:
+def test_the_removal_of_an_active_member_while_assignments_are_awaited_causes_a_rebalance(play: Play) -> None:
     for name in "abxy":
         play.join(name)
     play.group_is(State.COMPLETING, generation=2)
@@ -298,10 +302,7 @@ def test_an_active_member_that_goes_while_assignments_are_awaited_causes_a_rebal
 @scenario("PW-30")
 @pytest.mark.parametrize("how", ["expiry", "leave", "administrator"])
 def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: Play, how: str) -> None:
-    if how == "expiry":
-        play.silent("b").at(SESSION_MS)
-    else:
-        play.leave("b" if how == "leave" else ("", "ib")).expect()
+    remove(play, "b", how)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "x", "y"])
     assert (standbys(play), taking(play)) == (["iy-y"], ["ix-x"])
     assert status(play)["status.takeover"].startswith("ix for ib since ")
@@ -321,12 +322,12 @@ def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: 
 
 
 @scenario("PW-31")
-def test_the_standby_hears_of_its_seat_only_when_the_departed_id_is_durably_unknown(play: Play) -> None:
+def test_the_standby_is_asked_to_rejoin_only_when_the_removal_is_durable(play: Play) -> None:
     play.hold_appends()
     play.leave(("", "ib"))
-    hears = play.heartbeat("x", 1).parks()
+    heartbeat = play.heartbeat("x", 1).parks()
     play.confirm()
-    hears.expect(REBALANCE)
+    heartbeat.expect(REBALANCE)
     play.failover()
     play.group_is(State.STABLE, generation=1, members=["a", "x", "y"])
     play.heartbeat("b", 1).expect(UNKNOWN)
@@ -336,9 +337,9 @@ def test_the_standby_hears_of_its_seat_only_when_the_departed_id_is_durably_unkn
 def test_a_take_over_whose_record_was_lost_has_not_happened(play: Play) -> None:
     play.hold_appends()
     play.leave(("", "ib"))
-    hears = play.heartbeat("x", 1).parks()
+    heartbeat = play.heartbeat("x", 1).parks()
     play.failover()
-    hears.parks()
+    heartbeat.parks()
     play.heartbeat("b", 1).expect()
     play.heartbeat("x", 1).expect()
     assert (standbys(play), taking(play)) == (["ix-x", "iy-y"], [])
@@ -358,7 +359,7 @@ def test_the_leaders_seat_brings_leadership(play: Play) -> None:
 
 
 @scenario("PW-34")
-def test_an_old_client_does_not_learn_that_it_leads(play: Play) -> None:
+def test_the_reply_to_an_old_client_does_not_name_it_as_leader(play: Play) -> None:
     """Before v9 it would compute assignments, which would be ignored."""
     play.leave("a").expect()
     play.heartbeat("x", 1).expect(REBALANCE)
@@ -411,7 +412,7 @@ def test_a_seat_goes_only_to_a_standby_with_the_same_topics() -> None:
 
 
 @scenario("PW-39")
-def test_without_a_free_standby_a_member_that_goes_causes_a_rebalance(play: Play) -> None:
+def test_without_a_free_standby_a_removal_causes_a_rebalance(play: Play) -> None:
     play.leave("x", "y").expect(NONE, NONE)
     play.leave("b").expect()
     play.group_is(State.PREPARING, members=["a"])
@@ -470,12 +471,9 @@ def test_the_last_standby_that_does_not_sync_causes_a_rebalance(play: Play) -> N
 
 @scenario("PW-45")
 @pytest.mark.parametrize("how", ["expiry", "leave"])
-def test_a_standby_that_goes_during_its_take_over_leaves_the_seat_to_the_next(play: Play, how: str) -> None:
+def test_a_standby_that_is_removed_during_its_take_over_leaves_the_seat_to_the_next(play: Play, how: str) -> None:
     play.leave("b").expect()
-    if how == "leave":
-        play.leave("x").expect()
-    else:
-        play.silent("x").at(SESSION_MS)
+    remove(play, "x", how)
     assert (standbys(play), taking(play)) == ([], ["iy-y"])
     play.noted(Kind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
     take_over(play, "y", 2)
@@ -514,7 +512,7 @@ def test_a_standby_that_syncs_without_rejoining_has_its_seat(play: Play) -> None
 @scenario("PW-49")
 @pytest.mark.parametrize("step", range(5))
 def test_a_failover_at_every_step_finishes_the_take_over(play: Play, step: int) -> None:
-    """After the seat moved, after the standby heard of it, after its JoinGroup, with its SyncGroup in flight, and after it."""
+    """After the seat moved, after the standby's heartbeat, after its JoinGroup, with its SyncGroup in flight, and after it."""
     play.leave("b").expect()
     if step > 0:
         play.heartbeat("x", 1).expect(REBALANCE)
@@ -576,7 +574,7 @@ def test_a_failover_during_a_rebalance_keeps_the_roles_that_were_stored(play: Pl
 
 @scenario("PW-52")
 def test_the_record_of_another_generation_is_ignored(play: Play) -> None:
-    """Another writer, such as Kafka with our directory, stores a generation of its own and knows no standbys."""
+    """Another writer, such as Kafka on the same data directory, stores a generation without standbys."""
     for name in "abxy":
         play.join(name)
     old = play.log[-1]
@@ -633,7 +631,7 @@ def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> No
     play.group_is(State.PREPARING)
     play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
     play.failover()
-    play.group_is(State.PREPARING)  # begun again: the target is stored, and the generation has three seats
+    play.group_is(State.PREPARING)  # again: the target is stored, and the generation has three seats
     for name in "cba":
         play.join(name)
     play.expect("a", generation=2, members=["a", "b"])
@@ -673,11 +671,11 @@ def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
 
 @scenario("PW-62")
 @pytest.mark.parametrize(("type", "protocol", "words"), [("connect", "range", "only groups of consumers"), ("consumer", "stream", "Kafka Streams")])
-def test_groups_that_are_not_of_consumers_are_refused(type: str, protocol: str, words: str) -> None:
+def test_a_target_is_refused_for_groups_other_than_of_consumers(type: str, protocol: str, words: str) -> None:
     play = Play().s1(type=type, protocols=[protocol])
-    (wrong,) = play.policy(TWO)
-    assert wrong.startswith("target.group.size: ")
-    assert words in wrong
+    (problem,) = play.policy(TWO)
+    assert problem.startswith("target.group.size: ")
+    assert words in problem
     assert not play.policy({"target.group.size": "none"})
     play.leave("a").expect()
     assert not play.policy(TWO)
@@ -752,7 +750,7 @@ def test_a_member_that_is_away_gives_its_seat_to_a_standby_in_a_rebalance(play: 
 
 @scenario("PW-77")
 def test_a_leader_that_is_away_gives_leadership_to_an_active_member() -> None:
-    """The first member left in the group is a standby."""
+    """The first remaining member is a standby."""
     play = Play().settled("x", "a", "b", static=True)
     play.policy({"registration.timeout.ms": "60000"})
     play.alive("a", "b").at(SESSION_MS)
@@ -790,7 +788,7 @@ def test_a_newcomer_that_waited_is_a_standby_when_the_target_is_lowered() -> Non
 
 
 @scenario("PW-75")
-def test_names_taken_from_a_strict_list_leave_their_seats_to_standbys(play: Play) -> None:
+def test_seats_of_members_taken_off_a_strict_list_go_to_standbys(play: Play) -> None:
     roster = {**TWO, "instance.ids": "ia,ib,ix,iy", "roster.strict": "true"}
     assert not play.policy(roster)
     assert not play.policy({**roster, "instance.ids": "ia,ix,iy"})

@@ -1,28 +1,21 @@
-"""Names, values and contradictions of group policies."""
+"""Names, values and refused combinations of group policies."""
 
 from __future__ import annotations
 
 import pytest
 
-from coordinator import policies
 from coordinator.policies import (
     NO_POLICIES,
-    POLICY_NAMES,
     GroupPolicies,
-    change_refusals,
-    contradictions,
+    combination_problems,
     expand_names,
     parse,
     resolve,
     resolve_known,
+    transition_problems,
 )
 
-pytestmark = pytest.mark.plain  # version-independent; the tests replace the list of built policies
-
-
-@pytest.fixture(autouse=True)
-def all_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "BUILT", frozenset(POLICY_NAMES))
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize(
@@ -87,12 +80,6 @@ def test_a_wrong_value_is_refused_with_the_name_of_its_policy(name: str, text: s
         parse(name, text)
 
 
-def test_a_policy_that_is_not_built_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "BUILT", frozenset())
-    with pytest.raises(ValueError, match="does not have this policy yet"):
-        parse("roster.strict", "true")
-
-
 def test_values_of_a_group_replace_the_defaults_and_none_turns_one_off() -> None:
     defaults = GroupPolicies(registration_timeout_ms=9_000, expansion_timeout_ms=8_000, pending_release=True)
     wanted = {"registration.timeout.ms": "none", "expansion.timeout.ms": "7000", "rebalance.request": "x"}
@@ -115,15 +102,15 @@ def test_a_stored_value_that_cannot_be_read_has_no_effect() -> None:
     ],
 )
 def test_contradictions_are_found(combination: GroupPolicies, names: list[str]) -> None:
-    assert [sentence.split(":")[0] for sentence in contradictions(combination)] == names
+    assert [sentence.split(":")[0] for sentence in combination_problems(combination)] == names
 
 
 def test_names_are_removed_only_from_a_strict_list() -> None:
     before = GroupPolicies(instance_ids=("a", "b"))
-    assert "roster.strict" in change_refusals(before, GroupPolicies(instance_ids=("a",)))[0]
-    assert not change_refusals(before, GroupPolicies(instance_ids=("a",), roster_strict=True))
-    assert not change_refusals(before, GroupPolicies(instance_ids=("b", "a", "c")))
-    assert not change_refusals(before, NO_POLICIES)
+    assert "roster.strict" in transition_problems(before, GroupPolicies(instance_ids=("a",)))[0]
+    assert not transition_problems(before, GroupPolicies(instance_ids=("a",), roster_strict=True))
+    assert not transition_problems(before, GroupPolicies(instance_ids=("b", "a", "c")))
+    assert not transition_problems(before, NO_POLICIES)
 
 
 def test_a_default_about_the_list_does_not_concern_a_group_without_one() -> None:

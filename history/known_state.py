@@ -1,41 +1,40 @@
 """The known state of a group between two events, from its notes and records.
 
-Notes may be missing. Each says the state and generation of its group, and how many notes the group made before it, so that
-a hole shows; a group record says what the notes of its rebalance would have said of the result. Group records that are still in
-the log are the newest ones without a hole, for compaction takes the oldest: two that follow one another are two rebalances
-that followed one another. Everything else is unknown, and the story marks it so.
+Notes may be missing. Each note has the state and generation of its group and the number of earlier notes, so that gaps are visible; a
+group record has the result of its rebalance. Compaction removes the oldest group records first, so the remaining records have no gap:
+two consecutive records are two consecutive rebalances. Everything else is unknown, and the story marks it as such.
 """
 
 from __future__ import annotations
 
 from coordinator.notes import Removal
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
-from history.episodes import Came, Deleted, End, Entry, Missing, Rebalance, Returned, Went
+from history.episodes import End, Entry, GroupDeleted, MemberJoined, MemberRemoved, Rebalance, RebalancesMissing, StaticReturned
 from history.note_records import GroupRecord
 
-Waiting = Came | Went | Returned
+Waiting = MemberJoined | MemberRemoved | StaticReturned
 UNKNOWN = -1
 
 
-class Standing:
-    """`whole`: notes and records are read from the oldest that is kept; otherwise the reader chose a later start, and nothing
-    before it counts as missing. `recorded`: __consumer_offsets is read from its beginning, and compaction took nothing.
+class KnownState:
+    """`whole`: notes and records are read from the oldest one; otherwise the reader chose a later start, and nothing before it counts
+    as missing. `recorded`: __consumer_offsets is read from its begin, and compaction has removed nothing.
     """
 
     def __init__(self, group: str, *, whole: bool = False, recorded: bool = False) -> None:
         self.group = group
         self._open: Rebalance | None = None
-        self._phase = (EMPTY, UNKNOWN)  # of the open one: PREPARING or COMPLETING, and the group's generation then
-        self._closing = False  # its end is known; the note of the state change is still to come
-        self._waiting: list[Waiting] = []  # notes before the state change that they caused
-        self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation then
+        self._phase = (EMPTY, UNKNOWN)  # of the open rebalance: PREPARING or COMPLETING, and the group's generation
+        self._closing = False  # its end is known; the note of the state change follows
+        self._waiting: list[Waiting] = []  # notes that precede the state change that they caused
+        self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation in these notes
         self._members: set[str] | None = None  # all members; None after a missing note
         # The last known stable state of the group.
         self._settled = 0 if whole else UNKNOWN  # its generation
-        self._empty = whole  # it had no members then
-        self._at_least = False  # `_settled` or a later one: begin or end of the last rebalance is unknown
+        self._empty = whole  # it had no members
+        self._at_least = False  # `_settled` or a later generation: begin or end of the last rebalance is unknown
         self._known_at_ms = UNKNOWN  # time of the last note or record about the group itself
-        self._last: Rebalance | None = None  # the last one that settled
+        self._last: Rebalance | None = None  # the last rebalance that settled
         self._image: GroupRecord | None = None  # the last record
         self._recorded = recorded  # no record since is missing
         # Position in the notes.
@@ -43,21 +42,21 @@ class Standing:
         self._count: tuple[int, int] | None = None  # of the last note: when counting began, its number
         self._epoch = UNKNOWN  # of its coordinator
         self._noted = False  # at least one note was read
-        self._loaded: bool | None = None  # by the last note of which that is known
+        self._loaded: bool | None = None  # whether the coordinator is loaded; None: unknown
         self._gap_before_ms = UNKNOWN  # time of the last note that follows missing notes
-        self._place = UNKNOWN  # the offset in __consumer_offsets that the last note names
+        self._place = UNKNOWN  # the offset in __consumer_offsets in the last note
         self._reloaded_in = UNKNOWN  # the leader epoch in which the coordinator was loaded again since that note
-        self._orderly = True  # the coordinator before was unloaded in order, and its notes were all written
+        self._orderly = True  # the previous coordinator was unloaded in order, and all its notes were written
         self._newest_epoch = UNKNOWN  # of all notes and records
         self._deleted = False  # since that note
-        self._created_in = UNKNOWN  # the epoch in which another group of that name was made since then
+        self._created_in = UNKNOWN  # the epoch in which another group of that name was created since that note
 
     @property
     def now_open(self) -> Rebalance | None:
         return self._open
 
     def records_lost(self) -> None:
-        """Note that records before the next one are missing, and not because of compaction, which removes the oldest first."""
+        """Called when records before the next one are missing for another reason than compaction, which removes the oldest first."""
         self._recorded = False
 
     # The rebalance that is open.
@@ -77,7 +76,7 @@ class Standing:
         opened.to_generation = generation
 
     def _close(self, end: End | None = None) -> list[Entry]:
-        """`end`: how, where no note of its end says so; then others of it may be missing, too."""
+        """`end`: how it ended, if its end has no note; then other notes of it may be missing too."""
         opened, self._open, self._closing = self._open, None, False
         if opened is None:
             return []
@@ -91,42 +90,42 @@ class Standing:
             self._settled = opened.to_generation
             self._at_least = False
         elif opened.end is End.UNKNOWN:
-            self._at_least = True  # a coordinator that loads the group goes back to the stored generation
+            self._at_least = True  # a coordinator that loads the group returns to the stored generation
         return [opened]
 
     def _alone(self) -> list[Entry]:
         """Handle waiting notes without their state change: its note is missing, or the state did not change."""
         waiting, self._waiting = self._waiting, []
         state, generation = self._waiting_at
-        begun = [one for one in waiting if not isinstance(one, Went) or (one.session_ms and one.how is not Removal.OVER_MAX_SIZE)]
-        if not begun or state not in (STABLE, EMPTY):
+        causes = [event for event in waiting if not isinstance(event, MemberRemoved) or (event.session_ms and event.how is not Removal.OVER_MAX_SIZE)]
+        if not causes or state not in (STABLE, EMPTY):
             return list(waiting)
-        opened = self._begin(begun[0].at_ms, state, PREPARING, generation, generation)
+        opened = self._begin(causes[0].at_ms, state, PREPARING, generation, generation)
         opened.whole, opened.lost = False, UNKNOWN
-        for one in waiting:
-            put(opened, one)
+        for event in waiting:
+            add_event(opened, event)
         return []
 
     def _again(self, member_id: str, instance_id: str | None) -> bool | None:
         """Whether a joining member was in the group before; None: unknown."""
-        if self._members is not None:  # a static member that takes its seat again does not join, as far as notes say
+        if self._members is not None:  # the return of a static member has another note
             if member_id in self._members:
                 return True
-            # Of a seat that is taken by another id, as the record says, the note is lost or still to come.
-            taken = self._image.ids_of(instance_id) if instance_id is not None and self._image is not None else set()
-            return None if taken & self._members else False
+            # If the record has another id for this instance, the note of the replacement is missing or follows.
+            ids = self._image.ids_of(instance_id) if instance_id is not None and self._image is not None else set()
+            return None if ids & self._members else False
         opened = self._open
         if opened is not None:
-            if any(one.member_id == member_id for one in opened.came) or any(one.new_id == member_id for one in opened.returned):
+            if any(join.member_id == member_id for join in opened.came) or any(back.new_id == member_id for back in opened.returned):
                 return True
-            if instance_id is not None and any(one.instance_id == instance_id for one in opened.came):
+            if instance_id is not None and any(join.instance_id == instance_id for join in opened.came):
                 return None
         image = opened.before if opened is not None else self._image if self._at_image else None
         if image is None or image.stored is None:
             return None
         if member_id in image.member_ids:
             return True
-        if instance_id is not None and any(one.group_instance_id == instance_id for one in image.stored.members):
+        if instance_id is not None and any(member.group_instance_id == instance_id for member in image.stored.members):
             return None  # it returned under a new id, or it was removed and is new
         return False
 
@@ -147,10 +146,10 @@ class Standing:
         image = self._image
         return len(image.stored.members) if image is not None and image.stored is not None and image.generation == generation else UNKNOWN
 
-    # What a note or record implies about the time before it.
+    # The time before a note or record.
 
-    def _reach(self, at_ms: int, state: State | None, generation: int) -> list[Entry]:
-        """Bring the story to this state and generation; report as missing the rebalances that must have led there."""
+    def _advance_to(self, at_ms: int, state: State | None, generation: int) -> list[Entry]:
+        """Bring the story to this state and generation; report the rebalances that must have happened before as missing."""
         done: list[Entry] = []
         if state in (STABLE, EMPTY):
             done = self._settle(state, generation) + self._at_rest(at_ms, generation)
@@ -166,23 +165,23 @@ class Standing:
                 return []
             onward = state is COMPLETING and phase is PREPARING and generation == then + 1
             if onward or (self._recorded and generation >= then):
-                # Had it settled in between, there would be a record.
+                # If it had settled in between, there would be a record.
                 self._open.lost = self._open.lost or UNKNOWN
                 self._phase = (state, generation)
                 return []
             done = self._close(End.UNKNOWN)
-        highest = generation if state is PREPARING else generation - 1  # the generation in which it began, unless it was restarted
+        highest = generation if state is PREPARING else generation - 1  # the generation before the rebalance, unless it was restarted
         first = self._settled
         if 0 <= highest < first:
             done += self._recreated(at_ms)
             first = 0
         if first < 0 and self._at_least and not self._recorded:
-            done.append(Missing(self._known_at_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._noted))
+            done.append(RebalancesMissing(self._known_at_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._noted))
         elif highest != first and first >= 0 and not self._recorded:
             first_known = UNKNOWN if self._at_least else first
             most = highest - first - bool(done and self._at_least)
             if most > 0:
-                done.append(Missing(self._known_at_ms, at_ms, first_known, UNKNOWN, 0, most, older=not self._noted))
+                done.append(RebalancesMissing(self._known_at_ms, at_ms, first_known, UNKNOWN, 0, most, older=not self._noted))
             first = UNKNOWN
         elif self._at_least:
             first = UNKNOWN
@@ -202,25 +201,25 @@ class Standing:
             opened.to_generation = generation
             opened.lost = opened.lost or UNKNOWN
             return self._close()
-        came_to_nothing = generation < then or (phase is PREPARING and generation == then)
-        return self._close(End.INTERRUPTED if came_to_nothing and (self._recorded or generation == then) else End.UNKNOWN)
+        had_no_result = generation < then or (phase is PREPARING and generation == then)
+        return self._close(End.INTERRUPTED if had_no_result and (self._recorded or generation == then) else End.UNKNOWN)
 
     def _at_rest(self, at_ms: int, generation: int, after: GroupRecord | None = None) -> list[Entry]:
-        """The group is at rest in this generation: rebalances in between are missing."""
+        """The group is stable or empty in this generation: report rebalances in between as missing."""
         done: list[Entry] = []
         if 0 <= generation < self._settled:
             done += self._recreated(at_ms)
         first = self._settled
         if first < 0 and self._at_least and generation > 0:
-            done.append(Missing(self._known_at_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._noted))
+            done.append(RebalancesMissing(self._known_at_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._noted))
             self._members = self._last = None
         elif first >= 0 and generation > first:
             most = generation - first
             if after is not None and not self._at_least:
-                # With no lost record in between, a record is one rebalance; otherwise it stands for any number.
+                # Without a missing record in between, a record is one rebalance; otherwise it may stand for any number.
                 most = 1 if self._recorded else UNKNOWN
             done.append(
-                Missing(
+                RebalancesMissing(
                     self._known_at_ms,
                     at_ms,
                     self._from,
@@ -239,22 +238,22 @@ class Standing:
         return done
 
     def _recreated(self, at_ms: int) -> list[Entry]:
-        """A lower generation than before: a new group with the same name. Without a tombstone nothing else is known."""
+        """The generation is lower than before: this is a new group with the same name. Without a tombstone nothing else is known."""
         done: list[Entry] = []
         if not self._empty:
-            done.append(Missing(self._known_at_ms, at_ms, self._from, UNKNOWN, 0, UNKNOWN))
+            done.append(RebalancesMissing(self._known_at_ms, at_ms, self._from, UNKNOWN, 0, UNKNOWN))
         self._settled = 0
         self._at_least = False
         self._image = self._last = None
         self._recorded = False
         self._members = None
         self._deleted = self._empty = True
-        return [*done, Deleted(at_ms, False)]
+        return [*done, GroupDeleted(at_ms, False)]
 
     # Records.
 
     def _stored(self, image: GroupRecord) -> list[Entry]:
-        sure = self._recorded or image.offset == self._place  # the record belongs to this group, not to an earlier one of that name
+        sure = self._recorded or image.offset == self._place  # the record belongs to this group, not to an earlier group of that name
         if image.epoch > self._newest_epoch:
             self._newest_epoch = image.epoch
             self._loaded = True
@@ -278,9 +277,9 @@ class Standing:
                     opened.before = image
                 return done
             if later or (image.epoch != self._epoch and UNKNOWN not in (image.epoch, self._epoch)):
-                # Another coordinator wrote this: if the one under way had settled, an earlier record would say so.
+                # Another coordinator wrote this: if the open rebalance had settled, there would be an earlier record.
                 done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
-            elif sure and not before:  # the oldest remaining record may belong to an earlier group of that name
+            elif sure and not before:
                 self._ended(opened, End.STABLE if members else End.EMPTY, image.at_ms, generation)
                 opened.members_after = len(image.stored.members)
                 opened.lost = opened.lost or UNKNOWN
@@ -292,10 +291,10 @@ class Standing:
             last.after = image
             last.members_after = len(image.stored.members)
         elif not sure and (self._settled == generation or (self._settled < 0 and self._at_least)):
-            # It has no note, and earlier records may be compacted, perhaps of an earlier group of that name.
+            # The record has no note, and earlier records may be compacted, perhaps of an earlier group of that name.
             self._last = None
             to, after = (generation, image) if generation else (UNKNOWN, None)  # a new group has had no rebalance
-            done.append(Missing(self._known_at_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
+            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
         else:
             done += self._at_rest(image.at_ms, generation, image)
         self._image = image
@@ -312,9 +311,9 @@ class Standing:
         if self._open is not None:
             done += self._close(End.UNKNOWN)
         if (self._settled >= 0 or self._at_least) and not self._recorded:  # compaction may have removed earlier records
-            done.append(Missing(self._known_at_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
+            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
         if self._settled > 0 or self._image is not None or not self._recorded:
-            done.append(Deleted(image.at_ms, True))
+            done.append(GroupDeleted(image.at_ms, True))
         self._settled = 0
         self._known_at_ms = max(self._known_at_ms, image.at_ms)
         self._at_least = False
@@ -326,10 +325,10 @@ class Standing:
         return done
 
 
-def put(opened: Rebalance, one: Waiting) -> None:
-    if isinstance(one, Came):
-        opened.came.append(one)
-    elif isinstance(one, Went):
-        opened.went.append(one)
+def add_event(opened: Rebalance, event: Waiting) -> None:
+    if isinstance(event, MemberJoined):
+        opened.came.append(event)
+    elif isinstance(event, MemberRemoved):
+        opened.went.append(event)
     else:
-        opened.returned.append(one)
+        opened.returned.append(event)
