@@ -102,7 +102,7 @@ exit codes of the commands for a cluster:
 
 
 def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str, str]) -> str:
-    """The text of the page; `parsers` and `summaries`: of each command."""
+    """The text of `tenure help`. `parsers` and `summaries` are by command name."""
     parts = [OPENING]
     for title, names in GROUPS.items():
         lines = [f"{title}:"]

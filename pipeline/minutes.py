@@ -11,7 +11,7 @@ from pipeline.series import Series
 
 
 def commit_rate(series: Series, since_ms: int) -> pa.Table:
-    """Rows since the minute of `since_ms`, in table order."""
+    """Rows of `commit_rate_1m` from the minute of `since_ms` on, in the table's sort order."""
     at = series.column("append_ms")
     recent = np.flatnonzero(at >= since_ms - since_ms % MINUTE_MS)
     key, minute = series.series[recent], at[recent] // MINUTE_MS * MINUTE_MS

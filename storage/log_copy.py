@@ -28,7 +28,7 @@ class LogEnd(NamedTuple):
 
 
 class LogState:
-    """What a log is besides its batches. `epoch`: the one at which it was served last."""
+    """The metadata of a log: offsets, leader epochs and producer states. `epoch`: the one at which it was served last."""
 
     __slots__ = ("epoch", "epochs", "next_offset", "producers", "start_offset")
 

@@ -51,7 +51,7 @@ class NewestRecords:
         map_bytes_max: int,
         producers: dict[int, int] | None = None,
     ) -> None:
-        """`end` and `producers` as in Compaction, `now` too."""
+        """`end`, `now` and `producers`: as in `Compaction`."""
         self.clean_to = end  # up to it each key will have one record; less than `end` when the map of keys was full
         self.changes = 0  # batches that were filtered
         self.emptied = b""  # the header of the last filtered batch if it was dropped
@@ -61,7 +61,7 @@ class NewestRecords:
         self._map_bytes_max = map_bytes_max
         self._newest: dict[bytes, int] = {}
         self._key_bytes = 0
-        self._living = producers
+        self._active_producers = producers
         self._producers: dict[int, int] = {}  # base offset of each producer's last batch read so far
         self._gathered_to = first_dirty
         self._last = -1  # offset of the last batch that was filtered
@@ -184,8 +184,8 @@ class NewestRecords:
         """Whether it is the last batch of an active producer, whose header must stay."""
         if producer < 0:
             return False
-        if self._living is not None:
-            return self._living.get(producer, -1) == base_offset
+        if self._active_producers is not None:
+            return self._active_producers.get(producer, -1) == base_offset
         return self._producers.get(producer, -1) <= base_offset
 
 

@@ -32,7 +32,7 @@ class ControllerIds:
         request: Callable[[Kind], NodeRequest],
         registry: ProducerIds,
     ) -> None:
-        """`controller`: its live owner, or NO_NODE. `registry` allocates while this node is the controller."""
+        """`controller`: its node id, or NO_NODE. `registry` allocates while this node is the controller."""
         self._me = me
         self._loop = loop
         self._peers = peers

@@ -36,7 +36,7 @@ def add_export(actions: Any) -> None:
     )
     parser.add_argument("--from", metavar="DIR|nats://HOST:PORT[,...]", required=True, dest="source", help="a data directory, or the servers of JetStream")
     parser.add_argument("--to", metavar="DIR", required=True, dest="target", help="a folder that does not exist, or is empty")
-    add_more(parser)
+    add_shared_arguments(parser)
 
 
 def add_import(actions: Any) -> None:
@@ -64,10 +64,10 @@ def add_import(actions: Any) -> None:
         default=[],
         help="replace this damaged log of an existing cluster, whose nodes are stopped: __consumer_offsets-7, orders-3; may be repeated",
     )
-    add_more(parser)
+    add_shared_arguments(parser)
 
 
-def add_more(parser: argparse.ArgumentParser) -> None:
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="NAME", help="the name of the cluster in JetStream (tenure)")
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], dest="settings", help="a setting of JetStream: store.replicas, store.tls.ca.location"

@@ -28,7 +28,7 @@ from storage.owners import OwnerTable
 from storage.snapshots import read_snapshot, snapshot_offsets
 
 SLICE_BYTES = 1 << 20  # read before others get a turn
-SETTLE_SECONDS = 10.0  # until segments that are being exchanged have been
+SETTLE_SECONDS = 10.0  # to wait for a running broker to finish replacing compacted segments
 PAUSE_SECONDS = 0.02
 NODE_ID = 1  # of a broker that is alone, where several nodes were
 
@@ -199,7 +199,7 @@ class FolderReading:
             if seen >= SLICE_BYTES:
                 seen = 0
                 await asyncio.sleep(0)
-        # A broker that opens the log serves it at the epoch behind its newest one.
+        # A broker that opens the log serves it at the epoch after its newest one.
         state.epoch = max(state.epoch, state.epochs[-1][0] + 1 if state.epochs else 0)
 
     def _known_producers(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from broker.stores.jetstream.visitor import StartMoved
 from broker.stores.tokens import fresh_cluster_id
 from cli.failure import EXIT, Failure
-from cli.store.journal import JOURNAL, Done, Journal, Planned, Sum, done
+from cli.store.journal import JOURNAL, BatchTotals, Done, Journal, Planned, done
 from cli.store.logs import REGISTRY, CopiedLog, Source, logs_of_groups, logs_of_topics, topics_of
 from cli.store.progress import Progress
 from storage import DamagedLog
@@ -26,9 +26,9 @@ from storage.disk import Lock, OsDisk
 from storage.log_copy import LogCopy, LogEnd, LogState
 
 ATTEMPTS_MAX: Final = 20
-OF_AN_EXPORT: Final = {LOCK_FILE, JOURNAL, f"{JOURNAL}.new", FORMAT_FILE, f"{FORMAT_FILE}.new"}
+EXPORT_FILES: Final = {LOCK_FILE, JOURNAL, f"{JOURNAL}.new", FORMAT_FILE, f"{FORMAT_FILE}.new"}
 PAUSE_SECONDS: Final = 0.1
-NOTHING: Final = LogEnd(0)
+EMPTY_LOG: Final = LogEnd(0)
 CLEAN: Final = '{"version":0,"brokerEpoch":-1}'
 
 
@@ -55,7 +55,7 @@ class Target:
         format = f"{self.path}/{FORMAT_FILE}"
         unfinished = not os.path.lexists(format) or self.disk.read_text(format).strip() == UNFINISHED
         if not header:
-            if set(os.listdir(self.path)) - OF_AN_EXPORT or not unfinished:
+            if set(os.listdir(self.path)) - EXPORT_FILES or not unfinished:
                 raise Failure(EXIT.REFUSED, f"--to {self.given} is not empty; name a folder that does not exist, or is empty")
         elif not unfinished:
             raise Failure(EXIT.REFUSED, f"--to {self.given} has the export of {header['began']}; name a folder that does not exist, or is empty")
@@ -64,7 +64,7 @@ class Target:
 
     @property
     def begun(self) -> bool:
-        """Whether an earlier export of this source came so far that it goes on."""
+        """Whether an interrupted export of this source is continued: its journal has a plan."""
         return self.journal.plan is not None
 
     def begin(self) -> None:
@@ -81,7 +81,7 @@ class Target:
     def clear(self) -> None:
         began = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         self.journal.begin(self._source, self._cluster_id, began)
-        for name in set(os.listdir(self.path)) - OF_AN_EXPORT:
+        for name in set(os.listdir(self.path)) - EXPORT_FILES:
             self.remove(name)
 
     def remove(self, name: str) -> None:
@@ -144,7 +144,7 @@ class Export:
             plan: list[Planned] = []
             try:
                 for log in logs_of_topics(listed):
-                    plan.append(Planned(log, await self._source.end_of(log) or NOTHING))  # noqa: PERF401 (what was found before a problem counts)
+                    plan.append(Planned(log, await self._source.end_of(log) or EMPTY_LOG))  # noqa: PERF401 (what was found before a problem counts)
                 await self._copy(REGISTRY)
             except DamagedLog as error:
                 problem = error
@@ -164,8 +164,8 @@ class Export:
             return
         for attempt in range(ATTEMPTS_MAX):
             upto = end if end is not None else await self._source.end_of(log)
-            if upto is None or upto == NOTHING:
-                self._progress.pass_log()
+            if upto is None or upto == EMPTY_LOG:
+                self._progress.skip_log()
                 return
             try:
                 self._journal.add_done(await self._copied(log, upto))
@@ -181,7 +181,7 @@ class Export:
         self._progress.add_log()
 
     async def _copied(self, log: CopiedLog, end: LogEnd) -> Done:
-        copied = Sum()
+        copied = BatchTotals()
         reading = await self._source.read(log, end)
         try:
             copy = LogCopy(self._target.disk, self._target.folder(log))
@@ -203,7 +203,7 @@ class Export:
         state = LogState(end.next_offset, end.next_offset, end.epoch)
         copy.finish(state, log.topic_id_text)
         copy.close()
-        return done(log, state, Sum())
+        return done(log, state, BatchTotals())
 
     def document(self) -> dict[str, Any]:
         copied = self._journal.done.values()

@@ -20,7 +20,7 @@ from broker.stores.jetstream.visitor import Visitor
 from broker.topics.registry import Topics
 from cli.failure import EXIT, Failure
 from cli.store.directory import DirectorySource
-from cli.store.journal import JOURNAL, Done, Journal, Sum, done
+from cli.store.journal import JOURNAL, BatchTotals, Done, Journal, done
 from cli.store.logs import REGISTRY, CopiedLog, logs_of_groups, logs_of_topics, topics_of
 from cli.store.progress import Progress
 from cli.store.streams import reach
@@ -94,12 +94,12 @@ class Import:
         end = await self._source.end_of(log)
         written = self._written.get(str(log))
         if end is None:
-            self._progress.pass_log()
+            self._progress.skip_log()
             if written is not None:
                 problems.append(f"{log}: the export had {written.batches} batches of it, and it is gone")
             return
         self._ends[str(log)] = end
-        seen = Sum()
+        seen = BatchTotals()
         reading = await self._source.read(log, end)
         try:
             async for _, header, batch in reading.batches():
@@ -120,7 +120,7 @@ class Import:
 
     @property
     def import_id(self) -> str:
-        """Of exactly this content."""
+        """Identifies the imported content: a repeated import of the same directory has the same id."""
         text = "\n".join(map(str, [self._source.cluster_id, *sorted(self._checked.values())]))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -156,7 +156,7 @@ class Import:
             reading.close()
 
     async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
-        """What has to follow the batches of the log."""
+        """Hook of `Restore`: append what must follow the copied batches. An import appends nothing."""
 
     def document(self, target: str, again: bool) -> dict[str, Any]:
         checked = self._checked.values()

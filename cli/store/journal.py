@@ -1,4 +1,4 @@
-"""What an export has done: a file of JSON lines in the target, `tenure.export`, to which it only appends. A line that is not whole is none.
+"""The journal of an export: `tenure.export` in the target, an append-only file of JSON lines. Incomplete lines are ignored.
 
 It begins with the source. Behind the line `plan`, which says where each topic ends, an export that is repeated goes on; before it, it
 begins anew. Each log that is complete has a line with the checksum of all its batches.
@@ -21,7 +21,7 @@ JOURNAL: Final = "tenure.export"
 VERSION: Final = 1
 
 
-class Sum:
+class BatchTotals:
     """Number, size and checksum of a log's batches."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Done(NamedTuple):
     crc32c: str
 
 
-def done(log: CopiedLog, state: LogState, copied: Sum) -> Done:
+def done(log: CopiedLog, state: LogState, copied: BatchTotals) -> Done:
     return Done(
         str(log), state.start_offset, state.next_offset, state.epoch, copied.batches, copied.bytes, copied.compacted_to, copied.crc32c
     )

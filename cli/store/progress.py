@@ -50,8 +50,8 @@ class Progress:
     def add_log(self) -> None:
         self._logs += 1
 
-    def pass_log(self) -> None:
-        """There is nothing of it."""
+    def skip_log(self) -> None:
+        """A log that does not exist or is empty: it no longer counts."""
         self._of_logs -= 1
 
     def end(self) -> None:

@@ -30,9 +30,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         document = asyncio.run(work(options, screen))
     except BaseExceptionGroup as several:
-        raise told(first_of(several), options) from None
+        raise describe_failure(first_of(several), options) from None
     except (DamagedLog, StoreProblem, Failure) as error:
-        raise told(error, options) from None
+        raise describe_failure(error, options) from None
     except KeyboardInterrupt:
         screen.warn("interrupted; the same command goes on from there")
         raise
@@ -50,8 +50,8 @@ def first_of(error: BaseException) -> BaseException:
     return first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def told(error: BaseException, options: argparse.Namespace) -> BaseException:
-    """In the words of the command."""
+def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseException:
+    """The error as a Failure with a text for users of `tenure store`."""
     if isinstance(error, DamagedLog):
         hint = "docs/cluster.md, How do I restore a partition that no node serves?"
         return Failure(EXIT.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; nothing was left out, so it ends here", hint=hint)
@@ -64,7 +64,7 @@ def told(error: BaseException, options: argparse.Namespace) -> BaseException:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Which of the two ends may be what."""
+    """Raise Failure unless an export goes to a folder, and an import from a folder to JetStream."""
     source, target = options.source, options.target
     if options.action == "export" and is_store(target):
         raise Failure(EXIT.USAGE, f"--to {target}: an export goes to a folder; tenure store import puts a folder into JetStream")
@@ -99,7 +99,7 @@ async def work(options: argparse.Namespace, screen: Screen) -> dict[str, Any]:
     try:
         target = Target(options.target, str(source), source.cluster_id)
         if options.dry_run:
-            return await looked_at(source, target)
+            return await dry_run_document(source, target)
         try:
             return await Export(source, target, progress).run()
         finally:
@@ -120,7 +120,7 @@ async def source_of(options: argparse.Namespace) -> Source:
     return streams
 
 
-async def looked_at(source: Source, target: Target) -> dict[str, Any]:
+async def dry_run_document(source: Source, target: Target) -> dict[str, Any]:
     """What an export would copy."""
     topics = await topics_of(source)
     found = [log for log in (*logs_of_groups(topics), *logs_of_topics(topics)) if await source.end_of(log) is not None]

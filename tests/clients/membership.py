@@ -194,7 +194,7 @@ class Group:
     # Events.
 
     def story(self) -> list[dict[str, Any]]:
-        """Every change of its state that a broker has logged, over all of their lives."""
+        """Every logged state change of this group, by all broker processes of the test."""
         running = self.lasting.broker.lines if self.lasting.broker is not None else []
         lines = map(json.loads, [line for line in [*self._lines, *running] if '"event": "group"' in line])
         return [line for line in lines if line["group"] == self.name]

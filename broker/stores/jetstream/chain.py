@@ -1,4 +1,4 @@
-"""The writer of one log at one epoch: entries in order, each for exactly the place behind the one before.
+"""The writer of one log at one epoch: it appends entries in order, each with the stream sequence that it expects to get.
 
 The expected sequence of an append comes from this chain alone and is never read from the engine, so a writer that was fenced cannot
 write again. An append has one of three outcomes: it is in the log; it is refused, because another epoch has claimed the log; or no answer
@@ -48,7 +48,7 @@ class Pending:
         self.done = [done]  # of each append
         self.sent = 0  # how many copies
         self.committed = False
-        self.refused = False  # something stands in its place: this entry, or that of another node
+        self.refused = False  # its sequence is taken: by an earlier copy of this entry, or by an entry of another node
 
     def has_room(self, kind: str, size: int, size_max: int) -> bool:
         """Whether one more batch may share the entry."""
@@ -169,7 +169,7 @@ class Chain:
         self._resend_in(PAUSE_SECONDS)
 
     def resend(self) -> None:
-        """Send what has no answer again, in order: the engine refuses what it has."""
+        """Send the oldest append without an answer again; JetStream rejects it if it already has it."""
         self._again = False
         if self.failure is not None or not self.pending:
             return
@@ -207,7 +207,7 @@ class Chain:
             self._resolve()
 
     def _resolve(self) -> None:
-        """Find out what stands in the place of the oldest append without an answer."""
+        """Find out which entry has the sequence of the oldest append without an answer."""
         if self._resolving or self.failure is not None or not self.pending or not self.pending[0].refused:
             return
         self._resolving = True

@@ -1,5 +1,5 @@
-"""Taking a log over: a `claim` entry in its stream, behind the entry that was the last one. From its acknowledgement on, every older
-writer is refused.
+"""Take a log over: append a `claim` entry right after the last entry of its stream. Once it is acknowledged, every older writer is
+fenced.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Claim:
             pass
         elif self._meta.view.is_live(last.node, last.incarnation):
             self._end(HeldBy(f"node {last.node}"))
-        elif self._proved != found.seq:  # it may live all the same: this node may have read of it from a replica that lags
+        elif self._proved != found.seq:  # it may still be alive: this node may have read the meta stream from a lagging replica
             self._proved = found.seq
             self._meta.when_proved(self._step(self.begin))
         else:

@@ -43,7 +43,7 @@ class StreamState(NamedTuple):
     last_seq: int
     bytes: int
     created: str
-    unheard_seconds: float  # since the leader, which tells this, has heard of a majority
+    leader_silent_seconds: float  # since the leader, which tells this, has heard of a majority
 
 
 class Stored(NamedTuple):
@@ -80,8 +80,8 @@ def last_sequence_of(refused: Refused) -> int:
     return int(digits) if digits.isdigit() else -1
 
 
-def _unheard_seconds(info: dict[str, Any]) -> float:
-    """A server that was deposed, and has not noticed, may describe a stream as it was."""
+def _leader_silent_seconds(info: dict[str, Any]) -> float:
+    """Seconds since the leader heard from a majority: a leader that was replaced unnoticed may report an old state."""
     replicas = (info.get("cluster") or {}).get("replicas") or []
     ages = sorted(int(one.get("active", 0)) for one in replicas)
     return ages[(len(ages) + 1) // 2 - 1] / 1e9 if ages else 0.0
@@ -126,7 +126,7 @@ class Engine:
                 return
             state = body.get("state", {})
             messages, first, last, size = (int(state.get(name, 0)) for name in ("messages", "first_seq", "last_seq", "bytes"))
-            done(StreamState(messages, first, last, size, str(body.get("created", "")), _unheard_seconds(body)))
+            done(StreamState(messages, first, last, size, str(body.get("created", "")), _leader_silent_seconds(body)))
 
         self.call(f"STREAM.INFO.{name}", {}, told)
 

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 DATA: Final = "data"
 CLAIM: Final = "claim"  # from here on the log is that of a newer epoch
 RELEASE: Final = "release"  # its owner has handed it over: no live node owns it
-STATE: Final = "state"  # of a topic's log: what a taker-over has to know without reading everything (topic_state.py)
-CLEANED: Final = "cleaned"  # of a topic's log: records of before that a cleaner has left, at their offsets (topic_cleaning.py)
-LIVE_BEGIN: Final = "live-begin"  # behind it, every live record before it is written once more
-LIVE_END: Final = "live-end"  # all of them are; what is before `live-begin` is needed no more
+STATE: Final = "state"  # in a topic's log: a snapshot, so that a new owner need not read the whole log (topic_state.py)
+CLEANED: Final = "cleaned"  # in a topic's log: older records that a compaction kept, with their offsets (topic_cleaning.py)
+LIVE_BEGIN: Final = "live-begin"  # after it, the newest record of each key is appended again (forward.py)
+LIVE_END: Final = "live-end"  # all are appended; entries before `live-begin` are no longer needed
 
 HEADER: Final = "Tenure-Entry"
 EXPECTED: Final = "Nats-Expected-Last-Sequence"

@@ -1,4 +1,4 @@
-"""Keep logs of groups, and that of the registry, short: copy what is live forward, then cut the head.
+"""Compact the logs of groups and of the registry: append the newest record of each key again, then delete the old entries.
 
 Behind a `live-begin` entry every live record is appended once more, between the appends that go on meanwhile; behind a `live-end` entry the
 engine drops everything before `live-begin`. No moment has to be agreed on: a replay keeps the last record of each key, and a record
@@ -79,7 +79,7 @@ class Pass:
         self._loop.call_later(seconds, Contained(step, partial(self._end, "a defect in this version")))
 
     def _read(self) -> None:
-        """Fold what is there up to `live-begin`, for one slice."""
+        """Collect the newest record of each key up to `live-begin`, for one time slice."""
         until = self._monotonic() + SLICE_SECONDS
         live = self._live
         try:
@@ -103,7 +103,7 @@ class Pass:
         self._again(0.0, self._read)
 
     def _copy(self) -> None:
-        """Append the next live records that are as they were."""
+        """Append the next of these records, without keys that were written since `live-begin`."""
         if self._chain.failure is not None:
             self._end(str(self._chain.failure))
             return

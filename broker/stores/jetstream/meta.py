@@ -1,10 +1,11 @@
 """What the nodes tell one another through the engine: who lives, and who owns which log.
 
-One small stream with one message for each node and each log. A node writes its own message again and again; the others take it for dead
-when that has not changed for the lease. They count only time in which their own messages were acknowledged, so that nobody is taken for
-dead while the engine itself elects a leader. And they count only up to the newest own message that they have read back: a server that
-lags has not shown it, so what it shows of others says nothing. A process whose id another one has taken counts as live for its lease,
-unless the other one is certain that it has ended. Nothing here makes a write safe: owners are a hint, and the log refuses all but one.
+One small stream, the meta stream, keeps the newest message of each node and each log. A node repeats its own message (a heartbeat); the
+others consider it dead when it has sent none for the time of a lease. A node counts only time in which its own heartbeats were
+acknowledged, so no node is considered dead while JetStream elects a leader. And it counts only up to its newest heartbeat that it has
+read back: a replica that does not have it yet may also lack the heartbeats of other nodes. A process whose node id another process has
+taken counts as live until its lease ends, unless it has certainly ended. None of this makes writes safe: the recorded owners are only
+a hint; the log's own stream rejects every writer but one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ LAYOUT: Final = 1
 IMPORTING: Final = "import"  # instead of a layout, until all is there
 REFRESH_SECONDS: Final = 1.0  # between two looks, in case the message that something changed was lost
 READ_BACK_SECONDS: Final = 0.02
-SOON_SECONDS: Final = (0.003, 0.03)  # after such a message: the first look may be answered by a replica that lags
+SOON_SECONDS: Final = (0.003, 0.03)  # when to read the meta stream after a change was announced; a lagging replica may answer the first read
 TICK_SECONDS: Final = 0.1
 BEATS: Final = 10  # messages of a node in the time of a lease
 BEAT_SECONDS_MAX: Final = 1.0  # without an answer until it is sent again
-FENCE_PART: Final = 0.9  # of the lease: then a node that reached nobody stops serving
+FENCE_FRACTION: Final = 0.9  # after this part of the lease without an acknowledged heartbeat, a node stops serving
 BEAT_LATE: Final = 1.5  # intervals without an acknowledgement after which time does not count
 FORGET_SECONDS: Final = 30.0
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -71,7 +72,7 @@ class Seen:
 
 
 class View:
-    """The cached picture (`SharedView`)."""
+    """The live nodes and the owners of logs, as last read from the meta stream (`SharedView`)."""
 
     def __init__(self, place_of: Callable[[LogId], LogId]) -> None:
         self.live: dict[int, Seen] = {}
@@ -103,7 +104,7 @@ class View:
 
 
 class Meta:
-    """This node's part in it."""
+    """This node's lease, and what it knows of the other nodes' leases and of the owners of logs."""
 
     def __init__(
         self,
@@ -168,15 +169,15 @@ class Meta:
 
     @property
     def lease_left(self) -> float:
-        return self._acked + FENCE_PART * self._lease - self._now
+        return self._acked + FENCE_FRACTION * self._lease - self._now
 
     # Reading.
 
     def listen(self) -> None:
-        self._connection.subscribe(f"{self._names.meta_subject}.>", self._nudged)
+        self._connection.subscribe(f"{self._names.meta_subject}.>", self._change_announced)
         self._refresh_on_timer()
 
-    def _nudged(self, message: Message) -> None:
+    def _change_announced(self, message: Message) -> None:
         if not self._soon:
             self._soon = len(SOON_SECONDS)
             for seconds in SOON_SECONDS:
@@ -200,7 +201,7 @@ class Meta:
             self._read()
 
     def _read(self) -> None:
-        """Read for those that wait now; who comes meanwhile may need what is told after this."""
+        """Read for the callers that wait now; later callers need another read, since they may expect newer messages."""
         waiting, self._waiting = self._waiting, []
         self._reading = True
         self._read_more(waiting)
@@ -237,7 +238,7 @@ class Meta:
             log.error("a message of another node is not understood", subject=message.subject, reason=str(error))
 
     def _prove(self) -> None:
-        """A replica shows what it has from its beginning on, so behind an own message nothing older is missing."""
+        """A replica has a prefix of the stream: once it has returned this node's heartbeat, it has returned every older message."""
         while self._beaten and self._beaten[0].seq <= self.seq:
             self._proved = self._beaten.popleft()
         ready = [done for number, done in self._unproved if number <= self._proved.number]

@@ -42,7 +42,7 @@ NOTES_BYTES_MIN: Final = 1 << 20
 
 
 def notes_stream(config: Config) -> dict[str, object]:
-    """The engine drops the oldest notes itself, from each log that has its part of what all may have."""
+    """Settings of a stream of notes: JetStream itself drops the oldest ones. Each log gets an equal part of `notes.retention.bytes`."""
     if config.notes_retention_bytes < 0:
         return {}
     return {"max_bytes": max(config.notes_retention_bytes // config.offsets_topic_num_partitions, NOTES_BYTES_MIN), "discard": "old"}

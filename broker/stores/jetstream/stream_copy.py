@@ -70,7 +70,7 @@ class StreamCopy:
         self._there = await self._stored()
 
     async def _stored(self) -> int:
-        """The sequence of the last entry; raises StoreProblem if it is of another hand."""
+        """The sequence of the last entry; raises StoreProblem if this import has not written it."""
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
             state = await self._visitor.stream_state(self._place)

@@ -1,4 +1,4 @@
-"""Compact logs of topics: what stays of the closed segments is written behind the tail, then the head is cut.
+"""Compact logs of topics: append the records of closed segments that stay to the end of the stream, then delete those segments.
 
 Entries of kind `cleaned` hold the records that stay, each at its offset, and the growing log goes on between them. The `state` entry behind
 them says that they stand for the segments that were cleaned. That is one append, so a node that takes the log over finds all of it or
@@ -28,7 +28,7 @@ from storage import AppendFailed, DamagedLog, LogId
 from storage.newest_records import NewestRecords
 
 SLICE_SECONDS: Final = 0.004
-WAIT_SECONDS: Final = 0.002  # until it is looked again whether what was asked for is there
+WAIT_SECONDS: Final = 0.002  # between two checks whether requested entries have arrived
 COPY_BYTES: Final = 256 << 10  # of one entry, unless a batch is larger
 GET_ATTEMPTS: Final = 50
 GET_AGAIN_SECONDS: Final = 0.2

@@ -268,7 +268,7 @@ class StreamTopicStore:
         return False
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
-        """Delete the stream at once: it has no name that anybody could want."""
+        """Delete the stream at once: its name has the topic's id, so no other topic can use it."""
         place = self._store.names.topic(id, topic_id)
         owned = self._store.topic_log(id)
         if owned is not None and owned.place == place:

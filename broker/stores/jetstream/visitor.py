@@ -137,7 +137,7 @@ class Visitor:
                 if known is None:
                     return None
                 raise damaged(place, known.seq, "it is not there any more")
-            if state.unheard_seconds <= asked_at - self._began:
+            if state.leader_silent_seconds <= asked_at - self._began:
                 if known is not None:
                     _check(place, known, state)
                 if not state.last_seq:
@@ -382,12 +382,12 @@ class StreamReading:
             if seq > known.seq and (not state.epochs or state.epochs[-1][0] != entry.epoch):
                 state.epochs = with_epoch(state.epochs, entry.epoch, entry.base_offset)
             if entry.kind == DATA:
-                for header, batch in self._sound(seq, payload):
+                for header, batch in self._verified_batches(seq, payload):
                     if seq > known.seq and header.producer_id >= 0:
                         state.producers.note(header, header.base_offset)
                     yield base, header, batch
 
-    def _sound(self, seq: int, payload: bytes) -> list[tuple[BatchHeader, bytes]]:
+    def _verified_batches(self, seq: int, payload: bytes) -> list[tuple[BatchHeader, bytes]]:
         """The batches of an entry, verified."""
         try:
             return [(validate(batch, 0, len(batch)), batch) for _, batch in batches_in(payload)]
@@ -443,7 +443,7 @@ class StreamReading:
                 if time.monotonic() > until:
                     raise StoreProblem(f"stream {self._place.stream}: entry {part.seq} is not there")
                 await asyncio.sleep(PAUSE_SECONDS)
-            for header, batch in self._sound(part.seq, found.payload):
+            for header, batch in self._verified_batches(part.seq, found.payload):
                 yield self.first_offset, header, batch
 
     # The newest state before the end.

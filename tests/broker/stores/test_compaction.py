@@ -161,7 +161,7 @@ async def test_cleaned_offsets_are_known_after_a_restart(tmp_path: Path) -> None
         ("os.kill(os.getpid(), 9)", 60.0, "killed by signal 9"),
         ("time.sleep(60)", 0.2, "longer than"),
         ("print('nonsense')", 60.0, "Expecting value"),
-        ("print('{}')", 60.0, "no report"),
+        ("print('{}')", 60.0, "not a report"),
         ('print(\'{"cleaned": [[0, 9, 9, [0]]], "clean_to": 1, "bytes_before": 1, "bytes_after": 1}\')', 60.0, "No such file"),
     ],
 )

@@ -11,7 +11,7 @@ from broker.net.guarded_transport import GuardedTransport
 from broker.stores.jetstream.connection import Answered
 from broker.stores.jetstream.connection import Connection as EngineConnection
 from broker.stores.jetstream.engine import Engine, Stored
-from broker.stores.jetstream.meta import FENCE_PART, Meta, View
+from broker.stores.jetstream.meta import FENCE_FRACTION, Meta, View
 from broker.stores.jetstream.place import Names
 from broker.stores.jetstream.wire import Message
 from storage import NodeInfo
@@ -74,7 +74,7 @@ def test_replies_leave_while_the_lease_is_valid() -> None:
     _, wire, connection = client_of(node)
     connection.busy = True
     node.cut_off()
-    node.loop.advance(FENCE_PART * LEASE - 0.01)
+    node.loop.advance(FENCE_FRACTION * LEASE - 0.01)
     connection.send(b"an answer")
     assert bytes(wire.written) == b"an answer"
 
