@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cli.client import EXIT, Failure, check, failure, name_of
+from cli.client.api_names import OTHERS
+from protocol.apis import APIS
 from protocol.errors import ErrorCode
 
 
@@ -41,3 +43,7 @@ def test_every_kafka_error_code_has_a_one_line_message(code: ErrorCode) -> None:
 
 def test_an_unknown_error_code_has_a_name_too() -> None:
     assert name_of(999) == "ERROR_999"
+
+
+def test_an_api_that_this_version_knows_is_not_listed_again_by_name() -> None:
+    assert not OTHERS.keys() & APIS.keys()
