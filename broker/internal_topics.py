@@ -1,6 +1,8 @@
-"""Names of the internal logs."""
+"""Names of the internal logs, and which of them decides an owner."""
 
 from __future__ import annotations
+
+from storage import LogId
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 # The log of the topic registry; clients can neither list nor read it.
@@ -10,3 +12,8 @@ NOTES_LOG = "__coordinator_notes"
 NOTES_SEGMENT_BYTES = 1 << 20
 # A topic with one of these names would share the folder of an internal log.
 RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)
+
+
+def owning_log(log: LogId) -> LogId:
+    """The log that decides the owner: notes about groups have the owner of their partition's offsets."""
+    return LogId(CONSUMER_OFFSETS, log.partition) if log.name == NOTES_LOG else log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.cluster.store import SharedView
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.internal_topics import REGISTRY_LOG, owning_log
 from broker.topics.leaders import NO_NODE, Endpoint
 from storage import LogId, NodeInfo
 
@@ -52,11 +52,6 @@ class Routing:
 
     def leader_epoch(self, log: LogId) -> int:
         return self._view.epoch(owning_log(log))
-
-
-def owning_log(log: LogId) -> LogId:
-    """The log that decides the owner: notes about groups have the owner of their partition's offsets."""
-    return LogId(CONSUMER_OFFSETS, log.partition) if log.name == NOTES_LOG else log
 
 
 def address_of(node: NodeInfo, listener: str) -> tuple[str, int] | None:

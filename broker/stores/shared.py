@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, owning_log
 from broker.runtime.contain import Contained, run
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
@@ -71,23 +71,18 @@ class SharedStoreView:
         return sorted(self.live.values())
 
     def owner(self, log: LogId) -> NodeInfo | None:
-        log = with_its_offsets(log)
+        log = owning_log(log)
         node = self._table.owner(log)
         if node == self._me and log not in self._held:
             return None
         return self.live.get(node)
 
     def epoch(self, log: LogId) -> int:
-        return self._table.read(with_its_offsets(log)).epoch
+        return self._table.read(owning_log(log)).epoch
 
     def since_ms(self, log: LogId) -> int:
         """When the log's owner acquired it, in milliseconds since 1970."""
-        return self._table.read(with_its_offsets(log)).since_ms
-
-
-def with_its_offsets(id: LogId) -> LogId:
-    """The log whose lock covers this one: notes about groups share the lock of their partition's offsets."""
-    return LogId(CONSUMER_OFFSETS, id.partition) if id.name == NOTES_LOG else id
+        return self._table.read(owning_log(log)).since_ms
 
 
 class Opened(NamedTuple):
@@ -254,7 +249,7 @@ class SharedStore(LocalStore):
 
     def inherited(self, id: LogId) -> Inherited:
         """The state in which the last writer left the log: this node, another node, or a single broker."""
-        writer = self._table.read(with_its_offsets(id)).writer
+        writer = self._table.read(owning_log(id)).writer
         if writer == NO_WRITER:
             return Inherited(0, 0, False, self.turn_flushes.leftover)
         folder = node_folder(self._root, SINGLE if writer == SINGLE_BROKER else abs(writer) - 1)
@@ -295,7 +290,7 @@ class SharedStore(LocalStore):
             done(locked)
 
     def _may_have_notes(self, id: LogId) -> bool:
-        offsets = with_its_offsets(id)
+        offsets = owning_log(id)
         return offsets in self._held and offsets not in self._leaving
 
     def _notes_opened(self, id: LogId, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, owning_log
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
 from broker.runtime.start import ExitCode, StartError
@@ -48,11 +48,6 @@ def notes_stream(config: Config) -> dict[str, object]:
     return {"max_bytes": max(config.notes_retention_bytes // config.offsets_topic_num_partitions, NOTES_BYTES_MIN), "discard": "old"}
 
 
-def with_its_offsets(id: LogId) -> LogId:
-    """Notes about groups go with the offsets of their partition."""
-    return LogId(CONSUMER_OFFSETS, id.partition) if id.name == NOTES_LOG else id
-
-
 class JetStreamStore:
     """One node's view of the store."""
 
@@ -80,7 +75,7 @@ class JetStreamStore:
         self.names = Names(config.cluster_name)
         self.connection = Connection(loop, self._servers, f"_INBOX.tenure.{self.incarnation}", self._connected)
         self.engine = Engine(self.connection)
-        self._view = View(with_its_offsets)
+        self._view = View(owning_log)
         self.meta = Meta(
             self.engine, self.names, self._view, self._node, self.incarnation, config.store_lease_ms / 1000, lambda: wall_ns() // 1_000_000, seconds
         )
@@ -220,7 +215,7 @@ class JetStreamStore:
         return self._logs.get(id)
 
     def acquire(self, id: LogId, done: Acquired) -> None:
-        if id.name == NOTES_LOG and with_its_offsets(id) not in self._logs:
+        if id.name == NOTES_LOG and owning_log(id) not in self._logs:
             done(HeldBy("another node"))
             return
         owned = GroupLog(self, id, self.names.internal(id))

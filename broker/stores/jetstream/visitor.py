@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from broker.internal_topics import owning_log
 from broker.settings.config import Config
 from broker.settings.servers import parse_servers
 from broker.stores.jetstream.connection import Connection
@@ -18,7 +19,7 @@ from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entr
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
 from broker.stores.jetstream.place import Names, Place
 from broker.stores.jetstream.reading import EntryReader, ReadEntry, batches_in, damaged
-from broker.stores.jetstream.store import META, with_its_offsets
+from broker.stores.jetstream.store import META
 from broker.stores.jetstream.topic_state import TopicState, decode_state
 from protocol.batch import BatchHeader, CorruptBatch, validate
 from storage import DamagedLog, LogId, Producers
@@ -71,7 +72,7 @@ class Visitor:
         incarnation = os.urandom(6).hex()
         self.connection = Connection(self._loop, self._servers, f"_INBOX.tenure.{incarnation}", lambda connected: None)
         self.engine = Engine(self.connection)
-        self.view = View(with_its_offsets)
+        self.view = View(owning_log)
         self.meta = Meta(self.engine, self.names, self.view, NO_NODE, incarnation, config.store_lease_ms / 1000, lambda: 0, seconds)
         self.replicas = config.store_replicas
         self._lease_seconds = config.store_lease_ms / 1000
