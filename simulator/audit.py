@@ -83,8 +83,8 @@ class Audit:
         late_ms = (world.now - began) // MS - body.session_ms
         if found is None or found.policy is not None or late_ms <= self._late_ms_max or not self._run.sessions.knows(group, body.member_id):
             return
-        if node.speed.high >= SLOW_APPEND_NS or self._run.plan.varied_sessions:  # a slow append gives members one more session
-            return
+        if late_ms >= body.session_ms or node.speed.high >= SLOW_APPEND_NS or self._run.plan.varied_sessions:
+            return  # a slow append gives members one more session
         undisturbed_since = max(node.frozen_until, node.disturbed_at, self._serving.get(partition_of(group, self._run.plan.partitions), NEVER))
         if undisturbed_since < began - SLOW_DISK_NS - SECOND:
             raise Broken("sessions", f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
