@@ -160,6 +160,28 @@ def test_a_node_that_starts_again_has_what_it_wrote(nodes: Nodes, flush: str) ->
 # Logs of topics.
 
 
+@pytest.mark.parametrize("way", ["released", "stopped"])
+def test_a_log_that_its_node_hands_over_has_not_failed(nodes: Nodes, way: str) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log, topic = first.own(LOG), first.own_topic(TOPIC)
+    assert not isinstance(topic, HeldBy | Unreadable)
+    append(first, log, b"a")
+    append_to_topic(first, topic, b"a")
+    failures: list[AppendFailed] = []
+    log.watch(failures.append)
+    topic.watch(failures.append)
+    if way == "stopped":
+        first.stop()
+    else:
+        first.release(LOG)
+        first.release(TOPIC)
+    assert second.own(LOG).epoch > log.epoch
+    taken = second.own_topic(TOPIC)
+    assert not isinstance(taken, HeldBy | Unreadable)
+    assert taken.epoch > topic.epoch
+    assert failures == []
+
+
 def test_the_log_of_a_topic_has_one_owner(nodes: Nodes) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own_topic(TOPIC)

@@ -109,6 +109,10 @@ class StreamLog:
         """Append nothing more."""
         self.chain.fail(failure)
 
+    def release(self) -> None:
+        """Its shard or partition uses it no more, and hears of no failure; the store hands it over."""
+        self._failed = _ignore
+
     def _write(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
         """Stamp and append one batch; `done` hears the offset of its first record."""
         chain = self.chain
@@ -221,11 +225,5 @@ class GroupLog(StreamLog):
         self.bytes -= size
         self.live_bytes = self.bytes
 
-    def release(self) -> None:
-        """Its shard uses it no more; the store hands it over."""
-        self._failed = _ignore
-
 
 def _ignore(failure: AppendFailed) -> None: ...
-
-

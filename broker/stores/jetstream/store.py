@@ -334,6 +334,7 @@ class JetStreamStore:
 
     def _leave_log(self, owned: StreamLog, done: Callable[[], None]) -> None:
         """Append a last entry; until it is there, or another epoch is, the log stays this node's."""
+        owned.release()
         chain = owned.chain
 
         def released(result: int | AppendFailed) -> None:
