@@ -9,6 +9,7 @@ from typing import NoReturn, cast
 
 import pytest
 
+from broker.stores.jetstream.logs import RELEASED
 from tests.clients.members import CONFLUENT, KAFKA_PYTHON
 from tests.jetstream.cluster import StreamNodes
 from tests.nodes.campaign import GROUP, Campaign
@@ -41,10 +42,11 @@ def nodes_of(campaign: Campaign) -> StreamNodes:
 
 
 def check(campaign: Campaign, seats: object, promised: dict[tuple[str, int], int]) -> None:
-    """The group has its members, with their ids and partitions, and every acknowledged commit."""
+    """Each group has its members, with their ids and partitions, and every acknowledged commit."""
     wait_until(lambda: campaign.seated() == seats, SEATED_SECONDS, 0.1, lambda: (campaign.seated(), seats))
     committed = wait_until(lambda: campaign.nodes.committed(GROUP), SEATED_SECONDS)
     assert [place for place, offset in promised.items() if committed.get(place, -1) < offset] == []
+    campaign.ledger.check()
 
 
 def service(campaign: Campaign, probe: ServiceProbe, killed: tuple[int, ...], limit: float, frozen: tuple[int, ...] = ()) -> None:
@@ -90,6 +92,24 @@ def test_a_killed_server_of_the_engine_stops_no_node(campaign: Campaign) -> None
     end(campaign)
 
 
+@pytest.mark.parametrize("campaign", [10_000], indirect=True)  # the default, as an operator has it
+def test_servers_of_the_engine_restarted_one_after_another_disturb_no_client(campaign: Campaign) -> None:
+    """As docs/cluster.md says: the next one only when the last one has everything again."""
+    nodes = nodes_of(campaign)
+    probe = campaign.begin()
+    seats = campaign.seated()
+    for member in nodes.engine.members:
+        promised = campaign.promised()
+        member.stop()
+        service(campaign, probe, (), ENGINE_SECONDS)
+        member.start()
+        member.wait()
+        nodes.engine.wait_healthy()
+        service(campaign, probe, (), ENGINE_SECONDS)
+        check(campaign, seats, promised)
+    end(campaign)
+
+
 def test_nodes_restarted_in_order_hand_over_at_once(campaign: Campaign) -> None:
     nodes = nodes_of(campaign)
     probe = campaign.begin()
@@ -102,6 +122,7 @@ def test_nodes_restarted_in_order_hand_over_at_once(campaign: Campaign) -> None:
         check(campaign, seats, promised)
         nodes.start_node(id)
         nodes.await_settled()
+    assert [line for line in nodes.lines if line.get("reason") == RELEASED or "was lost" in line["event"]] == []
     end(campaign)
 
 
