@@ -9,7 +9,7 @@ from broker.cluster_wiring import ClusterBroker, NodeStore
 from broker.logging.logs import log
 from broker.net.guarded_transport import GuardedTransport
 from broker.runtime.node import Address
-from broker.stores.jetstream.forward import Forward
+from broker.stores.jetstream.group_cleaning import GroupCleaning
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_cleaning import TopicCleaning
 from broker.stores.jetstream.topic_logs import StreamTopicStore
@@ -96,7 +96,7 @@ class JetStreamBroker(ClusterBroker):
     def _start_upkeep(self, store: BrokerStore) -> None:
         streams = self._streams(store)
         config = self.config
-        self.forward = Forward(streams.engine, lambda: streams.logs, lambda: self.clock.wall, self._machine.monotonic)
+        self.group_cleaning = GroupCleaning(streams.engine, lambda: streams.logs, lambda: self.clock.wall, self._machine.monotonic)
         self.topic_cleaning = TopicCleaning(
             streams.engine,
             lambda: self.partitions if config.log_cleaner_enable else (),
@@ -108,7 +108,7 @@ class JetStreamBroker(ClusterBroker):
         )
 
     def _stop_upkeep(self) -> None:
-        self.forward.stop()
+        self.group_cleaning.stop()
         self.topic_cleaning.stop()
 
     async def stop_cleaning(self) -> None: ...

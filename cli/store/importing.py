@@ -151,7 +151,7 @@ class Import:
                 self._progress.add_bytes(header.size)
             await self.complete(log, reading.state, copy)
             seq = await copy.finish(reading.state, not log.internal)
-            await visitor.tell_end(log.id, place, seq, copy.epoch, time.time_ns() // 1_000_000)
+            await visitor.publish_end(log.id, place, seq, copy.epoch, time.time_ns() // 1_000_000)
         finally:
             reading.close()
 

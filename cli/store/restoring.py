@@ -80,7 +80,7 @@ class Restore(Import):
                 raise Failure(EXIT.REFUSED, f"--only {log}: its topic was deleted since the export")
             if not await visitor.damage_of(log.id, place):
                 raise Failure(EXIT.REFUSED, f"--only {log}: nothing is wrong with it in {visitor}")
-            offset, epoch, certain = await visitor.last_of(log.id, place)
+            offset, epoch, certain = await visitor.last_entry_of(log.id, place)
             if not certain and not log.internal:
                 raise Failure(
                     EXIT.REFUSED,

@@ -83,7 +83,7 @@ def test_a_node_that_is_cut_off_in_any_way_ends_before_its_heir_begins(nodes: No
 
 def delay_acknowledgements(node: JetStreamNode, stream: str, seconds: float) -> None:
     connection: Any = node.store.connection
-    heard = connection.heard
+    heard = connection.dispatch
 
     def late(message: Message) -> None:
         if b'"stream":"%s"' % stream.encode() in message.payload.replace(b": ", b":"):
@@ -91,7 +91,7 @@ def delay_acknowledgements(node: JetStreamNode, stream: str, seconds: float) -> 
         else:
             heard(message)
 
-    connection.heard = late
+    connection.dispatch = late
 
 
 def test_acknowledgements_that_come_late_are_no_failure(nodes: NodesOverJetStream) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from broker.stores.jetstream import topic_cleaning
 from broker.stores.jetstream.connection import Connection
-from broker.stores.jetstream.forward import Forward
+from broker.stores.jetstream.group_cleaning import GroupCleaning
 from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.topic_logs import StreamTopicLog
 from protocol.batch import build_facts
@@ -49,11 +49,11 @@ class Dying:
         self._step = step
         self._when = when
         self._publish = connection.publish
-        self._heard = connection.heard
+        self._dispatch = connection.dispatch
         self._last_reply = ""
         patched: Any = connection
         patched.publish = self.publish
-        patched.heard = self.heard
+        patched.dispatch = self.dispatch
 
     def publish(self, subject: str, payload: bytes | bytearray, reply: str = "", headers: bytes = b"") -> None:
         if self.dead or ".meta.node." in subject:
@@ -66,11 +66,11 @@ class Dying:
                 return
         self._publish(subject, payload, reply, headers)
 
-    def heard(self, message: Any) -> None:
+    def dispatch(self, message: Any) -> None:
         if self._last_reply and message.subject == self._last_reply:
             self.dead = True
         if not self.dead:
-            self._heard(message)
+            self._dispatch(message)
 
 
 class Story:
@@ -96,13 +96,13 @@ class Story:
         if not self.until(lambda: not log.chain.pending):
             return
         store = self.node.store
-        forward = Forward(store.engine, lambda: store.logs, lambda: 1, time.monotonic)
-        forward.shorten(log)
+        cleaning = GroupCleaning(store.engine, lambda: store.logs, lambda: 1, time.monotonic)
+        cleaning.clean(log)
         for _ in range(6):
             self.append(log)
             self.node.loop.run_until_complete(asyncio.sleep(0.002))
         self.until(lambda: log.live_bytes > 0)
-        forward.stop()
+        cleaning.stop()
         self.append(log)
         released: list[bool] = []
         if self.until(lambda: not log.chain.pending):

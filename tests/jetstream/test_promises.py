@@ -29,7 +29,7 @@ HEALED_SECONDS = 60.0
 WITHOUT_SELF_FENCE = """
 from broker.stores.jetstream.meta import Meta
 Meta.may_answer = lambda self: True
-Meta._lose = lambda self: None
+Meta._lose_lease = lambda self: None
 """
 
 
@@ -159,4 +159,4 @@ def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_story: Ca
     story.cut_off("deaf")
     story.end(restart=True)
     assert story.history.anomalies(stale_reads=True) == []
-    assert not [line for line in story.nodes.lines if "this node serves no log any more" in line["event"]], "the self-fence was on"
+    assert not [line for line in story.nodes.lines if "this node stops serving its logs" in line["event"]], "the self-fence was on"

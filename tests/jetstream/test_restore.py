@@ -63,7 +63,7 @@ def damage(engine: Engine, id: LogId, records: int = 0) -> None:
             await visitor.make_stream(place, {})
             return
         state = await visitor.stream_state(place)
-        last = await visitor.entry_at(place, state.last_seq)
+        last = await visitor.entry_of(place, state.last_seq)
         assert last is not None
         batch = bytearray(build_facts([(b"k", b"v")] * records, 1))
         batch[-1] ^= 1

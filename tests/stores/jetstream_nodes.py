@@ -136,7 +136,7 @@ class NodesOverJetStream:
         node.store.close()
         self._live.remove(node)
         if node.id in heir.store.view().live:
-            heir.store.meta._gone(node.id)
+            heir.store.meta._remove_node(node.id)
 
     def gone(self, node: JetStreamNode) -> None:
         self._live.remove(node)

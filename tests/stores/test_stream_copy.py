@@ -115,5 +115,5 @@ def test_the_entry_of_another_hand_ends_a_copy(one_server: NatsEngine) -> None:
             visitor.close()
 
     written = batches()
-    with pytest.raises(StoreProblem, match="was written by something else than this import"):
+    with pytest.raises(StoreProblem, match="was not written by this import"):
         asyncio.run(interfered())

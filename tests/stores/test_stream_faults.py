@@ -219,7 +219,7 @@ def test_a_second_process_that_knows_that_the_first_one_has_ended_does_not_wait(
     append(first, log, b"a")
     first.store.meta._mark += "1"  # of a process with the same number, which was started at another time
     first.store.meta._beat()
-    first.wait(lambda: not first.store.meta._beating)
+    first.wait(lambda: not first.store.meta._beat_pending)
     first.store.close()
     again = nodes.start(1)
     assert again.keys(owned(again)) == [b"a"]
@@ -235,10 +235,10 @@ def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_s
     meta, read = second.store.meta, second.store.engine.read
     del meta.view.live[1]
     meta.seq = 0
-    beats = meta._beats
+    beats = meta._beats_sent
 
     def lagging(name: str, seq: int, heard: Any, ended: Any, **limits: Any) -> Any:
-        if name == second.store.names.meta_stream and meta._beats == beats:
+        if name == second.store.names.meta_stream and meta._beats_sent == beats:
             second.loop.call_soon(ended, None)
             return None
         return read(name, seq, heard, ended, **limits)
@@ -259,13 +259,13 @@ def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) ->
     refused = second.acquire(LOG)
     assert isinstance(refused, Unreadable)
     assert refused.damaged
-    assert "not there any more" in refused.reason
+    assert "does not exist any more" in refused.reason
     done.clear()
     second.store.engine.create(log.place.stream, log.place.subject, 1, {}, done.append)
     second.wait(lambda: done)
     refused = second.acquire(LOG)
     assert isinstance(refused, Unreadable)
-    assert "made anew" in refused.reason
+    assert "created anew" in refused.reason
 
 
 def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> None:
@@ -274,7 +274,7 @@ def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> Non
     append(first, log, b"a")
     owner = second.store.view().owned_by(LOG)
     assert owner is not None
-    first.store.meta.tell_owner(LOG, log.place, owner._replace(seq=1_000), lambda: None)
+    first.store.meta.publish_owner(LOG, log.place, owner._replace(seq=1_000), lambda: None)
     second.wait(lambda: second.store.view().owners[LOG].seq == 1_000)
     nodes.kill(first)
     refused = second.acquire(LOG)

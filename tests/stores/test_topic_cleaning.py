@@ -155,7 +155,7 @@ def test_an_owner_that_was_fenced_cannot_end_its_pass(nodes: NodesOverJetStream,
     fill(written, first, log, 200, keys=2_000)
     start = first_sequence(first, log)
     second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
-    first.store.meta.owner_told = lambda id, owner: None  # it does not hear of it
+    first.store.meta.owner_published = lambda id, owner: None  # it does not learn of the new owner
     done: list[bool] = []
     held: list[Any] = []
     with monkeypatch.context() as patched:

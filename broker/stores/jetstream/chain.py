@@ -1,12 +1,12 @@
 """The writer of one log at one epoch: it appends entries in order, each with the stream sequence that it expects to get.
 
-The expected sequence of an append comes from this chain alone and is never read from the engine, so a writer that was fenced cannot
-write again. An append has one of three outcomes: it is in the log; it is refused, because another epoch has claimed the log; or no answer
-comes. Then the same bytes are sent again, as long as the node's lease lasts: at most one copy can take the place. If the place is taken
-when they are sent again, the entry there says whose it is.
+The chain counts the expected sequences itself and never reads them from the engine, so a fenced writer cannot write again. An append has
+one of three outcomes: the entry is in the log; the engine refuses it, because another epoch has claimed the log; or no reply arrives. In
+the third case the same bytes are sent again until the node's lease ends: the engine stores at most one copy at that sequence. If the
+sequence is taken by then, the stored entry's id shows whether it is this chain's.
 
-One entry is under way at a time. The engine compares sequences and not entries: of several under way, the second would take the place
-behind a claim that took the place of the first. Batches that are appended meanwhile share the next entry.
+One entry is in flight at a time. The engine compares sequences and not entries: if two were in flight and another node's claim took the
+first one's sequence, the engine would store the second after that claim. Batches appended in the meantime share the next entry.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.wire import Message
 from storage import AppendFailed, Fenced, Undecided
 
-RESEND_SECONDS: Final = 1.0  # without an answer to the oldest append until all are sent again
-PAUSE_SECONDS: Final = 0.1  # after an answer that says to try again
-SHARED_BYTES_MAX: Final = 512 << 10  # of an entry with several batches
-HEADERS_BYTES: Final = 512  # at most, of an entry's headers
+RESEND_SECONDS: Final = 1.0  # an entry without a reply is sent again after this time
+PAUSE_SECONDS: Final = 0.1  # before an entry is sent again after a refusal
+SHARED_BYTES_MAX: Final = 512 << 10  # size of an entry that several batches share
+HEADERS_BYTES: Final = 512  # the most that an entry's headers use
 
 Done = Callable[[int | AppendFailed], None]
 
 
 class Pending:
-    """One entry without an answer."""
+    """One entry that the engine has not acknowledged."""
 
     __slots__ = ("began", "committed", "done", "entry", "payload", "payloads", "refused", "sent", "seq", "size")
 
     def __init__(self, seq: int, entry: Entry, payload: bytes | bytearray, began: float, done: Done) -> None:
-        self.seq = seq  # of its place
+        self.seq = seq  # the stream sequence that it is to get
         self.entry = entry
-        self.payloads = [payload]  # of one append each
-        self.payload: bytes | bytearray = b""  # all of them, once it was sent
+        self.payloads = [payload]  # one per append
+        self.payload: bytes | bytearray = b""  # all payloads joined, set when the entry is first sent
         self.size = len(payload)
         self.began = began
-        self.done = [done]  # of each append
-        self.sent = 0  # how many copies
+        self.done = [done]  # one callback per append
+        self.sent = 0  # number of copies sent
         self.committed = False
         self.refused = False  # its sequence is taken: by an earlier copy of this entry, or by an entry of another node
 
@@ -61,22 +61,22 @@ class Pending:
         self.done.append(done)
 
     def complete(self, state_seq: int) -> None:
-        """It is about to be sent: from now on its bytes never change."""
+        """Join the payloads before the entry is first sent; its bytes never change afterwards."""
         self.payload = self.payloads[0] if len(self.payloads) == 1 else b"".join(self.payloads)
         self.entry = self.entry._replace(state_seq=state_seq)
 
 
 class Chain:
-    """Appends of this node to one log. `failure` is set once and for all."""
+    """Appends of this node to one log. Once `failure` is set, the chain appends nothing more."""
 
     def __init__(
         self, engine: Engine, place: Place, claim: Entry, claim_seq: int, new_number: Callable[[], int], failed: Callable[[AppendFailed], None]
     ) -> None:
-        """`failed` hears of the end of the chain."""
+        """`failed` is called when the chain ends."""
         self.place = place
         self.epoch = claim.epoch
         self.failure: AppendFailed | None = None
-        self.next_offset = claim.next_offset  # of the next record
+        self.next_offset = claim.next_offset
         self.committed_offset = claim.next_offset
         self.committed_seq = claim_seq
         self.state_seq = claim.state_seq
@@ -91,31 +91,31 @@ class Chain:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._sent_at = 0.0  # when the newest copy was sent
-        self._again = False  # an answer said that all has to be sent again
+        self._resend_soon = False  # a refusal asks for the entry to be sent again
         self._resolving = False
 
     @property
     def next_seq(self) -> int:
-        """Of the next append."""
+        """The stream sequence of the next append."""
         return self._tail + 1
 
     @property
     def unanswered(self) -> int:
-        """Appends without an answer."""
-        return sum(len(one.done) for one in self.pending)
+        """Number of appends without a reply."""
+        return sum(len(pending.done) for pending in self.pending)
 
     @property
     def oldest_seconds(self) -> float:
-        """The age of the oldest append without an answer."""
+        """The age of the oldest append without a reply."""
         return self._loop.time() - self.pending[0].began if self.pending else 0.0
 
     @property
     def payload_max(self) -> int:
-        """Bytes of the largest entry."""
+        """The payload size that an entry may have."""
         return self._connection.payload_max - HEADERS_BYTES
 
     def append(self, payload: bytes | bytearray, records: int, done: Done, kind: str = DATA) -> None:
-        """`done` hears the sequence of the entry, in the order of the calls."""
+        """`done` is called with the sequence of the entry, in the order of the appends."""
         if self.failure is not None:
             done(self.failure)
             return
@@ -142,7 +142,7 @@ class Chain:
             pending.complete(self.state_seq)
         pending.sent += 1
         self._sent_at = self._loop.time()
-        self._connection.append(self.place.subject, pending.payload, pending.entry.headers(pending.seq - 1), partial(self._answered, pending))
+        self._connection.append(self.place.subject, pending.payload, pending.entry.headers(pending.seq - 1), partial(self._handle_reply, pending))
 
     def _resend_in(self, seconds: float) -> None:
         at = self._loop.time() + seconds
@@ -151,34 +151,34 @@ class Chain:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._loop.call_later(seconds, Contained(self._look))
+        self._timer = self._loop.call_later(seconds, Contained(self._check_answers))
 
-    def _look(self) -> None:
+    def _check_answers(self) -> None:
         self._timer = None
         if self.failure is not None or not self.pending:
             return
         waited = self._loop.time() - self._sent_at
-        if waited < RESEND_SECONDS and not self._again:
+        if waited < RESEND_SECONDS and not self._resend_soon:
             self._resend_in(RESEND_SECONDS - waited)
         else:
             self.resend()
 
-    def _retry(self) -> None:
-        """Send all again soon: an answer has said so."""
-        self._again = True
+    def _resend_after_pause(self) -> None:
+        """Send the oldest entry again after a pause."""
+        self._resend_soon = True
         self._resend_in(PAUSE_SECONDS)
 
     def resend(self) -> None:
-        """Send the oldest append without an answer again; JetStream rejects it if it already has it."""
-        self._again = False
+        """Send the oldest entry without a reply again; JetStream refuses it if it has stored an earlier copy."""
+        self._resend_soon = False
         if self.failure is not None or not self.pending:
             return
         self._send(self.pending[0])
         self._resend_in(RESEND_SECONDS)
 
-    # Answers.
+    # Replies.
 
-    def _answered(self, pending: Pending, message: Message | None) -> None:
+    def _handle_reply(self, pending: Pending, message: Message | None) -> None:
         if pending.committed or self.failure is not None:
             return
         reply = reply_of(message)
@@ -186,20 +186,20 @@ class Chain:
             if reply.get("seq") == pending.seq:
                 self._commit(pending)
             else:
-                self.fail(Fenced(f"the engine stored entry {pending.seq} as {reply.get('seq')}: its stream was made anew"))
+                self.fail(Fenced(f"the engine stored entry {pending.seq} as {reply.get('seq')}: its stream was created anew"))
         elif reply.code in WRONG_SEQUENCE:
-            self._refused(pending, last_sequence_of(reply))
+            self._handle_refusal(pending, last_sequence_of(reply))
         elif reply.code in TOO_LARGE or reply.code == STREAM_FULL:
             self.fail(AppendFailed(f"the engine refuses: {reply.text}"))
         else:
             if message is not None:
-                self._retry()
+                self._resend_after_pause()
             if reply.code:
-                log.warning("the engine could not append, which is tried again", log=self.place.name, reason=reply.text)
+                log.warning("the engine could not append; the append is sent again", log=self.place.name, reason=reply.text)
 
-    def _refused(self, pending: Pending, last_seq: int) -> None:
+    def _handle_refusal(self, pending: Pending, last_seq: int) -> None:
         if 0 <= last_seq < pending.seq - 1:
-            self._retry()  # one before it got lost on the way
+            self._resend_after_pause()  # an earlier entry was lost on the way
         elif pending.sent == 1:
             self.fail(Fenced("another node has claimed the log"))
         else:
@@ -207,23 +207,23 @@ class Chain:
             self._resolve()
 
     def _resolve(self) -> None:
-        """Find out which entry has the sequence of the oldest append without an answer."""
+        """Read which entry has the sequence of the oldest append without a reply."""
         if self._resolving or self.failure is not None or not self.pending or not self.pending[0].refused:
             return
         self._resolving = True
         oldest = self.pending[0]
-        self._engine.get(self.place.stream, oldest.seq, Contained(partial(self._found, oldest), self._resolved))
+        self._engine.get(self.place.stream, oldest.seq, Contained(partial(self._compare_stored, oldest), self._resolve_failed))
 
-    def _found(self, pending: Pending, found: Stored | Refused) -> None:
-        """What stands in the place of an append that was sent more than once."""
+    def _compare_stored(self, pending: Pending, stored: Stored | Refused) -> None:
+        """Compare the entry stored at this sequence with the append, which was sent more than once."""
         self._resolving = False
         if pending.committed or self.failure is not None:
             return
-        if isinstance(found, Refused):  # the replica lacks it yet
-            self._retry()
+        if isinstance(stored, Refused):  # the replica does not have the entry yet
+            self._resend_after_pause()
             return
         try:
-            same = parse_entry(found.headers.get(HEADER, "")).id == pending.entry.id
+            same = parse_entry(stored.headers.get(HEADER, "")).id == pending.entry.id
         except ValueError:
             same = False
         if same:
@@ -232,9 +232,9 @@ class Chain:
         else:
             self.fail(Fenced("another node has claimed the log"))
 
-    def _resolved(self) -> None:
+    def _resolve_failed(self) -> None:
         self._resolving = False
-        self._retry()
+        self._resend_after_pause()
 
     def _commit(self, pending: Pending) -> None:
         pending.committed = True
@@ -250,13 +250,13 @@ class Chain:
             self._send(self.pending[0])
 
     def fail(self, failure: AppendFailed) -> None:
-        """Nothing more is written; appends without an answer may be in the log."""
+        """End the chain: nothing more is appended. Appends without a reply may be in the log."""
         if self.failure is not None:
             return
         self.failure = failure
-        pending, self.pending = list(self.pending), deque()
-        for one in pending:
-            outcome = failure if isinstance(failure, Fenced) and one.sent <= 1 else Undecided(str(failure))
-            for done in one.done:
+        unanswered, self.pending = list(self.pending), deque()
+        for pending in unanswered:
+            outcome = failure if isinstance(failure, Fenced) and pending.sent <= 1 else Undecided(str(failure))
+            for done in pending.done:
                 run(done, outcome)
         run(self._failed, failure)

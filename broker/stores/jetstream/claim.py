@@ -1,6 +1,4 @@
-"""Take a log over: append a `claim` entry right after the last entry of its stream. Once it is acknowledged, every older writer is
-fenced.
-"""
+"""Take a log over: append a `claim` entry right after the last entry of its stream. Its acknowledgement fences every older writer."""
 
 from __future__ import annotations
 
@@ -18,27 +16,27 @@ from broker.stores.jetstream.wire import NOT_FOUND, Message
 from storage import HeldBy, Unreadable
 
 CLAIM_SECONDS: Final = 12.0  # longer than an election of the engine
-AGAIN_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 0.1
 
 
 class Claimed(NamedTuple):
     entry: Entry
     seq: int
-    first_seq: int  # of the stream
-    first_offset: int  # of its first entry
-    bytes: int  # of the stream
-    created: str
+    first_seq: int  # first sequence in the stream
+    first_offset: int  # first offset in the stream
+    bytes: int  # size of the stream
+    created: str  # when the stream was created
 
 
 class Claim:
-    """One attempt. `done` is called once."""
+    """One attempt to take over one log. `done` is called once."""
 
     def __init__(
         self,
         engine: Engine,
         meta: Meta,
         place: Place,
-        known: Owner | None,
+        last_owner: Owner | None,
         node: int,
         incarnation: str,
         new_number: Callable[[], int],
@@ -46,11 +44,11 @@ class Claim:
         stream: Mapping[str, Any],
         done: Callable[[Claimed | HeldBy | Unreadable], None],
     ) -> None:
-        """`known`: what its last owner has told; `stream`: settings of the stream, if it has to be made."""
+        """`last_owner`: the owner that the meta stream records; `stream`: settings for a stream that does not exist yet."""
         self._engine = engine
         self._meta = meta
         self._place = place
-        self._known = known
+        self._last_owner = last_owner
         self._node = node
         self._incarnation = incarnation
         self._new_number = new_number
@@ -58,13 +56,13 @@ class Claim:
         self._settings = stream
         self._done = done
         self._loop = engine.connection.loop
-        self._until = self._loop.time() + CLAIM_SECONDS
-        self._sent: set[tuple[str, int]] = set()  # ids of claims that may be in the stream
-        self._proved = -1  # sequence of the last entry whose writer is no live node
+        self._deadline = self._loop.time() + CLAIM_SECONDS
+        self._claims_sent: set[tuple[str, int]] = set()  # entry ids of this attempt's claims: any of them may be in the stream
+        self._proved_seq = -1  # sequence of the last entry for which an up-to-date read of the meta stream is awaited
         self._ended = False
 
     def begin(self) -> None:
-        self._engine.info(self._place.stream, self._step(self._informed))
+        self._engine.info(self._place.stream, self._step(self._check_state))
 
     def _step(self, step: Callable[..., object]) -> Contained:
         return Contained(step, partial(self._end, Unreadable("a defect in this version", False)))
@@ -74,73 +72,73 @@ class Claim:
             self._ended = True
             self._done(result)
 
-    def _again(self, reason: str) -> None:
-        self._later(reason, self.begin)
+    def _restart_later(self, reason: str) -> None:
+        self._retry_later(reason, self.begin)
 
-    def _later(self, reason: str, step: Callable[[], None]) -> None:
-        if self._meta.lease_lost or self._loop.time() > self._until:
+    def _retry_later(self, reason: str, step: Callable[[], None]) -> None:
+        if self._meta.lease_lost or self._loop.time() > self._deadline:
             self._end(Unreadable(f"stream {self._place.stream}: {reason}", False))
         else:
-            self._loop.call_later(AGAIN_SECONDS, self._step(step))
+            self._loop.call_later(RETRY_SECONDS, self._step(step))
 
     def _damaged(self, seq: int, reason: str) -> None:
         self._end(Unreadable(str(damaged(self._place, seq, reason)), True))
 
-    def _informed(self, state: StreamState | Refused) -> None:
-        known = self._known
+    def _check_state(self, state: StreamState | Refused) -> None:
+        last_owner = self._last_owner
         if isinstance(state, Refused):
             if state.code != STREAM_NOT_FOUND:
-                self._again(state.text)
-            elif known is not None:
-                self._damaged(known.seq, "it is not there any more")
+                self._restart_later(state.text)
+            elif last_owner is not None:
+                self._damaged(last_owner.seq, "the stream does not exist any more")
             else:
-                self._engine.create(self._place.stream, self._place.subject, self._replicas, dict(self._settings), self._step(self._created))
-        elif known is not None and known.created != state.created:
-            self._damaged(known.seq, f"it was made anew at {state.created}")
-        elif known is not None and known.seq > state.last_seq:
-            self._damaged(known.seq, f"it ends at {state.last_seq}, although its owner had more")
+                self._engine.create(self._place.stream, self._place.subject, self._replicas, dict(self._settings), self._step(self._handle_created))
+        elif last_owner is not None and last_owner.created != state.created:
+            self._damaged(last_owner.seq, f"the stream was created anew at {state.created}")
+        elif last_owner is not None and last_owner.seq > state.last_seq:
+            self._damaged(last_owner.seq, f"the stream ends at {state.last_seq}, although its owner had more")
         elif not state.last_seq:
             self._claim(state, None)
         elif not state.messages:
-            self._damaged(state.last_seq, "it is empty")
+            self._damaged(state.last_seq, "the stream is empty")
         else:
-            self._engine.get(self._place.stream, state.last_seq, self._step(partial(self._looked, state)))
+            self._engine.get(self._place.stream, state.last_seq, self._step(partial(self._check_last_entry, state)))
 
-    def _created(self, result: Refused | None) -> None:
-        self._until = self._loop.time() + CLAIM_SECONDS  # others may have been made before
+    def _handle_created(self, result: Refused | None) -> None:
+        self._deadline = self._loop.time() + CLAIM_SECONDS  # anew: the stream may have waited for the creation of other streams
         if result is None:
             self.begin()
         else:
-            self._again(f"cannot be made: {result.text}")
+            self._restart_later(f"the stream cannot be created: {result.text}")
 
-    def _looked(self, state: StreamState, found: Stored | Refused) -> None:
-        """The last entry says who owns the log."""
-        if isinstance(found, Refused):
-            self._again("the last entry is not there yet" if found.code == NOT_FOUND else found.text)
+    def _check_last_entry(self, state: StreamState, message: Stored | Refused) -> None:
+        """Decide by the stream's last entry whether this node may claim the log."""
+        if isinstance(message, Refused):
+            self._restart_later("the replica does not have the last entry yet" if message.code == NOT_FOUND else message.text)
             return
         try:
-            last = parse_entry(found.headers.get(HEADER, ""))
+            last = parse_entry(message.headers.get(HEADER, ""))
         except ValueError:
-            self._damaged(found.seq, "the last entry is not understood")
+            self._damaged(message.seq, "the last entry cannot be parsed")
             return
-        if last.id in self._sent:  # the claim of before, whose answer was lost
-            self._find_start(last, found.seq)
+        if last.id in self._claims_sent:  # an earlier claim of this attempt, whose reply was lost
+            self._find_start(last, message.seq)
             return
-        mine = last.node == self._node and last.incarnation == self._incarnation
-        if last.kind == RELEASE or mine:
+        is_own = last.node == self._node and last.incarnation == self._incarnation
+        if last.kind == RELEASE or is_own:
             self._claim(state, last)
         elif self._meta.when_former_ended(last.node, last.incarnation, self._step(self._former_ended)):
             pass
         elif self._meta.view.is_live(last.node, last.incarnation):
             self._end(HeldBy(f"node {last.node}"))
-        elif self._proved != found.seq:  # it may still be alive: this node may have read the meta stream from a lagging replica
-            self._proved = found.seq
-            self._meta.when_proved(self._step(self.begin))
+        elif self._proved_seq != message.seq:  # the owner may be alive: this node may have read the meta stream from a lagging replica
+            self._proved_seq = message.seq
+            self._meta.when_current(self._step(self.begin))
         else:
             self._claim(state, last)
 
     def _former_ended(self) -> None:
-        self._until = self._loop.time() + CLAIM_SECONDS
+        self._deadline = self._loop.time() + CLAIM_SECONDS
         self.begin()
 
     def _claim(self, state: StreamState, last: Entry | None) -> None:
@@ -149,37 +147,37 @@ class Claim:
             epoch, offset = last.epoch + 1, last.next_offset
             state_seq = state.last_seq if last.kind == STATE else last.state_seq
         entry = Entry(CLAIM, epoch, self._node, self._incarnation, self._new_number(), offset, 0, state_seq)
-        self._sent.add(entry.id)
-        answered = self._step(partial(self._answered, state, entry))
-        self._engine.connection.request(self._place.subject, b"", answered, entry.headers(state.last_seq))
+        self._claims_sent.add(entry.id)
+        replied = self._step(partial(self._handle_reply, state, entry))
+        self._engine.connection.request(self._place.subject, b"", replied, entry.headers(state.last_seq))
 
-    def _answered(self, state: StreamState, entry: Entry, message: Message | None) -> None:
+    def _handle_reply(self, state: StreamState, entry: Entry, message: Message | None) -> None:
         reply = reply_of(message)
         if not isinstance(reply, Refused):
             self._find_start(entry, int(reply.get("seq", 0)))
         elif reply.code in WRONG_SEQUENCE:
             self.begin()
         else:
-            self._again(reply.text)
+            self._restart_later(reply.text)
 
-    # The log is this node's; where does it begin?
+    # The log is this node's: read where it begins.
 
     def _find_start(self, entry: Entry, seq: int) -> None:
-        self._engine.info(self._place.stream, self._step(partial(self._start_informed, entry, seq)))
+        self._engine.info(self._place.stream, self._step(partial(self._read_first_entry, entry, seq)))
 
-    def _start_informed(self, entry: Entry, seq: int, state: StreamState | Refused) -> None:
+    def _read_first_entry(self, entry: Entry, seq: int, state: StreamState | Refused) -> None:
         if isinstance(state, Refused):
-            self._later(state.text, partial(self._find_start, entry, seq))
+            self._retry_later(state.text, partial(self._find_start, entry, seq))
         else:
-            self._engine.get(self._place.stream, state.first_seq, self._step(partial(self._start_found, entry, seq, state)))
+            self._engine.get(self._place.stream, state.first_seq, self._step(partial(self._finish, entry, seq, state)))
 
-    def _start_found(self, entry: Entry, seq: int, state: StreamState, found: Stored | Refused) -> None:
-        if isinstance(found, Refused):
-            self._later("its first entry is not there", partial(self._find_start, entry, seq))
+    def _finish(self, entry: Entry, seq: int, state: StreamState, message: Stored | Refused) -> None:
+        if isinstance(message, Refused):
+            self._retry_later("the replica does not have the first entry", partial(self._find_start, entry, seq))
             return
         try:
-            first = parse_entry(found.headers.get(HEADER, ""))
+            first = parse_entry(message.headers.get(HEADER, ""))
         except ValueError:
-            self._damaged(found.seq, "the first entry is not understood")
+            self._damaged(message.seq, "the first entry cannot be parsed")
             return
         self._end(Claimed(entry, seq, state.first_seq, first.base_offset, state.bytes, state.created))

@@ -1,7 +1,7 @@
-"""One connection to the engine, made again when it is lost. Callbacks, no tasks: a publication takes its place in line at once.
+"""One connection to the engine, reopened when it is lost. It uses callbacks, not tasks: messages leave in the order of the `publish` calls.
 
-A request is answered once: with a message, or with None when the connection was lost or the time is over, and then it is not known
-whether the engine has done it.
+The handler of a request is called once: with the reply, or with None when the connection was lost or the time was over; the engine may
+have carried out the request then.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from broker.stores.jetstream.wire import NO_RESPONDERS, Message, NatsError, Pars
 
 VERSION_MIN: Final = (2, 12)
 CONNECT_SECONDS: Final = 2.0
-PING_SECONDS: Final = 2.0  # without an answer until the next one, the connection is given up
+PING_SECONDS: Final = 2.0  # the connection is closed when a PING has no PONG by the time of the next
 RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 1.0
 REQUEST_SECONDS: Final = 2.0
 INBOX_SID: Final = 1
-NOTHING_MORE: Final = Message("", INBOX_SID, b"", NO_RESPONDERS)  # for requests with many answers, when the connection is lost
+NOTHING_MORE: Final = Message("", INBOX_SID, b"", NO_RESPONDERS)  # ends requests with many replies when the connection is lost
 
-Answered = Callable[[Message | None], None]
-Heard = Callable[[Message], None]
+AnswerHandler = Callable[[Message | None], None]
+MessageHandler = Callable[[Message], None]
 
 
 class TooOld(NatsError):
-    """The server cannot be trusted with logs."""
+    """A release of the server that may lose or mix entries of a log."""
 
 
 class _Link(asyncio.Protocol):
-    """One socket, from the server's INFO on."""
+    """One socket to one server."""
 
     def __init__(self, owner: Connection, opened: asyncio.Future[None], login: dict[str, str], tls: ssl.SSLContext | None, host: str) -> None:
         self._owner = owner
@@ -57,15 +57,15 @@ class _Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for found in self._parser.feed(data):
-                if isinstance(found, Message):
-                    self._owner.heard(found)
+            for item in self._parser.feed(data):
+                if isinstance(item, Message):
+                    self._owner.dispatch(item)
                 else:
-                    self._line(found)
+                    self._handle_line(item)
         except (NatsError, ValueError) as error:
             self._fail(error)
 
-    def _line(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         if line == b"PING":
             self.write(b"PONG\r\n")
         elif line == b"PONG":
@@ -84,13 +84,13 @@ class _Link(asyncio.Protocol):
             else:
                 log.warning("the engine complains", reason=str(error))
         elif line and not line.startswith(b"+OK"):
-            raise NatsError(f"a line of the server is not understood: {line[:100]!r}")
+            raise NatsError(f"a line of the server cannot be parsed: {line[:100]!r}")
 
     def _greet(self) -> None:
         version = server_version(self.info)
         if version < VERSION_MIN:
             wanted = ".".join(map(str, VERSION_MIN))
-            self._fail(TooOld(f"nats-server {self.info.get('version')} is older than {wanted}, and older ones have accepted writes of two nodes for one place in a log"))
+            self._fail(TooOld(f"nats-server {self.info.get('version')} is older than {wanted}; older servers have accepted writes of two nodes at one position of a log"))
         elif not self.info.get("jetstream"):
             self._fail(NatsError("the server has no JetStream: start it with jetstream enabled"))
         elif self._tls is not None:
@@ -122,7 +122,7 @@ class _Link(asyncio.Protocol):
         if not self._opened.done():
             self._opened.set_exception(error)
         else:
-            log.error("connection to the engine is given up", reason=str(error))
+            log.error("connection to the engine is closed", reason=str(error))
         if self.transport is not None:
             self.transport.abort()
 
@@ -133,10 +133,10 @@ class _Link(asyncio.Protocol):
 
 
 class Connection:
-    """The engine, as one node reaches it."""
+    """The connection of one node to the engine."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, servers: Servers, inbox: str, changed: Callable[[bool], None]) -> None:
-        """`inbox`: a subject of this process alone. `changed` hears of each connection (True) and its loss (False)."""
+        """`inbox`: a subject that only this process uses. `changed` is called with True for a new connection, with False when it is lost."""
         self.inbox = inbox
         self.payload_max = 1 << 20
         self.info: dict[str, Any] = {}
@@ -144,15 +144,15 @@ class Connection:
         self._servers = servers
         self._changed = changed
         self._link: _Link | None = None
-        self._next = 0  # which server is tried next
+        self._next = 0  # index of the server to try next
         self._token = 0
-        self._waiting: dict[str, Answered] = {}  # by the last part of the reply subject
-        self._several: dict[str, Heard] = {}  # of requests that get many answers
-        self._subscribed: dict[int, tuple[str, Heard]] = {}
+        self._waiting: dict[str, AnswerHandler] = {}  # by the token, the last part of the reply subject
+        self._many: dict[str, MessageHandler] = {}  # handlers of requests that get many replies
+        self._subscribed: dict[int, tuple[str, MessageHandler]] = {}
         self._sid = INBOX_SID
         self._out: list[bytes | bytearray] = []
         self._closed = False
-        self._pinged = False  # and not answered yet
+        self._pinged = False  # a PING waits for its PONG
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -162,7 +162,7 @@ class Connection:
 
     async def open(self) -> None:
         """Connect for the first time; raises the last server's error when none can be used."""
-        problem: Exception = NatsError("no server is named")
+        problem: Exception = NatsError("no server is configured")
         for _ in self._servers.addresses:
             try:
                 await self._try_next()
@@ -242,19 +242,19 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
         waiting, self._waiting = self._waiting, {}
-        several, self._several = self._several, {}
+        many, self._many = self._many, {}
         if not self._closed:
             self._task = self.loop.create_task(contained_task(self._reconnect))
         run(self._changed, False)
         for answered in waiting.values():
             run(answered, None)
-        for heard in several.values():
-            run(heard, NOTHING_MORE)
+        for receive in many.values():
+            run(receive, NOTHING_MORE)
 
     # Sending.
 
     def publish(self, subject: str, payload: bytes | bytearray, reply: str = "", headers: bytes = b"") -> None:
-        """Send it at the end of this pass of the loop; without a connection it is lost."""
+        """Send the message at the end of this loop iteration; without a connection it is lost."""
         if self._link is None:
             return
         if not self._out:
@@ -266,19 +266,19 @@ class Connection:
         if self._link is not None:
             self._link.write(b"".join(out))
 
-    def request(self, subject: str, payload: bytes | bytearray, answered: Answered, headers: bytes = b"", seconds: float = REQUEST_SECONDS) -> None:
-        """`answered` is called once; with None at once when there is no connection."""
+    def request(self, subject: str, payload: bytes | bytearray, answered: AnswerHandler, headers: bytes = b"", seconds: float = REQUEST_SECONDS) -> None:
+        """`answered` is called once; with None when there is no connection."""
         if self._link is None:
             self.loop.call_soon(Contained(answered), None)
             return
         token = self._new_token()
         timer = self.loop.call_later(seconds, Contained(self._expire), token)
 
-        def hear(message: Message | None) -> None:
+        def stop_timer(message: Message | None) -> None:
             timer.cancel()
             answered(message)
 
-        self._waiting[token] = hear
+        self._waiting[token] = stop_timer
         self.publish(subject, payload, f"{self.inbox}.{token}", headers)
 
     def _new_token(self) -> str:
@@ -290,19 +290,19 @@ class Connection:
         if answered is not None:
             run(answered, None)
 
-    def request_many(self, subject: str, payload: bytes, heard: Heard) -> Callable[[], None]:
-        """`heard` gets every answer, until the returned function is called or the connection is lost; none may come."""
+    def request_many(self, subject: str, payload: bytes, receive: MessageHandler) -> Callable[[], None]:
+        """`receive` is called with every reply until the returned function is called or the connection is lost."""
         token = self._new_token()
         if self._link is not None:
-            self._several[token] = heard
+            self._many[token] = receive
             self.publish(subject, payload, f"{self.inbox}.{token}")
         return partial(self._forget, token)
 
     def _forget(self, token: str) -> None:
-        self._several.pop(token, None)
+        self._many.pop(token, None)
 
-    def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: Answered) -> None:
-        """As `request`, without a time limit: the answer comes, or the connection is lost."""
+    def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: AnswerHandler) -> None:
+        """As `request`, without a time limit: `answered` gets the reply, or None when the connection is lost."""
         if self._link is None:
             self.loop.call_soon(Contained(answered), None)
             return
@@ -310,28 +310,28 @@ class Connection:
         self._waiting[token] = answered
         self.publish(subject, payload, f"{self.inbox}.{token}", headers)
 
-    def subscribe(self, subject: str, heard: Heard) -> None:
+    def subscribe(self, subject: str, receive: MessageHandler) -> None:
         self._sid += 1
-        self._subscribed[self._sid] = subject, heard
+        self._subscribed[self._sid] = subject, receive
         if self._link is not None:
             self._link.write(subscribe_line(subject, self._sid))
 
     # Receiving.
 
-    def heard(self, message: Message) -> None:
+    def dispatch(self, message: Message) -> None:
         if message.sid != INBOX_SID:
-            found = self._subscribed.get(message.sid)
-            if found is not None:
-                run(found[1], message)
+            subscription = self._subscribed.get(message.sid)
+            if subscription is not None:
+                run(subscription[1], message)
             return
         token = message.subject.rpartition(".")[2]
-        answered = self._waiting.pop(token, None)
-        if answered is not None:
-            run(answered, message)
+        handler = self._waiting.pop(token, None)
+        if handler is not None:
+            run(handler, message)
             return
-        heard = self._several.get(token)
-        if heard is not None:
-            run(heard, message)
+        dispatch = self._many.get(token)
+        if dispatch is not None:
+            run(dispatch, message)
 
     def close(self) -> None:
         self._closed = True
@@ -346,5 +346,5 @@ class Connection:
 
 
 def server_version(info: dict[str, Any]) -> tuple[int, int]:
-    found = re.match(r"v?(\d+)\.(\d+)", str(info.get("version", "")))
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"v?(\d+)\.(\d+)", str(info.get("version", "")))
+    return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -1,6 +1,6 @@
-"""JetStream's own API: streams made, described, purged and deleted, and their messages read by sequence.
+"""JetStream's API: create, describe, purge and delete streams, and read their messages by sequence.
 
-Reads come from any replica. A replica has a prefix of what is committed, so what it returns is right, and what it lacks may exist.
+Any replica serves reads. It has a prefix of the committed messages: a message that it returns is committed, one that it lacks may exist.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from broker.stores.jetstream.connection import Connection
 from broker.stores.jetstream.wire import END_OF_BATCH, NO_RESPONDERS, NOT_FOUND, Message
 
 API: Final = "$JS.API"
-# Error codes of the engine.
-WRONG_SEQUENCE: Final = (10071, 10070)  # of the stream, of the subject
+# JetStream's error codes.
+WRONG_SEQUENCE: Final = (10071, 10070)  # wrong last sequence: of the stream, of the subject
 STREAM_NOT_FOUND: Final = 10059
 STREAM_EXISTS: Final = 10058
 TOO_LARGE: Final = (10054, 10122)
 STREAM_FULL: Final = 10077
 
 CREATE_SECONDS: Final = 6.0
-CREATIONS_MAX: Final = 4  # at a time: asked for hundreds at once, the engine answers to none in time
+CREATIONS_MAX: Final = 4  # at a time: the engine answers none of hundreds of simultaneous creations in time
 BATCH_MESSAGES: Final = 512
 BATCH_BYTES: Final = 4 << 20
-STALL_SECONDS: Final = 1.5  # without a message of a batch until it is asked for again
+STALL_SECONDS: Final = 1.5  # a read ends when no message arrives for this long
 
 
 class Refused(NamedTuple):
-    """The engine's error. `code` 0: no answer, or one that says nothing about what was done."""
+    """The engine's error. `code` 0: no reply, or a reply that leaves open whether the request was carried out."""
 
     code: int
     text: str
@@ -43,7 +43,7 @@ class StreamState(NamedTuple):
     last_seq: int
     bytes: int
     created: str
-    leader_silent_seconds: float  # since the leader, which tells this, has heard of a majority
+    leader_silent_seconds: float  # since a majority last confirmed the leader that sent this state
 
 
 class Stored(NamedTuple):
@@ -59,15 +59,15 @@ NO_ANSWER: Final = Refused(0, "the engine does not answer")
 
 
 def reply_of(message: Message | None) -> dict[str, Any] | Refused:
-    """The body of an answer of the API, or of an acknowledgement."""
+    """The body of an API reply or of an acknowledgement."""
     if message is None or message.status:
         return NO_ANSWER
     try:
         body = json.loads(message.payload)
     except ValueError:
-        return Refused(0, "the engine's answer is not understood")
+        return Refused(0, "the engine's reply cannot be parsed")
     if not isinstance(body, dict):
-        return Refused(0, "the engine's answer is not understood")
+        return Refused(0, "the engine's reply cannot be parsed")
     error = body.get("error")
     if error:
         return Refused(int(error.get("err_code", 0)), str(error.get("description", "")))
@@ -75,7 +75,7 @@ def reply_of(message: Message | None) -> dict[str, Any] | Refused:
 
 
 def last_sequence_of(refused: Refused) -> int:
-    """The stream's last sequence, as a refusal for a wrong one reports it; -1: it does not."""
+    """The stream's last sequence, from the text of a refusal for a wrong sequence; -1: not in the text."""
     digits = refused.text.rpartition(":")[2].strip()
     return int(digits) if digits.isdigit() else -1
 
@@ -83,27 +83,27 @@ def last_sequence_of(refused: Refused) -> int:
 def _leader_silent_seconds(info: dict[str, Any]) -> float:
     """Seconds since the leader heard from a majority: a leader that was replaced unnoticed may report an old state."""
     replicas = (info.get("cluster") or {}).get("replicas") or []
-    ages = sorted(int(one.get("active", 0)) for one in replicas)
+    ages = sorted(int(replica.get("active", 0)) for replica in replicas)
     return ages[(len(ages) + 1) // 2 - 1] / 1e9 if ages else 0.0
 
 
 class Engine:
-    """The API over one connection."""
+    """JetStream's API over one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._creating = 0
         self._to_create: deque[Callable[[], None]] = deque()
 
-    def call(self, what: str, body: dict[str, Any], done: Callable[[dict[str, Any] | Refused], None], seconds: float = 2.0) -> None:
-        self.connection.request(f"{API}.{what}", json.dumps(body).encode() if body else b"", lambda message: done(reply_of(message)), seconds=seconds)
+    def call(self, api: str, body: dict[str, Any], done: Callable[[dict[str, Any] | Refused], None], seconds: float = 2.0) -> None:
+        self.connection.request(f"{API}.{api}", json.dumps(body).encode() if body else b"", lambda message: done(reply_of(message)), seconds=seconds)
 
-    def create(self, name: str, subject: str, replicas: int, more: dict[str, Any], done: Callable[[Refused | None], None]) -> None:
-        """Make the stream; done(None) also if it was there."""
+    def create(self, name: str, subject: str, replicas: int, settings: dict[str, Any], done: Callable[[Refused | None], None]) -> None:
+        """Create the stream; done(None) also if it exists."""
         config = {
             "name": name, "subjects": [subject], "retention": "limits", "storage": "file", "num_replicas": replicas, "discard": "new",
             "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msg_size": -1, "max_msgs_per_subject": -1,
-            "allow_direct": True, "deny_delete": True, "deny_purge": False, "duplicate_window": 0, **more,
+            "allow_direct": True, "deny_delete": True, "deny_purge": False, "duplicate_window": 0, **settings,
         }
 
         def created(body: dict[str, Any] | Refused) -> None:
@@ -120,7 +120,7 @@ class Engine:
             self._to_create.popleft()()
 
     def info(self, name: str, done: Callable[[StreamState | Refused], None]) -> None:
-        def told(body: dict[str, Any] | Refused) -> None:
+        def answered(body: dict[str, Any] | Refused) -> None:
             if isinstance(body, Refused):
                 done(body)
                 return
@@ -128,10 +128,10 @@ class Engine:
             messages, first, last, size = (int(state.get(name, 0)) for name in ("messages", "first_seq", "last_seq", "bytes"))
             done(StreamState(messages, first, last, size, str(body.get("created", "")), _leader_silent_seconds(body)))
 
-        self.call(f"STREAM.INFO.{name}", {}, told)
+        self.call(f"STREAM.INFO.{name}", {}, answered)
 
     def names(self, subject: str, done: Callable[[list[str] | Refused], None], offset: int = 0) -> None:
-        """The names of all streams with such a subject."""
+        """The names of all streams whose subject matches."""
 
         def told(body: dict[str, Any] | Refused) -> None:
             if isinstance(body, Refused):
@@ -147,11 +147,11 @@ class Engine:
         self.call("STREAM.NAMES", {"subject": subject, "offset": offset}, told)
 
     def purge(self, name: str, before_seq: int, done: Callable[[Refused | None], None]) -> None:
-        """Delete the messages before the sequence."""
+        """Delete the messages before `before_seq`."""
         self.call(f"STREAM.PURGE.{name}", {"seq": before_seq}, lambda body: done(body if isinstance(body, Refused) else None), CREATE_SECONDS)
 
     def delete(self, name: str, done: Callable[[Refused | None], None]) -> None:
-        """Delete the stream; done(None) also if it was not there."""
+        """Delete the stream; done(None) also if it does not exist."""
 
         def deleted(body: dict[str, Any] | Refused) -> None:
             done(body if isinstance(body, Refused) and body.code != STREAM_NOT_FOUND else None)
@@ -159,7 +159,7 @@ class Engine:
         self.call(f"STREAM.DELETE.{name}", {}, deleted, CREATE_SECONDS)
 
     def get(self, name: str, seq: int, done: Callable[[Stored | Refused], None]) -> None:
-        """The message at this sequence; Refused(404) where the replica that answers has none."""
+        """Read the message at this sequence; Refused(404) if the replica that answers does not have it."""
 
         def got(message: Message | None) -> None:
             if message is None or message.status == NO_RESPONDERS:
@@ -171,9 +171,9 @@ class Engine:
 
         self.connection.request(f"{API}.DIRECT.GET.{name}", json.dumps({"seq": seq}).encode(), got)
 
-    def read(self, name: str, seq: int, heard: Callable[[Stored], None], ended: Callable[[Refused | None], None], **limits: Any) -> Batch:
-        """Messages from the sequence on, some at a time; `ended` is called behind the last one."""
-        return Batch(self.connection, name, {"seq": seq, "batch": BATCH_MESSAGES, "max_bytes": BATCH_BYTES, **limits}, heard, ended)
+    def read(self, name: str, seq: int, on_message: Callable[[Stored], None], ended: Callable[[Refused | None], None], **limits: Any) -> Batch:
+        """Read one batch of messages from the sequence on; `ended` is called after the last one."""
+        return Batch(self.connection, name, {"seq": seq, "batch": BATCH_MESSAGES, "max_bytes": BATCH_BYTES, **limits}, on_message, ended)
 
 
 def stored(message: Message) -> Stored:
@@ -181,41 +181,41 @@ def stored(message: Message) -> Stored:
 
 
 class Batch:
-    """Messages of a stream on their way."""
+    """A read of several messages of a stream."""
 
     def __init__(
-        self, connection: Connection, name: str, request: dict[str, Any], heard: Callable[[Stored], None], ended: Callable[[Refused | None], None]
+        self, connection: Connection, name: str, request: dict[str, Any], on_message: Callable[[Stored], None], ended: Callable[[Refused | None], None]
     ) -> None:
-        self._heard = heard
+        self._on_message = on_message
         self._ended = ended
         self._over = False
-        self._came = False
+        self._arrived = False
         self._loop = connection.loop
-        self._forget = connection.request_many(f"{API}.DIRECT.GET.{name}", json.dumps(request).encode(), self._hear)
-        self._timer = self._loop.call_later(STALL_SECONDS, Contained(self._look, self._defect))
+        self._forget = connection.request_many(f"{API}.DIRECT.GET.{name}", json.dumps(request).encode(), self._receive)
+        self._timer = self._loop.call_later(STALL_SECONDS, Contained(self._check_stall, self._defect))
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         if self._over:
             return
-        if not self._came:
+        if not self._arrived:
             self._end(NO_ANSWER)
             return
-        self._came = False
-        self._timer = self._loop.call_later(STALL_SECONDS, Contained(self._look, self._defect))
+        self._arrived = False
+        self._timer = self._loop.call_later(STALL_SECONDS, Contained(self._check_stall, self._defect))
 
     def _defect(self) -> None:
         self._end(NO_ANSWER)
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         if self._over:
             return
-        self._came = True
+        self._arrived = True
         if message.status == END_OF_BATCH or message.status == NOT_FOUND:
             self._end(None)
         elif message.status:
             self._end(NO_ANSWER if message.status == NO_RESPONDERS else Refused(message.status, "the engine refuses to read"))
         else:
-            self._heard(stored(message))
+            self._on_message(stored(message))
 
     def _end(self, result: Refused | None) -> None:
         self.stop()

@@ -1,7 +1,7 @@
-"""What one message of a log's stream is: an entry.
+"""An entry: one message of a log's stream.
 
-A log's stream has one subject. Each entry names its kind, the epoch and node that wrote it, and an id of its own, so that a writer that
-got no answer finds out whether an entry in the stream is its own. `data` entries carry record batches, byte for byte those of a segment.
+A log's stream has one subject. Each entry carries its kind, the epoch and node that wrote it, and a unique id, by which a writer that got
+no reply recognizes its own entry. `data` entries carry record batches, byte for byte as in a segment.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 DATA: Final = "data"
-CLAIM: Final = "claim"  # from here on the log is that of a newer epoch
-RELEASE: Final = "release"  # its owner has handed it over: no live node owns it
+CLAIM: Final = "claim"  # the first entry of a newer epoch
+RELEASE: Final = "release"  # the owner has released the log: no live node owns it
 STATE: Final = "state"  # in a topic's log: a snapshot, so that a new owner need not read the whole log (topic_state.py)
-CLEANED: Final = "cleaned"  # in a topic's log: older records that a compaction kept, with their offsets (topic_cleaning.py)
-LIVE_BEGIN: Final = "live-begin"  # after it, the newest record of each key is appended again (forward.py)
-LIVE_END: Final = "live-end"  # all are appended; entries before `live-begin` are no longer needed
+CLEANED: Final = "cleaned"  # in a topic's log: older records that a compaction retained, with their offsets (topic_cleaning.py)
+LIVE_BEGIN: Final = "live-begin"  # after it, the newest record of each key is appended again (group_cleaning.py)
+LIVE_END: Final = "live-end"  # all of them are appended: entries before `live-begin` are no longer needed
 
 HEADER: Final = "Tenure-Entry"
 EXPECTED: Final = "Nats-Expected-Last-Sequence"
@@ -24,11 +24,11 @@ class Entry(NamedTuple):
     kind: str
     epoch: int
     node: int
-    incarnation: str  # of the node's process
-    number: int  # of the entry, in that process
-    base_offset: int  # of its first record, or of the next one
+    incarnation: str  # the node's process
+    number: int  # counts the entries of that process
+    base_offset: int  # offset of the entry's first record; without records, of the log's next record
     records: int
-    state_seq: int  # sequence of the newest `state` entry before it; 0: there is none
+    state_seq: int  # sequence of the newest `state` entry before this entry; 0: none
 
     @property
     def next_offset(self) -> int:
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
         return f"{self.kind} {self.epoch} {self.node} {self.incarnation} {self.number} {self.base_offset} {self.records} {self.state_seq}"
 
     def headers(self, expected: int) -> bytes:
-        """The lines for an append that takes the place behind the sequence `expected`, and no other."""
+        """NATS headers of an append that the engine stores only right after the sequence `expected`."""
         return f"{EXPECTED}: {expected}\r\n{HEADER}: {self.text()}\r\n".encode()
 
 

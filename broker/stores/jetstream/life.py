@@ -1,4 +1,4 @@
-"""Whether a process has ended, as far as another one can be sure of it: on the same running machine, among the same process ids."""
+"""Detects that a process has ended: possible only from the same machine since its boot, in the same PID namespace."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Final
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-STARTED_AT: Final = 19  # of the words behind the command in /proc/PID/stat
+STARTED_AT: Final = 19  # index of the start time among the fields after the command in /proc/PID/stat
 DEAD: Final = ("Z", "X")
 
 
 def mark() -> str:
-    """What others need to find out whether this process has ended; "" where the system does not tell."""
+    """Text by which another process can detect that this one has ended; "" where the system has no /proc."""
     started = _started(os.getpid())
     place = _place()
     return f"{place} {os.getpid()} {started}" if started and place else ""
 
 
 def has_ended(marked: str) -> bool:
-    """Whether the process with this mark has certainly ended; False also where nobody here can know."""
+    """Whether the process with this mark has certainly ended; False where this process cannot decide it."""
     place, _, process = marked.rpartition(" ")[0].rpartition(" ")
     if not place or place != _place() or not process.isdigit():
         return False
@@ -27,7 +27,7 @@ def has_ended(marked: str) -> bool:
 
 
 def _place() -> str:
-    """The machine since its boot, and the namespace of process ids."""
+    """The machine's boot id and the PID namespace."""
     try:
         return f"{BOOT_ID.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -35,7 +35,7 @@ def _place() -> str:
 
 
 def _started(process: int) -> str:
-    """When the process was started; "" if there is none."""
+    """The start time of the process; "" if it does not run."""
     try:
         words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

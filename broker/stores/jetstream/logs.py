@@ -1,4 +1,4 @@
-"""The logs of the store: of groups, notes and the registry. Logs of topics are in topic_logs.py."""
+"""Logs of groups, of notes and of the registry. Logs of topics are in topic_logs.py."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from protocol.batch import CorruptBatch, Fact, facts_of, stamp_whole
 from storage import AppendFailed, DamagedLog, Fenced, HeldBy, LogId, Unreadable
 from storage.epochs import Epochs, with_epoch
 
-RELEASED: Final = "this log was handed over"
+RELEASED: Final = "this node has released the log"
 
 Failed = Callable[[AppendFailed], None]
 Recovered = Callable[[AppendFailed | None], None]
 
 
 class Claimer(Protocol):
-    """The store as its logs use it."""
+    """What a log uses of its store."""
 
     engine: Engine
 
@@ -58,7 +58,7 @@ class StreamLog:
 
     @property
     def tail_bytes(self) -> int:
-        """Of the newest records, kept in memory."""
+        """Bytes of the newest records to keep in memory."""
         return NEVER_FULL if self.id.name == REGISTRY_LOG else TAIL_BYTES
 
     def usable(self) -> bool:
@@ -77,7 +77,7 @@ class StreamLog:
     # Opening.
 
     def open(self, claimed: Claimed, done: Callable[[Exception | None], None]) -> None:
-        """Use what was claimed; `done` is called when the log can be used."""
+        """Open the claimed log; `done` is called when it is usable."""
         self.epoch = claimed.entry.epoch
         self.created = claimed.created
         self.chain = self._store.new_chain(self, claimed)
@@ -87,14 +87,14 @@ class StreamLog:
         raise NotImplementedError
 
     def _use(self, records: Records) -> None:
-        """Readers of the log, if it was open before, go on with these."""
-        before: Records | None = getattr(self, "records", None)
-        if before is not None:
-            records.grown = before.grown
+        """Replace the records that readers read, and keep the callback of those readers."""
+        previous: Records | None = getattr(self, "records", None)
+        if previous is not None:
+            records.grown = previous.grown
         self.records = records
 
     def recover(self, done: Recovered) -> None:
-        """Claim the log again, as long as no other node has it."""
+        """Claim the log again, unless another node has claimed it."""
         self._store.claim_again(self, partial(self._claimed_again, done))
 
     def _claimed_again(self, done: Recovered, result: Claimed | HeldBy | Unreadable) -> None:
@@ -106,47 +106,47 @@ class StreamLog:
             self.open(result, lambda problem: done(AppendFailed(str(problem)) if problem is not None else None))
 
     def fence(self, failure: AppendFailed) -> None:
-        """Append nothing more."""
+        """Refuse further appends."""
         self.chain.fail(failure)
 
     def release(self) -> None:
-        """Its shard or partition uses it no more, and hears of no failure; the store hands it over."""
+        """The shard or partition no longer uses the log, so no failure is reported to it."""
         self._failed = _ignore
 
     def _write(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
-        """Stamp and append one batch; `done` hears the offset of its first record."""
+        """Stamp and append one batch; `done` is called with the offset of its first record."""
         chain = self.chain
         base = chain.next_offset
         last_delta, _ = stamp_whole(batch, base, self.epoch)
         chain.append(batch, last_delta + 1, partial(self._written, chain, batch, base, base + last_delta + 1, done))
 
     def _written(
-        self, chain: Chain, batch: bytearray, base: int, behind: int, done: Callable[[int | AppendFailed], None], result: int | AppendFailed
+        self, chain: Chain, batch: bytearray, base: int, next_offset: int, done: Callable[[int | AppendFailed], None], result: int | AppendFailed
     ) -> None:
         if isinstance(result, AppendFailed):
             done(result)
             return
         if chain is self.chain:
-            self.records.add(result, base, behind, batch)
+            self.records.add(result, base, next_offset, batch)
             if self.records.grown is not None:
                 run(self.records.grown)
         done(base)
         if chain is self.chain and chain.failure is None:
-            self._grew(result, batch)
+            self._add_to_segment(result, batch)
 
-    def _grew(self, seq: int, batch: bytearray) -> None:
-        """Called after each batch, when its writer has heard of it."""
+    def _add_to_segment(self, seq: int, batch: bytearray) -> None:
+        """Called after each batch, once its callback has run."""
 
 
 class GroupLog(StreamLog):
-    """An internal log: `OwnedLog`, and `ServedLog` for those who read it as a topic."""
+    """An internal log: `OwnedLog`, and `ServedLog` for consumers of it as a topic."""
 
     def __init__(self, store: Claimer, id: LogId, place: Place) -> None:
         super().__init__(store, id, place)
         self.first_seq = 0
-        self.bytes = 0  # of the stream, nearly
-        self.live_bytes = 0  # after the last time it was shortened; 0: not yet
-        self.appended: Callable[[bytearray], None] | None = None  # hears of each batch when it takes its place (forward.py)
+        self.bytes = 0  # approximate size of the stream
+        self.live_bytes = 0  # size after the last compaction; 0: none yet
+        self.appended: Callable[[bytearray], None] | None = None  # called with each batch of the shard (group_cleaning.py)
 
     def _load(self, claimed: Claimed, done: Callable[[Exception | None], None]) -> None:
         self.first_seq = claimed.first_seq
@@ -163,7 +163,7 @@ class GroupLog(StreamLog):
         done(None)
 
     def _loaded(self, claimed: Claimed, done: Callable[[Exception | None], None], result: list[ReadEntry] | Exception) -> None:
-        """Everything is kept in memory: the registry is read again at any time."""
+        """Keep the whole registry in memory, since it is read again at any time."""
         if isinstance(result, Exception):
             done(result)
             return
@@ -189,14 +189,14 @@ class GroupLog(StreamLog):
         epochs: Epochs = []
         self.records.epochs = epochs
 
-        def passed(entry: Entry) -> None:
+        def note_epoch(entry: Entry) -> None:
             if not epochs or epochs[-1][0] != entry.epoch:
                 epochs[:] = with_epoch(epochs, entry.epoch, entry.base_offset)
 
-        return self._watched(facts_in(self._store.engine, self.place, self.first_seq, self.chain.committed_seq, passed))
+        return self._replay_and_report(facts_in(self._store.engine, self.place, self.first_seq, self.chain.committed_seq, note_epoch))
 
-    def _watched(self, replay: Iterator[list[Fact]]) -> Iterator[list[Fact]]:
-        """Tell the store whether the log is damaged."""
+    def _replay_and_report(self, replay: Iterator[list[Fact]]) -> Iterator[list[Fact]]:
+        """Replay, and report to the store whether the log is damaged."""
         try:
             yield from replay
         except DamagedLog as error:
@@ -211,14 +211,14 @@ class GroupLog(StreamLog):
         self._write(own, done)
 
     def append_copy(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
-        """Append records that the log has already."""
+        """Append copies of records that the log has already."""
         self._write(batch, done)
 
-    def _grew(self, seq: int, batch: bytearray) -> None:
+    def _add_to_segment(self, seq: int, batch: bytearray) -> None:
         self.bytes += len(batch)
 
     def cut(self, offset: int, seq: int, size: int) -> None:
-        """Note that `size` bytes of entries were removed, up to entry `seq`, which begins at `offset`."""
+        """Account for `size` bytes of deleted entries: all before `seq`, which begins at `offset`."""
         self.first_seq = seq
         self.records.start_offset = max(self.records.start_offset, offset)
         self.records.cut(offset, seq)

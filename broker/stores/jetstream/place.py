@@ -1,4 +1,4 @@
-"""Names in the engine: of streams and of their subjects."""
+"""Names of streams and subjects in the engine."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _INTERNAL: Final = {CONSUMER_OFFSETS: "groups", NOTES_LOG: "notes", REGISTRY_LOG
 
 
 class Place(NamedTuple):
-    """Where a log is."""
+    """The stream and subject of a log."""
 
-    name: str  # for people
+    name: str  # for log lines and errors
     stream: str
     subject: str
 
 
 class Names:
-    """All names of one cluster."""
+    """The names of one cluster."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -32,7 +32,7 @@ class Names:
         return Place(str(id), f"TENURE-{self.cluster}-{kind}-{id.partition}", f"tenure.{self.cluster}.{kind}.{id.partition}")
 
     def topic(self, id: LogId, topic_id: bytes) -> Place:
-        """By the topic's id: a new topic of the same name has another stream."""
+        """Named by the topic's id: a new topic of the same name has another stream."""
         hexed = topic_id.hex()
         return Place(str(id), f"TENURE-{self.cluster}-topic-{hexed}-{id.partition}", f"{self.topics_subject}.{hexed}.{id.partition}")
 

@@ -1,4 +1,4 @@
-"""Entries of a stream in order, some ahead of their reader."""
+"""Read the entries of a stream in order, with prefetch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fa
 from protocol.fact_layouts import FactLayouts
 from storage import NOT_YET, DamagedLog
 
-AHEAD_BYTES: Final = 16 << 20  # read but not used yet
-SLICE_BYTES: Final = 64 << 10  # facts of so many bytes together
-AGAIN_SECONDS: Final = 0.1
-ATTEMPTS_MAX: Final = 100  # without any new entry
+AHEAD_BYTES: Final = 16 << 20  # prefetch limit
+SLICE_BYTES: Final = 64 << 10  # facts of about this size are replayed together
+RETRY_SECONDS: Final = 0.1
+ATTEMPTS_MAX: Final = 100  # reads without a new entry before the reader gives up
 
 
 class ReadEntry(NamedTuple):
@@ -30,7 +30,7 @@ class ReadEntry(NamedTuple):
 class EntryReader:
     """Reads the entries from one sequence up to another, both included, and checks that none is missing.
 
-    `changed` is called when there are more, and at the end. `problem` says why it ended too early.
+    `changed` is called when entries have arrived, and at the end. `problem` is the reason for an early end.
     """
 
     def __init__(self, engine: Engine, place: Place, first_seq: int, last_seq: int, changed: Callable[[], None]) -> None:
@@ -55,11 +55,11 @@ class EntryReader:
         return self._next_seq > self._last_seq or self.problem is not None
 
     def take(self) -> ReadEntry:
-        taken = self.ready.popleft()
-        self._bytes -= len(taken.payload)
+        entry = self.ready.popleft()
+        self._bytes -= len(entry.payload)
         if not self._reading and self._bytes < AHEAD_BYTES:
             self._read()
-        return taken
+        return entry
 
     def stop(self) -> None:
         self._stopped = True
@@ -70,9 +70,9 @@ class EntryReader:
             return
         self._reading = True
         self._window_from = self._next_seq
-        self._engine.read(self._place.stream, self._next_seq, self._heard, Contained(self._window_ended))
+        self._engine.read(self._place.stream, self._next_seq, self._receive, Contained(self._window_ended))
 
-    def _heard(self, message: Stored) -> None:
+    def _receive(self, message: Stored) -> None:
         if self.ended or self._stopped:
             return
         if message.seq != self._next_seq:
@@ -82,10 +82,10 @@ class EntryReader:
         try:
             entry = parse_entry(message.headers.get(HEADER, ""))
         except ValueError:
-            self._fail(f"entry {message.seq} is not understood")
+            self._fail(f"entry {message.seq} cannot be parsed")
             return
         if entry.epoch < self._epoch:
-            self._fail(f"entry {message.seq} has epoch {entry.epoch}, behind one of epoch {self._epoch}")
+            self._fail(f"entry {message.seq} has epoch {entry.epoch}, after an entry of epoch {self._epoch}")
         elif self._offset not in (-1, entry.base_offset):
             self._fail(f"entry {message.seq} begins at offset {entry.base_offset} instead of {self._offset}")
         else:
@@ -104,13 +104,13 @@ class EntryReader:
         self._reading = False
         if self._stopped or self.ended:
             return
-        if self._next_seq == self._window_from:  # nothing new: the replica lags, or the engine elects a leader
+        if self._next_seq == self._window_from:  # no new entry: the replica lags, or the engine elects a leader
             self._attempts += 1
             if self._attempts >= ATTEMPTS_MAX:
                 self.problem = OSError(f"{self._place.stream}: the engine does not return entry {self._next_seq}")
                 run(self._changed)
             else:
-                self._engine.connection.loop.call_later(AGAIN_SECONDS, Contained(self._read))
+                self._engine.connection.loop.call_later(RETRY_SECONDS, Contained(self._read))
             return
         self._attempts = 0
         run(self._changed)
@@ -119,7 +119,7 @@ class EntryReader:
 
 
 class DamagedStream(DamagedLog):
-    """Entries are missing from a stream, or are not what was written."""
+    """Entries of a stream are missing or corrupt."""
 
     GO_ON = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
 
@@ -128,8 +128,8 @@ def damaged(place: Place, seq: int, reason: str) -> DamagedStream:
     return DamagedStream(f"stream {place.stream}", seq, reason)
 
 
-def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, passed: Callable[[Entry], None]) -> Iterator[list[Fact]]:
-    """Facts of the entries, in slices; NOT_YET while they are on their way. `passed` hears of each entry. Raises DamagedLog and OSError."""
+def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, on_entry: Callable[[Entry], None]) -> Iterator[list[Fact]]:
+    """Facts of the entries, in slices; NOT_YET while a read is pending. `on_entry` is called with each entry. Raises DamagedLog and OSError."""
     reader = EntryReader(engine, place, first_seq, last_seq, _nothing)
     layouts = FactLayouts()
     try:
@@ -139,7 +139,7 @@ def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, passed
             while reader.ready and size < SLICE_BYTES:
                 read = reader.take()
                 size += len(read.payload)
-                passed(read.entry)
+                on_entry(read.entry)
                 put_facts_of(place, read, facts, layouts)
             if facts:
                 yield facts
@@ -174,28 +174,28 @@ def batches_at(payload: bytes) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def batches_in(payload: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Each batch of an entry, likewise."""
+    """Each batch of an entry with its header. Raises CorruptBatch; checksums are not verified."""
     for at, header in batches_at(payload):
         yield header, payload[at : at + header.size]
 
 
 def read_all(engine: Engine, place: Place, first_seq: int, last_seq: int, done: Callable[[list[ReadEntry] | Exception], None]) -> None:
-    """All of these entries, together."""
-    found: list[ReadEntry] = []
+    """Call `done` with all entries of the range in one list."""
+    entries: list[ReadEntry] = []
     reader: list[EntryReader] = []
 
     def changed() -> None:
         if not reader:
             return
         while reader[0].ready:
-            found.append(reader[0].take())
+            entries.append(reader[0].take())
         if reader[0].problem is not None:
             done(reader[0].problem)
         elif reader[0].ended:
-            done(found)
+            done(entries)
 
     if first_seq > last_seq:
-        engine.connection.loop.call_soon(Contained(partial(done, found)))
+        engine.connection.loop.call_soon(Contained(partial(done, entries)))
         return
     reader.append(EntryReader(engine, place, first_seq, last_seq, changed))
 

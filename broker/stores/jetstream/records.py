@@ -1,7 +1,7 @@
-"""The records of a log in a stream, for readers: the newest from memory, older ones read from the engine when they are asked for.
+"""The records of a log in a stream, for readers: the newest in memory, older ones read from the engine on demand.
 
-`Readable` is answered at once, so records that are not in memory are not found at first; they are read, and the log's readers are woken
-as if it had grown.
+`Readable` returns without waiting: for records that are not in memory it returns nothing, requests them from the engine, and wakes the
+log's readers when they arrive, as if the log had grown.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from protocol.batch_times import record_times
 from storage import DamagedLog, Extent, Found
 from storage.epochs import Epochs, epoch_at, epoch_end, with_epoch
 
-TAIL_BYTES: Final = 4 << 20  # of each log in memory
-COLD_BYTES: Final = 8 << 20  # of older records of each log in memory
-RUN_BYTES: Final = 1 << 20  # read from the engine together
+TAIL_BYTES: Final = 4 << 20  # newest records of each log in memory
+COLD_BYTES: Final = 8 << 20  # older records of each log in memory
+RUN_BYTES: Final = 1 << 20  # size of one read from the engine
 RUN_MESSAGES: Final = 512
 NEVER_FULL: Final = 1 << 62
-AGAIN_SECONDS: Final = 0.2
+RETRY_SECONDS: Final = 0.2
 
 
 class Part(NamedTuple):
-    """One batch."""
+    """One batch in memory."""
 
-    seq: int  # of its entry
+    seq: int  # sequence of its entry
     base: int
     next: int
     max_timestamp: int
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class Span:
-    """Batches that a fetch returns together: what an Extent reads from."""
+    """The batches of one fetch, in the shape that an Extent reads from."""
 
     descriptor = -1
 
@@ -62,7 +62,7 @@ class Span:
 
 
 class Run:
-    """The batches of some offsets, in memory."""
+    """Consecutive batches in memory."""
 
     def __init__(self, base: int, bytes_max: int = NEVER_FULL) -> None:
         self.parts: list[Part] = []
@@ -77,40 +77,40 @@ class Run:
         self.end = part.next
         self.bytes += len(part.data)
         if self.bytes > self._bytes_max and len(self.parts) > 1:
-            gone = 0
-            left = self.bytes
-            while left > self._bytes_max * 3 // 4 and gone < len(self.parts) - 1:
-                left -= len(self.parts[gone].data)
-                gone += 1
-            self.drop(self.parts[gone].base)
+            dropped = 0
+            size = self.bytes
+            while size > self._bytes_max * 3 // 4 and dropped < len(self.parts) - 1:
+                size -= len(self.parts[dropped].data)
+                dropped += 1
+            self.drop(self.parts[dropped].base)
 
     def drop(self, offset: int) -> None:
-        """Keep the batches from this offset on."""
-        gone = self.index(offset)
-        self.bytes -= sum(len(part.data) for part in self.parts[:gone])
-        del self.parts[:gone]
+        """Drop the batches before this offset."""
+        dropped = self.index(offset)
+        self.bytes -= sum(len(part.data) for part in self.parts[:dropped])
+        del self.parts[:dropped]
         self.base = max(self.base, min(offset, self.end))
 
     def has(self, offset: int) -> bool:
         return self.base <= offset < self.end
 
     def index(self, offset: int) -> int:
-        """Of the batch that holds the offset, or is the first one behind it."""
+        """The index of the batch that holds the offset, or of the first batch after it."""
         return bisect_right(self.parts, offset, key=_next_of)
 
     def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[Part], int, int]:
         """The batches, their bytes, and the bytes within the limit."""
-        found: list[Part] = []
+        parts: list[Part] = []
         size = 0
         for at in range(self.index(offset), len(self.parts)):
             part = self.parts[at]
             if part.next > end:
                 break
-            if size + len(part.data) > bytes_max and (found or not one_at_least):
-                return found, size, max(size, bytes_max)
-            found.append(part)
+            if size + len(part.data) > bytes_max and (parts or not one_at_least):
+                return parts, size, max(size, bytes_max)
+            parts.append(part)
             size += len(part.data)
-        return found, size, size
+        return parts, size, size
 
 
 def _next_of(part: Part) -> int:
@@ -118,7 +118,7 @@ def _next_of(part: Part) -> int:
 
 
 class Cleaned(NamedTuple):
-    """An entry of a cleaner: the records that it has left from this offset on, up to the next such entry."""
+    """A `cleaned` entry: the records that compaction retained from offset `base` up to the next such entry."""
 
     seq: int
     base: int
@@ -134,21 +134,21 @@ class Records:
     def __init__(
         self, engine: Engine, place: Place, epoch: int, start_offset: int, start_seq: int, next_offset: int, next_seq: int, tail_bytes: int = TAIL_BYTES
     ) -> None:
-        """`next_offset`: of the first record that will be added; it may not be before that of the entry `next_seq`."""
+        """`next_offset`: of the first record that will be added; at least the base offset of the entry `next_seq`."""
         self.epoch = epoch
         self.start_offset = start_offset
         self.epochs: Epochs = []
         self.grown: Callable[[], None] | None = None
-        self.size = 0  # of what the stream has, as far as it is known
+        self.size = 0  # bytes in the stream, as far as known
         self._engine = engine
         self._place = place
         self._high_watermark = next_offset
         self._tail = Run(next_offset, tail_bytes)
         self._cold: OrderedDict[int, Run] = OrderedDict()
-        self._loading: set[int] = set()  # offsets
-        # Sequences of some entries, by the offset at which they begin; ascending.
+        self._loading: set[int] = set()  # offsets whose records are requested
+        # (base offset, sequence) of some entries, ascending.
         self._anchors: list[tuple[int, int]] = [(start_offset, start_seq), (next_offset, next_seq)]
-        self._cleaned: list[Cleaned] = []  # entries with the records before `_cleaned_end`
+        self._cleaned: list[Cleaned] = []  # the entries that hold the records before `_cleaned_end`
         self._cleaned_end = 0
 
     @property
@@ -163,26 +163,26 @@ class Records:
         self.epochs = with_epoch(self.epochs, epoch, offset)
 
     def add(self, seq: int, base: int, next: int, data: bytes | bytearray) -> None:
-        """A batch that is committed."""
+        """Add a committed batch."""
         self._tail.add(Part(seq, base, next, read_header(data, 0).max_timestamp, data))
         self.size += len(data)
         self._high_watermark = next
 
     def anchor(self, offset: int, seq: int) -> None:
-        """The entry `seq` begins at this offset."""
+        """Note that the entry `seq` begins at this offset."""
         at = bisect_right(self._anchors, (offset, NEVER_FULL))
         if at == 0 or self._anchors[at - 1][0] != offset:
             self._anchors.insert(at, (offset, seq))
 
     def cut(self, offset: int, seq: int) -> None:
-        """Entries before `seq`, which begins at the offset or before it, are gone."""
-        self._anchors = [(offset, seq), *(one for one in self._anchors if one[0] > offset)]
+        """Drop what was in the entries before `seq`, which are deleted; `seq` begins at `offset` or before."""
+        self._anchors = [(offset, seq), *(anchor for anchor in self._anchors if anchor[0] > offset)]
         self._tail.drop(offset)
         for base in [base for base in self._cold if base < offset]:
             del self._cold[base]
 
     def clean(self, cleaned: list[Cleaned], end: int) -> None:
-        """The records before the offset `end` are in these entries, and nowhere else."""
+        """From now on, read records before the offset `end` only from these entries."""
         self._cleaned = cleaned
         self._cleaned_end = end if cleaned else 0
 
@@ -199,10 +199,10 @@ class Records:
             if run is None:
                 self.load(offset)
                 return None
-            found, size, within = run.find(offset, bytes_max, stop, one_at_least)
-            if found or run.index(offset) < len(run.parts):
-                return Extent(Span(self._place, found), 0, size, within, run is not self._tail) if found else None
-            offset = run.end  # a cleaner has removed everything up to there
+            parts, size, within = run.find(offset, bytes_max, stop, one_at_least)
+            if parts or run.index(offset) < len(run.parts):
+                return Extent(Span(self._place, parts), 0, size, within, run is not self._tail) if parts else None
+            offset = run.end  # compaction has removed the records up to there
         return None
 
     def _run_of(self, offset: int) -> Run | None:
@@ -215,7 +215,7 @@ class Records:
         return None
 
     def find_time(self, timestamp: int) -> Iterator[Found | None]:
-        """Reads the whole log from its start, as far as no hint helps."""
+        """Scans the log from its start."""
         for part in self._parts():
             if part is None:
                 yield None
@@ -226,7 +226,7 @@ class Records:
                     return
 
     def _parts(self) -> Iterator[Part | None]:
-        """All parts from the log's start; None after each run, and while one is on its way."""
+        """All parts from the log's start; None after each run, and while records are requested."""
         offset = self.start_offset
         while offset < self._high_watermark:
             run = self._run_of(offset)
@@ -274,26 +274,26 @@ class Records:
         if offset < self._cleaned_end:
             self._read_cleaned(offset)
             return
-        behind = bisect_right(self._anchors, (offset, NEVER_FULL))
-        low = self._anchors[max(behind - 1, 0)][1]
-        if behind < len(self._anchors):
-            high = self._anchors[behind][1]
+        after = bisect_right(self._anchors, (offset, NEVER_FULL))
+        low = self._anchors[max(after - 1, 0)][1]
+        if after < len(self._anchors):
+            high = self._anchors[after][1]
         elif self._tail.parts:
-            high = self._tail.parts[0].seq + 1  # the entry may hold batches that are in memory no more
+            high = self._tail.parts[0].seq + 1  # the entry may hold batches that are no longer in memory
         else:
             high = low
         self._search(offset, low, high)
 
     def _search(self, offset: int, low: int, high: int) -> None:
-        """Find the entry with the offset between two sequences; the one at `low` begins at the offset or before it."""
+        """Find the entry with the offset by binary search; the entry at `low` begins at the offset or before it."""
         if high - low <= 1:
             self._read_from(offset, low)
             return
         middle = (low + high) // 2
-        self._engine.get(self._place.stream, middle, Contained(partial(self._looked, offset, low, middle, high), partial(self._loaded, offset, False)))
+        self._engine.get(self._place.stream, middle, Contained(partial(self._narrow, offset, low, middle, high), partial(self._loaded, offset, False)))
 
-    def _looked(self, offset: int, low: int, middle: int, high: int, found: Stored | Refused) -> None:
-        entry = None if isinstance(found, Refused) else self._entry(found)
+    def _narrow(self, offset: int, low: int, middle: int, high: int, message: Stored | Refused) -> None:
+        entry = None if isinstance(message, Refused) else self._entry(message)
         if entry is None:
             self._loaded(offset, False)
         elif entry.base_offset <= offset:
@@ -306,14 +306,14 @@ class Records:
         try:
             return parse_entry(message.headers.get(HEADER, ""))
         except ValueError:
-            log.error("entry is not understood", log=self._place.name, sequence=message.seq)
+            log.error("entry cannot be parsed", log=self._place.name, sequence=message.seq)
             return None
 
     def _read_from(self, offset: int, seq: int) -> None:
         run = Run(offset)
-        begins = -1  # the first entry that holds the offset, or is behind it
+        begins = -1  # base offset of the first entry that holds the offset or is after it
 
-        def heard(message: Stored) -> None:
+        def receive(message: Stored) -> None:
             nonlocal begins
             entry = self._entry(message)
             if entry is None or not offset < entry.next_offset <= self._high_watermark or not entry.records:
@@ -322,38 +322,38 @@ class Records:
                 begins = entry.base_offset
             if entry.kind == DATA:
                 _put(run, message, offset)
-            run.end = entry.next_offset  # an import writes entries that begin with a gap, or are one
+            run.end = entry.next_offset  # not the last batch's end: an import writes entries that cover gaps of offsets
 
         def ended(result: Refused | None) -> None:
-            # What held the offset may have been cut off meanwhile.
+            # The entry that held the offset may have been deleted during the read.
             self._keep(offset, run if begins <= offset else Run(offset))
 
-        self._engine.read(self._place.stream, seq, heard, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
+        self._engine.read(self._place.stream, seq, receive, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
 
     def _read_cleaned(self, offset: int) -> None:
         at = bisect_right(self._cleaned, offset, key=_base_of) - 1
-        one = self._cleaned[max(at, 0)]
+        cleaned = self._cleaned[max(at, 0)]
         end = self._cleaned[at + 1].base if at + 1 < len(self._cleaned) else self._cleaned_end
-        run = Run(one.base if at >= 0 else 0)
+        run = Run(cleaned.base if at >= 0 else 0)
 
-        def got(found: Stored | Refused) -> None:
-            if not isinstance(found, Refused):
-                _put(run, found, run.base)
+        def got(message: Stored | Refused) -> None:
+            if not isinstance(message, Refused):
+                _put(run, message, run.base)
                 run.end = end
             self._keep(offset, run)
 
-        self._engine.get(self._place.stream, one.seq, Contained(got, partial(self._loaded, offset, False)))
+        self._engine.get(self._place.stream, cleaned.seq, Contained(got, partial(self._loaded, offset, False)))
 
     def _keep(self, offset: int, run: Run) -> None:
         if run.has(offset):
             self._cold[run.base] = run
-            while sum(one.bytes for one in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:
+            while sum(cold.bytes for cold in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:
                 self._cold.popitem(last=False)
         self._loaded(offset, run.has(offset))
 
     def _loaded(self, offset: int, found: bool) -> None:
-        if not found:  # a replica lags, or the engine does not answer: the readers try again
-            self._engine.connection.loop.call_later(AGAIN_SECONDS, Contained(self._loaded), offset, True)
+        if not found:  # a replica lags, or the engine does not answer: wake the readers later, they try again
+            self._engine.connection.loop.call_later(RETRY_SECONDS, Contained(self._loaded), offset, True)
             return
         self._loading.discard(offset)
         if self.grown is not None:
@@ -361,7 +361,7 @@ class Records:
 
 
 def _put(run: Run, message: Stored, offset: int) -> None:
-    """Add the batches of the entry that end behind the offset."""
+    """Add the batches of the entry that end after the offset."""
     for header, batch in batches_in(message.payload):
         if header.next_offset > offset:
             run.add(Part(message.seq, header.base_offset, header.next_offset, header.max_timestamp, batch))

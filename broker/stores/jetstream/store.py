@@ -1,7 +1,7 @@
 """A LogStore over NATS JetStream, for nodes that share no disk; experimental.
 
-Each log is a stream with three replicas. Who may write it is decided in the stream alone (claim.py, chain.py); who tries is decided by
-`broker/cluster`, which learns from meta.py who lives.
+Each log is a stream with three replicas. The stream alone decides which node may write to it (claim.py, chain.py). `broker/cluster`
+decides which node tries to own it; it learns from meta.py which nodes are live.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from storage import Acquired, AppendFailed, DamagedLog, Fenced, HeldBy, LogId, N
 
 START_ATTEMPTS: Final = 40
 START_PAUSE_SECONDS: Final = 0.25
-TELL_ENDS_SECONDS: Final = 2.0
-LEASE_OVER: Final = "the lease of this node is over: the engine did not answer"
+PUBLISH_ENDS_SECONDS: Final = 2.0
+LEASE_OVER: Final = "the lease of this node has ended: the engine did not answer"
 META: Final = {"max_msgs_per_subject": 1, "discard": "old"}
 
 
@@ -63,8 +63,8 @@ class JetStreamStore:
         self.cluster_id = ""
         self.topic_ids: dict[str, str] = {}
         self.finishing = False
-        self.deposed: Callable[[], None] = lambda: None  # another process has this node's id
-        self.ending_service: Callable[[], None] = lambda: None  # called before the logs learn that the lease is over
+        self.deposed: Callable[[], None] = lambda: None  # another process has taken this node's id
+        self.ending_service: Callable[[], None] = lambda: None  # called when the lease has ended, before the logs are fenced
         self._config = config
         self._node = config.node_id
         self._random_bytes = random_bytes
@@ -79,9 +79,9 @@ class JetStreamStore:
         self.meta = Meta(
             self.engine, self.names, self._view, self._node, self.incarnation, config.store_lease_ms / 1000, lambda: wall_ns() // 1_000_000, seconds
         )
-        self.meta.owner_told = self._owner_told
-        self.meta.lost = self._lease_over
-        self.meta.regained = self._leased_again
+        self.meta.owner_published = self._owner_published
+        self.meta.lost = self._lease_lost
+        self.meta.regained = self._lease_regained
         self.meta.deposed = self._deposed
         self.quarantined: dict[LogId, str] = {}  # logs that this node found damaged, and why
         self._logs: dict[LogId, StreamLog] = {}
@@ -96,19 +96,19 @@ class JetStreamStore:
     # Start.
 
     async def open(self) -> None:
-        """Reach the engine and the cluster's own stream; raises StartError."""
+        """Connect to the engine and read the meta stream; raises StartError."""
         try:
             await self._reach()
         except TooOld as error:
             raise StartError(f"store {self._servers}: {error}", ExitCode.CONFIG) from None
         except (OSError, NatsError, ValueError, TimeoutError) as error:
             raise StartError(f"store {self._servers}: {error or 'no answer'}", ExitCode.DISK) from None
-        await self._until(lambda done: self.engine.create(self.names.meta_stream, f"{self.names.meta_subject}.>", self._replicas, dict(META), done))
+        await self._retry_until_done(lambda done: self.engine.create(self.names.meta_stream, f"{self.names.meta_subject}.>", self._replicas, dict(META), done))
         self.meta.listen()
         await self._read_meta()
         while not self.meta.format:
             body = {"layout": LAYOUT, "cluster_id": self._config.cluster_id or fresh_cluster_id(self._random_bytes)}
-            await self._until(lambda done, body=body: self.meta.put(self.names.format_key, body, done), WRONG_SEQUENCE)  # type: ignore[misc]
+            await self._retry_until_done(lambda done, body=body: self.meta.put(self.names.format_key, body, done), WRONG_SEQUENCE)  # type: ignore[misc]
             await self._read_meta()
         self._check_format()
 
@@ -126,8 +126,8 @@ class JetStreamStore:
                     log.warning("the engine cannot be used yet", store=str(self._servers), reason=str(error) or "no answer")
             await asyncio.sleep(START_PAUSE_SECONDS)
 
-    async def _until(self, step: Callable[[Callable[[Refused | None], None]], None], passed: Collection[int] = ()) -> None:
-        """Repeat a request until the engine has done it."""
+    async def _retry_until_done(self, step: Callable[[Callable[[Refused | None], None]], None], passed: Collection[int] = ()) -> None:
+        """Repeat a request until the engine has carried it out."""
         result: Refused | None = None
         for _ in range(START_ATTEMPTS):
             answered: asyncio.Future[Refused | None] = self.loop.create_future()
@@ -152,31 +152,31 @@ class JetStreamStore:
         if layout == IMPORTING:
             raise StartError(f"store {self.data_path}: an import into it has not finished; repeat it (tenure store import)", ExitCode.DATA)
         if layout != LAYOUT:
-            raise StartError(f"store {self.data_path}: it has layout {layout}, and this version knows {LAYOUT}", ExitCode.DATA)
+            raise StartError(f"store {self.data_path}: it has layout {layout}, and this version supports {LAYOUT}", ExitCode.DATA)
         self.cluster_id = str(self.meta.format.get("cluster_id"))
         wanted = self._config.cluster_id
         if wanted and wanted != self.cluster_id:
             raise StartError(f"store {self.data_path} belongs to cluster {self.cluster_id}, not {wanted}", ExitCode.DATA)
 
     async def join(self, me: NodeInfo) -> None:
-        """Take this node's id; an older process with it ends."""
+        """Take this node's id; an earlier process with this id stops."""
         self.meta.start(me)
         for _ in range(START_ATTEMPTS):
-            beaten: asyncio.Future[Refused | None] = self.loop.create_future()
-            self.meta.first_beat(beaten.set_result)
-            if await beaten is None:
-                self._tell_ends()
+            acknowledged: asyncio.Future[Refused | None] = self.loop.create_future()
+            self.meta.first_beat(acknowledged.set_result)
+            if await acknowledged is None:
+                self._publish_ends()
                 return
             await asyncio.sleep(START_PAUSE_SECONDS)
             await self._read_meta()
         raise StartError(f"store {self._servers}: node {self._node} cannot join", ExitCode.DISK)
 
     def start(self, me: NodeInfo) -> None:
-        """`join` has done it."""
+        """Does nothing: `join` has started the heartbeats."""
 
     def last_use(self) -> int:
-        """The newest time, in milliseconds since 1970, that a node has told; -1: none has."""
-        return max((seen.wall_ms for seen in self._view.live.values()), default=-1)
+        """The newest wall time that a live node has published, in milliseconds since 1970; -1: none."""
+        return max((node_state.wall_ms for node_state in self._view.live.values()), default=-1)
 
     def _connected(self, connected: bool) -> None:
         if connected:
@@ -201,7 +201,7 @@ class JetStreamStore:
         self.meta.refresh(lambda read: None)
 
     def lock_log(self, id: LogId) -> HeldBy | Unreadable | int:
-        """Only the log itself says whose it is: `acquire` asks it."""
+        """The epoch to expect. Locks nothing: `acquire` reads the owner from the log's stream."""
         return self._view.epoch(id) + 1
 
     def owned(self, id: LogId) -> ServedLog | None:
@@ -235,15 +235,15 @@ class JetStreamStore:
         self._claim(owned.id, owned.place, claimed)
 
     def quarantine(self, id: LogId, reason: str) -> None:
-        """The log is damaged: no node serves it, though each attempt to take it over looks again."""
+        """Mark the log as damaged: no node serves it, but each attempt to take it over reads it again."""
         if self.quarantined.get(id) != reason:
             log.error("log is damaged, and no node serves it", log=str(id), reason=reason)
         self.quarantined[id] = reason
 
     def is_sound(self, id: LogId) -> None:
-        """All of the log that has to be read was read."""
+        """Remove the mark: the log was read without damage."""
         if self.quarantined.pop(id, None) is not None:
-            log.info("log is damaged no more", log=str(id))
+            log.info("log is no longer damaged", log=str(id))
 
     def _claim(self, id: LogId, place: Place, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
         if self.meta.lease_lost or self.finishing:
@@ -256,21 +256,21 @@ class JetStreamStore:
                 return
             known = self._view.owners.get(id)
             if known is not None and known.stream != place.stream:
-                known = None  # of a topic of the same name before
+                known = None  # the owner of a deleted topic of the same name
             settings = self._notes_stream if id.name == NOTES_LOG else {}
             Claim(self.engine, self.meta, place, known, self._node, self.incarnation, self.new_number, self._replicas, settings, done).begin()
 
         self.meta.refresh(refreshed)
 
     def claim_again(self, log: StreamLog, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
-        """Waits for the engine to answer again, if that is what went wrong."""
+        """Claim the log again; without a lease, as soon as this node has one."""
         if self.meta.lease_lost and not self.finishing:
             self._when_leased.append(partial(self.claim_again, log, done))
             return
 
         def claimed(result: Claimed | HeldBy | Unreadable) -> None:
             if isinstance(result, Claimed):
-                self._tell(log, result, lambda: done(result))
+                self._publish_owner(log, result, lambda: done(result))
             else:
                 done(result)
 
@@ -283,29 +283,29 @@ class JetStreamStore:
                 self.quarantine(owned.id, str(problem))
             else:
                 log.error("log cannot be read", log=str(owned.id), reason=str(problem))
-            self._leave_log(owned, lambda: done(Unreadable(str(problem), damaged)))
+            self._release_log(owned, lambda: done(Unreadable(str(problem), damaged)))
             return
-        if not isinstance(owned, GroupLog):  # which is read by its replay
+        if not isinstance(owned, GroupLog):  # a GroupLog reports this after its replay
             self.is_sound(owned.id)
         self._logs[owned.id] = owned
-        self._tell(owned, claimed, lambda: done(None))
+        self._publish_owner(owned, claimed, lambda: done(None))
 
-    def _tell(self, owned: StreamLog, claimed: Claimed, done: Callable[[], None]) -> None:
+    def _publish_owner(self, owned: StreamLog, claimed: Claimed, done: Callable[[], None]) -> None:
         owner = Owner(self._node, self.incarnation, claimed.entry.epoch, self._wall_ns() // 1_000_000, claimed.seq, claimed.created, owned.place.stream)
-        self.meta.tell_owner(owned.id, owned.place, owner, done)
+        self.meta.publish_owner(owned.id, owned.place, owner, done)
 
-    def _tell_ends(self) -> None:
-        """Tell how far the logs are acknowledged: their next owner notices when the engine has lost an end."""
+    def _publish_ends(self) -> None:
+        """Publish up to where each log is acknowledged, so that its next owner detects lost entries at the end."""
         if self.meta.closed:
             return
-        self.loop.call_later(TELL_ENDS_SECONDS, Contained(self._tell_ends))
+        self.loop.call_later(PUBLISH_ENDS_SECONDS, Contained(self._publish_ends))
         if self.finishing or self.meta.lease_lost:
             return
         for owned in self._logs.values():
             chain, known = owned.chain, self._view.owners.get(owned.id)
-            mine = known is not None and (known.node, known.incarnation, known.epoch) == (self._node, self.incarnation, chain.epoch)
-            if known is not None and mine and chain.failure is None and known.seq < chain.committed_seq:
-                self.meta.tell_owner(owned.id, owned.place, known._replace(seq=chain.committed_seq), lambda: None)
+            is_own = known is not None and (known.node, known.incarnation, known.epoch) == (self._node, self.incarnation, chain.epoch)
+            if known is not None and is_own and chain.failure is None and known.seq < chain.committed_seq:
+                self.meta.publish_owner(owned.id, owned.place, known._replace(seq=chain.committed_seq), lambda: None)
 
     def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain:
         chain: list[Chain] = []
@@ -318,22 +318,22 @@ class JetStreamStore:
         self._number += 1
         return self._number
 
-    # Leaving.
+    # Releasing logs.
 
     def release(self, id: LogId, done: Callable[[], None]) -> None:
-        """Let other nodes have the log, and those that go with it."""
+        """Release the log to other nodes; with a group's log, its log of notes."""
         ids = [LogId(NOTES_LOG, id.partition), id] if id.name == CONSUMER_OFFSETS else [id]
-        logs = [self._logs.pop(one) for one in ids if one in self._logs]
-        self._leave_logs(logs, done)
+        logs = [self._logs.pop(log_id) for log_id in ids if log_id in self._logs]
+        self._release_logs(logs, done)
 
-    def _leave_logs(self, logs: list[StreamLog], done: Callable[[], None]) -> None:
+    def _release_logs(self, logs: list[StreamLog], done: Callable[[], None]) -> None:
         if not logs:
             done()
             return
-        self._leave_log(logs[0], partial(self._leave_logs, logs[1:], done))
+        self._release_log(logs[0], partial(self._release_logs, logs[1:], done))
 
-    def _leave_log(self, owned: StreamLog, done: Callable[[], None]) -> None:
-        """Append a last entry; until it is there, or another epoch is, the log stays this node's."""
+    def _release_log(self, owned: StreamLog, done: Callable[[], None]) -> None:
+        """Append a `release` entry. The log is this node's until that, or another node's claim, is in the stream."""
         owned.release()
         chain = owned.chain
 
@@ -343,37 +343,37 @@ class JetStreamStore:
                 return
             chain.fail(Fenced(RELEASED))
             owner = Owner(0, self.incarnation, chain.epoch, self._wall_ns() // 1_000_000, result, owned.created, owned.place.stream)
-            self.meta.tell_owner(owned.id, owned.place, owner, done)
+            self.meta.publish_owner(owned.id, owned.place, owner, done)
 
         chain.append(b"", 0, released, RELEASE)
 
     def drop(self, id: LogId) -> None:
-        """The log is no longer of use: its topic was deleted."""
+        """Forget the log of a deleted topic."""
         self._logs.pop(id, None)
         self.quarantined.pop(id, None)
 
     def add(self, owned: StreamLog) -> None:
         self._logs[owned.id] = owned
 
-    def _lease_over(self) -> None:
+    def _lease_lost(self) -> None:
         run(self.ending_service)
         for owned in list(self._logs.values()):
             run(owned.fence, Undecided(LEASE_OVER))
 
-    def _owner_told(self, id: LogId, owner: Owner) -> None:
-        """Stop serving a log that another node has claimed, though it may not be written for long."""
+    def _owner_published(self, id: LogId, owner: Owner) -> None:
+        """Stop serving a log that another node has claimed; without this, only the next append would reveal the claim."""
         owned = self._logs.get(id)
         if owned is not None and owner.stream == owned.place.stream and owner.epoch > owned.chain.epoch:
             owned.fence(Fenced(f"another node has claimed the log at epoch {owner.epoch}"))
 
-    def _leased_again(self) -> None:
+    def _lease_regained(self) -> None:
         waiting, self._when_leased = self._when_leased, []
         for claim in waiting:
             run(claim)
 
     def _deposed(self) -> None:
-        log.error("another process has this node's id: this one stops", node=self._node)
-        self._lease_over()
+        log.error("another process has taken this node's id: this process stops", node=self._node)
+        self._lease_lost()
         run(self.deposed)
 
     # Stop.
@@ -384,22 +384,22 @@ class JetStreamStore:
     def flush_topics(self) -> None: ...
 
     def finish(self, mark_flushed: bool, done: Callable[[str], None]) -> None:
-        """Hand every log over, all at the same time, and leave."""
+        """Release all logs at the same time, then leave the cluster."""
         self.finishing = True
         logs = list(self._logs.values())
         self._logs.clear()
         waiting = len(logs)
 
-        def left() -> None:
+        def released() -> None:
             nonlocal waiting
             waiting -= 1
             if waiting <= 0:
                 self.meta.leave(lambda: done(""))
 
         if not logs:
-            left()
+            released()
         for owned in logs:
-            self._leave_log(owned, Contained(left))
+            self._release_log(owned, Contained(released))
 
     def close(self) -> None:
         self.meta.close()

@@ -1,8 +1,8 @@
-"""A log's stream that is written as a copy, before any node has begun on the cluster.
+"""Writes a copy of a log as a stream, before the first node of the cluster starts.
 
-Each entry follows from what is copied and from its place alone, so an import that was killed is repeated, and gives the same stream:
-what is there already is passed over. Many entries are under way at the same time. A second import of the same export would write the
-same entries; of another one there is none (Visitor.begin_import), and an entry of another hand at the end of the stream is refused.
+Each entry depends only on the copied log and on its sequence. A killed import can therefore be repeated: it skips the entries that are
+stored and writes the same stream. Many entries are in flight at a time. Two concurrent imports of one export write the same entries;
+Visitor.begin_import excludes imports of other exports, and a last entry of any other writer is an error.
 """
 
 from __future__ import annotations
@@ -25,66 +25,66 @@ from protocol.batch import NO_TIMESTAMP, BatchHeader, assemble, read_header
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.log_copy import LogState
 
-WINDOW_ENTRIES: Final = 128  # without an answer
+WINDOW_ENTRIES: Final = 128  # entries without a reply
 WINDOW_BYTES: Final = 4 << 20
 ANSWER_SECONDS: Final = 5.0
-HEADER_BYTES_MAX: Final = 512  # of an entry
+HEADER_BYTES_MAX: Final = 512  # size of an entry's headers
 NO_NODE: Final = 0
 
 
 class _Sent:
-    """An entry without an answer."""
+    """An entry that the engine has not acknowledged."""
 
-    __slots__ = ("entry", "flying", "payload", "stored")
+    __slots__ = ("entry", "in_flight", "payload", "stored")
 
     def __init__(self, entry: Entry, payload: bytes) -> None:
         self.entry = entry
         self.payload = payload
-        self.flying = False
+        self.in_flight = False
         self.stored = False
 
 
 class StreamCopy:
     def __init__(self, visitor: Visitor, place: Place, import_id: str, settings: Mapping[str, Any]) -> None:
-        """`settings`: of the stream."""
-        self.epoch = 0  # of the newest entry
-        self.segment_base = -1  # of the newest batch
+        """`settings`: JetStream settings of the stream."""
+        self.epoch = 0  # epoch of the newest entry
+        self.segment_base = -1  # base offset of the newest batch's segment
         self._visitor = visitor
         self._connection = visitor.connection
         self._place = place
         self._import_id = import_id
         self._settings = settings
-        self._seq = 0  # of the newest entry
-        self._there = 0  # entries that were there before
+        self._seq = 0  # sequence of the newest entry
+        self._stored_before = 0  # entries that an earlier attempt has stored
         self._next_offset = -1
         self._parts: list[Part] = []
         self._pending: deque[_Sent] = deque()
         self._bytes = 0
-        self._trouble = ""
-        self._answered = asyncio.Event()
+        self._problem = ""
+        self._reply_arrived = asyncio.Event()
 
     async def open(self, first_offset: int) -> None:
-        """Make the stream, or find out how far it is written. The log begins at the offset."""
+        """Create the stream, or read how many entries an earlier attempt has stored. The log begins at `first_offset`."""
         self._next_offset = first_offset
         await self._visitor.make_stream(self._place, self._settings)
-        self._there = await self._stored()
+        self._stored_before = await self._last_stored_seq()
 
-    async def _stored(self) -> int:
-        """The sequence of the last entry; raises StoreProblem if this import has not written it."""
-        until = time.monotonic() + PATIENCE_SECONDS
+    async def _last_stored_seq(self) -> int:
+        """The sequence of the last stored entry; raises StoreProblem if this import has not written it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             state = await self._visitor.stream_state(self._place)
-            last = await self._visitor.entry_at(self._place, state.last_seq) if state.last_seq else None
+            last = await self._visitor.entry_of(self._place, state.last_seq) if state.last_seq else None
             if not state.last_seq or (last is not None and last.id == (self._import_id, state.last_seq)):
                 return state.last_seq
-            if last is not None or time.monotonic() > until:
-                raise StoreProblem(f"stream {self._place.stream} was written by something else than this import")
+            if last is not None or time.monotonic() > deadline:
+                raise StoreProblem(f"stream {self._place.stream} was not written by this import")
             await asyncio.sleep(PAUSE_SECONDS)
 
     # Entries.
 
     async def append(self, segment_base: int, header: BatchHeader, batch: bytes) -> None:
-        """The entry takes the offsets before the batch too, if there are none of other batches: a compaction has left a gap."""
+        """Append one batch; its entry also covers a gap of offsets before the batch, which compaction has left."""
         self.epoch = max(self.epoch, header.leader_epoch)
         if segment_base != self.segment_base:
             self.segment_base = segment_base
@@ -95,9 +95,9 @@ class StreamCopy:
         await self._put(DATA, batch, header.next_offset - self._next_offset, 0)
 
     async def finish(self, state: LogState, topic: bool) -> int:
-        """Every batch is there: write what the log is besides; the sequence of the last entry."""
+        """After the last batch: write the log's state and its release; returns the sequence of the last entry."""
         if self._next_offset < state.next_offset and state.start_offset < state.next_offset:
-            await self._pass_offsets(state.next_offset)
+            await self._skip_offsets(state.next_offset)
         self.epoch = max(self.epoch, state.epoch)
         missing = max(state.next_offset - self._next_offset, 0)
         state_seq = 0
@@ -108,12 +108,12 @@ class StreamCopy:
             missing = 0
         await self._put(RELEASE, b"", missing, state_seq)
         await self._wait(0, 0)
-        if await self._stored() != self._seq:
-            raise StoreProblem(f"stream {self._place.stream} has entries behind those of this import")
+        if await self._last_stored_seq() != self._seq:
+            raise StoreProblem(f"stream {self._place.stream} has entries after those of this import")
         return self._seq
 
-    async def _pass_offsets(self, end: int) -> None:
-        """Batches without records, which lead readers past the offsets of what is not there; a compaction leaves such ones too."""
+    async def _skip_offsets(self, end: int) -> None:
+        """Append batches without records, so that readers pass the offsets up to `end`; compaction leaves such batches too."""
         while self._next_offset < end:
             base = self._next_offset
             delta = min(end - base, RELATIVE_OFFSET_MAX) - 1
@@ -123,10 +123,10 @@ class StreamCopy:
     async def _put(self, kind: str, payload: bytes, records: int, state_seq: int) -> None:
         self._seq += 1
         if len(payload) + HEADER_BYTES_MAX > self._connection.payload_max:
-            raise StoreProblem(f"{self._place.name}: {len(payload)} bytes at offset {self._next_offset} are more than max_payload of the engine")
+            raise StoreProblem(f"{self._place.name}: {len(payload)} bytes at offset {self._next_offset} exceed max_payload of the engine")
         entry = Entry(kind, self.epoch, NO_NODE, self._import_id, self._seq, self._next_offset, records, state_seq)
         self._next_offset += records
-        if self._seq <= self._there:
+        if self._seq <= self._stored_before:
             return
         sent = _Sent(entry, payload)
         self._pending.append(sent)
@@ -134,45 +134,45 @@ class StreamCopy:
         self._send(sent)
         await self._wait(WINDOW_ENTRIES, WINDOW_BYTES)
 
-    # Answers.
+    # Replies.
 
     def _send(self, sent: _Sent) -> None:
-        sent.flying = True
-        answered = Contained(partial(self._hear, sent))
-        self._connection.request(self._place.subject, sent.payload, answered, sent.entry.headers(sent.entry.number - 1), ANSWER_SECONDS)
+        sent.in_flight = True
+        handle_reply = Contained(partial(self._handle_reply, sent))
+        self._connection.request(self._place.subject, sent.payload, handle_reply, sent.entry.headers(sent.entry.number - 1), ANSWER_SECONDS)
 
-    def _hear(self, sent: _Sent, message: Message | None) -> None:
-        sent.flying = False
+    def _handle_reply(self, sent: _Sent, message: Message | None) -> None:
+        sent.in_flight = False
         reply = reply_of(message)
         if not isinstance(reply, Refused) and reply.get("seq") == sent.entry.number:
             sent.stored = True
         else:
-            self._trouble = reply.text if isinstance(reply, Refused) else f"entry {sent.entry.number} was stored as {reply.get('seq')}"
+            self._problem = reply.text if isinstance(reply, Refused) else f"entry {sent.entry.number} was stored as {reply.get('seq')}"
             if isinstance(reply, Refused) and (reply.code in TOO_LARGE or reply.code == STREAM_FULL):
-                self._trouble = f"the engine refuses: {reply.text}"
+                self._problem = f"the engine refuses: {reply.text}"
         while self._pending and self._pending[0].stored:
             self._bytes -= len(self._pending.popleft().payload)
-        self._answered.set()
+        self._reply_arrived.set()
 
     async def _wait(self, entries: int, size: int) -> None:
-        """Until so much at most is without an answer."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        """Wait until at most this much is without a reply."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(self._pending) > entries or self._bytes > size:
-            if self._trouble and not any(sent.flying for sent in self._pending):
-                if time.monotonic() > until:
-                    raise StoreProblem(f"stream {self._place.stream}: {self._trouble}")
-                await self._send_again()
+            if self._problem and not any(sent.in_flight for sent in self._pending):
+                if time.monotonic() > deadline:
+                    raise StoreProblem(f"stream {self._place.stream}: {self._problem}")
+                await self._resend_missing()
             else:
-                self._answered.clear()
-                await self._answered.wait()
+                self._reply_arrived.clear()
+                await self._reply_arrived.wait()
 
-    async def _send_again(self) -> None:
-        """Some were not stored, or their answers were lost."""
+    async def _resend_missing(self) -> None:
+        """Send the entries again that were not stored or whose replies were lost."""
         await asyncio.sleep(PAUSE_SECONDS)
-        there = await self._stored()
-        while self._pending and self._pending[0].entry.number <= there:
+        last_seq = await self._last_stored_seq()
+        while self._pending and self._pending[0].entry.number <= last_seq:
             self._bytes -= len(self._pending.popleft().payload)
-        self._trouble = ""
+        self._problem = ""
         for sent in self._pending:
             sent.stored = False
             self._send(sent)

@@ -1,11 +1,11 @@
-"""Compact logs of topics: append the records of closed segments that stay to the end of the stream, then delete those segments.
+"""Compact logs of topics: append the retained records of closed segments to the end of the stream, then delete those segments.
 
-Entries of kind `cleaned` hold the records that stay, each at its offset, and the growing log goes on between them. The `state` entry behind
-them says that they stand for the segments that were cleaned. That is one append, so a node that takes the log over finds all of it or
-nothing, and a node that was fenced cannot make it. Only behind its acknowledgement the engine drops what is before the first
-segment that was not cleaned; cleaned entries of an earlier pass are among that.
+Entries of kind `cleaned` hold the retained records with their offsets; the log's new entries are appended between them. A `state` entry
+follows, which records that the cleaned entries replace the segments. It is one append: a node that takes the log over finds the pass
+complete or not at all, and a fenced node cannot complete it. After its acknowledgement the engine deletes all entries before the
+first segment that was not cleaned, among them the cleaned entries of the previous pass.
 
-Which log is next, and which records stay, are Kafka's rules, as in a directory.
+Kafka's rules choose the next log and the retained records, as for a data directory.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from storage.newest_records import NewestRecords
 
 SLICE_SECONDS: Final = 0.004
 WAIT_SECONDS: Final = 0.002  # between two checks whether requested entries have arrived
-COPY_BYTES: Final = 256 << 10  # of one entry, unless a batch is larger
+COPY_BYTES: Final = 256 << 10  # size of one entry, unless a batch is larger
 GET_ATTEMPTS: Final = 50
-GET_AGAIN_SECONDS: Final = 0.2
+GET_RETRY_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 60.0  # after a pass that failed
 FIRST_SECONDS_MAX: Final = 15.0
 
 
 class Cleanable(NamedTuple):
-    """The first segments of a log, up to one that stays as it is."""
+    """The segments to clean: all before the segment `until`."""
 
     parts: list[Part]
     until: Part
@@ -45,31 +45,31 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(owned: StreamTopicLog, settings: Settings, now: int) -> Cleanable | None:
-    """What is due, by Kafka's rules."""
+    """The segments of the log that Kafka's rules allow to clean now; None: no cleaning is due."""
     parts = owned.parts
-    count = len(parts) - 1  # the last one grows
+    count = len(parts) - 1  # without the active segment
     if settings.min_compaction_lag_ms > 0:
-        young = now - settings.min_compaction_lag_ms
-        count = next((at for at in range(count) if parts[at].max_timestamp > young), count)
+        newest_allowed = now - settings.min_compaction_lag_ms
+        count = next((at for at in range(count) if parts[at].max_timestamp > newest_allowed), count)
     if not count or parts[count].base <= owned.clean_to:
         return None
     closed = list(parts[:count])
     dirty = [part for part, after in zip(closed, parts[1:], strict=False) if after.base > owned.clean_to]
-    whole, dirty_bytes = (sum(part.bytes for part in some) for some in (closed, dirty))
-    ratio = dirty_bytes / whole if whole else 0.0
+    closed_bytes, dirty_bytes = (sum(part.bytes for part in segments) for segments in (closed, dirty))
+    ratio = dirty_bytes / closed_bytes if closed_bytes else 0.0
     if dirty_bytes and 0 <= dirty[0].first_timestamp < now - settings.max_compaction_lag_ms:
         return Cleanable(closed, parts[count], 1.0 + ratio)
     return Cleanable(closed, parts[count], ratio) if ratio > settings.min_cleanable_dirty_ratio else None
 
 
-class TopicPass:
-    """One log, once."""
+class TopicLogPass:
+    """One compaction of one log."""
 
     def __init__(
         self,
         engine: Engine,
         owned: StreamTopicLog,
-        found: Cleanable,
+        chosen: Cleanable,
         newest: NewestRecords,
         monotonic: Callable[[], float],
         done: Callable[[bool], None],
@@ -77,44 +77,44 @@ class TopicPass:
         self._engine = engine
         self._owned = owned
         self._chain = owned.chain
-        self._parts = found.parts
-        self._until = found.until
+        self._parts = chosen.parts
+        self._until = chosen.until
         self._newest = newest
         self._monotonic = monotonic
         self._done = done
         self._loop = engine.connection.loop
-        self._steps: Generator[bool, None, None] = self._work()
-        self._out = bytearray()  # what is not written yet
-        self._growing = Part(0, found.parts[0].base, cleaned=True)  # the entry that it will be
+        self._steps: Generator[bool, None, None] = self._steps_of_pass()
+        self._entry_bytes = bytearray()  # retained batches that are not appended yet
+        self._entry_part = Part(0, chosen.parts[0].base, cleaned=True)  # describes the entry that will hold them
         self._cleaned: list[Part] = []
-        self._got: Stored | Refused | None = None
+        self._message: Stored | Refused | None = None
         self._waiting = False
         self._failure = ""
 
     def begin(self) -> None:
         self._owned.cleaning = True
-        self._go_on()
+        self._run_slice()
 
-    def _go_on(self) -> None:
-        """Work for one slice."""
-        until = self._monotonic() + SLICE_SECONDS
+    def _run_slice(self) -> None:
+        """Work for one time slice."""
+        slice_end = self._monotonic() + SLICE_SECONDS
         try:
-            while self._monotonic() < until:
+            while self._monotonic() < slice_end:
                 if self._chain.failure is not None or self._owned.chain is not self._chain:
-                    self._leave(False)  # the next owner of the log cleans it, or this node when it has it again
+                    self._finish(False)  # the log's next owner cleans it
                     return
                 if not next(self._steps):
-                    self._later(WAIT_SECONDS)
+                    self._run_later(WAIT_SECONDS)
                     return
         except StopIteration:
             self._end(self._failure)
         except (OSError, DamagedLog) as error:
             self._end(str(error))
         else:
-            self._later(0.0)
+            self._run_later(0.0)
 
-    def _later(self, seconds: float) -> None:
-        self._loop.call_later(seconds, Contained(self._go_on, partial(self._end, "a defect in this version")))
+    def _run_later(self, seconds: float) -> None:
+        self._loop.call_later(seconds, Contained(self._run_slice, partial(self._end, "a defect in this version")))
 
     def _end(self, problem: str) -> None:
         if problem:
@@ -122,15 +122,15 @@ class TopicPass:
         else:
             before, after = (sum(part.bytes for part in parts) for parts in (self._parts, self._cleaned))
             log.info("log of a topic compacted", log=str(self._owned.id), bytes_before=before, bytes_after=after)
-        self._leave(not problem)
+        self._finish(not problem)
 
-    def _leave(self, cleaned: bool) -> None:
+    def _finish(self, cleaned: bool) -> None:
         self._owned.cleaning = False
         self._steps.close()
         self._done(cleaned)
 
-    def _work(self) -> Generator[bool, None, None]:
-        """All steps; False where there is nothing to do yet."""
+    def _steps_of_pass(self) -> Generator[bool, None, None]:
+        """The steps of the pass; yields False where it has to wait."""
         ends = [*(part.base for part in self._parts[1:]), self._until.base]
         dirty = [part for part, end in zip(self._parts, ends, strict=True) if end > self._owned.clean_to]
         try:
@@ -143,13 +143,13 @@ class TopicPass:
             for payload in self._payloads(self._parts):
                 if payload is not None:
                     for header, batch in batches_in(payload):
-                        yield from self._keep(header, batch)
+                        yield from self._copy_batch(header, batch)
                 yield payload is not None
         except CorruptBatch as error:
             raise damaged(self._owned.place, self._parts[0].seq, str(error)) from error
-        if self._out or not self._cleaned:
-            if not self._out:  # nothing stays: an entry without records stands for the offsets
-                self._growing.max_timestamp = max(part.max_timestamp for part in self._parts)
+        if self._entry_bytes or not self._cleaned:
+            if not self._entry_bytes:  # no record is retained: an entry without records covers the offsets
+                self._entry_part.max_timestamp = max(part.max_timestamp for part in self._parts)
             yield from self._write(self._until.base)
         self._waiting = True
         self._owned.use_cleaned(self._cleaned, len(self._parts), self._newest.clean_to, self._state_written)
@@ -163,7 +163,7 @@ class TopicPass:
     # Reading.
 
     def _payloads(self, parts: Sequence[Part]) -> Iterator[bytes | None]:
-        """The batches of each entry, in the order of their offsets; None while they are on their way."""
+        """The batches of each entry, in the order of their offsets; None while a read is pending."""
         segments = [part for part in parts if not part.cleaned]
         for part in parts:
             if part.cleaned:
@@ -188,53 +188,54 @@ class TopicPass:
 
     def _get(self, seq: int) -> Iterator[bytes | None]:
         for _ in range(GET_ATTEMPTS):
-            self._got = None
-            self._engine.get(self._owned.place.stream, seq, self._have)
-            while self._got is None:
+            self._message = None
+            self._engine.get(self._owned.place.stream, seq, self._receive)
+            while self._message is None:
                 yield None
-            if isinstance(self._got, Stored):
-                yield self._got.payload
+            if isinstance(self._message, Stored):
+                yield self._message.payload
                 return
-            again_at = self._monotonic() + GET_AGAIN_SECONDS  # the replica lags, or the engine elects a leader
+            again_at = self._monotonic() + GET_RETRY_SECONDS  # the replica lags, or the engine elects a leader
             while self._monotonic() < again_at:
                 yield None
         raise OSError(f"{self._owned.place.stream}: the engine does not return entry {seq}")
 
-    def _have(self, got: Stored | Refused) -> None:
-        self._got = got
+    def _receive(self, got: Stored | Refused) -> None:
+        self._message = got
 
     # Writing.
 
-    def _keep(self, header: BatchHeader, batch: bytes) -> Iterator[bool]:
-        """Take up what stays of one batch."""
-        kept = bytearray()
-        self._newest.filter(batch, kept)
-        if len(kept) > self._chain.payload_max:
-            kept[:] = batch  # with horizons for its tombstones it would not fit into an entry
-        if not kept:
+    def _copy_batch(self, header: BatchHeader, batch: bytes) -> Iterator[bool]:
+        """Copy the retained records of one batch."""
+        copied = bytearray()
+        self._newest.filter(batch, copied)
+        if len(copied) > self._chain.payload_max:
+            copied[:] = batch  # with delete horizons for its tombstones the batch would not fit into an entry
+        if not copied:
             return
-        if self._out and len(self._out) + len(kept) > min(COPY_BYTES, self._chain.payload_max):
+        if self._entry_bytes and len(self._entry_bytes) + len(copied) > min(COPY_BYTES, self._chain.payload_max):
             yield from self._write(header.base_offset)
-        self._out += kept
-        self._growing.max_timestamp = max(self._growing.max_timestamp, header.max_timestamp)
-        if self._growing.first_timestamp < 0:
-            self._growing.first_timestamp = header.max_timestamp
+        self._entry_bytes += copied
+        self._entry_part.max_timestamp = max(self._entry_part.max_timestamp, header.max_timestamp)
+        if self._entry_part.first_timestamp < 0:
+            self._entry_part.first_timestamp = header.max_timestamp
 
     def _write(self, next_base: int) -> Iterator[bool]:
-        """Append an entry with what was taken up; the next one is for offsets from `next_base` on."""
-        part, self._growing = self._growing, Part(0, next_base, cleaned=True)
-        part.bytes = len(self._out)
-        out, self._out = self._out, bytearray()
+        """Append an entry with the collected batches; the next entry begins at offset `next_base`."""
+        part, self._entry_part = self._entry_part, Part(0, next_base, cleaned=True)
+        part.bytes = len(self._entry_bytes)
+        entry_bytes, self._entry_bytes = self._entry_bytes, bytearray()
         self._waiting = True
-        self._chain.append(out, 0, partial(self._written, part), CLEANED)
+        self._chain.append(entry_bytes, 0, partial(self._written, part), CLEANED)
         while self._waiting:
             yield False
         self._cleaned.append(part)
-        if sum(one.bytes for one in self._cleaned) // SEGMENT_BYTES_MAX > sum(one.bytes for one in self._cleaned[:-1]) // SEGMENT_BYTES_MAX:
-            self._owned.write_state(_ignore)  # a node that takes the log over need not read what is of no use to it yet
+        size = sum(cleaned.bytes for cleaned in self._cleaned)
+        if size // SEGMENT_BYTES_MAX > (size - part.bytes) // SEGMENT_BYTES_MAX:
+            self._owned.write_state(_ignore)  # so that the next owner need not read the entries that this pass has written so far
 
     def _written(self, part: Part, result: int | AppendFailed) -> None:
-        """After a failure the chain has ended, and so does the pass."""
+        """Note the entry's sequence. After a failure the chain has ended, which also ends the pass."""
         if not isinstance(result, AppendFailed):
             part.seq = result
         self._waiting = False
@@ -253,7 +254,7 @@ class TopicCleaning:
         interval_seconds: float,
         map_bytes_max: int,
     ) -> None:
-        """`now`: the wall time for deletion by age; below 0 while that is suspended."""
+        """`now`: the wall time for deletion by age; below 0 while deletion by age is suspended."""
         self._engine = engine
         self._partitions = partitions
         self._log_of = log_of
@@ -263,13 +264,13 @@ class TopicCleaning:
         self._map_bytes_max = map_bytes_max
         self._not_before: dict[LogId, float] = {}
         self._stopped = False
-        self._look_later(min(interval_seconds, FIRST_SECONDS_MAX))
+        self._schedule(min(interval_seconds, FIRST_SECONDS_MAX))
 
-    def _look_later(self, seconds: float) -> None:
-        self._engine.connection.loop.call_later(seconds, Contained(self._look, partial(self._look_later, self._interval)))
+    def _schedule(self, seconds: float) -> None:
+        self._engine.connection.loop.call_later(seconds, Contained(self._clean_next, partial(self._schedule, self._interval)))
 
-    def _look(self) -> None:
-        """Clean the most urgent log, then look again."""
+    def _clean_next(self) -> None:
+        """Clean the log with the highest urgency."""
         if self._stopped:
             return
         now, time = self._now(), self._monotonic()
@@ -278,31 +279,31 @@ class TopicCleaning:
             owned = self._log_of(partition.id) if partition.settings.compact and not partition.error else None
             if not isinstance(owned, StreamTopicLog) or not owned.usable() or self._not_before.get(partition.id, 0.0) > time:
                 continue
-            found = cleanable(owned, partition.settings, now)
-            if found is not None and (chosen is None or found.urgency > chosen[2].urgency):
-                chosen = partition, owned, found
+            candidate = cleanable(owned, partition.settings, now)
+            if candidate is not None and (chosen is None or candidate.urgency > chosen[2].urgency):
+                chosen = partition, owned, candidate
         if chosen is None:
-            self._look_later(self._interval)
+            self._schedule(self._interval)
         else:
             self.clean(chosen[1], chosen[2], chosen[0].settings, partial(self._cleaned, chosen[0].id))
 
-    def clean(self, owned: StreamTopicLog, found: Cleanable, settings: Settings, done: Callable[[bool], None]) -> None:
+    def clean(self, owned: StreamTopicLog, chosen: Cleanable, settings: Settings, done: Callable[[bool], None]) -> None:
         newest = NewestRecords(
-            found.until.base,
+            chosen.until.base,
             first_dirty=owned.clean_to,
             now=self._now(),
             delete_retention_ms=settings.delete_retention_ms,
             map_bytes_max=self._map_bytes_max,
             producers={},  # their states are in `state` entries
         )
-        TopicPass(self._engine, owned, found, newest, self._monotonic, done).begin()
+        TopicLogPass(self._engine, owned, chosen, newest, self._monotonic, done).begin()
 
     def _cleaned(self, id: LogId, cleaned: bool) -> None:
         if cleaned:
             self._not_before.pop(id, None)
         else:
             self._not_before[id] = self._monotonic() + RETRY_SECONDS
-        self._look_later(0.0)
+        self._schedule(0.0)
 
     def stop(self) -> None:
         self._stopped = True

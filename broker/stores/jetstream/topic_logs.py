@@ -1,4 +1,4 @@
-"""Logs of topics in streams, one for each partition. A batch is acknowledged when the engine has it on a majority of its replicas."""
+"""Logs of topics, one stream per partition. A batch is acknowledged when a majority of the stream's replicas has it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from protocol.batch import BatchHeader, CorruptBatch, read_header
 from storage import AppendFailed, Fenced, HeldBy, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
 from storage.epochs import from_offset, with_epoch
 
-SEGMENT_BYTES_MAX: Final = 16 << 20  # read at a take-over, at most
-DELETE_AGAIN_SECONDS: Final = 2.0
+SEGMENT_BYTES_MAX: Final = 16 << 20  # a new owner reads at most this much
+DELETE_RETRY_SECONDS: Final = 2.0
 
 Opened = Callable[[TopicLog | HeldBy | Unreadable], None]
 Done = Callable[[Exception | None], None]
@@ -43,9 +43,9 @@ class StreamTopicLog(StreamLog):
         self._state = TopicState(0, 0, 0)
         self._segment_bytes = min(topic.segment_bytes, SEGMENT_BYTES_MAX)
         self._segment_ms = 0  # no limit
-        self._seen_base = -1  # of the growing segment
-        self._seen_at = 0  # when it was seen first
-        self._writing = False  # a state is on its way
+        self._growing_base = -1  # base offset of the active segment
+        self._growing_since = 0  # when this node first saw that segment
+        self._state_pending = False  # a `state` entry is not acknowledged yet
         self.cleaning = False  # its segments may not be dropped
 
     @property
@@ -59,18 +59,18 @@ class StreamTopicLog(StreamLog):
         if seq < claimed.first_seq:
             self._read(claimed, claimed.first_seq, done)
         else:
-            self._engine.get(self.place.stream, seq, Contained(partial(self._got_state, claimed, done), lambda: done(OSError("a defect in this version"))))
+            self._engine.get(self.place.stream, seq, Contained(partial(self._decode_state, claimed, done), lambda: done(OSError("a defect in this version"))))
 
-    def _got_state(self, claimed: Claimed, done: Done, found: Stored | Refused) -> None:
-        if isinstance(found, Refused):
-            reason = f"state entry {claimed.entry.state_seq} is not there" if found.code == NOT_FOUND else found.text
+    def _decode_state(self, claimed: Claimed, done: Done, message: Stored | Refused) -> None:
+        if isinstance(message, Refused):
+            reason = f"the replica does not have state entry {claimed.entry.state_seq}" if message.code == NOT_FOUND else message.text
             done(OSError(f"stream {self.place.stream}: {reason}"))
             return
         self._producers.clear()
         try:
-            self._state = decode_state(found.payload, self._producers)
+            self._state = decode_state(message.payload, self._producers)
         except ValueError as error:
-            done(damaged(self.place, found.seq, str(error)))
+            done(damaged(self.place, message.seq, str(error)))
             return
         self._read(claimed, self._state.seq + 1, done)
 
@@ -82,7 +82,7 @@ class StreamTopicLog(StreamLog):
             done(result)
             return
         if first_seq == claimed.first_seq:
-            self._begin_anew(claimed, result)
+            self._begin_without_state(claimed, result)
         state = self._state
         first = state.first_segment
         records = Records(self._engine, self.place, self.epoch, state.start_offset, first.seq, state.next_offset, state.seq + 1)
@@ -101,7 +101,7 @@ class StreamTopicLog(StreamLog):
                         if header.producer_id >= 0:
                             self._producers.note(header, header.base_offset)
                         records.add(seq, header.base_offset, header.next_offset, batch)
-                        self._count(header)
+                        self._count_in_segment(header)
         except CorruptBatch as error:
             done(damaged(self.place, claimed.seq, str(error)))
             return
@@ -111,8 +111,8 @@ class StreamTopicLog(StreamLog):
         self._topics.durable_starts[self.id] = state.start_offset
         done(None)
 
-    def _begin_anew(self, claimed: Claimed, entries: list[ReadEntry]) -> None:
-        """Without a state to begin with: everything there is was read."""
+    def _begin_without_state(self, claimed: Claimed, entries: list[ReadEntry]) -> None:
+        """The claim names no state entry: use the newest one among the entries, which are all that the stream has."""
         self._producers.clear()
         base = entries[0].entry.base_offset if entries else claimed.entry.base_offset
         self._state = TopicState(claimed.first_seq - 1, base, base, [], [Part(claimed.first_seq, base)])
@@ -121,7 +121,7 @@ class StreamTopicLog(StreamLog):
                 try:
                     self._state = decode_state(payload, self._producers)
                 except ValueError as error:
-                    log.error("state entry is not understood", log=self.place.name, sequence=seq, reason=str(error))
+                    log.error("state entry cannot be parsed", log=self.place.name, sequence=seq, reason=str(error))
                 else:
                     return
 
@@ -131,29 +131,29 @@ class StreamTopicLog(StreamLog):
         self._write(batch, done)
         return -1
 
-    def _count(self, header: BatchHeader) -> None:
+    def _count_in_segment(self, header: BatchHeader) -> None:
         part = next(part for part in reversed(self._state.parts) if part.base <= header.base_offset)
         part.bytes += header.size
         part.max_timestamp = max(part.max_timestamp, header.max_timestamp)
         if part.first_timestamp < 0:
             part.first_timestamp = header.max_timestamp
 
-    def _grew(self, seq: int, batch: bytearray) -> None:
-        self._count(read_header(batch, 0))
+    def _add_to_segment(self, seq: int, batch: bytearray) -> None:
+        self._count_in_segment(read_header(batch, 0))
         growing = self._state.parts[-1]
         old = self._segment_ms > 0 and 0 <= growing.first_timestamp < growing.max_timestamp - self._segment_ms
-        # A state is of whole entries.
+        # Only then: a state covers complete entries.
         if (old or growing.bytes >= self._segment_bytes) and self.records.high_watermark == self.chain.committed_offset:
             self._roll()
 
     def _roll(self) -> None:
         """Begin a new segment, with a state entry."""
-        if not self._writing:
+        if not self._state_pending:
             self._state.parts.append(Part(self.chain.next_seq, self.chain.next_offset))
             self.write_state(_ignore)
 
     def write_state(self, done: Done) -> None:
-        """Write down how the log is now."""
+        """Append the log's current state."""
         state = self._state
         chain = self.chain
         state.seq = chain.committed_seq
@@ -163,7 +163,7 @@ class StreamTopicLog(StreamLog):
         while not self.cleaning and len(state.parts) > 1 and state.parts[1].base <= state.start_offset:
             del state.parts[0]
         self.records.size = sum(part.bytes for part in state.parts)
-        self._writing = True
+        self._state_pending = True
         first = state.first_segment
         written = partial(self._state_written, state.start_offset, first.seq, first.base, cleaned_in(state), done)
         chain.append(encode_state(state, self._producers), 0, written, STATE)
@@ -171,7 +171,7 @@ class StreamTopicLog(StreamLog):
     def _state_written(
         self, start_offset: int, first_seq: int, first_base: int, cleaned: list[Cleaned], done: Done, result: int | AppendFailed
     ) -> None:
-        self._writing = False
+        self._state_pending = False
         if isinstance(result, AppendFailed):
             done(result)
             return
@@ -194,7 +194,7 @@ class StreamTopicLog(StreamLog):
         return self._state.clean_to
 
     def use_cleaned(self, cleaned: list[Part], replaced: int, clean_to: int, done: Done) -> None:
-        """Let these stand for the first segments, so many of them."""
+        """Replace the first `replaced` segments by cleaned entries."""
         self._state.parts[:replaced] = cleaned
         self._state.clean_to = clean_to
         self.cleaning = False
@@ -209,17 +209,17 @@ class StreamTopicLog(StreamLog):
         self._segment_ms = segment_ms
 
     def _roll_if_old(self, monotonic: int) -> None:
-        """End a segment that has been growing for long, whatever its timestamps: otherwise an idle log would never be compacted."""
+        """Roll a segment that has been active for segment.ms, regardless of its timestamps: otherwise an idle log would never be compacted."""
         growing = self._state.parts[-1]
-        if growing.base != self._seen_base:
-            self._seen_base, self._seen_at = growing.base, monotonic
-        elif self._segment_ms and growing.bytes and monotonic - self._seen_at > self._segment_ms and not self.chain.pending:
+        if growing.base != self._growing_base:
+            self._growing_base, self._growing_since = growing.base, monotonic
+        elif self._segment_ms and growing.bytes and monotonic - self._growing_since > self._segment_ms and not self.chain.pending:
             self._roll()
 
     def retain(self, now: int, monotonic: int, limits: Limits) -> int:
-        """Drop whole segments, as Kafka does; the growing one only after it has ended."""
+        """Drop expired segments, as Kafka does; the active segment only after a roll."""
         parts = self._state.parts
-        if self._writing or self.cleaning or self.chain.failure is not None:
+        if self._state_pending or self.cleaning or self.chain.failure is not None:
             return 0
         self._roll_if_old(monotonic)
         oldest = now - limits.retention_ms if limits.retention_ms >= 0 and now >= 0 else None
@@ -244,7 +244,7 @@ class StreamTopicLog(StreamLog):
 
 
 class StreamTopicStore:
-    """`TopicStore`. Streams are named by the ids of topics, so a deleted topic never stands in the way of a new one."""
+    """`TopicStore`. Streams are named by topic ids, so the stream of a deleted topic never blocks a new topic of its name."""
 
     def __init__(self, store: JetStreamStore) -> None:
         self.durable_starts: dict[tuple[str, int], int] = {}
@@ -252,9 +252,9 @@ class StreamTopicStore:
         self._deleting: dict[tuple[LogId, bytes], list[Done]] = {}
 
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Opened) -> None:
-        before = self._store.topic_log(id)
-        if before is not None:
-            before.fence(Fenced(RELEASED))
+        previous = self._store.topic_log(id)
+        if previous is not None:
+            previous.fence(Fenced(RELEASED))
         owned = StreamTopicLog(self._store, self, id, self._store.names.topic(id, topic.topic_id), topic)
         self._store.open_log(owned, lambda problem: done(owned if problem is None else problem))
 
@@ -282,23 +282,23 @@ class StreamTopicStore:
     def _delete(self, id: LogId, topic_id: bytes, place: Place) -> None:
         def deleted(result: Refused | None) -> None:
             if result is not None:
-                self._store.loop.call_later(DELETE_AGAIN_SECONDS, Contained(self._delete), id, topic_id, place)
+                self._store.loop.call_later(DELETE_RETRY_SECONDS, Contained(self._delete), id, topic_id, place)
                 return
-            self._store.meta.forget_owner(id, place)
+            self._store.meta.unpublish_owner(id, place)
             for done in self._deleting.pop((id, topic_id), []):
                 done(None)
 
         self._store.engine.delete(place.stream, deleted)
 
     def forget_topics(self, ids: Collection[LogId], done: Done) -> None:
-        """Called back when no stream of these is on its way out any more."""
+        """Call `done` when the streams of these topics are deleted."""
         waiting = [key for key in self._deleting if key[0] in ids]
         self._wait(waiting, done)
 
     def _wait(self, keys: list[tuple[LogId, bytes]], done: Done) -> None:
-        left = [key for key in keys if key in self._deleting]
-        if left:
-            self._deleting[left[0]].append(lambda failure: self._wait(left, done))
+        pending = [key for key in keys if key in self._deleting]
+        if pending:
+            self._deleting[pending[0]].append(lambda failure: self._wait(pending, done))
         else:
             self._store.loop.call_soon(Contained(done), None)
 
@@ -322,7 +322,7 @@ class StreamTopicStore:
         written(None)
 
     def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Done) -> None:
-        """What is acknowledged is safe: there is nothing to verify."""
+        """Does nothing: acknowledged batches are replicated, so no log is verified after a crash."""
         done(None)
 
 

@@ -1,7 +1,7 @@
-"""What a node that takes a topic's log over has to know without reading all of it: a `state` entry.
+"""The `state` entry: a snapshot of a topic's log, so that a new owner need not read the whole log.
 
-A log is divided into segments, as in a folder: what retention drops together. A segment begins with a `state` entry, and its owner writes
-another one when the start of the log moves. In a log that was compacted, entries of the cleaner stand for the first segments.
+A log is divided into segments, as in a data directory: retention drops whole segments. A segment begins with a `state` entry, and the
+owner writes another when the log's start offset moves. In a compacted log, `cleaned` entries replace the first segments.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from storage.epochs import Epochs
 
 @dataclass(slots=True)
 class Part:
-    """One segment: where it begins, its newest timestamp, its bytes, and the newest timestamp of its first batch."""
+    """One segment, or one `cleaned` entry. `seq` and `base`: its first sequence and offset; `first_timestamp`: the newest of its first batch."""
 
     seq: int
     base: int
     max_timestamp: int = -1
     bytes: int = 0
     first_timestamp: int = -1
-    cleaned: bool = False  # it is one entry, which a cleaner has written
+    cleaned: bool = False  # a `cleaned` entry
 
 
 @dataclass(slots=True)
 class TopicState:
-    """`seq`: everything up to this entry is in it."""
+    """`seq`: the state covers all entries up to this one."""
 
     seq: int
     start_offset: int
     next_offset: int
     epochs: Epochs = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)  # the last one grows
-    clean_to: int = 0  # up to this offset no key has two records
+    parts: list[Part] = field(default_factory=list)  # the last is the active segment
+    clean_to: int = 0  # before this offset, each key has at most one record
 
     @property
     def first_segment(self) -> Part:
-        """The first one that no cleaner has written: nothing before its entry is needed."""
+        """The first segment that is not a `cleaned` entry: other entries before it are not needed."""
         return next(part for part in self.parts if not part.cleaned)
 
 
@@ -63,7 +63,7 @@ def encode_state(state: TopicState, producers: Producers) -> bytes:
 
 
 def decode_state(payload: bytes, producers: Producers) -> TopicState:
-    """Fills `producers` too. Raises ValueError."""
+    """Adds the producers' states to `producers`. Raises ValueError."""
     try:
         body = json.loads(zlib.decompress(payload))
         for id, epoch, last_timestamp, coordinator_epoch, transaction_offset, batches in body["producers"]:
@@ -73,4 +73,4 @@ def decode_state(payload: bytes, producers: Producers) -> TopicState:
         epochs = [(epoch, offset) for epoch, offset in body["epochs"]]
         return TopicState(body["seq"], body["start"], body["next"], epochs, [Part(*part) for part in body["parts"]], body.get("clean_to", 0))
     except (zlib.error, KeyError, TypeError) as error:
-        raise ValueError(f"a state entry is not understood: {error}") from error
+        raise ValueError(f"a state entry cannot be parsed: {error}") from error

@@ -1,4 +1,4 @@
-"""A cluster's streams, reached without being one of its nodes: logs are read where they are, and written where no node has begun."""
+"""Access to a cluster's streams for tools that are not its nodes: read logs, and write those of a cluster that no node has started on."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ PATIENCE_SECONDS: Final = 30.0  # longer than an election of the engine
 PAUSE_SECONDS: Final = 0.1
 TOO_FEW_SERVERS: Final = 10074  # for as many replicas
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 class StoreProblem(Exception):
-    """The engine does not answer, or refuses."""
+    """The engine does not answer, or refuses a request."""
 
 
 class TooFewServers(StoreProblem):
-    """As many replicas as are wanted cannot be made."""
+    """The engine has fewer servers than a stream is to have replicas."""
 
 
 class NotEmpty(StoreProblem):
-    """An import must not write there."""
+    """The target of an import has data that is not of this import."""
 
 
 class StartMoved(Exception):
-    """Its owner has dropped the beginning of a log while it was read."""
+    """The owner has deleted the beginning of a log while it was read."""
 
 
-async def asked(step: Callable[[Callable[[T], None]], object]) -> T:
-    """The result that `step` passes to its callback."""
-    answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+async def await_result(step: Callable[[Callable[[Result], None]], object]) -> Result:
+    """Run `step` and return the result that it passes to its callback."""
+    answered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
-    def done(result: T) -> None:
+    def done(result: Result) -> None:
         if not answered.done():
             answered.set_result(result)
 
@@ -63,7 +63,7 @@ async def asked(step: Callable[[Callable[[T], None]], object]) -> T:
 
 
 class Visitor:
-    """One cluster. Create it in the loop that is to run it."""
+    """Access to one cluster. Create it inside the running event loop."""
 
     def __init__(self, config: Config, seconds: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
@@ -77,7 +77,7 @@ class Visitor:
         self.replicas = config.store_replicas
         self._lease_seconds = config.store_lease_ms / 1000
         self._seconds = seconds
-        self._began = seconds()
+        self._began_at = seconds()
 
     def __str__(self) -> str:
         return f"{self._servers}/{self.names.cluster}"
@@ -87,33 +87,33 @@ class Visitor:
         return str(self.meta.format.get("cluster_id", ""))
 
     async def open(self) -> bool:
-        """Reach the engine and read what the nodes have told; False: there is no cluster of that name."""
+        """Connect to the engine and read the meta stream; False: no cluster has this name."""
         await self.connection.open()
-        state: StreamState | Refused = await self._answer(partial(self.engine.info, self.names.meta_stream))
+        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, self.names.meta_stream))
         if isinstance(state, Refused):
             return False
         await self.refresh()
         return True
 
     async def refresh(self) -> None:
-        await self._until(lambda done: self.meta.refresh(lambda read: done(None if read else Refused(0, "the engine does not answer"))))
+        await self._retry_until_done(lambda done: self.meta.refresh(lambda read: done(None if read else Refused(0, "the engine does not answer"))))
 
-    async def _answer(self, step: Callable[[Callable[[Any], None]], object]) -> Any:
-        """What the engine answers, asked again until it does. A refusal only for a stream that is not there."""
-        until = self._seconds() + PATIENCE_SECONDS
+    async def _retry_until_answered(self, step: Callable[[Callable[[Any], None]], object]) -> Any:
+        """Repeat a request until the engine answers. Returns a refusal only for a stream that does not exist."""
+        deadline = self._seconds() + PATIENCE_SECONDS
         while True:
-            result = await asked(step)
+            result = await await_result(step)
             if not isinstance(result, Refused) or result.code == STREAM_NOT_FOUND:
                 return result
             if result.code == TOO_FEW_SERVERS:
                 raise TooFewServers(f"store {self}: {result.text}: name the servers of a cluster, or add --set store.replicas=1 for a trial")
-            if self._seconds() > until:
+            if self._seconds() > deadline:
                 raise StoreProblem(f"store {self}: {result.text}")
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _until(self, step: Callable[[Callable[[Refused | None], None]], object]) -> None:
-        """Repeat a request until the engine has done it."""
-        refused: Refused | None = await self._answer(step)
+    async def _retry_until_done(self, step: Callable[[Callable[[Refused | None], None]], object]) -> None:
+        """Repeat a request until the engine has carried it out."""
+        refused: Refused | None = await self._retry_until_answered(step)
         if refused is not None:
             raise StoreProblem(f"store {self}: {refused.text}")
 
@@ -123,48 +123,48 @@ class Visitor:
     # Reading.
 
     async def end_of(self, id: LogId, place: Place) -> LogEnd | None:
-        """Where the log ends, with everything in it that was acknowledged before this visitor came; None: there is no stream.
+        """The log's end, after every record that was acknowledged before this visitor was created; None: the stream does not exist.
 
         Raises DamagedLog where entries are missing, and StoreProblem.
         """
         known = self.view.owners.get(id)
         if known is not None and known.stream != place.stream:
             known = None
-        until = self._seconds() + PATIENCE_SECONDS
+        deadline = self._seconds() + PATIENCE_SECONDS
         while True:
-            asked_at = self._seconds()
-            state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+            sent_at = self._seconds()
+            state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
             if isinstance(state, Refused):
                 if known is None:
                     return None
-                raise damaged(place, known.seq, "it is not there any more")
-            if state.leader_silent_seconds <= asked_at - self._began:
+                raise damaged(place, known.seq, "the stream does not exist any more")
+            if state.leader_silent_seconds <= sent_at - self._began_at:
                 if known is not None:
-                    _check(place, known, state)
+                    _check_recorded_owner(place, known, state)
                 if not state.last_seq:
                     return LogEnd(0)
-                found = await asked(partial(self.engine.get, place.stream, state.last_seq))
-                if isinstance(found, Stored):
-                    return _end_at(place, found)
-            if self._seconds() > until:
-                raise StoreProblem(f"stream {place.stream}: the engine does not tell where it ends")
+                message = await await_result(partial(self.engine.get, place.stream, state.last_seq))
+                if isinstance(message, Stored):
+                    return _end_in(place, message)
+            if self._seconds() > deadline:
+                raise StoreProblem(f"stream {place.stream}: the engine does not report its end")
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def first_seq(self, place: Place) -> int:
-        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
         if isinstance(state, Refused):
             raise StartMoved(place.name)
         return state.first_seq
 
     async def size_of(self, place: Place) -> int:
-        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
         return 0 if isinstance(state, Refused) else state.bytes
 
     def read(self, place: Place, end: LogEnd) -> StreamReading:
         return StreamReading(self, place, end)
 
     async def entries(self, place: Place, first_seq: int, last_seq: int) -> AsyncIterator[ReadEntry]:
-        """Every entry. Raises DamagedLog, StartMoved and OSError."""
+        """Every entry of the range. Raises DamagedLog, StartMoved and OSError."""
         changed = asyncio.Event()
         reader = EntryReader(self.engine, place, first_seq, last_seq, changed.set)
         try:
@@ -185,10 +185,10 @@ class Visitor:
     # Writing.
 
     async def begin_import(self, cluster_id: str, import_id: str) -> None:
-        """Take the cluster's name, before the first node. Raises NotEmpty if something is there, but for the same import."""
+        """Reserve the cluster's name before its first node starts. Raises NotEmpty for data that is not of the same import."""
         if not self.meta.format:
             await self._refuse_streams()
-            await self._until(partial(self.engine.create, self.names.meta_stream, f"{self.names.meta_subject}.>", self.replicas, dict(META)))
+            await self._retry_until_done(partial(self.engine.create, self.names.meta_stream, f"{self.names.meta_subject}.>", self.replicas, dict(META)))
             await self.refresh()
         if not self.meta.format:
             await self._put_format({"layout": IMPORTING, "cluster_id": cluster_id, "import": import_id})
@@ -202,49 +202,49 @@ class Visitor:
             await self._refuse_streams()
 
     def check_finished(self) -> None:
-        """Raises StoreProblem if an import into it has not finished."""
+        """Raises StoreProblem if an import into this cluster has not finished."""
         if self.meta.format.get("layout") == IMPORTING:
             raise StoreProblem(f"cluster {self}: an import into it has not finished; repeat it")
 
     def _check_import(self, import_id: str) -> None:
-        """Raises StoreProblem where another import, or a node, was first."""
-        found = self.meta.format
-        if found.get("layout") != IMPORTING:
+        """Raises NotEmpty if another import or a node has reserved the cluster's name."""
+        format = self.meta.format
+        if format.get("layout") != IMPORTING:
             raise NotEmpty(f"cluster {self} is not empty: it is cluster {self.cluster_id}; import under another name (--cluster NAME)")
-        if found.get("import") != import_id:
+        if format.get("import") != import_id:
             raise NotEmpty(
                 f"cluster {self} has the unfinished import of another export; repeat that one, or import under another name (--cluster NAME)"
             )
 
     async def _refuse_streams(self) -> None:
-        names: list[str] | Refused = await self._answer(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
+        names: list[str] | Refused = await self._retry_until_answered(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
         others = [] if isinstance(names, Refused) else [name for name in names if name != self.names.meta_stream]
         if others:
             raise NotEmpty(f"cluster {self} is not empty: there is stream {others[0]}; import under another name (--cluster NAME)")
 
     async def begin_restore(self, import_id: str, ends: Mapping[str, tuple[int, int]]) -> None:
-        """Keep nodes away until damaged logs are replaced. `ends`: the offset and the epoch at which each of them ended."""
+        """Prevent nodes from starting until damaged logs are replaced. `ends`: the offset and the epoch at which each log ended."""
         await self._put_format({"layout": IMPORTING, "cluster_id": self.cluster_id, "import": import_id, "ends": ends})
         self._check_import(import_id)
 
     def begun_restore(self, import_id: str) -> dict[str, tuple[int, int]] | None:
-        """The ends with which this restore began before; None: nothing has begun. Raises NotEmpty for anything else that has."""
+        """The ends of an earlier attempt of this restore; None: none. Raises NotEmpty for another import or restore."""
         if self.meta.format.get("layout") == LAYOUT:
             return None
         self._check_import(import_id)
         return {name: (offset, epoch) for name, (offset, epoch) in self.meta.format.get("ends", {}).items()}
 
     async def live_nodes(self) -> list[int]:
-        """Nodes that have told that they live within the time of a lease."""
+        """Nodes that send a heartbeat within the time of a lease."""
         await self.refresh()
-        before = {node: (seen.incarnation, seen.wall_ms) for node, seen in self.view.live.items()}
+        before = {node: (node_state.incarnation, node_state.wall_ms) for node, node_state in self.view.live.items()}
         if before:
             await asyncio.sleep(self._lease_seconds)
             await self.refresh()
-        return sorted(node for node, seen in self.view.live.items() if before.get(node) != (seen.incarnation, seen.wall_ms))
+        return sorted(node for node, node_state in self.view.live.items() if before.get(node) != (node_state.incarnation, node_state.wall_ms))
 
     async def damage_of(self, id: LogId, place: Place) -> str:
-        """What is wrong with the log; "": nothing."""
+        """The damage of the log; "": none."""
         try:
             end = await self.end_of(id, place)
             if end is not None:
@@ -254,94 +254,94 @@ class Visitor:
             return error.reason
         return ""
 
-    async def last_of(self, id: LogId, place: Place) -> tuple[int, int, bool]:
+    async def last_entry_of(self, id: LogId, place: Place) -> tuple[int, int, bool]:
         """Offset and epoch at which a damaged log ended, and whether that is certain."""
         known = self.view.owners.get(id)
         epoch = known.epoch if known is not None else 0
-        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
         if isinstance(state, Refused) or not state.last_seq:
             return 0, epoch, False
-        last = await self.entry_at(place, state.last_seq)
+        last = await self.entry_of(place, state.last_seq)
         if last is None:
             return 0, epoch, False
-        whole = known is None or (known.created == state.created and known.seq <= state.last_seq)
-        return last.next_offset, max(epoch, last.epoch), whole
+        certain = known is None or (known.created == state.created and known.seq <= state.last_seq)
+        return last.next_offset, max(epoch, last.epoch), certain
 
     async def drop_unless_of(self, place: Place, import_id: str) -> None:
-        """Delete the stream, if it is not what this import has begun to write."""
-        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        """Delete the stream unless this import has written it."""
+        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
         if isinstance(state, Refused):
             return
-        last = await self.entry_at(place, state.last_seq) if state.last_seq else None
+        last = await self.entry_of(place, state.last_seq) if state.last_seq else None
         if last is None or last.incarnation != import_id:
-            await self._until(partial(self.engine.delete, place.stream))
+            await self._retry_until_done(partial(self.engine.delete, place.stream))
 
     async def finish_import(self) -> None:
-        """From now on nodes may begin."""
+        """Allow nodes to start."""
         await self._put_format({"layout": LAYOUT, "cluster_id": self.cluster_id})
 
     async def _put_format(self, body: dict[str, Any]) -> None:
-        """Until it is there, or something newer than what was read."""
+        """Write the format, repeated until it, or another writer's format, is stored."""
         before = self.meta.format
-        until = self._seconds() + PATIENCE_SECONDS
+        deadline = self._seconds() + PATIENCE_SECONDS
         while self.meta.format == before:
-            refused = await asked(partial(self.meta.put, self.names.format_key, body))
-            if refused is not None and self._seconds() > until:
+            refused = await await_result(partial(self.meta.put, self.names.format_key, body))
+            if refused is not None and self._seconds() > deadline:
                 raise StoreProblem(f"store {self}: {refused.text}")
             await self.refresh()
 
     async def make_stream(self, place: Place, settings: Mapping[str, Any]) -> None:
-        """Make it, if it is not there."""
-        await self._until(partial(self.engine.create, place.stream, place.subject, self.replicas, dict(settings)))
+        """Create the stream if it does not exist."""
+        await self._retry_until_done(partial(self.engine.create, place.stream, place.subject, self.replicas, dict(settings)))
 
     async def stream_state(self, place: Place) -> StreamState:
-        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
         if isinstance(state, Refused):
-            raise StoreProblem(f"stream {place.stream} is gone")
+            raise StoreProblem(f"stream {place.stream} does not exist any more")
         return state
 
-    async def entry_at(self, place: Place, seq: int) -> Entry | None:
-        """None: the replica that was asked lacks it yet, or it is no entry."""
-        found = await asked(partial(self.engine.get, place.stream, seq))
+    async def entry_of(self, place: Place, seq: int) -> Entry | None:
+        """The entry at a sequence; None: the replica does not have it yet, or the message is no entry."""
+        message = await await_result(partial(self.engine.get, place.stream, seq))
         with contextlib.suppress(ValueError):
-            return None if isinstance(found, Refused) else parse_entry(found.headers.get(HEADER, ""))
+            return None if isinstance(message, Refused) else parse_entry(message.headers.get(HEADER, ""))
         return None
 
-    async def tell_end(self, id: LogId, place: Place, seq: int, epoch: int, wall_ms: int) -> None:
-        """Tell the nodes that the log has so much, and no owner."""
+    async def publish_end(self, id: LogId, place: Place, seq: int, epoch: int, wall_ms: int) -> None:
+        """Publish to the nodes that the log has entries up to `seq`, and no owner."""
         state = await self.stream_state(place)
         owner = Owner(0, "", epoch, wall_ms, seq, state.created, place.stream)
 
-        def tell(done: Callable[[None], None]) -> None:
-            self.meta.tell_owner(id, place, owner, partial(done, None))
+        def publish(done: Callable[[None], None]) -> None:
+            self.meta.publish_owner(id, place, owner, partial(done, None))
 
-        await asked(tell)
+        await await_result(publish)
 
     def close(self) -> None:
         self.meta.close()
         self.connection.close()
 
 
-def _check(place: Place, known: Owner, state: StreamState) -> None:
-    """What a node looks at before it takes a log over."""
+def _check_recorded_owner(place: Place, known: Owner, state: StreamState) -> None:
+    """Raise DamagedLog if the stream is not the one that its last owner published, as a node checks before a claim."""
     if known.created != state.created:
-        raise damaged(place, known.seq, f"it was made anew at {state.created}")
+        raise damaged(place, known.seq, f"the stream was created anew at {state.created}")
     if known.seq > state.last_seq:
-        raise damaged(place, known.seq, f"it ends at {state.last_seq}, although its owner had more")
+        raise damaged(place, known.seq, f"the stream ends at {state.last_seq}, although its owner had more")
     if state.last_seq and not state.messages:
-        raise damaged(place, state.last_seq, "it is empty")
+        raise damaged(place, state.last_seq, "the stream is empty")
 
 
-def _end_at(place: Place, found: Stored) -> LogEnd:
+def _end_in(place: Place, message: Stored) -> LogEnd:
     try:
-        last = parse_entry(found.headers.get(HEADER, ""))
+        last = parse_entry(message.headers.get(HEADER, ""))
     except ValueError:
-        raise damaged(place, found.seq, "the last entry is not understood") from None
-    return LogEnd(last.next_offset, found.seq, last.epoch, found.seq if last.kind == STATE else last.state_seq)
+        raise damaged(place, message.seq, "the last entry cannot be parsed") from None
+    return LogEnd(last.next_offset, message.seq, last.epoch, message.seq if last.kind == STATE else last.state_seq)
 
 
 class StreamReading:
-    """One log up to an end. `state` is complete when all batches were read."""
+    """A read of one log up to an end. `state` is complete when all batches were read."""
 
     def __init__(self, visitor: Visitor, place: Place, end: LogEnd) -> None:
         self.first_offset = 0
@@ -366,7 +366,7 @@ class StreamReading:
         elif first_seq > end.seq:
             raise StartMoved(self._place.name)
         else:
-            known = await self._known(first_seq)
+            known = await self._newest_state(first_seq)
         state.epochs = known.epochs
         starts = [(part.seq, part.base) for part in known.parts if not part.cleaned]
         begun = False
@@ -398,30 +398,30 @@ class StreamReading:
     # Logs that were compacted.
 
     async def _cleaned(self) -> TopicState | None:
-        """What the newest state entry of all says, if a cleaner has written in the log; None: it has not.
+        """The newest state of a log that was compacted; None: it was not.
 
-        Then the end is that of now: what a cleaner has left of older records depends on newer ones.
+        Moves the end of this read to the log's current end, since compaction removes older records because of newer ones.
         """
         visitor = self._visitor
         if not self._end.state_seq:
             return None
-        until = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             last = await visitor.stream_state(self._place)
-            found: Any = await asked(partial(visitor.engine.get, self._place.stream, last.last_seq))
-            if isinstance(found, Stored):
-                newest = _end_at(self._place, found)
-                found = await asked(partial(visitor.engine.get, self._place.stream, newest.state_seq))
-                if isinstance(found, Stored):
+            message: Any = await await_result(partial(visitor.engine.get, self._place.stream, last.last_seq))
+            if isinstance(message, Stored):
+                newest = _end_in(self._place, message)
+                message = await await_result(partial(visitor.engine.get, self._place.stream, newest.state_seq))
+                if isinstance(message, Stored):
                     break
-            if time.monotonic() > until:
-                raise StoreProblem(f"stream {self._place.stream}: the engine does not tell where it ends")
+            if time.monotonic() > deadline:
+                raise StoreProblem(f"stream {self._place.stream}: the engine does not report its end")
             await asyncio.sleep(PAUSE_SECONDS)
         producers = Producers()
         try:
-            known = decode_state(found.payload, producers)
+            known = decode_state(message.payload, producers)
         except ValueError as error:
-            raise damaged(self._place, found.seq, str(error)) from error
+            raise damaged(self._place, message.seq, str(error)) from error
         if not known.parts[0].cleaned:
             return None
         self._end = newest
@@ -434,39 +434,30 @@ class StreamReading:
         for part in known.parts:
             if not part.cleaned:
                 return
-            until = time.monotonic() + PATIENCE_SECONDS
-            while True:
-                found: Any = await asked(partial(self._visitor.engine.get, self._place.stream, part.seq))
-                if isinstance(found, Stored):
-                    break
-                if await self._visitor.first_seq(self._place) > part.seq:
-                    raise StartMoved(self._place.name)
-                if time.monotonic() > until:
-                    raise StoreProblem(f"stream {self._place.stream}: entry {part.seq} is not there")
-                await asyncio.sleep(PAUSE_SECONDS)
-            for header, batch in self._verified_batches(part.seq, found.payload):
+            message = await self._message_at(part.seq)
+            for header, batch in self._verified_batches(part.seq, message.payload):
                 yield self.first_offset, header, batch
 
-    # The newest state before the end.
-
-    async def _known(self, first_seq: int) -> TopicState:
-        """What the log's newest state entry says."""
+    async def _newest_state(self, first_seq: int) -> TopicState:
+        """The state in the newest state entry before the end."""
         if self._end.state_seq < first_seq:
             return TopicState(0, 0, 0)
-        visitor = self._visitor
-        until = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            found: Any = await asked(partial(visitor.engine.get, self._place.stream, self._end.state_seq))
-            if isinstance(found, Stored):
-                break
-            if await visitor.first_seq(self._place) > self._end.state_seq:
-                raise StartMoved(self._place.name)
-            if time.monotonic() > until:
-                raise StoreProblem(f"stream {self._place.stream}: entry {self._end.state_seq} is not there")
-            await asyncio.sleep(PAUSE_SECONDS)
+        message = await self._message_at(self._end.state_seq)
         try:
-            return decode_state(found.payload, self.state.producers)
+            return decode_state(message.payload, self.state.producers)
         except ValueError as error:
-            raise damaged(self._place, found.seq, str(error)) from error
+            raise damaged(self._place, message.seq, str(error)) from error
+
+    async def _message_at(self, seq: int) -> Stored:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            message: Stored | Refused = await await_result(partial(self._visitor.engine.get, self._place.stream, seq))
+            if isinstance(message, Stored):
+                return message
+            if await self._visitor.first_seq(self._place) > seq:
+                raise StartMoved(self._place.name)
+            if time.monotonic() > deadline:
+                raise StoreProblem(f"stream {self._place.stream}: the engine does not return entry {seq}")
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def close(self) -> None: ...

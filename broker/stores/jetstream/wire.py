@@ -1,11 +1,11 @@
-"""The client protocol of NATS: lines and payloads from the server's bytes, and back."""
+"""The NATS client protocol: parse the server's bytes, build the client's."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final, NamedTuple
 
-LINE_BYTES_MAX: Final = 1 << 20  # INFO of a server that names many others
+LINE_BYTES_MAX: Final = 1 << 20  # INFO of a server may list many other servers
 HEADERS_BEGIN: Final = b"NATS/1.0"
 END: Final = b"\r\n"
 
@@ -15,7 +15,7 @@ END_OF_BATCH: Final = 204
 
 
 class NatsError(Exception):
-    """The server sent what is not the protocol, or refused this client."""
+    """The server violated the protocol or refused this client."""
 
 
 class Message(NamedTuple):
@@ -24,7 +24,7 @@ class Message(NamedTuple):
     subject: str
     sid: int
     payload: bytes
-    status: int = 0  # in the headers of a message without payload; 0: none
+    status: int = 0  # status code in the headers of a message without payload; 0: none
     headers: dict[str, str] | None = None
 
     def header(self, name: str) -> str:
@@ -32,12 +32,12 @@ class Message(NamedTuple):
 
 
 class Parser:
-    """Cuts the server's bytes into messages (`Message`) and other lines (`bytes`)."""
+    """Splits the server's bytes into messages (`Message`) and other lines (`bytes`)."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._head: tuple[str, int, int] | None = None  # of the message whose payload is incomplete: subject, sid, bytes of headers
-        self._size = 0  # of its headers and payload
+        self._head: tuple[str, int, int] | None = None  # subject, sid and header size of the message whose payload is incomplete
+        self._size = 0  # size of its headers and payload
 
     def feed(self, data: bytes) -> list[Message | bytes]:
         buffer = self._bytes
@@ -76,7 +76,7 @@ class Parser:
             self._size = int(words[-1])
             self._head = words[1], int(words[2]), header_bytes
         except (IndexError, ValueError):
-            raise NatsError(f"a line of the server is not understood: {line[:100]!r}") from None
+            raise NatsError(f"a line of the server cannot be parsed: {line[:100]!r}") from None
 
 
 def _message(subject: str, sid: int, headers: bytes, payload: bytes) -> Message:
@@ -94,7 +94,7 @@ def _message(subject: str, sid: int, headers: bytes, payload: bytes) -> Message:
 
 
 def publish_parts(subject: str, payload: bytes | bytearray, reply: str, headers: bytes) -> list[bytes | bytearray]:
-    """`headers`: lines that each end with CRLF; empty: none."""
+    """`headers`: lines that each end with CRLF; b"": no headers."""
     to = f"{subject} {reply}" if reply else subject
     if not headers:
         return [f"PUB {to} {len(payload)}\r\n".encode(), payload, END]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from broker.stores.jetstream.chain import Chain
-from broker.stores.jetstream.connection import Answered, Connection
+from broker.stores.jetstream.connection import AnswerHandler, Connection
 from broker.stores.jetstream.engine import Engine
 from broker.stores.jetstream.entry import CLAIM, HEADER, Entry, parse_entry
 from broker.stores.jetstream.place import Place
@@ -32,7 +32,7 @@ class FakeConnection:
         self.copies = 0
         self.held: list[Callable[[], None]] | None = None  # answers that the test gives
 
-    def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: Answered) -> None:
+    def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: AnswerHandler) -> None:
         self.copies += 1
         if not self.arrives:
             return
@@ -52,7 +52,7 @@ class FakeConnection:
         self.entries.append((lines[HEADER], payload))
         return message({"stream": PLACE.stream, "seq": len(self.entries)})
 
-    def request(self, subject: str, payload: bytes, answered: Answered, headers: bytes = b"", seconds: float = 0.0) -> None:
+    def request(self, subject: str, payload: bytes, answered: AnswerHandler, headers: bytes = b"", seconds: float = 0.0) -> None:
         seq = json.loads(payload)["seq"]
         if seq > len(self.entries):
             answered(Message("", 1, b"", NOT_FOUND))

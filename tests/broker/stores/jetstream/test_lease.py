@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from broker.net.connection import Connection
 from broker.net.guarded_transport import GuardedTransport
-from broker.stores.jetstream.connection import Answered
+from broker.stores.jetstream.connection import AnswerHandler
 from broker.stores.jetstream.connection import Connection as EngineConnection
 from broker.stores.jetstream.engine import Engine, Stored
 from broker.stores.jetstream.meta import FENCE_FRACTION, Meta, View
@@ -26,10 +26,10 @@ class Beats:
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()
-        self.held: list[Answered] | None = None
+        self.held: list[AnswerHandler] | None = None
         self.seq = 0
 
-    def request(self, subject: str, payload: bytes, answered: Answered, headers: bytes = b"", seconds: float = 0.0) -> None:
+    def request(self, subject: str, payload: bytes, answered: AnswerHandler, headers: bytes = b"", seconds: float = 0.0) -> None:
         if self.held is None:
             self.acknowledge(answered)
         else:
@@ -38,7 +38,7 @@ class Beats:
     def request_many(self, subject: str, payload: bytes, heard: object) -> Callable[[], None]:
         return lambda: None
 
-    def acknowledge(self, answered: Answered) -> None:
+    def acknowledge(self, answered: AnswerHandler) -> None:
         self.seq += 1
         answered(Message("", 1, json.dumps({"seq": self.seq}).encode()))
 
@@ -141,7 +141,7 @@ def test_long_replies_are_stopped_too() -> None:
 def read(node: Node, of: int, seq: int) -> None:
     """A replica shows the message of a node."""
     body: dict[str, object] = {"incarnation": "mine" if of == 1 else "other", "addresses": [], "rack": None, "wall_ms": 0}
-    node.meta._heard(Stored(seq, Names("c").node_key(of), json.dumps(body).encode(), {}))
+    node.meta._apply(Stored(seq, Names("c").node_key(of), json.dumps(body).encode(), {}))
 
 
 def test_a_node_whose_messages_a_lagging_replica_does_not_show_is_not_taken_for_dead() -> None:
@@ -160,7 +160,7 @@ def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_ba
     node = Node()
     node.engine.held = []
     proved: list[bool] = []
-    node.meta.when_proved(lambda: proved.append(True))
+    node.meta.when_current(lambda: proved.append(True))
     read(node, 1, node.engine.seq)  # of before
     node.loop.run()
     assert not proved
@@ -175,10 +175,10 @@ def test_a_process_whose_id_another_one_took_may_have_its_lease_still() -> None:
     read(node, 2, 2)
     body: dict[str, object] = {"incarnation": "newer", "addresses": [], "rack": None, "wall_ms": 0, "ended": ""}
     key = Names("c").node_key(2)
-    node.meta._heard(Stored(3, key, json.dumps(body).encode(), {}))
+    node.meta._apply(Stored(3, key, json.dumps(body).encode(), {}))
     assert node.meta.view.is_live(2, "newer")
     assert node.meta.view.is_live(2, "other")
-    node.meta._heard(Stored(4, key, json.dumps({**body, "incarnation": "newest", "ended": "newer"}).encode(), {}))
+    node.meta._apply(Stored(4, key, json.dumps({**body, "incarnation": "newest", "ended": "newer"}).encode(), {}))
     assert not node.meta.view.is_live(2, "newer"), "its process has ended for certain"
     node.engine.seq = 4
     for _ in range(15):

@@ -1,8 +1,8 @@
 """Compact the logs of groups and of the registry: append the newest record of each key again, then delete the old entries.
 
-Behind a `live-begin` entry every live record is appended once more, between the appends that go on meanwhile; behind a `live-end` entry the
-engine drops everything before `live-begin`. No moment has to be agreed on: a replay keeps the last record of each key, and a record
-that was written since `live-begin` is not copied.
+After a `live-begin` entry, every live record is appended once more, between the shard's own appends; a `live-end` entry follows, and the
+engine deletes everything before `live-begin`. Replay needs no marker: it keeps the last record of each key, and a key that was written
+since `live-begin` is not copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from protocol.batch import CorruptBatch, Fact, build_facts, facts_of
 from storage import NOT_YET, AppendFailed, DamagedLog
 
 CHECK_SECONDS: Final = 1.0
-# A shorter log is not worth it: it is replayed in a few tenths of a second, or all of it is in memory and read by each node.
+# A shorter log is not compacted: a group's log of this size replays in tenths of a second, and each node has the registry in memory.
 BYTES_MIN: Final = {CONSUMER_OFFSETS: 16 << 20, REGISTRY_LOG: 1 << 20}
 SLICE_SECONDS: Final = 0.004
 NOT_YET_SECONDS: Final = 0.002
@@ -31,8 +31,8 @@ COPY_BYTES: Final = 128 << 10
 RETRY_SECONDS: Final = 60.0  # after a pass that failed
 
 
-class Pass:
-    """One log, once."""
+class GroupLogPass:
+    """One compaction of one log."""
 
     def __init__(
         self, engine: Engine, owned: GroupLog, wall_ms: Callable[[], int], monotonic: Callable[[], float], done: Callable[[bool], None]
@@ -48,26 +48,26 @@ class Pass:
         self._begin_offset = 0
         self._bytes_before = 0
         self._live: dict[bytes, bytes] = {}
-        self._copies: Iterator[tuple[bytes, bytes]] = iter(())
+        self._remaining: Iterator[tuple[bytes, bytes]] = iter(())
         self._steps: Iterator[list[Fact]] = iter(())
         self._written: set[bytes] = set()  # keys written since `live-begin`
         self.copied = 0
 
     def begin(self) -> None:
-        self._owned.appended = self._appended
+        self._owned.appended = self._note_written
         self._begin_offset = self._chain.next_offset
         self._bytes_before = self._owned.bytes
-        self._chain.append(b"", 0, self._begun, LIVE_BEGIN)
+        self._chain.append(b"", 0, self._start_reading, LIVE_BEGIN)
 
-    def _appended(self, batch: bytearray) -> None:
-        """A batch of the log's own writer takes its place behind `live-begin`."""
+    def _note_written(self, batch: bytearray) -> None:
+        """Note the keys of a batch that the shard appends after `live-begin`."""
         try:
             for key, _ in facts_of(bytes(batch)):
                 self._written.add(key)
         except CorruptBatch as error:
             self._end(str(error))
 
-    def _begun(self, result: int | AppendFailed) -> None:
+    def _start_reading(self, result: int | AppendFailed) -> None:
         if isinstance(result, AppendFailed):
             self._end(str(result))
             return
@@ -75,7 +75,7 @@ class Pass:
         self._steps = facts_in(self._engine, self._owned.place, self._owned.first_seq, result, lambda entry: None)
         self._read()
 
-    def _again(self, seconds: float, step: Callable[[], None]) -> None:
+    def _run_later(self, seconds: float, step: Callable[[], None]) -> None:
         self._loop.call_later(seconds, Contained(step, partial(self._end, "a defect in this version")))
 
     def _read(self) -> None:
@@ -86,7 +86,7 @@ class Pass:
             while self._monotonic() < until:
                 facts = next(self._steps)
                 if facts is NOT_YET:
-                    self._again(NOT_YET_SECONDS, self._read)
+                    self._run_later(NOT_YET_SECONDS, self._read)
                     return
                 for key, value in facts:
                     if value is None:
@@ -94,50 +94,50 @@ class Pass:
                     else:
                         live[key] = value
         except StopIteration:
-            self._copies = iter(live.items())
+            self._remaining = iter(live.items())
             self._copy()
             return
         except (OSError, DamagedLog, CorruptBatch) as error:
             self._end(str(error))
             return
-        self._again(0.0, self._read)
+        self._run_later(0.0, self._read)
 
     def _copy(self) -> None:
-        """Append the next of these records, without keys that were written since `live-begin`."""
+        """Append the next live records, except keys that were written since `live-begin`."""
         if self._chain.failure is not None:
             self._end(str(self._chain.failure))
             return
         written = self._written
         facts: list[Fact] = []
-        seen = size = 0
-        for key, value in self._copies:
-            seen += 1
+        examined = size = 0
+        for key, value in self._remaining:
+            examined += 1
             if key not in written:
                 facts.append((key, value))
                 size += len(key) + len(value or b"")
-            if seen == COPY_RECORDS or size >= COPY_BYTES:
+            if examined == COPY_RECORDS or size >= COPY_BYTES:
                 break
         if facts:
             self.copied += len(facts)
             self._owned.append_copy(bytearray(build_facts(facts, self._wall_ms())), self._copy_written)
-        elif seen:
-            self._again(0.0, self._copy)
+        elif examined:
+            self._run_later(0.0, self._copy)
         else:
-            self._chain.append(b"", 0, self._finished, LIVE_END)
+            self._chain.append(b"", 0, self._delete_old_entries, LIVE_END)
 
     def _copy_written(self, result: int | AppendFailed) -> None:
         if isinstance(result, AppendFailed):
             self._end(str(result))
         else:
-            self._again(0.0, self._copy)
+            self._run_later(0.0, self._copy)
 
-    def _finished(self, result: int | AppendFailed) -> None:
+    def _delete_old_entries(self, result: int | AppendFailed) -> None:
         if isinstance(result, AppendFailed):
             self._end(str(result))
         else:
-            self._engine.purge(self._owned.place.stream, self._begin_seq, self._purged)
+            self._engine.purge(self._owned.place.stream, self._begin_seq, self._cut)
 
-    def _purged(self, result: Refused | None) -> None:
+    def _cut(self, result: Refused | None) -> None:
         if result is None and self._chain is self._owned.chain:
             self._owned.cut(self._begin_offset, self._begin_seq, self._bytes_before)
         self._end(result.text if result is not None else "")
@@ -145,14 +145,14 @@ class Pass:
     def _end(self, problem: str) -> None:
         self._owned.appended = None
         if problem:
-            log.warning("log could not be shortened", log=str(self._owned.id), reason=problem)
+            log.warning("log could not be compacted", log=str(self._owned.id), reason=problem)
         else:
-            log.info("log shortened", log=str(self._owned.id), records=self.copied)
+            log.info("log compacted", log=str(self._owned.id), records=self.copied)
         self._done(not problem)
 
 
-class Forward:
-    """Shortens the logs of groups and the registry of one store, one after the other."""
+class GroupCleaning:
+    """Compacts the logs of groups and the registry of one store, one after the other."""
 
     def __init__(
         self,
@@ -184,16 +184,16 @@ class Forward:
             if isinstance(owned, GroupLog) and bytes_min is not None and owned.usable():
                 due = owned.bytes > max(bytes_min, 2 * owned.live_bytes)
                 if due and self._not_before.get(owned.id, 0.0) <= now:
-                    self.shorten(owned)
+                    self.clean(owned)
                     return
 
-    def shorten(self, owned: GroupLog) -> None:
+    def clean(self, owned: GroupLog) -> None:
         self._busy = True
-        Pass(self._engine, owned, self._wall_ms, self._monotonic, partial(self._ended, owned)).begin()
+        GroupLogPass(self._engine, owned, self._wall_ms, self._monotonic, partial(self._pass_ended, owned)).begin()
 
-    def _ended(self, owned: GroupLog, shortened: bool) -> None:
+    def _pass_ended(self, owned: GroupLog, cleaned: bool) -> None:
         self._busy = False
-        if shortened:
+        if cleaned:
             self._not_before.pop(owned.id, None)
         else:
             self._not_before[owned.id] = self._monotonic() + RETRY_SECONDS

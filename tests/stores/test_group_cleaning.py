@@ -1,4 +1,4 @@
-"""Logs of groups are shortened while they are written: nothing that is live is lost, and nothing older comes back."""
+"""Logs of groups are compacted while they are written: no live record is lost, and no older value returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.stores.jetstream.engine import StreamState
-from broker.stores.jetstream.forward import Forward
+from broker.stores.jetstream.group_cleaning import GroupCleaning
 from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import Fact, build_facts
 from storage import NOT_YET, LogId, OwnedLog
@@ -73,8 +73,8 @@ def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetSt
     first.wait(lambda: not log.chain.pending)
     before = stream(first, log)
 
-    forward = Forward(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
-    forward.shorten(log)
+    cleaning = GroupCleaning(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
+    cleaning.clean(log)
     turn = 0
 
     def written_meanwhile() -> bool:
@@ -85,7 +85,7 @@ def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetSt
         return log.first_seq > before.first_seq
 
     first.wait(written_meanwhile)
-    forward.stop()
+    cleaning.stop()
     first.wait(lambda: not log.chain.pending)
     after = stream(first, log)
     assert after.first_seq == log.first_seq > before.last_seq
@@ -110,24 +110,24 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
         write(log, state, [(b"key-%d" % number, b"%d" % turn) for number in range(2_000)])
     first.wait(lambda: not log.chain.pending)
     last = log.chain.committed_seq
-    forward = Forward(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
-    forward.shorten(log)
+    cleaning = GroupCleaning(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
+    cleaning.clean(log)
     first.wait(lambda: log.chain.committed_seq > last + 1)  # the first copy
-    forward.stop()
+    cleaning.stop()
     nodes.kill(first)
 
     taken = second.own(LOG)
     assert isinstance(taken, GroupLog)
     assert replayed(second, taken)[0] == state
-    again = Forward(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
-    again.shorten(taken)
+    again = GroupCleaning(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
+    again.clean(taken)
     second.wait(lambda: taken.first_seq > last)
     again.stop()
     found, records = replayed(second, taken)
     assert (found, records) == (state, 2_000)
 
 
-def test_the_registry_is_shortened_too_and_readers_in_memory_begin_behind_the_cut(nodes: NodesOverJetStream) -> None:
+def test_the_registry_is_compacted_too_and_readers_in_memory_begin_after_the_cut(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(REGISTRY)
     assert isinstance(log, GroupLog)
@@ -138,9 +138,9 @@ def test_the_registry_is_shortened_too_and_readers_in_memory_begin_behind_the_cu
     write(log, state, [(b"topic-%d" % number, None) for number in range(5)])
     first.wait(lambda: not log.chain.pending)
     before = log.records.start_offset
-    forward = Forward(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic, {REGISTRY.name: 20_000})
+    cleaning = GroupCleaning(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic, {REGISTRY.name: 20_000})
     first.wait(lambda: log.live_bytes > 0)
-    forward.stop()
+    cleaning.stop()
     assert log.records.start_offset > before
     assert len(log.records.read(log.records.start_offset, 1 << 20)) < 5_000
     assert replayed(first, log)[0] == state
