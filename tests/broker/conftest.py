@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -16,6 +12,7 @@ import pytest_asyncio
 from broker.runtime.contain import DEFECTS
 from tests.support.group_desk import Desk, Peer
 from tests.support.in_loop import Served
+from tests.support.small_disk import mounted
 
 DISK_KIB = 512
 PLANTING = {"DEFECTS", "Defective"}
@@ -73,14 +70,5 @@ def peer(desk: Desk) -> Peer:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of half a MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("a small disk of its own needs Linux, root and mount")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KIB}k", "tmpfs", folder], capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"this system does not let us mount a small disk: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
+    with mounted(tmp_path / "disk", DISK_KIB) as disk:
+        yield disk

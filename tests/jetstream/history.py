@@ -63,6 +63,7 @@ class History:
         self.stored: list[Record] = []  # acknowledged
         self.fetched: set[Record] = set()
         self.last_fetched: set[Record] = set()
+        self.errors: set[int] = set()  # in answers to commits and to records that were sent
 
     def anomalies(self, stale_reads: bool = False) -> list[str]:
         """`stale_reads`: what was read before the end does not count, since no node looks at its lease."""

@@ -25,6 +25,7 @@ from tests.running import Client
 TOPIC, PARTITIONS, OFFSETS, OFFSETS_PARTITIONS = "orders", 3, "__consumer_offsets", 4
 COMMIT, JOIN, SYNC, FETCH, LIST_OFFSETS = 8, 9, 5, 12, 6
 REFUSED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # of a node that has written nothing
+UNANSWERED = -2
 SILENT_SECONDS = 2.0
 PAUSE_SECONDS = 0.01
 
@@ -82,7 +83,8 @@ class Commits(Observer):
         group, value, begun = self.groups[-1], self._value + 1, time.monotonic()
         topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(0, value, -1, "")])]
         reply = self.ask(self._owner, OffsetCommitRequest(group, -1, "", None, topics=topics), COMMIT)
-        error = reply.topics[0].partitions[0].error_code if reply is not None else -1
+        error = reply.topics[0].partitions[0].error_code if reply is not None else UNANSWERED
+        self.history.errors.add(error)
         if error in REFUSED:
             self._owner = self.random.choice(self.nodes.ids)
         if error in REFUSED and not self._value:
@@ -147,6 +149,7 @@ class Records(Observer):
         reply = self.ask(id, ProduceRequest(None, -1, 1_000, [TopicProduceData(TOPIC, data)]), PRODUCE)
         if reply is not None:
             (part,) = reply.responses[0].partition_responses
+            self.history.errors.add(part.error_code)
             if not part.error_code:
                 self.history.stored.append(Record(partition, part.base_offset, value))
 

