@@ -28,6 +28,7 @@ LEASE_SECONDS = 3.0
 SETTINGS = (f"offsets.topic.num.partitions={OFFSETS_PARTITIONS}", f"store.lease.ms={LEASE_SECONDS * 1000:.0f}", "group.initial.rebalance.delay.ms=0")
 DISK_KIB = 64 << 10
 HEALED_SECONDS = 60.0
+LEASE_LOST = "this node stops serving its logs"  # in the log line of a node
 # A node that never looks at its lease: it answers and appends as if it had it. Python imports this before anything else.
 WITHOUT_SELF_FENCE = """
 from broker.stores.jetstream.meta import Meta
@@ -108,7 +109,7 @@ class Story:
     def full(self, disk: Path) -> None:
         """The disk of the engine, for longer than the leases of the nodes. With space again the server serves its streams after a restart."""
         filler = fill(disk)
-        wait_until(lambda: {line["node_id"] for line in self.nodes.lines if "serves no log" in line["event"]} == set(self.nodes.ids), HEALED_SECONDS, 0.1)
+        wait_until(lambda: {line["node_id"] for line in self.nodes.lines if LEASE_LOST in line["event"]} == set(self.nodes.ids), HEALED_SECONDS, 0.1)
         filler.unlink()
         (server,) = self.nodes.engine.members
         server.stop()
@@ -182,4 +183,4 @@ def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_story: Ca
     story.cut_off("deaf")
     story.end(restart=True)
     assert story.history.anomalies(stale_reads=True) == []
-    assert not [line for line in story.nodes.lines if "this node stops serving its logs" in line["event"]], "the self-fence was on"
+    assert not [line for line in story.nodes.lines if LEASE_LOST in line["event"]], "the self-fence was on"
