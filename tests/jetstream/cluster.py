@@ -20,6 +20,7 @@ class StreamNodes(Nodes):
         super().__init__(data, count)
         self.engine = NatsEngine(data, members)
         self.urls: dict[int, str] = {}  # of nodes that reach the engine by another way
+        self.reached_at: dict[int, int] = {}  # ports of nodes that clients and other nodes reach by another way
         self._environment = {"PYTHONPATH": path} if path else {}
         self._processes: dict[int, Broker] = {}
         self._ended: list[str] = []
@@ -32,9 +33,12 @@ class StreamNodes(Nodes):
 
     def start_node(self, id: int) -> None:
         settings = [word for setting in self._settings for word in ("--set", setting)]
-        listen = f"127.0.0.1:{self.port(id)}"
-        place = ("--store", self.urls.get(id, self.engine.url), "--cluster", CLUSTER, "--node-id", str(id), "--listen", listen)
-        self._processes[id] = Broker(*place, *settings, **self._environment)  # type: ignore[arg-type]
+        place = ("--store", self.urls.get(id, self.engine.url), "--cluster", CLUSTER, "--node-id", str(id))
+        addresses = ("--listen", f"127.0.0.1:{super().port(id)}", "--advertise", f"127.0.0.1:{self.port(id)}")
+        self._processes[id] = Broker(*place, *addresses, *settings, **self._environment)  # type: ignore[arg-type]
+
+    def port(self, id: int) -> int:
+        return self.reached_at.get(id) or super().port(id)
 
     def end_node(self, id: int, number: signal.Signals = signal.SIGKILL) -> None:
         broker = self._processes.pop(id)

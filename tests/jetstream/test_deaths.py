@@ -74,7 +74,7 @@ class Dying:
 
 
 class Story:
-    """What the node that dies does: it takes a log, appends, shortens the log, appends and hands it over."""
+    """What the node that dies does: it takes a log, appends, shortens the log, appends, hands it over, takes it again and reads it."""
 
     def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
         self.node = node
@@ -85,12 +85,9 @@ class Story:
         self.turn = 0
 
     def tell(self) -> None:
-        found: list[Any] = []
-        self.node.store.acquire(self.id, found.append)
-        if not self.until(lambda: bool(found)):
+        log = self.take()
+        if log is None:
             return
-        (log,) = found
-        assert isinstance(log, GroupLog)
         for _ in range(6):
             self.append(log)
         if not self.until(lambda: not log.chain.pending):
@@ -107,7 +104,23 @@ class Story:
         released: list[bool] = []
         if self.until(lambda: not log.chain.pending):
             store.release(self.id, lambda: released.append(True))
-            self.until(lambda: bool(released))
+            if self.until(lambda: bool(released)):
+                self.read(self.take())
+
+    def take(self) -> GroupLog | None:
+        found: list[Any] = []
+        self.node.store.acquire(self.id, found.append)
+        if not self.until(lambda: bool(found)):
+            return None
+        assert isinstance(found[0], GroupLog)
+        return found[0]
+
+    def read(self, log: GroupLog | None) -> None:
+        for facts in log.replay() if log is not None else ():
+            if self.dying.dead:
+                return
+            if facts is NOT_YET:
+                self.node.loop.run_until_complete(asyncio.sleep(0.001))
 
     def append(self, log: GroupLog) -> None:
         """Half of the keys, to the turn's number, in one batch."""

@@ -106,6 +106,15 @@ class Story:
         self.proxy.heal()
         self.progress()
 
+    def out_of_reach(self, proxy: ThreadedProxy) -> None:
+        """The node behind this proxy, for clients and other nodes, and not for the engine."""
+        proxy.mute = proxy.deaf = True
+        time.sleep(1.7 * LEASE_SECONDS)
+        live = self.nodes.status(1)["status.live.nodes"]
+        proxy.heal()
+        assert live == "1,2,3"
+        self.progress()
+
     def full(self, disk: Path) -> None:
         """The disk of the engine, for longer than the leases of the nodes. With space again the server serves its streams after a restart."""
         filler = fill(disk)
@@ -161,6 +170,22 @@ def test_all_that_clients_were_told_while_nodes_failed_fits_together(new_story: 
     story.cut_off("deaf")
     story.end()
     assert story.history.anomalies() == []
+
+
+def test_a_node_that_only_the_engine_reaches_keeps_its_logs(new_story: Callable[..., Story]) -> None:
+    story = new_story()
+    proxy = ThreadedProxy(story.nodes.port(3))
+    try:
+        story.nodes.reached_at[3] = proxy.port
+        story.begin()
+        before = {led for led in story.history.led if led.node == 3}
+        story.out_of_reach(proxy)
+        story.end()
+    finally:
+        proxy.end()
+    assert story.history.anomalies() == []
+    assert before
+    assert {led for led in story.history.led if led.node == 3} == before
 
 
 def test_clients_get_only_errors_that_they_retry_while_the_disk_of_the_engine_is_full(new_story: Callable[..., Story], tmp_path: Path) -> None:
