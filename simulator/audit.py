@@ -29,7 +29,6 @@ COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less ofte
 UUID_LENGTH: Final = 37  # of a member id after its instance id: a hyphen and a UUID
 WATCHED_RETENTION_NS: Final = 3600 * SECOND  # with a longer retention no offset expires within a run
 LATE_NS: Final = 500 * MS  # a check of memory may find a session that ended this long ago
-SLOW_APPEND_NS: Final = 100 * MS  # from this on members with an ended session get another one
 PASSES_LATE: Final = 4  # of the event loop: a late timer lets input be read first
 
 
@@ -46,6 +45,7 @@ class Audit:
         for plan in run.plan.groups:
             self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
         self._changed_at: dict[str, int] = {}  # group -> the moment of its last change of state
+        self._members: dict[str, dict[str, Any]] = {}  # group -> its members at the last check
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> its log and memory at the last comparison
         self._late_ms_max = TICK_MS + PASSES_LATE * run.plan.pass_ns // MS
         self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])))
@@ -76,15 +76,17 @@ class Audit:
     def check_lateness(self, group: str, body: Any) -> None:
         """The session of a member has ended: at most a tick ago, unless the broker was disturbed. Standbys have other deadlines.
 
-        A session begins with a request of the member, and again when a phase of a rebalance ends.
+        A session begins with a request of the member, and again when a phase of a rebalance ends. After a slow append it is extended
+        once, for as long again.
         """
         found, node, world = self.in_memory(group), self._node, self._world
         began = max(world.now - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
         late_ms = (world.now - began) // MS - body.session_ms
         if found is None or found.policy is not None or late_ms <= self._late_ms_max or not self._run.sessions.knows(group, body.member_id):
             return
-        if late_ms >= body.session_ms or node.speed.high >= SLOW_APPEND_NS or self._run.plan.varied_sessions:
-            return  # a slow append gives members one more session
+        member = self._members.get(group, {}).get(body.member_id)
+        if member is None or member.extended_since_ms == member.seen_ms or self._run.plan.varied_sessions:
+            return
         undisturbed_since = max(node.frozen_until, node.disturbed_at, self._serving.get(partition_of(group, self._run.plan.partitions), NEVER))
         if undisturbed_since < began - SLOW_DISK_NS - SECOND:
             raise Broken("sessions", f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
@@ -110,6 +112,7 @@ class Audit:
     def partition_changed(self, partition: int) -> None:
         """The partition was loaded or unloaded: what was not durable may be lost."""
         self._seats.clear()
+        self._members.clear()
         self._forget_earlier_checks()
         self._serving.pop(partition, None)
 
@@ -132,6 +135,7 @@ class Audit:
     def node_ended(self) -> None:
         """The process has ended: what was not durable may be lost."""
         self._seats.clear()
+        self._members.clear()
         self._forget_earlier_checks()
         self._serving.clear()
 
@@ -205,6 +209,7 @@ class Audit:
         except AssertionError as error:
             raise Broken("invariants", f"{group.id}: {error}", group.id) from error
         self._check_sessions(group)
+        self._members[group.id] = dict(group.members)
         self.rebalances.check(group, self._world.now)
         if len(group.statics) > self._processes[group.id]:
             raise Broken("bounds", f"{group.id} has {len(group.statics)} static members, and its clients are {self._processes[group.id]} processes", group.id)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class PeerTransport:
     """The end of the node that connects."""
 
-    def __init__(self, node: ClusterNode, protocol: Any) -> None:
+    def __init__(self, world: World, node: ClusterNode, protocol: Any) -> None:
         self._node = node
+        self._world = world
         self._life = node.life
         self._protocol = protocol
         self._stream: Stream | None = None
@@ -55,6 +56,7 @@ class PeerTransport:
 
     def _deliver(self, data: bytes) -> None:
         if not self._closing:
+            self._world.events += 1
             self._protocol.data_received(data)
 
     def lost(self) -> None:
@@ -82,6 +84,6 @@ async def connect_peer(
     if target is None or listening is None or listening.closed:
         raise ConnectionRefusedError(111, "Connection refused")
     protocol = protocol_factory()
-    transport = PeerTransport(node, protocol)
+    transport = PeerTransport(world, node, protocol)
     transport.connected(target.accept(delays, f"127.0.0.{node.id}", transport.received, transport.lost))
     return transport, protocol

@@ -200,7 +200,7 @@ def _about_expiry(plan: Plan) -> Plan:
 
 def _about_retention(plan: Plan) -> Plan:
     """Retention deletes records all the time, and the clock is never set: the age of records is known to the millisecond."""
-    topic_settings = {**dict(plan.topic_settings), "retention.ms": "20000"}
+    topic_settings = {**dict(plan.topic_settings), "segment.ms": "3000", "retention.ms": "20000"}
     faults = tuple(fault for fault in plan.faults if fault != "wall")
     broker = {**plan.broker, "log.retention.check.interval.ms": 5_000}
     return replace(plan, topic_settings=tuple(topic_settings.items()), faults=faults, broker=broker)
@@ -281,6 +281,8 @@ def _draw(seed: int, random: Random) -> Plan:
             random.choice((200 * MS, SECOND, 5 * SECOND)),
             tuple((f"t{topic}", random.choice((1, 3, 7))) for topic in range(random.choice((1, 1, 2)))),
         )
+        if dynamic:  # a member must hear of a rebalance before it ends, or the group need not settle
+            settings = settings._replace(rebalance_ns=max(settings.rebalance_ns, 2 * settings.heartbeat_ns))
         styles = tuple(random.randrange(len(STYLES)) for _ in range(random.choice((1, 2, 3))))
         groups.append(GroupPlan(f"g{number}", static, dynamic, settings, styles))
     return Plan(
@@ -303,7 +305,7 @@ def _draw(seed: int, random: Random) -> Plan:
         segment_bytes=random.choice((4_000, 20_000, 1 << 20)),
         retention_minutes=random.choice((10_080, 10_080, 10_080, SHORT_RETENTION_MINUTES)),
         safety_seconds=random.choice((60, 120, 120, 300)),
-        topic_settings=(("segment.ms", "3000"), ("file.delete.delay.ms", "1000"), *random.choice(((), (("retention.ms", "60000"),)))),
+        topic_settings=(("segment.ms", "10000"), ("file.delete.delay.ms", "1000"), *random.choice(((), (("retention.ms", "60000"),)))),
         broker={
             "group.initial.rebalance.delay.ms": random.choice((0, 0, 500, 3_000)),
             "offsets.flush.interval.ms": random.choice((20, 100, 1_000)),

@@ -202,8 +202,6 @@ class Run(Faults):
         if self.rot.allows_closed(group.name):
             return True
         members = self._members(group)
-        if group.dynamic and group.settings.rebalance_ns <= group.settings.heartbeat_ns:
-            return True  # a dynamic member may hear of each rebalance only when it was removed: such a group need not settle
         room = int(str(self.plan.broker.get("group.max.size", 1 << 31)))
         settled = [consumer for consumer in members if consumer.settled]
         if len({consumer.generation for consumer in settled}) > 1:
