@@ -96,7 +96,7 @@ class Plan:
 
     def lasting(self, seconds: int) -> Plan:
         """The plan of a long run, in which faults are rarer."""
-        return replace(self, safety_seconds=seconds, fault_rate=self.fault_rate / 5)
+        return replace(self, safety_seconds=seconds, fault_rate=self.fault_rate / 8)
 
     def lines(self) -> list[str]:
         """The plan in words, for the header of the trace."""

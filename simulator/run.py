@@ -40,6 +40,8 @@ RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
 GARBAGE_MAX: Final = 300_000  # new objects not freed, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
 AUDIT_NS: Final = 2 * SECOND
+AUDIT_EVENTS: Final = 8  # a check of memory after fewer events waits
+AUDIT_NS_MAX: Final = 20 * SECOND
 LIVENESS_MARGIN_NS: Final = 90 * SECOND  # retries of a suspended or unreadable log, pauses of clients
 
 
@@ -90,6 +92,8 @@ class Run(Faults):
         self.created: set[str] = set()  # topics that clients may know
         self.faults_over = False
         self.power_failed_at = -1
+        self._audit_from = 0  # events
+        self._audit_at = 0
         self._flushed_at = 0  # the last time at which nothing prevented flushes of the groups' logs (offsets.flush=interval)
         self.void_until = -1
         for group in plan.groups:
@@ -377,6 +381,9 @@ class Run(Faults):
         # A process flushes what it appended, or read at its start. What a killed process left is not flushed before it is read.
         if not self.node.disk.fail_syncs and all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups):
             self._flushed_at = self.world.now
-        for audit in self.audits.values():
-            audit.check()
+        if self.world.events >= self._audit_from or self.world.now >= self._audit_at:
+            self._audit_from = self.world.events + AUDIT_EVENTS
+            self._audit_at = self.world.now + AUDIT_NS_MAX
+            for audit in self.audits.values():
+                audit.check()
         self.world.after(AUDIT_NS, self._audit)

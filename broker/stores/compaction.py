@@ -161,9 +161,11 @@ class Cleaning:
     def live_bytes(self) -> int:
         return sum(watched.log.size for watched in self._watched.values()) - self.dirty_bytes
 
-    @property
-    def _bound(self) -> int:
-        return max(self.rules.dirty_bytes_min, self.live_bytes)
+    def _dirty_ratio(self) -> float:
+        """Above 1 a log is compacted: there are more dirty bytes than the minimum, and than live bytes."""
+        dirty = self.dirty_bytes
+        live = sum([watched.log.size for watched in self._watched.values()]) - dirty
+        return dirty / max(self.rules.dirty_bytes_min, live, 1)
 
     async def stop(self) -> None:
         """Stop; a compaction in progress is cancelled or completed, never half done."""
@@ -185,7 +187,7 @@ class Cleaning:
         if self._rolling is not None:
             self._try_to_roll(self._rolling)
             return
-        if self.dirty_bytes > self._bound:
+        if self._dirty_ratio() > 1:
             time = self._loop.time()
             due = [watched for watched in self._watched.values() if watched.not_before <= time and watched.log.usable]
             if due:
@@ -221,7 +223,7 @@ class Cleaning:
     def _clean_next_topic(self) -> bool:
         """Start compacting the most urgent topic log; offsets logs come first. Returns whether one was started."""
         busy = self._rolling is not None or (self._task is not None and not self._task.done())
-        if self._topics is None or busy or self.dirty_bytes > self._bound:
+        if self._topics is None or busy or self._dirty_ratio() > 1:
             return False
         due = self._topics.next_due(self._now())
         if due is None:
@@ -385,7 +387,7 @@ class Cleaning:
             token=token,
         )
         limit = max(self.rules.time_limit_seconds, cleaned.size / BYTES_PER_SECOND_MIN)
-        niceness = NICENESS_LATE if self.dirty_bytes > 2 * self._bound else NICENESS
+        niceness = NICENESS_LATE if self._dirty_ratio() > 2 else NICENESS
         if self._cancelled:
             raise CleaningFailed(CANCELLED)
         self._process = self._loop.create_task(self._run_cleaner(self._command, cleaned.folder, request, niceness, limit))
