@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import math
+import os
 import sys
 import time
 import warnings
@@ -75,9 +76,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_one(seed: int, events: int | None, show: bool, nodes: int | None = None) -> int:
-    outcome = simulate(seed, events, print if show else None, nodes)
+    outcome = simulate(seed, events, print_line if show else None, nodes)
     print_summary([outcome])
     return 1 if outcome.broken else 0
+
+
+def print_line(line: str) -> None:
+    """End the process when its output is closed, as by `| head`: in a run the broker would contain the exception."""
+    try:
+        print(line)
+    except BrokenPipeError:
+        os._exit(1)
 
 
 def simulate(seed: int, events: int | None = None, show: Callable[[str], object] | None = None, nodes: int | None = None) -> Outcome:

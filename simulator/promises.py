@@ -290,7 +290,7 @@ class Generations:
     def _answered(self, key: tuple[str, int], sent: int) -> None:
         group, generation = key
         newest, moment = self._newest.get(group, (0, 0))
-        if generation <= newest and not self._surely_has_offsets(group):
+        if (generation <= newest or key in self._at) and not self._surely_has_offsets(group):
             self.may_begin_again(group)
             newest = 0
         if generation < newest and moment < sent:
