@@ -19,6 +19,7 @@ from broker.runtime.parent import ParentWatch
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.start_trace import mark
 from broker.runtime.stopping import StopRequest, run_until_stopped
+from broker.runtime.workers import never_preempt
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, divide_descriptors, memory_bytes, raise_limit, with_connections
 from broker.settings.endpoints import format_endpoint
@@ -38,7 +39,10 @@ ADDRESSES_PER_LISTENER = 2  # `localhost` and an empty host usually mean IPv4 an
 
 def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT and return the exit code. Raises StartError when the broker cannot start."""
-    lock_files = LOCK_FILES if config.cluster_nodes > 1 and not config.store else 0
+    one_of_several = config.cluster_nodes > 1 and not config.store
+    if one_of_several:
+        never_preempt()  # it shares cores with clients: they send more requests before it runs, and it answers them together
+    lock_files = LOCK_FILES if one_of_several else 0
     descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER + lock_files)
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)

@@ -52,7 +52,7 @@ class Workers:
 
     def _run(self) -> None:
         if self._yielding:
-            _lower_priority()
+            never_preempt()
         while True:
             job = self._jobs.get()
             if job is None:
@@ -66,7 +66,7 @@ class Workers:
                 self._loop.call_soon_threadsafe(Contained(done), result)
 
 
-def _lower_priority() -> None:
-    """Make this a batch thread: when it wakes up, it does not preempt the event loop."""
+def never_preempt() -> None:
+    """Make this a batch thread, and the threads that it starts: when it wakes up, it does not preempt a running thread."""
     with contextlib.suppress(AttributeError, OSError):  # only Linux has it
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -201,6 +201,12 @@ def test_a_nodes_command_line_gives_the_same_settings_with_its_own_addresses() -
     assert node.listeners[0].endpoint == "127.0.0.1:9001"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this scheduling policy")
+def test_nodes_do_not_preempt_the_clients_that_they_share_cores_with(nodes: Nodes) -> None:
+    nodes.start()
+    assert [os.sched_getscheduler(nodes.pid(node)) for node in nodes.ids] == [os.SCHED_BATCH] * len(nodes.ids)
+
+
 def test_the_log_lines_of_a_node_carry_its_id(nodes: Nodes) -> None:
     nodes.start()
     assert nodes.supervisor is not None
