@@ -132,7 +132,8 @@ def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJet
     writer = Writer(first)
     writer.go_on(0.3)
     stream = first.store.names.internal(writer.ids[0]).stream
-    emptied = next(member for member in engine.members if member not in leaders(engine, writer))
+    leader = engine.leader(stream)
+    emptied = next(member for member in engine.members if member is not leader)
     emptied.kill()
     shutil.rmtree(emptied.folder)
     heal(engine)

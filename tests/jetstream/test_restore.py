@@ -15,7 +15,7 @@ from broker.stores.jetstream.engine import reply_of
 from broker.stores.jetstream.entry import DATA, RELEASE, Entry
 from broker.stores.jetstream.stream_copy import StreamCopy
 from broker.stores.jetstream.topic_logs import StreamTopicLog
-from broker.stores.jetstream.visitor import Visitor, asked
+from broker.stores.jetstream.visitor import Visitor, await_result
 from protocol.batch import build_facts, facts_of, read_header
 from protocol.messages.consumer_offsets import OffsetCommitKey
 from protocol.records import read_offsets_key
@@ -59,7 +59,7 @@ def damage(engine: Engine, id: LogId, records: int = 0) -> None:
         await visitor.open()
         place = visitor.place(id, IDS[id.name] if id == ORDERS else None)
         if not records:
-            await asked(partial(visitor.engine.delete, place.stream))
+            await await_result(partial(visitor.engine.delete, place.stream))
             await visitor.make_stream(place, {})
             return
         state = await visitor.stream_state(place)
@@ -70,7 +70,7 @@ def damage(engine: Engine, id: LogId, records: int = 0) -> None:
         for number, (kind, payload, count) in enumerate(((DATA, bytes(batch), records), (RELEASE, b"", 0))):
             entry = Entry(kind, last.epoch + 1, 0, "broken", number, last.next_offset + records * number, count, last.state_seq)
             headers = entry.headers(state.last_seq + number)
-            message = await asked(lambda done, at=(place.subject, payload, headers): visitor.connection.request(at[0], at[1], done, at[2]))  # type: ignore[misc]
+            message = await await_result(lambda done, at=(place.subject, payload, headers): visitor.connection.request(at[0], at[1], done, at[2]))  # type: ignore[misc]
             assert isinstance(reply_of(message), dict)
 
     async def run() -> None:

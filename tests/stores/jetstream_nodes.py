@@ -135,6 +135,9 @@ class NodesOverJetStream:
         """kill -9, of which the heir hears at once: that spares a test the lease."""
         node.store.close()
         self._live.remove(node)
+        current: list[bool] = []
+        heir.store.meta.when_current(lambda: current.append(True))  # otherwise it may read a heartbeat of the node later
+        self.wait(lambda: current)
         if node.id in heir.store.view().live:
             heir.store.meta._remove_node(node.id)
 

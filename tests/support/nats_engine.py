@@ -18,6 +18,7 @@ from tests.kafka_process import free_ports
 from tests.running import wait_until
 
 START_SECONDS = 20.0
+HEALTHY_SECONDS = 60.0  # elections and copies of the engine on a busy machine
 
 
 def binary() -> str | None:
@@ -116,7 +117,7 @@ class NatsEngine:
         self.wait_healthy()
 
     def wait_healthy(self) -> None:
-        wait_until(lambda: all(member.healthy() for member in self.members), START_SECONDS, 0.05)
+        wait_until(lambda: all(member.healthy() for member in self.members), HEALTHY_SECONDS, 0.05)
 
     @property
     def url(self) -> str:
@@ -137,7 +138,7 @@ class NatsEngine:
                         return one
             return None
 
-        return wait_until(found, START_SECONDS, 0.1)
+        return wait_until(found, HEALTHY_SECONDS, 0.1)
 
     def stop(self) -> None:
         for member in self.members:
