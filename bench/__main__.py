@@ -30,23 +30,23 @@ OK, FAILED, CANNOT_RUN = 0, 1, 2
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="What the broker costs, as ratios to a server that does nothing.",
+        description="The cost of the broker, as ratios to a server that does nothing.",
         epilog=f"Rows: {', '.join(rows.ALL_NAMES)}. Exit code: 0, 1 the broker failed (or, with --check, missed a target), 2 could not run.",
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often floor and broker take turns ({ROUNDS})")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"measured seconds of each turn ({SECONDS:g})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"number of rounds, each of which measures floor and broker ({ROUNDS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"seconds of each measurement ({SECONDS:g})")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE, metavar="SECONDS",
-        help=f"how long each row may wait for a calm machine and measure again what was disturbed ({PATIENCE:g})",
+        help=f"how long each row may wait for a calm machine and repeat disturbed measurements ({PATIENCE:g})",
     )  # fmt: skip
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row, or those whose name begins so; may be repeated")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row, or all rows whose names begin with NAME; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="the results as JSON as well; - for standard output, instead of the table")
     parser.add_argument("--check", action="store_true", help="a missed target is a failure")
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="only this: what N nodes cost and bring, beside one broker")
-    parser.add_argument("--store", choices=("nats",), help="only this: what commits cost over NATS JetStream, beside a directory")
-    parser.add_argument("--compiled", action="store_true", help="a compiled broker beside it, from a copy under build/ (it is built first)")
-    parser.add_argument("--kafka", action="store_true", help="a real Apache Kafka and a compiled broker beside it, where Java is: many minutes more")
-    parser.add_argument("--instructions", action="store_true", help="count instructions per request of rows of load, with valgrind: minutes more")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="measure only the cost and the gain of N nodes, compared with one broker")
+    parser.add_argument("--store", choices=("nats",), help="measure only the cost of commits over NATS JetStream, compared with a directory")
+    parser.add_argument("--compiled", action="store_true", help="measure also a compiled broker, which is built first in a copy under build/")
+    parser.add_argument("--kafka", action="store_true", help="measure also Apache Kafka and a compiled broker, if Java is installed: takes many more minutes")
+    parser.add_argument("--instructions", action="store_true", help="count instructions per request of the load rows, with valgrind: takes some more minutes")
     options = parser.parse_args()
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
@@ -116,13 +116,13 @@ def measure_nodes(built: Tools, options: argparse.Namespace) -> int:
     from bench import nodes
 
     try:
-        found = nodes.measure(built, options.nodes, options.rounds, options.seconds)
+        measured = nodes.measure(built, options.nodes, options.rounds, options.seconds)
     except (LoadError, AssertionError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
-    text, good = nodes.report(found, options.nodes)
+    text, all_within = nodes.report(measured, options.nodes)
     print(text)
-    return FAILED if options.check and not good else OK
+    return FAILED if options.check and not all_within else OK
 
 
 def measure_jetstream(built: Tools, options: argparse.Namespace) -> int:
@@ -133,9 +133,9 @@ def measure_jetstream(built: Tools, options: argparse.Namespace) -> int:
     except (LoadError, AssertionError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
-    text, good = jetstream.report(measured)
+    text, all_within = jetstream.report(measured)
     print(text)
-    return FAILED if options.check and not good else OK
+    return FAILED if options.check and not all_within else OK
 
 
 def leave(number: int, frame: object) -> NoReturn:

@@ -197,11 +197,11 @@ def results(rounds: int) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(measured: dict[str, Any]) -> str:
     head = f"{'message':36}{'bytes':>6}{'encode':>9}{'kio':>9}{'faster':>8}{'decode':>9}{'kio':>9}{'slower':>8}"
-    targets = found["targets"]
-    lines = [f"codec, {'compiled' if found['compiled'] else 'interpreted'}, Python {found['python']}, ns per message", head]
-    for row in found["rows"]:
+    targets = measured["targets"]
+    lines = [f"codec, {'compiled' if measured['compiled'] else 'interpreted'}, Python {measured['python']}, ns per message", head]
+    for row in measured["rows"]:
         mark = "" if not row["judged"] else "  ok" if row["met"] else "  MISSED"
         lines.append(
             f"{row['message']:36}{row['bytes']:>6}{row['encode_ns']:>9}{row['kio_encode_ns']:>9}{row['encode_times_faster']:>8}"
@@ -220,8 +220,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args(arguments)
-    found = results(options.rounds)
-    print(json.dumps(found, indent=1) if options.json else table(found))
+    measured = results(options.rounds)
+    print(json.dumps(measured, indent=1) if options.json else table(measured))
     return 0
 
 

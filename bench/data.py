@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import rows
 from bench.kafka import kafka_on
-from bench.load import OURS, SETUP_SECONDS, SLACK_SECONDS, LoadError, Sample, command_line, generate, spread, taken
+from bench.load import OURS, SETUP_SECONDS, SLACK_SECONDS, LoadError, Sample, command_line, generate, parse_result, spread
 from bench.machine import Cores, pinned, touch_memory
 from bench.native import ROOT, Tools
 from bench.rows import DataRow
@@ -78,7 +78,7 @@ class DataPlane:
         seconds = WARM_UP_LAP_SECONDS if number < 0 else max(self._seconds, row.seconds_min)
         topic = f"{row.name}-{number if number >= 0 else f'warm-up{-number}'}"
         if row is rows.HEARTBEATS:
-            return self._beside(row, server, topic, seconds)
+            return self._during_fetch(row, server, topic, seconds)
         if row is rows.PRODUCE_1MB:
             touch_memory(TOUCHED_BYTES)
         arguments = (*row.arguments, "--topic", topic)
@@ -86,7 +86,7 @@ class DataPlane:
             arguments = (*row.arguments, "--topic", FLOOR_TOPIC, "--parts", "1", "--no-preflight")
         return generate(self._tools.kgdata, self._cores.generator, server, arguments, seconds)
 
-    def _beside(self, row: DataRow, server: Server, topic: str, seconds: float) -> Sample:
+    def _during_fetch(self, row: DataRow, server: Server, topic: str, seconds: float) -> Sample:
         """Heartbeats while another process fetches at full speed; the fetch ends with them."""
         arguments = (*rows.FETCH_BESIDE, "--announce", "--topic", topic)
         bound = SETUP_SECONDS + seconds + SLACK_SECONDS
@@ -107,8 +107,8 @@ class DataPlane:
         finally:
             fetching.kill()
             fetching.wait()
-        beside = taken("kgdata", fetching.returncode, out, complaints)
-        return sample | {"beside_mb_per_s": beside["mb_per_s"]}
+        fetch_result = parse_result("kgdata", fetching.returncode, out, complaints)
+        return sample | {"beside_mb_per_s": fetch_result["mb_per_s"]}
 
     # Restarts.
 

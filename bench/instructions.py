@@ -58,10 +58,10 @@ def per_request(built: Tools, cores: Cores, row: LoadRow | DataRow, packages: Pa
 
 def _total(dump: Path) -> int:
     """Instructions since the previous dump."""
-    found = _TOTAL.search(dump.read_text())
-    if found is None:
+    total = _TOTAL.search(dump.read_text())
+    if total is None:
         raise ServerError(f"callgrind wrote no total into {dump.name}")
-    return int(found[1])
+    return int(total[1])
 
 
 def _fewer(arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -80,15 +80,15 @@ def table(counts: dict[str, dict[str, float]]) -> Iterator[str]:
 
 def count(names: list[str], builds: dict[str, Path], report_error: Callable[[str], None]) -> dict[str, dict[str, float]]:
     built, cores = tools(), choose_cores()
-    found: dict[str, dict[str, float]] = {}
+    total: dict[str, dict[str, float]] = {}
     for row in [ROWS[name] for name in names]:
-        found[row.name] = {}
+        total[row.name] = {}
         for build, packages in builds.items():
             try:
-                found[row.name][build] = per_request(built, cores, row, packages)
+                total[row.name][build] = per_request(built, cores, row, packages)
             except (LoadError, ServerError) as error:
                 report_error(f"{row.name}, {build}: {error}")
-    return found
+    return total
 
 
 def main() -> int:
@@ -105,11 +105,11 @@ def main() -> int:
     compiled = (options.compiled or ROOT / "build" / "compiled").absolute()
     builds = {"plain": ROOT} | ({"compiled": compiled} if compiled.exists() else {})
     try:
-        found = count(options.rows or list(COUNTED), builds, lambda line: print(f"bench: {line}", file=sys.stderr))
+        total = count(options.rows or list(COUNTED), builds, lambda line: print(f"bench: {line}", file=sys.stderr))
     except BuildError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    print("\n".join(table(found)))
+    print("\n".join(table(total)))
     return 0
 
 

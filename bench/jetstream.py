@@ -85,10 +85,10 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
             finally:
                 node.stop()
                 node.kill()
-            records, took = run_store(engine.url, CLUSTER, replay_all)
+            records, durations = run_store(engine.url, CLUSTER, replay_all)
         finally:
             engine.stop()
-    return Measured(results, raw, own, records, took)
+    return Measured(results, raw, own, records, durations)
 
 
 def appended(engine: NatsEngine) -> int:
@@ -123,7 +123,7 @@ async def own(store: JetStreamStore, id: LogId) -> GroupLog:
 async def append_alone(store: JetStreamStore, logs: list[GroupLog], seconds: float) -> Raw:
     """Append for `seconds`, with one append in flight for each log."""
     until = time.monotonic() + seconds
-    took: list[float] = []
+    durations: list[float] = []
     waiting = len(logs)
     ended = store.loop.create_future()
 
@@ -135,7 +135,7 @@ async def append_alone(store: JetStreamStore, logs: list[GroupLog], seconds: flo
             if isinstance(result, AppendFailed):
                 ended.set_exception(LoadError(str(result)))
                 return
-            took.append(time.monotonic() - begun)
+            durations.append(time.monotonic() - begun)
             if time.monotonic() < until:
                 next_append(log)
             else:
@@ -148,8 +148,8 @@ async def append_alone(store: JetStreamStore, logs: list[GroupLog], seconds: flo
     for log in logs:
         next_append(log)
     await ended
-    cuts = quantiles(took, n=100)
-    return Raw(len(took) / seconds, cuts[49] * 1000, cuts[98] * 1000)
+    cuts = quantiles(durations, n=100)
+    return Raw(len(durations) / seconds, cuts[49] * 1000, cuts[98] * 1000)
 
 
 async def replay_all(store: JetStreamStore, logs: list[GroupLog]) -> tuple[int, float]:
@@ -168,23 +168,23 @@ def report(measured: Measured) -> tuple[str, bool]:
     """The table, and whether the cost of a commit is within its target."""
     lines = ["commits over 50 partitions; three nats-servers, the node, the broker over a directory and the generator share the cores; medians"]
     lines.append(f"{'connections':>11} {'commits/append':>14} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU/commit us':>14} {'of directory':>12} {'directory: commits/s, p50, p99':>32}")
-    good = True
+    all_within = True
     for connections, rounds in measured.rounds.items():
         together = median(round.node["requests"] / max(round.appends, 1) for round in rounds)
         factor = median(round.node[CPU_FIELD] / round.directory[CPU_FIELD] for round in rounds)
         if together >= COMMITS_AN_APPEND:
-            good &= factor <= CPU_AT_MOST
-        beside = f"{middle(rounds, 0, 'rps'):.0f}, {middle(rounds, 0, 'p50_us') / 1000:.1f}, {middle(rounds, 0, 'p99_us') / 1000:.1f}"
+            all_within &= factor <= CPU_AT_MOST
+        directory_figures = f"{middle(rounds, 0, 'rps'):.0f}, {middle(rounds, 0, 'p50_us') / 1000:.1f}, {middle(rounds, 0, 'p99_us') / 1000:.1f}"
         lines.append(
             f"{connections:11} {together:14.1f} {middle(rounds, 1, 'rps'):10.0f} {middle(rounds, 1, 'p50_us') / 1000:8.1f} {middle(rounds, 1, 'p99_us') / 1000:8.1f}"
-            f" {middle(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {beside:>32}"
+            f" {middle(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {directory_figures:>32}"
         )
     lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {appends(measured.raw)}")
     own = measured.own if isinstance(measured.own, str) else appends(measured.own)
     lines.append(f"the engine's own tool, nats bench, {CLIENTS} clients that wait for each acknowledgement, one stream: {own}")
     lines.append(f"replay: {measured.replayed} records in {measured.replay_seconds:.2f} s, {measured.replayed / measured.replay_seconds:.0f} a second")
     lines.append(f"CPU of a commit: at most {CPU_AT_MOST:g} times the directory's where an append has {COMMITS_AN_APPEND:g} commits or more")
-    return "\n".join(lines), good
+    return "\n".join(lines), all_within
 
 
 def appends(raw: list[Raw]) -> str:

@@ -25,7 +25,7 @@ LAP_SECONDS = 3.0
 WARMER = 0.98
 WARM_UP_SECONDS_MIN, WARM_UP_SECONDS_MAX = 60.0, 420.0
 OURS = ("ours", "compiled", "always")
-KEPT = ("requests", "rps", "p50_us", "p99_us", "p999_us", CPU_FIELD, "srv_util", "gen_util", "srv_rss_mb")
+KEPT_FIELDS = ("requests", "rps", "p50_us", "p99_us", "p999_us", CPU_FIELD, "srv_util", "gen_util", "srv_rss_mb")
 
 Sample = dict[str, Any]
 
@@ -45,7 +45,7 @@ def generate(program: Path, core: int | None, server: Server, arguments: tuple[s
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise LoadError(f"{program.name} did not end within {bound:.0f} s") from None
-    return taken(program.name, done.returncode, done.stdout, done.stderr)
+    return parse_result(program.name, done.returncode, done.stdout, done.stderr)
 
 
 def command_line(program: Path, server: Server, arguments: tuple[str, ...], seconds: float) -> list[str]:
@@ -53,15 +53,15 @@ def command_line(program: Path, server: Server, arguments: tuple[str, ...], seco
     return [*command, "-W", str(WARMUP_SECONDS), "-t", str(seconds), "--json", *arguments]
 
 
-def taken(name: str, code: int, out: str, complaints: str) -> Sample:
+def parse_result(name: str, code: int, out: str, complaints: str) -> Sample:
     """A generator's result; LoadError with its message if it failed."""
     if code == 0:
         sample: Sample = json.loads(out)
         return sample
-    said = complaints.strip().splitlines()
+    messages = complaints.strip().splitlines()
     counted = json.loads(out) if out.startswith("{") else {}
-    wrong = [f"{counted[count]} {count}" for count in ("errors", "lost_conns", "malformed") if counted.get(count)]
-    raise LoadError("; ".join(wrong + said[-1:]) or f"{name} ended with {code}")
+    failures = [f"{counted[count]} {count}" for count in ("errors", "lost_conns", "malformed") if counted.get(count)]
+    raise LoadError("; ".join(failures + messages[-1:]) or f"{name} ended with {code}")
 
 
 def without_groups(arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
             if name != "floor":
                 entry[name] = ratios(samples[name], floors, metric.field)
                 if metric.field == CPU_FIELD:
-                    entry[name]["least"] = min(one[CPU_FIELD] for one in samples[name]) / (min(costs) or 1e-9)
+                    entry[name]["least"] = min(sample[CPU_FIELD] for sample in samples[name]) / (min(costs) or 1e-9)
                     if "kafka" in samples and name in OF_KAFKA_AT_MOST:
                         entry[name]["of_kafka"] = ratios(samples[name], samples["kafka"], CPU_FIELD)["median"]
         result["metrics"].append(entry)
@@ -198,4 +198,4 @@ def spread(each: list[float]) -> dict[str, Any]:
 
 
 def summary(samples: list[Sample]) -> dict[str, float]:
-    return {field: median(sample[field] for sample in samples) for field in KEPT}
+    return {field: median(sample[field] for sample in samples) for field in KEPT_FIELDS}

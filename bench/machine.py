@@ -28,13 +28,13 @@ class Cores(NamedTuple):
 def choose_cores() -> Cores:
     if not hasattr(os, "sched_setaffinity"):
         return Cores(None, None, f"not pinned: {sys.platform} cannot pin a process to a core")
-    ours = sorted(os.sched_getaffinity(0))
-    if len(ours) < 2:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
         return Cores(None, None, "not pinned: server and generator share the only core")
-    server = ours[0]
-    other_cores = [core for core in ours[1:] if core not in _siblings(server)]
+    server = cores[0]
+    other_cores = [core for core in cores[1:] if core not in _siblings(server)]
     if not other_cores:
-        return Cores(server, ours[1], f"server on core {server}, generator on core {ours[1]}: two threads of one physical core")
+        return Cores(server, cores[1], f"server on core {server}, generator on core {cores[1]}: two threads of one physical core")
     return Cores(server, other_cores[0], f"server on core {server}, generator on core {other_cores[0]}")
 
 
@@ -66,7 +66,7 @@ def pinned(core: int | None) -> Iterator[None]:
 
 
 def touch_memory(size: int) -> None:
-    """Write to so much free memory once, so that the files of the next measurement land in it.
+    """Write to `size` bytes of free memory once, so that the files of the next measurement use memory that the host has provided.
 
     A virtual machine gets memory from its host when it first writes there. That costs several times as much as the copy, and whichever
     server fills the page cache first would pay for it.

@@ -33,10 +33,10 @@ def tools() -> Tools:
 
 
 def _compiler() -> str:
-    found = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if found is None:
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if compiler is None:
         raise BuildError("no C compiler found (cc, gcc or clang, or CC=...): the load generator cannot be built")
-    return found
+    return compiler
 
 
 def _built(name: str) -> Path:

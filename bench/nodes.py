@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.load import SETUP_SECONDS, SLACK_SECONDS, WARMUP_SECONDS, LoadError, Sample, taken
+from bench.load import SETUP_SECONDS, SLACK_SECONDS, WARMUP_SECONDS, LoadError, Sample, parse_result
 from bench.native import Tools
 from bench.rows import CPU_FIELD
 from bench.servers import SETTINGS, broker
@@ -59,13 +59,13 @@ def measure(tools: Tools, nodes: int, rounds: int, seconds: float) -> dict[str, 
         try:
             cluster.start()
             assert cluster.supervisor is not None
-            on_one = [Target(broker_alone.port, str(broker_alone.pid))] * nodes
+            on_broker = [Target(broker_alone.port, str(broker_alone.pid))] * nodes
             on_nodes = [Target(cluster.port(id), str(cluster.pid(id)), cluster, id) for id in cluster.ids]
             on_nodes[0] = on_nodes[0]._replace(pids=f"{on_nodes[0].pids},{cluster.supervisor.pid}")
             names = count()
             for row, arguments in ROWS.items():
                 for _ in range(rounds):
-                    rivals = [run_round(tools.kgload, targets, arguments, seconds, names) for targets in (on_one, on_nodes)]
+                    rivals = [run_round(tools.kgload, targets, arguments, seconds, names) for targets in (on_broker, on_nodes)]
                     results[row].append((rivals[0], rivals[1]))
         finally:
             cluster.close()
@@ -91,22 +91,22 @@ def generate(program: Path, target: Target, arguments: tuple[str, ...], seconds:
         done = subprocess.run(command, capture_output=True, text=True, timeout=bound, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise LoadError(f"{program.name} did not end within {bound:.0f} s") from None
-    return taken(program.name, done.returncode, done.stdout, done.stderr)
+    return parse_result(program.name, done.returncode, done.stdout, done.stderr)
 
 
 def report(results: dict[str, list[tuple[Round, Round]]], nodes: int) -> tuple[str, bool]:
     """The table, and whether the processor time of a request is within its target."""
-    lines = [f"{nodes} nodes beside one broker, {len(os.sched_getaffinity(0))} cores for all processes; medians of ratios within a round"]
+    lines = [f"{nodes} nodes compared with one broker, {len(os.sched_getaffinity(0))} cores for all processes; medians of ratios within a round"]
     lines.append(f"{'':10} {'CPU/request':>12} {'at most':>8} {'requests/s':>11} {f'{nodes} nodes: {FIGURES}':>46} {f'one broker: {FIGURES}':>46}")
-    good = True
+    all_within = True
     for row, rounds in results.items():
         cpu = median(several.cpu_us / one.cpu_us for one, several in rounds)
         rate = median(several.rate / one.rate for one, several in rounds)
-        apart, alone = (figures([pair[which] for pair in rounds]) for which in (1, 0))
-        lines.append(f"{row:10} {cpu:12.2f} {CPU_AT_MOST:8.2f} {rate:11.2f} {apart:>46} {alone:>46}")
-        good &= cpu <= CPU_AT_MOST
+        nodes_figures, broker_figures = (figures([pair[which] for pair in rounds]) for which in (1, 0))
+        lines.append(f"{row:10} {cpu:12.2f} {CPU_AT_MOST:8.2f} {rate:11.2f} {nodes_figures:>46} {broker_figures:>46}")
+        all_within &= cpu <= CPU_AT_MOST
     lines.append("The generators share the cores with the nodes: requests/s can grow to at most 1 / (1 - their share of one broker's round).")
-    return "\n".join(lines), good
+    return "\n".join(lines), all_within
 
 
 def figures(rounds: list[Round]) -> str:

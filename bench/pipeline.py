@@ -48,13 +48,13 @@ QUIET: Final = Progress()
 
 def write_logs(folder: Path, count: int, groups: int) -> None:
     write_commits(folder, count, groups, BATCH_RECORDS, PARTITIONS)
-    took_ms = -(-count // (groups * BATCH_RECORDS)) * EVERY_MS
+    period_ms = -(-count // (groups * BATCH_RECORDS)) * EVERY_MS
     for number in range(PARTITIONS):
         topics = [name for name in (f"topic-{each}" for each in range(TOPICS)) if partition_of(name, PARTITIONS) == number]
         log = folder / f"__coordinator_notes-{number}"
         log.mkdir()
         with (log / f"{segment_name(0)}.log").open("wb") as file:
-            for minute, at_ms in enumerate(range(START_MS, START_MS + took_ms, MINUTE_MS)):
+            for minute, at_ms in enumerate(range(START_MS, START_MS + period_ms, MINUTE_MS)):
                 notes = [(with_version(NoteKey(""), NOTE_KEY_VERSION), _ends(topic, minute)) for topic in topics]
                 base = minute * len(topics)
                 inside = [Record(base + place, at_ms, key, value) for place, (key, value) in enumerate(notes)]
@@ -68,7 +68,7 @@ def _ends(topic: str, minute: int) -> bytes:
     return write_note(header, EndOffsets(topic, [PartitionEnds(number, 0, end) for number in range(BATCH_RECORDS)]))
 
 
-def plain_loop(path: Path, most: int) -> int:
+def plain_loop(path: Path, records_max: int) -> int:
     """The bronze step as a plain Python program: our codec without numpy."""
     data = path.read_bytes()
     rows = []
@@ -81,7 +81,7 @@ def plain_loop(path: Path, most: int) -> int:
                     value = read_record(OffsetCommitValue, record.value or b"")
                     rows.append((record.offset, record.timestamp, key.group, key.topic, key.partition, value.offset, value.commit_timestamp))
         at += header.size
-        if len(rows) >= most:
+        if len(rows) >= records_max:
             break
     return len(rows)
 
@@ -100,10 +100,10 @@ def cpu_of_all() -> float:
 
 
 def _descendants(parents: dict[int, int]) -> set[int]:
-    mine = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
-        mine |= more
-    return mine
+    descendants = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in descendants} - descendants:
+        descendants |= more
+    return descendants
 
 
 def peak_mib() -> float:

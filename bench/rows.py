@@ -242,8 +242,8 @@ PRODUCE_IDEMPOTENT = DataRow(
 )
 HEARTBEATS = DataRow(
     "heartbeats-beside-fetch",
-    "200 members' heartbeats beside a fetch of 1 MB",
-    ("-c", "200", "-i", "200"),  # kgload's; the fetch beside it is FETCH_BESIDE
+    "200 members' heartbeats during fetches of 1 MB",
+    ("-c", "200", "-i", "200"),  # kgload's; the concurrent fetch has FETCH_BESIDE
     (
         Figure("p50", "p50_us", "ms", divisor=1000),
         Figure("p99", "p99_us", "ms", at_most=10, divisor=1000),
@@ -286,11 +286,11 @@ class PipelineRow(NamedTuple):
     master: str | None = None
 
 
-def _rates(bronze: str, tables: str, whole: str, unit: str) -> tuple[Figure, ...]:
+def _rates(bronze: str, tables: str, total: str, unit: str) -> tuple[Figure, ...]:
     return (
         Figure("bronze", bronze, unit, at_least=0.2),
         Figure("silver, gold", tables, unit, at_least=0.15),
-        Figure("all together", whole, unit, at_least=0.08),
+        Figure("all together", total, unit, at_least=0.08),
     )
 
 

@@ -81,16 +81,16 @@ class Run:
         return self._witness.worst / self._witness.best
 
     def _measure_rows(self, names: tuple[str, ...], measuring: Callable[[], dict[str, Result]]) -> None:
-        wanted = [name for name in names if name in self._only]
-        if not wanted:
+        chosen = [name for name in names if name in self._only]
+        if not chosen:
             return
-        progress(", ".join(wanted))
+        progress(", ".join(chosen))
         try:
             results = measuring()
         except (LoadError, ServerError, OSError) as error:
             reason = " ".join([str(error), *getattr(error, "__notes__", ())])
             results = {name: {"status": "failed", "reason": reason} for name in names}
-        self.results.update({name: results[name] for name in wanted})
+        self.results.update({name: results[name] for name in chosen})
 
     def _load(self, row: rows.LoadRow) -> Result:
         return self._comparison.row(row, self._others) if self._comparison else NO_GENERATOR
@@ -113,8 +113,8 @@ class Run:
             rows.MEMORY.name: single.measured(rows.MEMORY, [start.mib for start in starts]),
         }
         if self._jars is not None:
-            once = single.kafka_start_and_memory(self._jars, self._cores.server)
-            for row, figure in zip((rows.START, rows.MEMORY), once, strict=True):
+            figures = single.kafka_start_and_memory(self._jars, self._cores.server)
+            for row, figure in zip((rows.START, rows.MEMORY), figures, strict=True):
                 results[row.name]["kafka"] = spread([figure])
         return results
 

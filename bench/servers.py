@@ -67,7 +67,7 @@ def broker(
 def broker_on(
     data: Path, core: int | None, *settings: str, packages: Path = ROOT, prefix: tuple[str, ...] = (), may_end: bool = False
 ) -> Iterator[Server]:
-    """The same on an existing data directory. `prefix`: a command that runs it, such as valgrind."""
+    """`tenure serve` on an existing data directory. `prefix`: a command that runs it, such as valgrind."""
     command = [*prefix, sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
     for setting in (*SETTINGS, *settings):
         command += ["--set", setting]
@@ -116,8 +116,8 @@ def started(
 
 def environment(packages: Path = ROOT) -> dict[str, str]:
     """The environment without Tenure's and Python's variables, and with PYTHONPATH at these packages."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
-    return kept | {"PYTHONPATH": str(packages)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
+    return inherited | {"PYTHONPATH": str(packages)}
 
 
 def last_line(stderr: IO[str]) -> str:
@@ -171,5 +171,5 @@ def resident_mib(pid: int) -> float:
     with suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
-    shown = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, timeout=STOP_SECONDS, check=True)
-    return int(shown.stdout) / 1024
+    result = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, timeout=STOP_SECONDS, check=True)
+    return int(result.stdout) / 1024

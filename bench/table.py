@@ -40,7 +40,7 @@ def verdict(value: float, at_most: float | None) -> str:
 
 def missed_targets(report: Report) -> list[str]:
     """A line for each missed target."""
-    return [*_missed_ratios(report), *_missed_beside_kafka(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report), *_missed_by_the_pipeline(report)]
+    return [*_missed_ratios(report), *_targets_missed_beside_kafka(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report), *_missed_by_the_pipeline(report)]
 
 
 def _missed_ratios(report: Report) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _missed_ratios(report: Report) -> Iterator[str]:
                 yield f"{row.name} {metric['metric']}: {metric['ours']['median']:.2f}, at most {metric['targets'][held]:g}"
 
 
-def _missed_beside_kafka(report: Report) -> Iterator[str]:
+def _targets_missed_beside_kafka(report: Report) -> Iterator[str]:
     for row in LOAD_ROWS:
         for metric in report["rows"].get(row.name, {}).get("metrics", ()):
             for build, at_most in _held_to_kafka(report).items():
@@ -233,9 +233,9 @@ def data(report: Report) -> list[str]:
     ]
     reasons: dict[str, list[str]] = {}
     for row, result in rows:
-        found = {entry["figure"]: entry for entry in result.get("figures", ())}
+        by_figure = {entry["figure"]: entry for entry in result.get("figures", ())}
         for figure in row.figures:
-            entry = found.get(figure.name, {})
+            entry = by_figure.get(figure.name, {})
             ours = entry.get("ours")
             lines.append([
                 row.title,
@@ -329,9 +329,9 @@ def codec(report: Report) -> list[str]:
     targets = result["targets"]
     lines: list[Sequence[str]] = [["codec beside kio's", "encode ns", "kio", "faster", "decode ns", "kio", "slower", ""]]
     for row in result["rows"]:
-        met = "" if not row["judged"] else "ok" if row["met"] else "OVER"
+        verdict_text = "" if not row["judged"] else "ok" if row["met"] else "OVER"
         encode = (f"{row['encode_ns']}", f"{row['kio_encode_ns']}", f"{row['encode_times_faster']:.1f}")
-        lines.append([row["message"], *encode, f"{row['decode_ns']}", f"{row['kio_decode_ns']}", f"{row['decode_times_slower']:.2f}", met])
+        lines.append([row["message"], *encode, f"{row['decode_ns']}", f"{row['kio_decode_ns']}", f"{row['decode_times_slower']:.2f}", verdict_text])
     return [
         *aligned(lines),
         f"targets: encode at least {targets['encode_times_faster']:g} times faster, decode at most {targets['decode_times_slower']:g} times slower",
@@ -344,8 +344,8 @@ def pipeline(report: Report) -> list[str]:
     for row, result in measured(report, PIPELINE_ROWS, notes):
         for figure, entry in zip(row.figures, result["figures"], strict=True):
             ours = entry["ours"]
-            met = "" if figure.target == "-" else "ok" if figure.met(ours["median"]) else "MISSED"
-            lines.append([row.title, figure.name, figure.unit, rounded(ours["median"]), f"{rounded(ours['min'])}..{rounded(ours['max'])}", figure.target, met])
+            verdict_text = "" if figure.target == "-" else "ok" if figure.met(ours["median"]) else "MISSED"
+            lines.append([row.title, figure.name, figure.unit, rounded(ours["median"]), f"{rounded(ours['min'])}..{rounded(ours['max'])}", figure.target, verdict_text])
     if not lines:
         return notes
     return [*aligned([["a million records", "", "", "median", "min..max", "target", ""], *lines]), *notes]
@@ -367,10 +367,10 @@ def footing(report: Report) -> list[str]:
     slow = f"a fixed piece of Python took up to {noise['witness_worst']:.1f} times its best"
     if disturbed := [name for name, of in rounds.items() if not of["calm_enough"]]:
         doubts.append(f"the server's core was shared ({slow}), too often to leave out such rounds in {', '.join(disturbed)}")
-    left_out = sum(of["taken"] - of["calm"] for of in rounds.values())
-    waited = f", or the run waited until it was ({slow}; {left_out} rounds left out)" if left_out else ""
-    quiet = f"the machine was quiet{waited}: the floor's cost differed by {100 * noise['floor_spread']:.0f} % between rounds"
-    lines = ["NOISY, so read the ratios with care: " + "; ".join(doubts) if doubts else quiet]
+    excluded = sum(of["taken"] - of["calm"] for of in rounds.values())
+    waited = f", or the run waited until it was ({slow}; {excluded} rounds left out)" if excluded else ""
+    noise_text = f"the machine was quiet{waited}: the floor's cost differed by {100 * noise['floor_spread']:.0f} % between rounds"
+    lines = ["NOISY, so read the ratios with care: " + "; ".join(doubts) if doubts else noise_text]
     lines += [f"missed: {line}" for line in missed_targets(report)]
     failed = [name for name, result in report["rows"].items() if result["status"] == "failed"]
     lines += [f"FAILED: {', '.join(failed)}"] * bool(failed)

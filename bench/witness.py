@@ -40,10 +40,10 @@ class Witness:
         """Find its shortest duration."""
         until = monotonic() + FIRST_LOOKS_SECONDS
         while monotonic() < until:
-            self.look()
+            self.measure()
             sleep(LOOK_INTERVAL_SECONDS)
 
-    def look(self) -> float:
+    def measure(self) -> float:
         """Its present duration, as a multiple of its shortest."""
         now = self._time()
         self.best = min(self.best, now)
@@ -52,7 +52,7 @@ class Witness:
 
     @property
     def calm(self) -> bool:
-        return self.look() <= CALM_AT_MOST
+        return self.measure() <= CALM_AT_MOST
 
     def _time(self) -> float:
         """The time of a mix of attributes, a dict, bytes and large numbers over some memory, as in a broker."""

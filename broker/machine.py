@@ -23,7 +23,7 @@ from broker.topics.batch_checker import Checker, Job
 from storage import OsDisk, SharedDisk
 
 if TYPE_CHECKING:
-    from broker.stores.node_files import Gone, LiveNodes
+    from broker.stores.node_files import LiveNodes, NodeEnded
 
 
 class BatchChecker(Protocol):
@@ -67,7 +67,7 @@ class Machine(Protocol):
         """Block the calling thread."""
         ...
 
-    def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
+    def live_nodes(self, folder: str, me: int, gone: NodeEnded) -> LiveNodes:
         """The nodes of the data directory; `gone` is called in any thread."""
         ...
 
@@ -93,7 +93,7 @@ class RealMachine:
     def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
         return open_sockets(listener, backlog)
 
-    def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
+    def live_nodes(self, folder: str, me: int, gone: NodeEnded) -> LiveNodes:
         from broker.stores.node_files import NodeFiles  # not needed by a single broker
 
         return NodeFiles(folder, me, gone)

@@ -286,7 +286,7 @@ class Broker:
             config.notes_retention_bytes,
             self.topics,
             self.partitions,
-            self.shards.of,
+            self.shards.journal_of,
             self.notes.write_ends,
             self._loop,
             self.clock,

@@ -151,10 +151,10 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def too_large(digits: str, most: int) -> bool:
+def too_large(digits: str, maximum: int) -> bool:
     """Compare lengths first: Python refuses to parse thousands of digits."""
     digits = digits.lstrip("0") or "0"
-    return len(digits) > len(str(most)) or int(digits) > most
+    return len(digits) > len(str(maximum)) or int(digits) > maximum
 
 
 def seconds(text: str) -> float:

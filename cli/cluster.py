@@ -202,8 +202,8 @@ def milliseconds(number: int | None) -> str | None:
 
 def quarantined(brokers: list[BrokerView]) -> list[str]:
     """The logs that nodes found damaged, each once."""
-    found = {line for broker in brokers if broker.node and broker.node.store for line in broker.node.store.quarantined}
-    return [f"no node serves {line}" for line in sorted(found)]
+    damaged = {line for broker in brokers if broker.node and broker.node.store for line in broker.node.store.quarantined}
+    return [f"no node serves {line}" for line in sorted(damaged)]
 
 
 def controller_text(view: View) -> str:
@@ -253,12 +253,12 @@ def software(view: View) -> str:
     return f"Tenure, which serves what {text} does" if view.tenure else f"looks like {text}"
 
 
-def kafka_text(*found: Release | None) -> str:
-    known = [release_text(release) for release in found if release is not None]
+def kafka_text(*damaged: Release | None) -> str:
+    known = [release_text(release) for release in damaged if release is not None]
     if not known:
         return "a Kafka before 2.4"
     newest = max(SINCE.values())
-    more = " or later" if newest in found else ""
+    more = " or later" if newest in damaged else ""
     return f"Kafka {known[0]}{more}" if len(known) == 1 else f"Kafka {known[0]} to {known[-1]}{more}"
 
 

@@ -92,10 +92,10 @@ class Parser(argparse.ArgumentParser):
         """Let the subcommand report its unknown arguments: the parent command has other options."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(self._unknown(unknown))
+            self.error(self._unknown_arguments_text(unknown))
         return options, unknown
 
-    def _unknown(self, unknown: Sequence[str]) -> str:
+    def _unknown_arguments_text(self, unknown: Sequence[str]) -> str:
         first = unknown[0]
         if first.startswith("-"):
             name = first.partition("=")[0]
@@ -114,9 +114,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             names = list(map(str, action.choices))
-            what = "command" if isinstance(action, argparse._SubParsersAction) else f"{action.option_strings[-1]}" if action.option_strings else "value"
-            meant = suggested_commands(self, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"
-            self.error(f"{f'there is no {what} {value!r}' if what in ('command', 'value') else f'{what} cannot be {value!r}'}{meant}")
+            kind = "command" if isinstance(action, argparse._SubParsersAction) else f"{action.option_strings[-1]}" if action.option_strings else "value"
+            suggestion = suggested_commands(self, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"
+            self.error(f"{f'there is no {kind} {value!r}' if kind in ('command', 'value') else f'{kind} cannot be {value!r}'}{suggestion}")
 
 
 class Commands(Parser):

@@ -139,8 +139,8 @@ def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
     names = names_for(action, place)
     if names is None:
         return Offer("words")
-    taken = set(place.positionals)
-    return filtered(current, ((name, "") for name in names_of_cluster(names, place) if name not in taken))
+    used = set(place.positionals)
+    return filtered(current, ((name, "") for name in names_of_cluster(names, place) if name not in used))
 
 
 def words_for(action: argparse.Action, place: Place) -> Iterable[str]:

@@ -42,13 +42,13 @@ def look_up(host: str, port: int, deadline: float) -> list[Any]:
     entries: list[Any] = []
     failures: list[OSError | UnicodeError] = []
 
-    def ask_resolver() -> None:
+    def resolve() -> None:
         try:
             entries.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
             failures.append(error)
 
-    thread = threading.Thread(target=ask_resolver, daemon=True)
+    thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
     thread.join(remaining(deadline))
     if failures:

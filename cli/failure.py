@@ -72,7 +72,7 @@ class Failure(Exception):
         self.hint = hint or HINTS.get(code)
 
     def with_line(self, line: str) -> Failure:
-        """The same failure with another line."""
+        """A copy of the failure with another line."""
         return Failure(self.code, line, word=self.word, hint=self.hint)
 
     def document(self) -> dict[str, str | None]:

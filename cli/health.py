@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
     while True:
         answers = []
         for host, port in targets:
-            seconds_left = deadline - time.monotonic()
-            answers.append((host, port, *probe(host, port, min(probe_seconds, seconds_left) if seconds_left > PAUSE_SECONDS else probe_seconds)))
+            remaining_seconds = deadline - time.monotonic()
+            answers.append((host, port, *probe(host, port, min(probe_seconds, remaining_seconds) if remaining_seconds > PAUSE_SECONDS else probe_seconds)))
         code = worst(answers)
         if code == READY or time.monotonic() + PAUSE_SECONDS >= deadline:
             print_answers(answers, options)
@@ -159,7 +159,7 @@ def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
         with dial(host, port, deadline) as connection:
             accepted = "accepts connections, but "
             protocol_probe.start()
-            return ask(Exchange(connection, deadline))
+            return query_state(Exchange(connection, deadline))
     except NotKafkaError as error:
         return SILENT, describe_listener(host, port, deadline, error.begins) or f"does not answer as Kafka: {error}"
     except TimeoutError:
@@ -178,13 +178,13 @@ class ProtocolProbe(threading.Timer):
     """Probes the listener for other protocols if no reply arrived in half of the time: a web server waits for the end of a line."""
 
     def __init__(self, host: str, port: int, seconds: float) -> None:
-        super().__init__(seconds / 2, self._look)
+        super().__init__(seconds / 2, self._probe)
         self.daemon = True
         self._address = host, port
         self._until = time.monotonic() + seconds * 0.95
         self._result: str | None = None
 
-    def _look(self) -> None:
+    def _probe(self) -> None:
         self._result = describe_listener(*self._address, self._until)
 
     def result(self) -> str | None:
@@ -243,7 +243,7 @@ class Exchange:
         return self.read(size)
 
 
-def ask(exchange: Exchange) -> tuple[int, str]:
+def query_state(exchange: Exchange) -> tuple[int, str]:
     versions = advertised(exchange.read_reply(exchange.request(API_VERSIONS, 0)))
     if LIST_GROUPS not in versions:
         return READY, "is ready (it serves no groups)"

@@ -142,8 +142,8 @@ def checked_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
     status = node_status(cluster, id)
     if status is None:
         raise Failure(EXIT.LACKING, f"broker {id} is not one of several nodes of Tenure (tenure serve --nodes N)")
-    others = [status_of_other for other in cluster.brokers if other != id and (status_of_other := node_status(cluster, other)) is not None]
-    if drain and all(other.draining for other in others):
+    other_nodes = [status_of_other for other in cluster.brokers if other != id and (status_of_other := node_status(cluster, other)) is not None]
+    if drain and all(other.draining for other in other_nodes):
         raise Failure(EXIT.REFUSED, f"node {id} is the only node that is not drained: no node would own the logs")
     return status
 

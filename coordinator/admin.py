@@ -61,12 +61,12 @@ def discard(out: Outcome, groups: dict[str, Group], group: Group) -> None:
     del groups[group.id]
 
 
-def delete_offsets(out: Outcome, group: Group, wanted: list[tuple[str, int]]) -> tuple[int, list[int]]:
+def delete_offsets(out: Outcome, group: Group, partitions: list[tuple[str, int]]) -> tuple[int, list[int]]:
     """Offsets of subscribed topics are refused; deleting an offset that does not exist succeeds."""
     if group.state != State.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP, []
     codes: list[int] = []
-    for topic, partition in wanted:
+    for topic, partition in partitions:
         if group.subscribes_to(topic):
             codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
             continue

@@ -45,13 +45,13 @@ def run_step(out: Outcome, groups: dict[str, Group], sweep: Sweep, steady_ms: in
         return
     if not sweep.remaining:
         sweep.remaining = list(groups)
-    seen_groups = seen_offsets = size = 0
-    while sweep.remaining and seen_groups < GROUPS_PER_SWEEP_STEP and seen_offsets < OFFSETS_PER_SWEEP_STEP:
+    checked_groups = checked_offsets = size = 0
+    while sweep.remaining and checked_groups < GROUPS_PER_SWEEP_STEP and checked_offsets < OFFSETS_PER_SWEEP_STEP:
         group = groups.get(sweep.remaining.pop())
         if group is None:
             continue
-        seen_groups += 1
-        seen_offsets += sum(len(stored.values) for stored in group.offsets.values())
+        checked_groups += 1
+        checked_offsets += sum(len(stored.values) for stored in group.offsets.values())
         for fact in _expire(out, groups, group, steady_ms):
             cost = facts_bytes([fact])
             if BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:

@@ -57,7 +57,7 @@ class Hold:
         self.held: deque[tuple[int, Held]] = deque()  # replies, and the number of facts that must be durable for each
         self._full: deque[tuple[list[bytes], int]] = deque()  # full batches, taken before the open one
         self._wall = -1  # the commit time of the newest repeated commit
-        self._time_end = b""  # the same, as the end of its records
+        self._time_end = b""  # `_wall` encoded as the end of its records
         self._begin()
 
     def _begin(self) -> None:
@@ -116,7 +116,7 @@ class Hold:
     def has_untaken(self) -> bool:
         return self.taken != self.emitted
 
-    def take(self, timestamp: int) -> bytearray:
+    def take_batch(self, timestamp: int) -> bytearray:
         """Take the next batch for the log: one or more complete operations. `taken` grows by its facts."""
         if self._full:
             parts, records = self._full.popleft()

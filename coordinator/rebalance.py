@@ -19,8 +19,8 @@ from coordinator.standby import (
     choose_active,
     end_take_overs,
     find_standbys,
-    has_wrong_size,
     is_standby,
+    misses_target_size,
     move_seats,
     remember_seat,
     seat_of,
@@ -100,7 +100,7 @@ def complete_join_if_last(out: Outcome, group: Group, cause: Cause, detail: str)
     try_complete_join(out, group)
 
 
-def do_nothing(out: Outcome, group: Group, cause: Cause, detail: str) -> None:
+def no_effect(out: Outcome, group: Group, cause: Cause, detail: str) -> None:
     """EMPTY: there are no other members."""
 
 
@@ -247,7 +247,7 @@ def become_empty(out: Outcome, group: Group) -> None:
     delete_records_of_removed(out, group)
 
 
-def remove_member(out: Outcome, group: Group, member: Member, how: Removal, reason: str | None = None) -> None:
+def remove_member(out: Outcome, group: Group, member: Member, removal: Removal, reason: str | None = None) -> None:
     """Remove the member and refuse its parked requests, so that its client does not wait for a timeout."""
     out.deadlines.remove(member)
     if member.join is not None:
@@ -260,8 +260,8 @@ def remove_member(out: Outcome, group: Group, member: Member, how: Removal, reas
     forget_removed(out, group, member)
     member.join = None
     if spend_note_budget(group, out.now):
-        gone = MemberGone(member.id, member.instance_id, how, out.now - member.seen_ms, member.session_timeout_ms, reason)
-        out.add_note(group, Kind.MEMBER_GONE, gone)
+        note = MemberGone(member.id, member.instance_id, removal, out.now - member.seen_ms, member.session_timeout_ms, reason)
+        out.add_note(group, Kind.MEMBER_GONE, note)
 
 
 def drop_pending(out: Outcome, group: Group, id: str) -> None:
@@ -336,7 +336,7 @@ def move_seats_of_away(out: Outcome, group: Group) -> bool:
 
 def apply_target_size(out: Outcome, group: Group) -> None:
     """Begin a rebalance if the number of active members does not match the target."""
-    if (group.state is STABLE or group.state is COMPLETING) and has_wrong_size(group):
+    if (group.state is STABLE or group.state is COMPLETING) and misses_target_size(group):
         begin_rebalance(out, group, Cause.TARGET_CHANGED)
 
 

@@ -28,7 +28,7 @@ from coordinator.join import rejoin, rejoin_if_changed, rejoin_if_leader_or_chan
 from coordinator.member import Member
 from coordinator.notes import Cause
 from coordinator.outcome import Outcome
-from coordinator.rebalance import begin_rebalance, complete_join_if_last, do_nothing
+from coordinator.rebalance import begin_rebalance, complete_join_if_last, no_effect
 from coordinator.states import State
 from coordinator.sync import sync_when_completing, sync_when_stable
 from protocol.errors import ErrorCode
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 # fmt: off
 RULES: Final[dict[State, Row]] = {
     #                     rejoin                       static_return      sync                   heartbeat              after_leave            commit
-    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     do_nothing,            NONE),
+    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     no_effect,            NONE),
     State.PREPARING:  Row(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, complete_join_if_last, NONE),
     State.COMPLETING: Row(rejoin_if_changed,           replace,           sync_when_completing,  NONE,                  begin_rebalance,       REBALANCE_IN_PROGRESS),
     State.STABLE:     Row(rejoin_if_leader_or_changed, replace_in_stable, sync_when_stable,      NONE,                  begin_rebalance,       NONE),

@@ -64,7 +64,7 @@ from coordinator.registration import end_absence_in_time, is_absent, restore_abs
 from coordinator.replay import Replay, open_group
 from coordinator.roster import excludes, missing_instances, note_refusal
 from coordinator.rules import ROWS
-from coordinator.standby import give_up_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
+from coordinator.standby import cancel_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
 from coordinator.states import PREPARING, STABLE
 from coordinator.sync import names_other_protocol
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
@@ -74,7 +74,7 @@ from protocol.errors import ErrorCode
 NONE: Final = ErrorCode.NONE
 UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
-GROUPS_AT_ONCE: Final = 50  # groups opened before `open_groups` yields: a few milliseconds with ten members each
+GROUPS_PER_STEP: Final = 50  # groups opened before `open_groups` yields: a few milliseconds with ten members each
 
 # Called with the notes of one step and the number of its last fact, 0 if it emitted none.
 NoteSink = Callable[[list[Note], int], None]
@@ -187,7 +187,7 @@ class Shard:
             take_over.extended = True
             self._out.deadlines.set(take_over, self._out.now + group.members[take_over.member_id].session_timeout_ms)
         else:
-            give_up_take_over(self._out, group, take_over)
+            cancel_take_over(self._out, group, take_over)
             begin_rebalance(self._out, group, Cause.STANDBY_LATE, take_over.member_id)
 
     def _end_step(self) -> None:
@@ -448,7 +448,7 @@ class Shard:
             self.refresh_session(member, out.now)
         return offsets.store(out, group, commit)
 
-    def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
+    def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
         """Handle an OffsetDelete; return the error of the whole request and a code for each partition."""
         group = self.groups.get(group_id)
         if not group_id:
@@ -457,7 +457,7 @@ class Shard:
             return ErrorCode.GROUP_ID_NOT_FOUND, []
         self._out.now = now
         self._out.wall = wall
-        result = admin.delete_offsets(self._out, group, wanted)
+        result = admin.delete_offsets(self._out, group, partitions)
         self._end_step()
         return result
 
@@ -646,7 +646,7 @@ class Shard:
 
         out = self._out
         for number, group in enumerate(list(self.groups.values())):
-            if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
+            if number % GROUPS_PER_STEP == GROUPS_PER_STEP - 1:
                 yield
             out.now, out.wall = time()
             open_group(group, intern)

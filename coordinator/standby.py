@@ -79,7 +79,7 @@ def enters_as_standby(group: Group, request: JoinRequest) -> bool:
     return group.select_protocol(extra=request.protocols) == group.protocol_name
 
 
-def has_wrong_size(group: Group) -> bool:
+def misses_target_size(group: Group) -> bool:
     """Whether more members have seats than the target allows, or a standby could have one."""
     policy = group.policy
     if policy is None or not group.members:
@@ -220,7 +220,7 @@ def move_seats(out: Outcome, group: Group) -> bool:
         return False
     if group.state is COMPLETING:  # only standbys were removed, and the group is stored with its assignments
         group.remember_subscriptions(group.all_metadata())
-        _note_gone(out, group, departed)
+        _note_departed(out, group, departed)
         return True
     take_overs: list[TakeOver] = []
     for seat, standby in zip(seats, standbys, strict=True):
@@ -232,7 +232,7 @@ def move_seats(out: Outcome, group: Group) -> bool:
         take_overs.append(take_over)
     if not store_seats(out, group):
         return False
-    _note_gone(out, group, departed)
+    _note_departed(out, group, departed)
     for take_over in take_overs:
         member = group.members[take_over.member_id]
         out.deadlines.set(take_over, out.now + member.session_timeout_ms)
@@ -295,7 +295,7 @@ def finish_take_over(out: Outcome, group: Group, member: Member) -> None:
         note_standby(out, group, member, StandbyStep.TOOK_OVER, take_over)
 
 
-def give_up_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
+def cancel_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
     """Called when no SyncGroup arrived within the session: the member is the last standby again, and `move_seats` finds the next."""
     policy = group.policy
     assert policy is not None
@@ -386,7 +386,7 @@ def note_standby(out: Outcome, group: Group, member: Member, step: StandbyStep, 
         out.add_note(group, Kind.STANDBY, StandbyChange(member.id, member.instance_id, step, from_id, from_instance, after_ms))
 
 
-def _note_gone(out: Outcome, group: Group, departed: list[Seat]) -> None:
+def _note_departed(out: Outcome, group: Group, departed: list[Seat]) -> None:
     """Add notes about removed members that no note of a take-over names."""
     for seat in departed:
         if (seat.empty or seat.member_id != seat.from_id) and seat.member_id not in group.members and spend_note_budget(group, out.now):

@@ -24,8 +24,8 @@ def vote(offers: Sequence[Sequence[tuple[str, bytes]]]) -> str:
             if name in candidates:
                 votes[name] = votes.get(name, 0) + 1
                 break
-    most = max(votes.values())
-    tied = [name for name, count in votes.items() if count == most]
+    highest = max(votes.values())
+    tied = [name for name, count in votes.items() if count == highest]
     return tied[0] if len(tied) == 1 else java_order(list(votes), tied)
 
 

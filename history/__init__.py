@@ -1,6 +1,6 @@
 """Folds notes and group records into the history of a group. Pure.
 
-`story_of(group, notes, images)` is the whole fold; `Order` and `Story` are its two halves, for notes that arrive over time.
+`story_of(group, notes, images)` is the complete fold; `Order` and `Story` are its two halves, for notes that arrive over time.
 """
 
 from history.episodes import (

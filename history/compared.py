@@ -36,42 +36,42 @@ class Difference(NamedTuple):
     back: list[tuple[MemberIdentity, MemberIdentity]]
     protocol: bool  # the selected protocol changed
     subscribed: list[str]  # remaining or returned members with other topics, or with other metadata if it cannot be read
-    said: bool  # metadata of a remaining member changed, if only its owned partitions
+    metadata_changed: bool  # metadata of a remaining member changed, if only its owned partitions
     grown: dict[str, tuple[int, int]]  # topics with more partitions than before: old and new number
 
 
-def who(member: MemberMetadata) -> MemberIdentity:
+def identity_of(member: MemberMetadata) -> MemberIdentity:
     return MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host)
 
 
 def pair_returned(left: Iterable[MemberIdentity], joined: Iterable[MemberIdentity]) -> list[tuple[MemberIdentity, MemberIdentity]]:
     """Pair new members with removed members of the same identity; of several equal ones, in their order."""
-    gone: dict[tuple[str, ...], deque[MemberIdentity]] = {}
+    removed: dict[tuple[str, ...], deque[MemberIdentity]] = {}
     for member in left:
-        gone.setdefault(member.identity, deque()).append(member)
-    return [(gone[member.identity].popleft(), member) for member in joined if gone.get(member.identity)]
+        removed.setdefault(member.identity, deque()).append(member)
+    return [(removed[member.identity].popleft(), member) for member in joined if removed.get(member.identity)]
 
 
 def compare(before: GroupMetadataValue | None, after: GroupMetadataValue) -> Difference:
     """Compare two records; `before` is None for a new group."""
     old = {member.member_id: member for member in before.members} if before is not None else {}
     new = {member.member_id: member for member in after.members}
-    left = [who(member) for id, member in old.items() if id not in new]
-    joined = [who(member) for id, member in new.items() if id not in old]
+    left = [identity_of(member) for id, member in old.items() if id not in new]
+    joined = [identity_of(member) for id, member in new.items() if id not in old]
     back = pair_returned(left, joined)
     subscribed: list[str] = []
-    said = False
+    metadata_changed = False
     remaining = [(id, id) for id in old if id in new]
     protocol = bool(before is not None and before.protocol and after.protocol and before.protocol != after.protocol)
     if before is not None and not protocol:  # metadata of different protocols cannot be compared
-        for old_id, new_id in [*remaining, *((gone.member_id, joined.member_id) for gone, joined in back)]:
+        for old_id, new_id in [*remaining, *((removed.member_id, new.member_id) for removed, new in back)]:
             if old[old_id].subscription == new[new_id].subscription:
                 continue
-            said = said or old_id == new_id
+            metadata_changed = metadata_changed or old_id == new_id
             topics = topics_of(before, old[old_id]), topics_of(after, new[new_id])
             if None in topics or topics[0] != topics[1]:
-                subscribed.append(who(new[new_id]).key)
-    return Difference(joined, left, back, protocol, subscribed, said, _grown(before, after))
+                subscribed.append(identity_of(new[new_id]).key)
+    return Difference(joined, left, back, protocol, subscribed, metadata_changed, _grown(before, after))
 
 
 def _grown(before: GroupMetadataValue | None, after: GroupMetadataValue) -> dict[str, tuple[int, int]]:

@@ -15,7 +15,7 @@ _GENERATED_ID = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:
 
 
 class MemberJoined(NamedTuple):
-    """A JoinGroup of a member. `again`: the member was already in the group; None: unknown."""
+    """A JoinGroup of a member. `was_member`: the member was already in the group; None: unknown."""
 
     at_ms: int
     member_id: str
@@ -23,7 +23,7 @@ class MemberJoined(NamedTuple):
     client_id: str
     host: str
     session_ms: int
-    again: bool | None
+    was_member: bool | None
     reason: str | None
 
 
@@ -31,7 +31,7 @@ class MemberRemoved(NamedTuple):
     at_ms: int
     member_id: str
     instance_id: str | None
-    how: Removal | None
+    cause: Removal | None
     since_heartbeat_ms: int
     session_ms: int
     reason: str | None
@@ -107,7 +107,7 @@ class CoordinatorChanged(NamedTuple):
     """
 
     at_ms: int
-    what: Coordinator | None
+    change: Coordinator | None
     load_ms: int
     groups: int
     orderly: bool | None = None
@@ -131,15 +131,15 @@ class GroupDeleted(NamedTuple):
 class RebalancesMissing(NamedTuple):
     """Rebalances without notes, between two times and two generations (-1: unknown).
 
-    Their number is between `least` and `most`. `after` and `before` are the group's records after and before them, if known.
+    Their number is between `count_min` and `count_max`. `after` and `before` are the group's records after and before them, if known.
     """
 
     after_ms: int
     before_ms: int
     from_generation: int
     to_generation: int
-    least: int
-    most: int
+    count_min: int
+    count_max: int
     notes: int = -1  # number of missing notes, -1: unknown
     before: GroupRecord | None = None
     after: GroupRecord | None = None
@@ -163,7 +163,7 @@ class Rebalance:
     Values whose notes are missing are -1 or None.
     """
 
-    began_ms: int  # if `whole` is False, the time of the first known event
+    began_ms: int  # if `begin_known` is False, the time of the first known event
     from_state: State | None
     from_generation: int
     cause: Cause | None
@@ -172,41 +172,41 @@ class Rebalance:
     to_generation: int = -1
     end: End = End.OPEN
     rounds: int = 1  # above one: it was restarted before it ended
-    also: list[Cause] = field(default_factory=list)  # causes of the restarts
-    came: list[MemberJoined] = field(default_factory=list)
-    went: list[MemberRemoved] = field(default_factory=list)
-    returned: list[StaticReturned] = field(default_factory=list)
+    restart_causes: list[Cause] = field(default_factory=list)  # causes of the restarts
+    joins: list[MemberJoined] = field(default_factory=list)
+    removals: list[MemberRemoved] = field(default_factory=list)
+    returns: list[StaticReturned] = field(default_factory=list)
     laggards: list[str] = field(default_factory=list)
     join_ms: int = -1  # of the last round: join phase and sync phase
     sync_ms: int = -1
     members_before: int = -1
     members_after: int = -1
-    lost: int = 0  # notes missing in it or next to it; -1: unknown number
-    whole: bool = True  # False: its beginning is unknown
+    missing_notes: int = 0  # notes missing in it or next to it; -1: unknown number
+    begin_known: bool = True
     before: GroupRecord | None = None  # the group record before it
     after: GroupRecord | None = None
 
     @property
     def all_noted(self) -> bool:
         """Whether no note is missing, so that an event without a note did not happen."""
-        return self.whole and not self.lost and self.end is not End.UNKNOWN
+        return self.begin_known and not self.missing_notes and self.end is not End.UNKNOWN
 
     @property
     def complete(self) -> bool:
         """Whether it is also known which of the joined members were in the group before."""
-        return self.all_noted and all(join.again is not None for join in self.came)
+        return self.all_noted and all(join.was_member is not None for join in self.joins)
 
     @property
-    def took_ms(self) -> int:
+    def duration_ms(self) -> int:
         """The duration by the coordinator's monotonic clock if notes have it, otherwise by the wall clock; -1 if that was set back."""
         if self.all_noted and self.rounds == 1 and min(self.join_ms, self.sync_ms) >= 0:
             return self.join_ms + self.sync_ms
-        return max(self.ended_ms - self.began_ms, -1) if self.ended_ms >= 0 and self.whole else -1
+        return max(self.ended_ms - self.began_ms, -1) if self.ended_ms >= 0 and self.begin_known else -1
 
     @property
     def joined(self) -> list[MemberJoined]:
         """Members that were not in the group before."""
-        return [join for join in self.came if join.again is False]
+        return [join for join in self.joins if join.was_member is False]
 
     @property
     def mover(self) -> str | None:
@@ -215,8 +215,8 @@ class Rebalance:
             return None
         if not self.about or ": " not in self.about:
             return self.about or None
-        ids = [join.member_id for join in self.came] + [removal.member_id for removal in self.went] + [back.new_id for back in self.returned]
-        ids += [removal.instance_id for removal in self.went if removal.instance_id is not None]
+        ids = [join.member_id for join in self.joins] + [removal.member_id for removal in self.removals] + [back.new_id for back in self.returns]
+        ids += [removal.instance_id for removal in self.removals if removal.instance_id is not None]
         for image in (self.before, self.after):
             ids += image.member_ids if image is not None else ()
         named = [id for id in ids if self.about == id or self.about.startswith(f"{id}: ")]
@@ -227,13 +227,13 @@ class Rebalance:
         return generated[1] if generated else None
 
     @property
-    def last_to_come(self) -> MemberJoined | None:
+    def last_joiner(self) -> MemberJoined | None:
         """The member that the others waited for: the last to join, if that took a second or more."""
-        if not self.came or self.from_state is State.EMPTY or not self.all_noted or self.end is not End.STABLE:
+        if not self.joins or self.from_state is State.EMPTY or not self.all_noted or self.end is not End.STABLE:
             return None
-        gone = {removal.member_id for removal in self.went}
-        last = next((join for join in reversed(self.came) if join.member_id not in gone), None)
-        return last if last is not None and 1000 <= last.at_ms - self.began_ms <= self.took_ms else None
+        removed = {removal.member_id for removal in self.removals}
+        last = next((join for join in reversed(self.joins) if join.member_id not in removed), None)
+        return last if last is not None and 1000 <= last.at_ms - self.began_ms <= self.duration_ms else None
 
 
 Entry = (

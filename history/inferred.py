@@ -84,13 +84,13 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
     stored = after.stored
     old = before.stored if before is not None else None
     difference = compare(old, stored)
-    hi = join_phase_end_ms(after)
+    end_hi = join_phase_end_ms(after)
     generation = before.generation if before is not None and before.stored is not None else 0
     rounds = max(after.generation - generation, 1)
-    lo, bounded = _earliest(before, after, hi, rounds)
-    expired, unsure = _expired(before, difference, around, hi) if before is not None and old is not None else ([], False)
+    begin_lo, bounded = _earliest(before, after, end_hi, rounds)
+    expired, unsure = _expired(before, difference, around, end_hi) if before is not None and old is not None else ([], False)
     cause, strong, mover, evidence = _infer_cause(before, stored, difference, expired, unsure, rounds)
-    return Inferred(difference, lo, hi, bounded, rounds, cause, strong, mover, evidence, expired)
+    return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, mover, evidence, expired)
 
 
 def is_replacement(before: GroupRecord, image: GroupRecord) -> bool:
@@ -105,7 +105,7 @@ def _dynamic(image: GroupRecord) -> set[str]:
 
 
 def at_rest(same: Sequence[GroupRecord], number: int, after: GroupRecord) -> GroupRecord:
-    """Of the records of one generation, up to this number, the last that was stored before the next rebalance began.
+    """The last record of one generation, up to index `number`, that was stored before the next rebalance began.
 
     At the end of a join phase a coordinator may store new member ids of static members. Such a record describes the next generation.
     """
@@ -148,12 +148,12 @@ def earliest_begin_ms(image: GroupRecord, after: GroupRecord) -> int:
 
 def rested_ms(before: GroupRecord, after: GroupRecord) -> int:
     """A time at which the group was stable: of the record, or of its state if the record may be from the end of a join phase."""
-    hi = join_phase_end_ms(after)
+    end_hi = join_phase_end_ms(after)
     stored = before.stored
-    doubtful = before.at_ms >= hi or after.generation > before.generation + 1
+    doubtful = before.at_ms >= end_hi or after.generation > before.generation + 1
     if stored is None or not doubtful or not any(member.group_instance_id is not None for member in stored.members):
-        return min(before.at_ms, hi)
-    return min(stored.current_state_timestamp, before.at_ms, hi) if stored.current_state_timestamp >= 0 else -1
+        return min(before.at_ms, end_hi)
+    return min(stored.current_state_timestamp, before.at_ms, end_hi) if stored.current_state_timestamp >= 0 else -1
 
 
 def join_phase_end_ms(after: GroupRecord) -> int:
@@ -162,7 +162,7 @@ def join_phase_end_ms(after: GroupRecord) -> int:
     return min(at, after.at_ms) if at >= 0 else after.at_ms
 
 
-def _earliest(before: GroupRecord | None, after: GroupRecord, hi: int, rounds: int) -> tuple[int, bool]:
+def _earliest(before: GroupRecord | None, after: GroupRecord, end_hi: int, rounds: int) -> tuple[int, bool]:
     """The earliest begin of the rebalance, and whether the members' timeouts determine it."""
     assert after.stored is not None
     at = rested_ms(before, after) if before is not None else -1
@@ -171,7 +171,7 @@ def _earliest(before: GroupRecord | None, after: GroupRecord, hi: int, rounds: i
         longest = max((timeout_ms(member) for member in after.stored.members), default=-1)
         if longest < 0 or rounds > 1:
             return at, False
-        earliest = hi - max(longest, INITIAL_DELAY_MS) - LATE_MS
+        earliest = end_hi - max(longest, INITIAL_DELAY_MS) - LATE_MS
         return max(at, earliest), earliest >= at
     assert before is not None
     earliest = earliest_begin_ms(before, after)
@@ -182,25 +182,27 @@ def timeout_ms(member: MemberMetadata) -> int:
     return member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout
 
 
-def _expired(before: GroupRecord, difference: Difference, around: NearbyCommits, hi: int) -> tuple[list[MemberIdentity], bool]:
+def _expired(before: GroupRecord, difference: Difference, around: NearbyCommits, end_hi: int) -> tuple[list[MemberIdentity], bool]:
     """Removed members whose session seems to have expired: they committed nothing for a session timeout before the others' last commits.
-    And whether commits are too rare to tell this for other removed members."""
+
+    Also whether commits are too rare to tell this for other removed members.
+    """
     stored = before.stored
     assert stored is not None
     gone = {member.member_id for member in difference.left}
     owned = {member.member_id: partitions_of(stored, member) or () for member in stored.members}
     last_commits = [around.last_before.get(partition, -1) for id, partitions in owned.items() if id not in gone for partition in partitions]
-    until = min(max([before.at_ms, *last_commits]), hi) if any(at_ms > before.at_ms for at_ms in last_commits) else hi
+    until = min(max([before.at_ms, *last_commits]), end_hi) if any(at_ms > before.at_ms for at_ms in last_commits) else end_hi
     sessions = {member.member_id: member.session_timeout for member in stored.members}
     # Static members do not leave: unless commits show that such a member was alive to the end, its session has expired. Exception: it is
     # back, and had to rejoin for another reason.
     alone = len(difference.left) == len(difference.joined) == len(difference.back) == 1
-    back = {old.member_id for old, _ in difference.back}
+    returned = {old.member_id for old, _ in difference.back}
     expired = []
     unsure = False
     for member in difference.left:
-        silent = session_expired(around, owned[member.member_id], before.at_ms, until, hi, sessions[member.member_id])
-        if silent or (silent is None and member.instance_id is not None and (alone or member.member_id not in back)):
+        silent = session_expired(around, owned[member.member_id], before.at_ms, until, end_hi, sessions[member.member_id])
+        if silent or (silent is None and member.instance_id is not None and (alone or member.member_id not in returned)):
             expired.append(member)
         elif silent is None:
             unsure = True
@@ -216,47 +218,47 @@ def _infer_cause(
     joined = [member for member in difference.joined if member.member_id not in restarted]
     left = [member for member in difference.left if member.member_id not in restarted]
     one_round = rounds == 1
-    again = "" if one_round else f", in {rounds} rounds"
+    rounds_text = "" if one_round else f", in {rounds} rounds"
     if before is None or before.stored is None or before.generation == 0:
         joined = difference.joined
         first = joined[0] if len(joined) == 1 else None
         if stored.members:
-            return FORMATION, True, first, f"the first generation that is stored has {_names(joined)}{again}"
-        return EMPTIED, False, None, f"those who formed the group were gone before it had an assignment{again}"
+            return FORMATION, True, first, f"the first stored generation has {_names(joined)}{rounds_text}"
+        return EMPTIED, False, None, f"the members that formed the group were removed before it had an assignment{rounds_text}"
     if not before.stored.members:
         if stored.members:
-            return NEW_MEMBER, True, joined[0] if len(joined) == 1 else None, f"the group was empty, and {_names(joined)} joined{again}"
-        return EMPTIED, False, None, f"the group was empty; who joined was gone before it had an assignment{again}"
+            return NEW_MEMBER, True, joined[0] if len(joined) == 1 else None, f"the group was empty, and {_names(joined)} joined{rounds_text}"
+        return EMPTIED, False, None, f"the group was empty; the members that joined were removed before it had an assignment{rounds_text}"
     if not stored.members:
-        how = "silent before" if expired else "not known to have been silent"
-        return EMPTIED, False, left[0] if len(left) == 1 else None, f"nobody is left: {_names(left)} went, {how}{again}"
+        silence = "after silence" if expired else "perhaps without silence"
+        return EMPTIED, False, left[0] if len(left) == 1 else None, f"no member remains: {_names(left)} went away, {silence}{rounds_text}"
     subscribed = difference.subscribed
     mover: MemberIdentity | None = None
     if joined and not left and not back:
         mover = joined[0] if len(joined) == 1 else None
         strong = one_round and not (subscribed or difference.protocol or difference.grown or _assigns_unowned(before.stored, stored))
-        return NEW_MEMBER, strong, mover, f"{_names(joined)} joined and nobody went{again}"
+        return NEW_MEMBER, strong, mover, f"{_names(joined)} joined and no member went away{rounds_text}"
     if left and not joined and not back:
         mover = left[0] if len(left) == 1 else None
         expired = [member for member in expired if member in left]
         if expired:
-            return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went, and {_names(expired)} after a silence of a session, as far as commits say{again}"
+            return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went away; by their commits, {_names(expired)} had been silent for a session timeout{rounds_text}"
         if unsure:
-            return GONE, False, mover, f"{_names(left)} went, and commits are too rare to say whether it left or its session ended{again}"
-        return MEMBER_LEFT, False, mover, f"{_names(left)} went, and no silence of a session says that a session ended{again}"
+            return GONE, False, mover, f"{_names(left)} went away; commits are too rare to tell whether by leaving or at the end of a session{rounds_text}"
+        return MEMBER_LEFT, False, mover, f"{_names(left)} went away, without a silence as long as a session timeout{rounds_text}"
     if back and not joined and not left:
         mover = back[0][1] if len(back) == 1 else None
-        return RESTART, False, mover, f"{_names([new for _, new in back])} came back under another member id, and nobody else changed{again}"
+        return RESTART, False, mover, f"{_names([new for _, new in back])} returned under another member id, and no other member changed{rounds_text}"
     if joined or left or back:
-        parts = [(joined, "joined"), (left, "went"), ([new for _, new in back], "came back")]
-        return MIXED, False, None, ", ".join(f"{_names(members)} {verb}" for members, verb in parts if members) + again
+        parts = [(joined, "joined"), (left, "went away"), ([new for _, new in back], "returned")]
+        return MIXED, False, None, ", ".join(f"{_names(members)} {verb}" for members, verb in parts if members) + rounds_text
     if subscribed or difference.protocol:
-        what = f"{list_names(subscribed)} subscribe otherwise than before" if subscribed else f"the protocol is {stored.protocol} now"
-        return METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {what}{again}"
+        what = f"{list_names(subscribed)} subscribe to other topics" if subscribed else f"the protocol is {stored.protocol} now"
+        return METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {what}{rounds_text}"
     if difference.grown and not is_cooperative(stored.protocol):
         topic, (was, now) = next(iter(difference.grown.items()))
-        return METADATA_CHANGED, False, None, f"the same members, and {topic} has {now} partitions that are assigned, {was} before{again}"
-    return REJOINED, False, None, f"the same members with the same subscriptions: one of them rejoined{again}"
+        return METADATA_CHANGED, False, None, f"the same members, and {topic} has {now} assigned partitions, previously {was}{rounds_text}"
+    return REJOINED, False, None, f"the same members with the same subscriptions: one of them rejoined{rounds_text}"
 
 
 def _assigns_unowned(before: GroupMetadataValue, after: GroupMetadataValue) -> bool:
@@ -268,4 +270,4 @@ def _assigns_unowned(before: GroupMetadataValue, after: GroupMetadataValue) -> b
 
 
 def _names(members: list[MemberIdentity]) -> str:
-    return list_names(short_name(member.member_id, member.instance_id) for member in members) or "nobody"
+    return list_names(short_name(member.member_id, member.instance_id) for member in members) or "no member"

@@ -17,11 +17,11 @@ UNKNOWN = -1
 
 
 class KnownState:
-    """`whole`: notes and records are read from the oldest one; otherwise the reader chose a later start, and nothing before it counts
-    as missing. `recorded`: __consumer_offsets is read from its begin, and compaction has removed nothing.
+    """The known state of one group. `from_start`: the oldest note and record are read; otherwise the reader chose a later start, and what is
+    before it does not count as missing. `recorded`: __consumer_offsets is read from its start, and compaction has removed nothing.
     """
 
-    def __init__(self, group: str, *, whole: bool = False, recorded: bool = False) -> None:
+    def __init__(self, group: str, *, from_start: bool = False, recorded: bool = False) -> None:
         self.group = group
         self._open: Rebalance | None = None
         self._phase = (EMPTY, UNKNOWN)  # of the open rebalance: PREPARING or COMPLETING, and the group's generation
@@ -30,26 +30,26 @@ class KnownState:
         self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation in these notes
         self._members: set[str] | None = None  # all members; None after a missing note
         # The last known stable state of the group.
-        self._settled = 0 if whole else UNKNOWN  # its generation
-        self._empty = whole  # it had no members
-        self._at_least = False  # `_settled` or a later generation: begin or end of the last rebalance is unknown
+        self._stable_generation = 0 if from_start else UNKNOWN  # its generation
+        self._stable_empty = from_start  # it had no members
+        self._may_be_newer = False  # `_stable_generation` or a later generation: begin or end of the last rebalance is unknown
         self._known_at_ms = UNKNOWN  # time of the last note or record about the group itself
         self._last: Rebalance | None = None  # the last rebalance that settled
         self._image: GroupRecord | None = None  # the last record
-        self._recorded = recorded  # no record since is missing
+        self._records_complete = recorded  # no record since is missing
         # Position in the notes.
-        self._whole = whole
+        self._from_start = from_start
         self._count: tuple[int, int] | None = None  # of the last note: when counting began, its number
         self._epoch = UNKNOWN  # of its coordinator
-        self._noted = False  # at least one note was read
+        self._any_note = False  # at least one note was read
         self._loaded: bool | None = None  # whether the coordinator is loaded; None: unknown
         self._gap_before_ms = UNKNOWN  # time of the last note that follows missing notes
-        self._place = UNKNOWN  # the offset in __consumer_offsets in the last note
-        self._reloaded_in = UNKNOWN  # the leader epoch in which the coordinator was loaded again since that note
+        self._note_offset = UNKNOWN  # the offset in __consumer_offsets in the last note
+        self._reloaded_in_epoch = UNKNOWN  # the leader epoch in which the coordinator was loaded again since that note
         self._orderly = True  # the previous coordinator was unloaded in order, and all its notes were written
         self._newest_epoch = UNKNOWN  # of all notes and records
         self._deleted = False  # since that note
-        self._created_in = UNKNOWN  # the epoch in which another group of that name was created since that note
+        self._recreated_in_epoch = UNKNOWN  # the epoch in which another group of that name was created since that note
 
     @property
     def now_open(self) -> Rebalance | None:
@@ -57,16 +57,16 @@ class KnownState:
 
     def records_lost(self) -> None:
         """Called when records before the next one are missing for another reason than compaction, which removes the oldest first."""
-        self._recorded = False
+        self._records_complete = False
 
     # The rebalance that is open.
 
     def _begin(self, at_ms: int, before: State | None, phase: State, generation: int, from_generation: int) -> Rebalance:
         opened = self._open = Rebalance(at_ms, before, from_generation, None)
         if self._gap_before_ms == at_ms:
-            opened.lost = UNKNOWN
+            opened.missing_notes = UNKNOWN
         self._phase = (phase, generation)
-        if self._at_image and from_generation == self._settled:
+        if self._at_image and from_generation == self._stable_generation:
             opened.before = self._image
         return opened
 
@@ -82,31 +82,31 @@ class KnownState:
             return []
         if end is not None:
             opened.end = end
-            opened.lost = opened.lost or UNKNOWN
+            opened.missing_notes = opened.missing_notes or UNKNOWN
         self._members = set() if opened.end is End.EMPTY else self._members if opened.end is End.STABLE and opened.complete else None
         if opened.end in (End.STABLE, End.EMPTY):
             self._last = opened
-            self._empty = opened.end is End.EMPTY
-            self._settled = opened.to_generation
-            self._at_least = False
+            self._stable_empty = opened.end is End.EMPTY
+            self._stable_generation = opened.to_generation
+            self._may_be_newer = False
         elif opened.end is End.UNKNOWN:
-            self._at_least = True  # a coordinator that loads the group returns to the stored generation
+            self._may_be_newer = True  # a coordinator that loads the group returns to the stored generation
         return [opened]
 
     def _alone(self) -> list[Entry]:
         """Handle waiting notes without their state change: its note is missing, or the state did not change."""
         waiting, self._waiting = self._waiting, []
         state, generation = self._waiting_at
-        causes = [event for event in waiting if not isinstance(event, MemberRemoved) or (event.session_ms and event.how is not Removal.OVER_MAX_SIZE)]
+        causes = [event for event in waiting if not isinstance(event, MemberRemoved) or (event.session_ms and event.cause is not Removal.OVER_MAX_SIZE)]
         if not causes or state not in (STABLE, EMPTY):
             return list(waiting)
         opened = self._begin(causes[0].at_ms, state, PREPARING, generation, generation)
-        opened.whole, opened.lost = False, UNKNOWN
+        opened.begin_known, opened.missing_notes = False, UNKNOWN
         for event in waiting:
             add_event(opened, event)
         return []
 
-    def _again(self, member_id: str, instance_id: str | None) -> bool | None:
+    def _was_member(self, member_id: str, instance_id: str | None) -> bool | None:
         """Whether a joining member was in the group before; None: unknown."""
         if self._members is not None:  # the return of a static member has another note
             if member_id in self._members:
@@ -116,9 +116,9 @@ class KnownState:
             return None if ids & self._members else False
         opened = self._open
         if opened is not None:
-            if any(join.member_id == member_id for join in opened.came) or any(back.new_id == member_id for back in opened.returned):
+            if any(join.member_id == member_id for join in opened.joins) or any(back.new_id == member_id for back in opened.returns):
                 return True
-            if instance_id is not None and any(join.instance_id == instance_id for join in opened.came):
+            if instance_id is not None and any(join.instance_id == instance_id for join in opened.joins):
                 return None
         image = opened.before if opened is not None else self._image if self._at_image else None
         if image is None or image.stored is None:
@@ -130,14 +130,14 @@ class KnownState:
         return False
 
     @property
-    def _from(self) -> int:
+    def _first_missing_generation(self) -> int:
         """The generation in which the group was last stable or empty; UNKNOWN if notes are missing."""
-        return UNKNOWN if self._at_least else self._settled
+        return UNKNOWN if self._may_be_newer else self._stable_generation
 
     @property
     def _at_image(self) -> bool:
         """Whether the group is stable as in the last record."""
-        return self._image is not None and self._image.generation == self._settled and not self._at_least
+        return self._image is not None and self._image.generation == self._stable_generation and not self._may_be_newer
 
     def _size_of(self, generation: int) -> int:
         """The number of members of this generation."""
@@ -152,42 +152,42 @@ class KnownState:
         """Bring the story to this state and generation; report the rebalances that must have happened before as missing."""
         done: list[Entry] = []
         if state in (STABLE, EMPTY):
-            done = self._settle(state, generation) + self._at_rest(at_ms, generation)
-            self._empty = state is EMPTY
+            done = self._settle(state, generation) + self._note_stable(at_ms, generation)
+            self._stable_empty = state is EMPTY
             return done
         if state not in (PREPARING, COMPLETING):
             return []
         assert state is not None
         done = []
         if self._open is not None:
-            phase, then = self._phase
-            if (state, generation) == (phase, then):
+            phase, phase_generation = self._phase
+            if (state, generation) == (phase, phase_generation):
                 return []
-            onward = state is COMPLETING and phase is PREPARING and generation == then + 1
-            if onward or (self._recorded and generation >= then):
+            onward = state is COMPLETING and phase is PREPARING and generation == phase_generation + 1
+            if onward or (self._records_complete and generation >= phase_generation):
                 # If it had settled in between, there would be a record.
-                self._open.lost = self._open.lost or UNKNOWN
+                self._open.missing_notes = self._open.missing_notes or UNKNOWN
                 self._phase = (state, generation)
                 return []
             done = self._close(End.UNKNOWN)
         highest = generation if state is PREPARING else generation - 1  # the generation before the rebalance, unless it was restarted
-        first = self._settled
+        first = self._stable_generation
         if 0 <= highest < first:
             done += self._recreated(at_ms)
             first = 0
-        if first < 0 and self._at_least and not self._recorded:
-            done.append(RebalancesMissing(self._known_at_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._noted))
-        elif highest != first and first >= 0 and not self._recorded:
-            first_known = UNKNOWN if self._at_least else first
-            most = highest - first - bool(done and self._at_least)
-            if most > 0:
-                done.append(RebalancesMissing(self._known_at_ms, at_ms, first_known, UNKNOWN, 0, most, older=not self._noted))
+        if first < 0 and self._may_be_newer and not self._records_complete:
+            done.append(RebalancesMissing(self._known_at_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._any_note))
+        elif highest != first and first >= 0 and not self._records_complete:
+            first_known = UNKNOWN if self._may_be_newer else first
+            missing_max = highest - first - bool(done and self._may_be_newer)
+            if missing_max > 0:
+                done.append(RebalancesMissing(self._known_at_ms, at_ms, first_known, UNKNOWN, 0, missing_max, older=not self._any_note))
             first = UNKNOWN
-        elif self._at_least:
+        elif self._may_be_newer:
             first = UNKNOWN
         opened = self._begin(at_ms, None, state, generation, first)
-        opened.whole = False
-        self._at_least = self._at_least or first == UNKNOWN
+        opened.begin_known = False
+        self._may_be_newer = self._may_be_newer or first == UNKNOWN
         return done
 
     def _settle(self, state: State | None, generation: int) -> list[Entry]:
@@ -195,69 +195,69 @@ class KnownState:
         opened = self._open
         if opened is None:
             return []
-        phase, then = self._phase
-        if generation == (then + 1 if phase is PREPARING else then):
+        phase, phase_generation = self._phase
+        if generation == (phase_generation + 1 if phase is PREPARING else phase_generation):
             opened.end = End.STABLE if state is STABLE else End.EMPTY
             opened.to_generation = generation
-            opened.lost = opened.lost or UNKNOWN
+            opened.missing_notes = opened.missing_notes or UNKNOWN
             return self._close()
-        had_no_result = generation < then or (phase is PREPARING and generation == then)
-        return self._close(End.INTERRUPTED if had_no_result and (self._recorded or generation == then) else End.UNKNOWN)
+        had_no_result = generation < phase_generation or (phase is PREPARING and generation == phase_generation)
+        return self._close(End.INTERRUPTED if had_no_result and (self._records_complete or generation == phase_generation) else End.UNKNOWN)
 
-    def _at_rest(self, at_ms: int, generation: int, after: GroupRecord | None = None) -> list[Entry]:
+    def _note_stable(self, at_ms: int, generation: int, after: GroupRecord | None = None) -> list[Entry]:
         """The group is stable or empty in this generation: report rebalances in between as missing."""
         done: list[Entry] = []
-        if 0 <= generation < self._settled:
+        if 0 <= generation < self._stable_generation:
             done += self._recreated(at_ms)
-        first = self._settled
-        if first < 0 and self._at_least and generation > 0:
-            done.append(RebalancesMissing(self._known_at_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._noted))
+        first = self._stable_generation
+        if first < 0 and self._may_be_newer and generation > 0:
+            done.append(RebalancesMissing(self._known_at_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._any_note))
             self._members = self._last = None
         elif first >= 0 and generation > first:
-            most = generation - first
-            if after is not None and not self._at_least:
+            missing_max = generation - first
+            if after is not None and not self._may_be_newer:
                 # Without a missing record in between, a record is one rebalance; otherwise it may stand for any number.
-                most = 1 if self._recorded else UNKNOWN
+                missing_max = 1 if self._records_complete else UNKNOWN
             done.append(
                 RebalancesMissing(
                     self._known_at_ms,
                     at_ms,
-                    self._from,
+                    self._first_missing_generation,
                     generation,
-                    0 if self._at_least else 1,
-                    most,
+                    0 if self._may_be_newer else 1,
+                    missing_max,
                     before=self._image if self._at_image else None,
                     after=after,
-                    older=not self._noted,
+                    older=not self._any_note,
                 )
             )
             self._members = None
             self._last = None
-        self._settled = generation
-        self._at_least = False
+        self._stable_generation = generation
+        self._may_be_newer = False
         return done
 
     def _recreated(self, at_ms: int) -> list[Entry]:
         """The generation is lower than before: this is a new group with the same name. Without a tombstone nothing else is known."""
         done: list[Entry] = []
-        if not self._empty:
-            done.append(RebalancesMissing(self._known_at_ms, at_ms, self._from, UNKNOWN, 0, UNKNOWN))
-        self._settled = 0
-        self._at_least = False
+        if not self._stable_empty:
+            done.append(RebalancesMissing(self._known_at_ms, at_ms, self._first_missing_generation, UNKNOWN, 0, UNKNOWN))
+        self._stable_generation = 0
+        self._may_be_newer = False
         self._image = self._last = None
-        self._recorded = False
+        self._records_complete = False
         self._members = None
-        self._deleted = self._empty = True
+        self._deleted = self._stable_empty = True
         return [*done, GroupDeleted(at_ms, False)]
 
     # Records.
 
     def _stored(self, image: GroupRecord) -> list[Entry]:
-        sure = self._recorded or image.offset == self._place  # the record belongs to this group, not to an earlier group of that name
+        belongs = self._records_complete or image.offset == self._note_offset  # the record belongs to this group, not to an earlier group of that name
         if image.epoch > self._newest_epoch:
             self._newest_epoch = image.epoch
             self._loaded = True
-        done = self._alone() if image.generation != self._waiting_at[1] or not sure else []
+        done = self._alone() if image.generation != self._waiting_at[1] or not belongs else []
         if self._closing:
             done += self._close()
         if image.stored is None:
@@ -266,42 +266,42 @@ class KnownState:
         members = bool(image.stored.members)
         opened = self._open
         if opened is not None:
-            phase, then = self._phase
-            before = generation <= (then if phase is PREPARING else then - 1)
+            phase, phase_generation = self._phase
+            before = generation <= (phase_generation if phase is PREPARING else phase_generation - 1)
             later = image.epoch > self._epoch >= 0  # another coordinator wrote this
-            if before and sure and not later:
+            if before and belongs and not later:
                 # An instance has a new member id; the assignment is unchanged.
                 self._image = image
-                self._recorded = True
+                self._records_complete = True
                 if opened.before is not None and opened.before.generation == generation:
                     opened.before = image
                 return done
             if later or (image.epoch != self._epoch and UNKNOWN not in (image.epoch, self._epoch)):
                 # Another coordinator wrote this: if the open rebalance had settled, there would be an earlier record.
-                done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
-            elif sure and not before:
+                done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
+            elif belongs and not before:
                 self._ended(opened, End.STABLE if members else End.EMPTY, image.at_ms, generation)
                 opened.members_after = len(image.stored.members)
-                opened.lost = opened.lost or UNKNOWN
+                opened.missing_notes = opened.missing_notes or UNKNOWN
                 done += self._close()
             else:
                 done += self._close(End.UNKNOWN)
         last = self._last
-        if last is not None and last.after is None and last.to_generation == generation == self._settled and sure:
+        if last is not None and last.after is None and last.to_generation == generation == self._stable_generation and belongs:
             last.after = image
             last.members_after = len(image.stored.members)
-        elif not sure and (self._settled == generation or (self._settled < 0 and self._at_least)):
+        elif not belongs and (self._stable_generation == generation or (self._stable_generation < 0 and self._may_be_newer)):
             # The record has no note, and earlier records may be compacted, perhaps of an earlier group of that name.
             self._last = None
             to, after = (generation, image) if generation else (UNKNOWN, None)  # a new group has had no rebalance
-            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
+            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._any_note))
         else:
-            done += self._at_rest(image.at_ms, generation, image)
+            done += self._note_stable(image.at_ms, generation, image)
         self._image = image
-        self._recorded = True
+        self._records_complete = True
         self._deleted = self._deleted and not generation  # the record of a new group comes before its first note
-        self._created_in = image.epoch if self._deleted else UNKNOWN
-        self._empty = not members
+        self._recreated_in_epoch = image.epoch if self._deleted else UNKNOWN
+        self._stable_empty = not members
         self._members = image.member_ids
         self._known_at_ms = max(self._known_at_ms, image.at_ms)
         return done
@@ -310,25 +310,25 @@ class KnownState:
         done: list[Entry] = []
         if self._open is not None:
             done += self._close(End.UNKNOWN)
-        if (self._settled >= 0 or self._at_least) and not self._recorded:  # compaction may have removed earlier records
-            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
-        if self._settled > 0 or self._image is not None or not self._recorded:
+        if (self._stable_generation >= 0 or self._may_be_newer) and not self._records_complete:  # compaction may have removed earlier records
+            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, self._first_missing_generation, UNKNOWN, 0, UNKNOWN))
+        if self._stable_generation > 0 or self._image is not None or not self._records_complete:
             done.append(GroupDeleted(image.at_ms, True))
-        self._settled = 0
+        self._stable_generation = 0
         self._known_at_ms = max(self._known_at_ms, image.at_ms)
-        self._at_least = False
+        self._may_be_newer = False
         self._image = self._last = None
-        self._recorded = True
+        self._records_complete = True
         self._members = set()
-        self._deleted = self._empty = True
-        self._created_in = UNKNOWN
+        self._deleted = self._stable_empty = True
+        self._recreated_in_epoch = UNKNOWN
         return done
 
 
 def add_event(opened: Rebalance, event: Waiting) -> None:
     if isinstance(event, MemberJoined):
-        opened.came.append(event)
+        opened.joins.append(event)
     elif isinstance(event, MemberRemoved):
-        opened.went.append(event)
+        opened.removals.append(event)
     else:
-        opened.returned.append(event)
+        opened.returns.append(event)

@@ -47,7 +47,7 @@ class GroupRecord(NamedTuple):
         return {member.member_id for member in self.stored.members} if self.stored is not None else set()
 
     def ids_of(self, instance_id: str) -> set[str]:
-        """The member with this instance id, if any."""
+        """The member ids with this instance id: one or none."""
         return {member.member_id for member in self.stored.members if member.group_instance_id == instance_id} if self.stored is not None else set()
 
 

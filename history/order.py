@@ -33,7 +33,7 @@ def point_before(note: NoteRecord) -> tuple[State | None, int]:
 
 
 class Order:
-    """`feed` returns events whose order is known; `rest` returns the records that still wait for their notes."""
+    """`feed` returns events whose order is known; `remaining_records` returns the records that still wait for their notes."""
 
     def __init__(self) -> None:
         self._images: deque[GroupRecord] = deque()
@@ -60,7 +60,7 @@ class Order:
         if self._claimed != NO_OFFSET:
             yield from self._up_to(self._claimed)
 
-    def rest(self) -> Iterator[GroupRecord]:
+    def remaining_records(self) -> Iterator[GroupRecord]:
         while self._images:
             yield self._images.popleft()
 

@@ -38,17 +38,17 @@ class Stay(NamedTuple):
     host: str
     joined: Span | None  # None: unknown, it was a member when the log began
     silent: Span | None  # its last heartbeat; None: still a member, or removed by an administrator
-    gone: Span | None  # when the coordinator removed it
+    ended: Span | None  # when the coordinator removed it
     farewell: bool  # it sent a LeaveGroup
 
     @property
     def free_ms(self) -> int:
         """The earliest time at which a successor can join."""
         assert self.silent is not None
-        return self.gone[0] if self.farewell and self.gone is not None else self.silent[0]
+        return self.ended[0] if self.farewell and self.ended is not None else self.silent[0]
 
     @property
-    def who(self) -> Hashable:
+    def identity(self) -> Hashable:
         return self.instance_id if self.instance_id is not None else (self.client_id, self.host)
 
 
@@ -58,7 +58,7 @@ class Pair(NamedTuple):
     old: int
     new: int
     strong: bool
-    sure: bool  # there was no other candidate
+    unambiguous: bool  # there was no other candidate
     alone: bool = False  # not strong, but no other member with a similar name was restarted at about that time
 
 
@@ -76,11 +76,11 @@ def stem(client_id: str) -> str:
 
 def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair]:
     """The pairs in the order of their returns. `deleted_ms`: when the group was deleted; no member can return after that."""
-    lives: dict[int, list[int]] = {}
+    stays_of_client: dict[int, list[int]] = {}
     for at, stay in enumerate(stays):
-        lives.setdefault(_life(stay, deleted_ms), []).append(at)
+        stays_of_client.setdefault(_life(stay, deleted_ms), []).append(at)
     pairs: list[Pair] = []
-    for indexes in lives.values():
+    for indexes in stays_of_client.values():
         search = _Search([stays[at] for at in indexes])
         search.by_identity()
         search.by_client()
@@ -94,7 +94,7 @@ def _life(stay: Stay, deleted_ms: Sequence[int]) -> int:
     """The number of deletions of the group before this stay."""
     if stay.joined is not None:
         return bisect_right(deleted_ms, stay.joined[1])
-    return bisect_left(deleted_ms, stay.gone[1]) if stay.gone is not None else 0
+    return bisect_left(deleted_ms, stay.ended[1]) if stay.ended is not None else 0
 
 
 class _Search:
@@ -141,7 +141,7 @@ class _Search:
                 waiting.setdefault(keys[new], deque()).append(new)
 
     def by_identity(self) -> None:
-        for new, candidates in self._candidates([stay.who for stay in self.stays]):
+        for new, candidates in self._candidates([stay.identity for stay in self.stays]):
             while len(candidates) > 1 and self._is_over(candidates[0], candidates[1]):
                 candidates.popleft()
             sure = len(candidates) == 1
@@ -153,7 +153,7 @@ class _Search:
         return (joined is not None and old_free <= joined[1]) or self.stays[later].free_ms - old_free > SURGE_APART_MS
 
     def by_client(self) -> None:
-        alone = _Living(self.stays)
+        alone = _LivingCounts(self.stays)
         # A static member is found by its instance id or not at all.
         keys = [stay.client_id if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
         for new, candidates in self._candidates(keys):
@@ -238,62 +238,62 @@ def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
     return runs
 
 
-class _Living:
+class _LivingCounts:
     """The number of members with one client id at a moment."""
 
     def __init__(self, stays: Sequence[Stay]) -> None:
         self._joined: dict[str, list[int]] = {}
-        self._gone: dict[str, list[int]] = {}
+        self._removed_at: dict[str, list[int]] = {}
         for stay in stays:
             self._joined.setdefault(stay.client_id, []).append(stay.joined[1] if stay.joined is not None else -1)
-            if stay.gone is not None:
-                self._gone.setdefault(stay.client_id, []).append(stay.gone[1])
-        for moments in (*self._joined.values(), *self._gone.values()):
+            if stay.ended is not None:
+                self._removed_at.setdefault(stay.client_id, []).append(stay.ended[1])
+        for moments in (*self._joined.values(), *self._removed_at.values()):
             moments.sort()
 
     def before(self, stay: Stay) -> bool:
         """Whether no other member had its client id when it left."""
         at = stay.free_ms
-        return bisect_left(self._joined[stay.client_id], at) - bisect_left(self._gone[stay.client_id], at) == 1
+        return bisect_left(self._joined[stay.client_id], at) - bisect_left(self._removed_at[stay.client_id], at) == 1
 
     def after(self, old: Stay, new: Stay) -> bool:
         """Whether no other member has its client id after its return; the group may still wait for the departed member."""
         assert new.joined is not None
-        assert old.gone is not None
+        assert old.ended is not None
         at = new.joined[1]
-        members = bisect_right(self._joined[new.client_id], at) - bisect_right(self._gone.get(new.client_id, []), at)
-        return members - (old.gone[1] > at) == 1
+        members = bisect_right(self._joined[new.client_id], at) - bisect_right(self._removed_at.get(new.client_id, []), at)
+        return members - (old.ended[1] > at) == 1
 
 
 class _Hosts:
     """The number of hosts with members, including members that are being restarted."""
 
     def __init__(self, stays: Sequence[Stay], pairs: Iterable[Pair]) -> None:
-        back = {pair.old: stays[pair.new].joined for pair in pairs}
-        steps: list[tuple[int, int, str]] = []
+        returns = {pair.old: stays[pair.new].joined for pair in pairs}
+        changes: list[tuple[int, int, str]] = []
         for at, stay in enumerate(stays):
-            steps.append((stay.joined[1] if stay.joined is not None else -1, 1, stay.host))
-            if stay.gone is not None:
-                returned = back.get(at)
-                steps.append((max(stay.gone[1], returned[1]) if returned is not None else stay.gone[1], -1, stay.host))
-        steps.sort()
+            changes.append((stay.joined[1] if stay.joined is not None else -1, 1, stay.host))
+            if stay.ended is not None:
+                return_span = returns.get(at)
+                changes.append((max(stay.ended[1], return_span[1]) if return_span is not None else stay.ended[1], -1, stay.host))
+        changes.sort()
         members: dict[str, int] = {}
         self._moments: list[int] = []
         self._counts: list[int] = []
-        for moment, step, host in steps:
-            members[host] = members.get(host, 0) + step
+        for moment, change, host in changes:
+            members[host] = members.get(host, 0) + change
             if not members[host]:
                 del members[host]
             self._moments.append(moment)
             self._counts.append(len(members))
 
     def before(self, stay: Stay) -> int:
-        assert stay.gone is not None
-        return self._count(bisect_left(self._moments, stay.gone[1]))
+        assert stay.ended is not None
+        return self._count(bisect_left(self._moments, stay.ended[1]))
 
     def after(self, stay: Stay) -> int:
         assert stay.joined is not None
         return self._count(bisect_right(self._moments, stay.joined[1]))
 
-    def _count(self, steps: int) -> int:
-        return self._counts[steps - 1] if steps else 0
+    def _count(self, change_count: int) -> int:
+        return self._counts[change_count - 1] if change_count else 0

@@ -52,8 +52,8 @@ class _DynamicStay(NamedTuple):
     """A member without an instance id, and the numbers of the rebalances in which it joined and was removed."""
 
     stay: Stay
-    came: int
-    went: int
+    joined_number: int
+    left_number: int
 
 
 def avoidable(entries: Iterable[Entry]) -> Avoidable:
@@ -67,33 +67,33 @@ def avoidable(entries: Iterable[Entry]) -> Avoidable:
     count = 0
     for rebalance in rebalances:
         joined = {join.member_id for join in rebalance.joined}
-        removed = {removal.member_id for removal in rebalance.went if removal.session_ms}  # without a session it was only a handed-out id
-        of_members = {rebalance.cause, *rebalance.also} <= OF_MEMBERS
-        count += rebalance.complete and of_members and bool(joined or removed) and joined <= new and removed <= old and not rebalance.returned
+        removed = {removal.member_id for removal in rebalance.removals if removal.session_ms}  # without a session it was only a handed-out id
+        of_members = {rebalance.cause, *rebalance.restart_causes} <= OF_MEMBERS
+        count += rebalance.complete and of_members and bool(joined or removed) and joined <= new and removed <= old and not rebalance.returns
     return Avoidable(restarts, count, max((restart.away_ms for restart in restarts), default=0))
 
 
 def _restart(old: _DynamicStay, new: _DynamicStay) -> Restart:
     before, after = old.stay, new.stay
-    return Restart(after.client_id, after.host, before.member_id, after.member_id, away(before, after)[1], 1 if old.went == new.came else 2)
+    return Restart(after.client_id, after.host, before.member_id, after.member_id, away(before, after)[1], 1 if old.left_number == new.joined_number else 2)
 
 
 def _stays_of(rebalances: list[Rebalance]) -> Iterable[_DynamicStay]:
     members: dict[str, _DynamicStay] = {}
     for number, rebalance in enumerate(rebalances):
-        events: list[MemberJoined | MemberRemoved] = [*rebalance.went, *rebalance.came]
+        events: list[MemberJoined | MemberRemoved] = [*rebalance.removals, *rebalance.joins]
         for event in sorted(events, key=lambda event: event.at_ms):
             if event.instance_id is not None:
                 continue
             if isinstance(event, MemberJoined):
                 if event.member_id not in members:
-                    joined = None if event.again else (event.at_ms, event.at_ms)
+                    joined = None if event.was_member else (event.at_ms, event.at_ms)
                     stay = Stay(event.member_id, None, event.client_id, event.host, joined, None, None, False)
                     members[event.member_id] = _DynamicStay(stay, number, -1)
                 continue
             member = members.pop(event.member_id, None)
             if member is not None:
                 silent = event.at_ms - event.since_heartbeat_ms
-                stay = member.stay._replace(gone=(event.at_ms, event.at_ms), farewell=event.how is Removal.LEFT)
-                yield member._replace(stay=stay if event.how in FOR_GOOD else stay._replace(silent=(silent, silent)), went=number)
+                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), farewell=event.cause is Removal.LEFT)
+                yield member._replace(stay=stay if event.cause in FOR_GOOD else stay._replace(silent=(silent, silent)), left_number=number)
     yield from members.values()

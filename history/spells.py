@@ -78,7 +78,7 @@ class Spell:
     unheard: bool = False  # no heartbeat since the coordinator was loaded; the time of the last one is unknown
 
     @property
-    def who(self) -> MemberIdentity:
+    def identity(self) -> MemberIdentity:
         return MemberIdentity(self.member_id, self.instance_id, self.client_id, self.host)
 
     @property
@@ -100,12 +100,12 @@ class Spells:
         self._open: dict[str, Spell] = {}
         self._over: dict[str, Spell] = {}
         self._image: GroupRecord | None = None
-        self._same: list[GroupRecord] = []  # all records of that generation so far
+        self._generation_records: list[GroupRecord] = []  # all records of that generation so far
         self._generation = 0
-        self._sure_ms = -1  # the latest time at which the members are known
+        self._members_known_ms = -1  # the latest time at which the members are known
         self._count: tuple[int, int] | None = None
-        self._notes_missing = False  # since `_sure_ms`, or no note was read
-        self._lately: list[Spell] = []  # spells that ended since the last record
+        self._notes_missing = False  # since `_members_known_ms`, or no note was read
+        self._recently_ended: list[Spell] = []  # spells that ended since the last record
         self._loaded_ms = -1  # when the coordinator was last loaded; every session started again then
         self._seats_kept: list[tuple[Spell, GroupRecord, GroupRecord]] = []  # replaced within a generation, and the two records that show it
 
@@ -137,7 +137,7 @@ class Spells:
             case MemberJoin():
                 self._joined(header, body)
             case MemberGone() if body.session_ms:  # without a session it was only a handed-out id
-                self._gone(header, body)
+                self._note_removal(header, body)
             case StaticReplaced():
                 self._replaced(header, body)
             case StateChange() if body.to_state == State.COMPLETING:
@@ -147,7 +147,7 @@ class Spells:
                 for spell in self._open.values():
                     spell.max_gap_ms = max(spell.max_gap_ms, gaps.get(spell.key, -1))
         if not self._notes_missing:
-            self._sure_ms = max(self._sure_ms, at)
+            self._members_known_ms = max(self._members_known_ms, at)
 
     def _joined(self, header: NoteHeader, body: MemberJoin) -> None:
         spell = self._open.get(body.member_id)
@@ -156,14 +156,14 @@ class Spells:
         spell.session_ms = body.session_ms
         spell.seen_ms = spell.last_heartbeat_ms = header.ts
 
-    def _begin(self, who: MemberIdentity, at_ms: int, generation: int) -> Spell:
-        spell = Spell(*who, session_ms=-1, joined_lo_ms=self._sure_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_in=generation)
+    def _begin(self, identity: MemberIdentity, at_ms: int, generation: int) -> Spell:
+        spell = Spell(*identity, session_ms=-1, joined_lo_ms=self._members_known_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_in=generation)
         spell.seen_ms = at_ms
-        self._open[who.member_id] = spell
+        self._open[identity.member_id] = spell
         self.all.append(spell)
         return spell
 
-    def _gone(self, header: NoteHeader, body: MemberGone) -> None:
+    def _note_removal(self, header: NoteHeader, body: MemberGone) -> None:
         spell = self._open.get(body.member_id)
         if spell is None:
             if body.member_id in self._over and not self._over[body.member_id].guessed:
@@ -173,18 +173,18 @@ class Spells:
             spell = self._begin(MemberIdentity(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
             spell.joined_lo_ms, spell.noted = -1, False
         spell.session_ms = body.session_ms
-        how = known_member(Removal, body.how)
-        heard_ms = header.ts - body.since_heartbeat_ms
-        spell.unheard = how is Removal.EXPIRED and spell.joined_hi_ms < self._loaded_ms and heard_ms <= self._loaded_ms + LOADED_NOTE_DELAY_MS
+        removal = known_member(Removal, body.how)
+        heartbeat_ms = header.ts - body.since_heartbeat_ms
+        spell.unheard = removal is Removal.EXPIRED and spell.joined_hi_ms < self._loaded_ms and heartbeat_ms <= self._loaded_ms + LOADED_NOTE_DELAY_MS
         if not spell.unheard:
-            spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, heard_ms)
-        self._end(spell, ENDS.get(how, UNKNOWN) if how is not None else UNKNOWN, header.ts, header.ts, header.generation)
+            spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, heartbeat_ms)
+        self._end(spell, ENDS.get(removal, UNKNOWN) if removal is not None else UNKNOWN, header.ts, header.ts, header.generation)
 
     def _end(self, spell: Spell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
         spell.end, spell.ended_lo_ms, spell.ended_hi_ms, spell.ended_in, spell.guessed = end, lo_ms, hi_ms, generation, guessed
         self._open.pop(spell.member_id, None)
         self._over[spell.member_id] = spell
-        self._lately.append(spell)
+        self._recently_ended.append(spell)
 
     def _replaced(self, header: NoteHeader, body: StaticReplaced) -> None:
         at = header.ts
@@ -198,9 +198,9 @@ class Spells:
         old.last_heartbeat_ms = max(old.last_heartbeat_ms, at - body.since_heartbeat_ms)
         self._end(old, REPLACED, at, at, header.generation)
         old.replaced_by, old.outcome = body.new_id, known_member(Replacement, body.outcome)
-        self._take_seat(old, self._begin(new, at, header.generation))
+        self._pass_seat(old, self._begin(new, at, header.generation))
 
-    def _take_seat(self, old: Spell, new: Spell) -> None:
+    def _pass_seat(self, old: Spell, new: Spell) -> None:
         new.session_ms, new.partitions, new.assigned_ms = old.session_ms, old.partitions, new.joined_hi_ms
         if old.outcome is Replacement.NO_REBALANCE:
             new.from_generation = new.to_generation = old.to_generation
@@ -227,11 +227,11 @@ class Spells:
 
     def _stored(self, image: GroupRecord, linked: bool) -> None:
         before, self._image = self._image, image
-        same, self._same = self._same, [image]
+        same_generation, self._generation_records = self._generation_records, [image]
         around = self._between.around(image)
-        for spell in (*self._open.values(), *self._lately):
+        for spell in (*self._open.values(), *self._recently_ended):
             _note_commits(spell, around)
-        self._lately.clear()
+        self._recently_ended.clear()
         if image.stored is None or (before is not None and image.generation < before.generation):
             before = None
             self._another_group(image)
@@ -240,16 +240,16 @@ class Spells:
         if image.generation <= 0:
             pass
         elif before is not None and before.stored is not None and is_replacement(before, image):
-            same.append(image)
-            self._same = same
+            same_generation.append(image)
+            self._generation_records = same_generation
             self._same_generation(before, image)
         else:
-            self._settled(at_rest(same, len(same) - 1, image) if before is not None and same else before, image, linked)
-            self._sure_ms = max(self._sure_ms, join_phase_end_ms(image))
+            self._settled(at_rest(same_generation, len(same_generation) - 1, image) if before is not None and same_generation else before, image, linked)
+            self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(image))
             self._notes_missing = True  # until the next note's number shows that none is missing
         if self._count is not None and image.generation > 0:
             self._notes_missing = False
-            self._sure_ms = max(self._sure_ms, join_phase_end_ms(image))
+            self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(image))
 
     def _another_group(self, image: GroupRecord) -> None:
         """End the spells of the previous group of this name, which was deleted."""
@@ -275,8 +275,8 @@ class Spells:
                 old.replaced_by, old.outcome = member.member_id, Replacement.NO_REBALANCE
                 self._end(old, REPLACED, max(old.life_ms, before.at_ms), image.at_ms, image.generation, guessed=True)
                 self._seats_kept.append((old, before, image))
-                self._take_seat(old, new)
-            self._seen(new, image, member)
+                self._pass_seat(old, new)
+            self._update_from_image(new, image, member)
 
     def _settled(self, before: GroupRecord | None, image: GroupRecord, linked: bool) -> None:
         stored = image.stored
@@ -304,11 +304,11 @@ class Spells:
                 self._open[member.member_id] = ended
                 continue
             new = self._begin(MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host), at, generation)
-            new.joined_lo_ms, new.noted = max(began, self._sure_ms if before is not None else -1), False
+            new.joined_lo_ms, new.noted = max(began, self._members_known_ms if before is not None else -1), False
         self._generation = image.generation
         for id, member in members.items():
             if id in self._open:
-                self._seen(self._open[id], image, member)
+                self._update_from_image(self._open[id], image, member)
 
     def _guess_end(
         self, spell: Spell, news: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
@@ -323,7 +323,7 @@ class Spells:
             end = REPLACED
         self._end(spell, end, lo, at_ms, generation, guessed=True)
 
-    def _seen(self, spell: Spell, image: GroupRecord, member: MemberMetadata) -> None:
+    def _update_from_image(self, spell: Spell, image: GroupRecord, member: MemberMetadata) -> None:
         assert image.stored is not None
         spell.partitions = partitions_of(image.stored, member)
         spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, join_phase_end_ms(image))

@@ -74,44 +74,44 @@ class Story(KnownState):
         done: list[Entry] = []
         state, generation = point_before(record)
         known_before = self._count is not None
-        lost, anew = self._missed(header)
-        if self._waiting and (anew or self._waiting[-1].at_ms != header.ts or (state, generation) != self._waiting_at):
+        lost, counter_restarted = self._missed(header)
+        if self._waiting and (counter_restarted or self._waiting[-1].at_ms != header.ts or (state, generation) != self._waiting_at):
             done += self._alone()
         if self._closing and not (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)):
             done += self._close()
-        deleted = self._deleted and self._created_in in (UNKNOWN, header.coordinator_epoch)
-        explained = deleted or self._reloaded_in == header.coordinator_epoch
+        deleted = self._deleted and self._recreated_in_epoch in (UNKNOWN, header.coordinator_epoch)
+        explained = deleted or self._reloaded_in_epoch == header.coordinator_epoch
         # A new group whose first member joined at an earlier coordinator; that one's notes are missing, and its rebalance did not complete.
-        made_before = self._created_in not in (UNKNOWN, header.coordinator_epoch)
-        if lost or (anew and self._noted and not explained):
+        made_before = self._recreated_in_epoch not in (UNKNOWN, header.coordinator_epoch)
+        if lost or (counter_restarted and self._any_note and not explained):
             self._members = None
             self._gap_before_ms = header.ts
-        if anew:  # reloaded, or a new group with the same name
-            done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
+        if counter_restarted:  # reloaded, or a new group with the same name
+            done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
         elif lost and self._open is not None:
-            self._open.lost = max(self._open.lost, 0) + lost
-        may_lack_rebalances = generation > 0 or (self._settled <= 0 and (lost or known_before))
-        if anew and not self._recorded and (lost or not explained or not self._orderly) and may_lack_rebalances:
+            self._open.missing_notes = max(self._open.missing_notes, 0) + lost
+        may_lack_rebalances = generation > 0 or (self._stable_generation <= 0 and (lost or known_before))
+        if counter_restarted and not self._records_complete and (lost or not explained or not self._orderly) and may_lack_rebalances:
             # It may be a new group with the same name, after a long time.
-            done.append(RebalancesMissing(self._known_at_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
-            self._settled, self._at_least = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
+            done.append(RebalancesMissing(self._known_at_ms, header.ts, self._first_missing_generation, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._any_note))
+            self._stable_generation, self._may_be_newer = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._image = None
-        elif anew and not explained and not lost and (made_before or (generation > 0 and (self._noted or self._image is not None))):
+        elif counter_restarted and not explained and not lost and (made_before or (generation > 0 and (self._any_note or self._image is not None))):
             done.append(NotesMissing(header.ts, UNKNOWN))
         before = self._open
-        self._place = UNKNOWN
+        self._note_offset = UNKNOWN
         earlier = self._advance_to(header.ts, state, generation)
         entries = self._apply_note(header, body)
         if lost and self._open is not None and self._open is not before:
-            self._open.lost = lost
+            self._open.missing_notes = lost
         elif lost and before is None:
             if earlier and isinstance(earlier[-1], RebalancesMissing):
                 earlier[-1] = earlier[-1]._replace(notes=lost)
             else:
                 earlier.append(NotesMissing(header.ts, lost))
-        self._noted = self._loaded = True
-        self._deleted, self._created_in, self._reloaded_in, self._orderly = False, UNKNOWN, UNKNOWN, True
-        self._epoch, self._place = header.coordinator_epoch, header.offsets_log_offset
+        self._any_note = self._loaded = True
+        self._deleted, self._recreated_in_epoch, self._reloaded_in_epoch, self._orderly = False, UNKNOWN, UNKNOWN, True
+        self._epoch, self._note_offset = header.coordinator_epoch, header.offsets_log_offset
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
         self._known_at_ms = max(self._known_at_ms, header.ts)
         return done + earlier + entries
@@ -122,7 +122,7 @@ class Story(KnownState):
             return header.dropped, False
         before, self._count = self._count, (header.counted_from, header.number)
         if before is None:
-            return (header.number, True) if self._whole else (0, False)
+            return (header.number, True) if self._from_start else (0, False)
         if before[0] != header.counted_from:
             return header.number, True
         return header.number - before[1] - 1, False
@@ -133,19 +133,19 @@ class Story(KnownState):
             case StateChange():
                 return self._changed(header, body)
             case MemberJoin():
-                again = self._again(body.member_id, body.instance_id)
+                was_member = self._was_member(body.member_id, body.instance_id)
                 if self._members is not None:
                     self._members.add(body.member_id)
-                came = MemberJoined(
-                    at, body.member_id, body.instance_id, body.client_id, body.host, body.session_ms, again, body.client_reason
+                join = MemberJoined(
+                    at, body.member_id, body.instance_id, body.client_id, body.host, body.session_ms, was_member, body.client_reason
                 )
-                return self._add_event(came, header)
+                return self._add_event(join, header)
             case MemberGone():
                 if self._members is not None:
                     self._members.discard(body.member_id)
                 how = known_member(Removal, body.how)
-                gone = MemberRemoved(at, body.member_id, body.instance_id, how, body.since_heartbeat_ms, body.session_ms, body.client_reason)
-                return self._add_event(gone, header)
+                removal = MemberRemoved(at, body.member_id, body.instance_id, how, body.since_heartbeat_ms, body.session_ms, body.client_reason)
+                return self._add_event(removal, header)
             case StaticReplaced():
                 if self._members is not None:
                     self._members.discard(body.old_id)
@@ -174,25 +174,25 @@ class Story(KnownState):
         done = self._alone()
         if self._closing:
             done += self._close()
-        what = known_member(Coordinator, body.what)
-        if self._open is not None and what is not None:
-            if what is not Coordinator.LOADED and header.coordinator_epoch == self._epoch:
+        change = known_member(Coordinator, body.what)
+        if self._open is not None and change is not None:
+            if change is not Coordinator.LOADED and header.coordinator_epoch == self._epoch:
                 self._open.ended_ms = header.ts  # otherwise the previous coordinator crashed at an unknown time
             # A completed rebalance would have left a record before this note. Without records the end is unknown.
-            done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
-        begins = what in (Coordinator.LOADED, Coordinator.RESUMED)
+            done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
+        begins = change in (Coordinator.LOADED, Coordinator.RESUMED)
         # An epoch without notes belongs to a coordinator whose notes are all missing.
         follows = self._newest_epoch < 0 or header.coordinator_epoch <= self._newest_epoch + 1
         orderly = None if not begins or self._loaded is None else not self._loaded and follows
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
-        if what is not None:
+        if change is not None:
             self._loaded = begins
-            self._reloaded_in = header.coordinator_epoch if begins else UNKNOWN
+            self._reloaded_in_epoch = header.coordinator_epoch if begins else UNKNOWN
             self._orderly = self._orderly and orderly is not False and not header.dropped
         if begins:  # with the members that were stored
-            self._members = self._image.member_ids if self._image is not None and self._recorded else None
-        self._noted = True
-        return [*done, CoordinatorChanged(header.ts, what, body.load_ms, body.groups, orderly, header.dropped)]
+            self._members = self._image.member_ids if self._image is not None and self._records_complete else None
+        self._any_note = True
+        return [*done, CoordinatorChanged(header.ts, change, body.load_ms, body.groups, orderly, header.dropped)]
 
     # Members.
 
@@ -204,7 +204,7 @@ class Story(KnownState):
         if event is None:
             return []
         self._waiting.remove(event)
-        return [event._replace(again=False) if isinstance(event, MemberJoined) else event]
+        return [event._replace(was_member=False) if isinstance(event, MemberJoined) else event]
 
     def _add_event(self, event: Waiting, header: NoteHeader) -> list[Entry]:
         """Add the event to the open rebalance, or let it wait for the state change that it caused."""
@@ -235,14 +235,14 @@ class Story(KnownState):
         opened = self._open
         if opened is not None:  # COMPLETING was aborted
             if cause is not None:
-                opened.also.append(cause)
+                opened.restart_causes.append(cause)
             opened.rounds += 1
             self._phase = (PREPARING, header.generation)
             return
         waiting, self._waiting = self._waiting, []
-        at_rest = before in (STABLE, EMPTY)
-        opened = self._begin(header.ts, before, PREPARING, header.generation, header.generation if at_rest else UNKNOWN)
-        opened.cause, opened.about, opened.whole = cause, body.reason_text, at_rest
+        was_stable = before in (STABLE, EMPTY)
+        opened = self._begin(header.ts, before, PREPARING, header.generation, header.generation if was_stable else UNKNOWN)
+        opened.cause, opened.about, opened.begin_known = cause, body.reason_text, was_stable
         if before is EMPTY:
             self._members = {event.member_id for event in waiting if isinstance(event, MemberJoined)}
         for event in waiting:
@@ -252,15 +252,15 @@ class Story(KnownState):
                 or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE)
                 or (cause is Cause.NEW_MEMBER and names(body.reason_text, event.member_id))
             ):
-                event = event._replace(again=False)
+                event = event._replace(was_member=False)
             add_event(opened, event)
         if before is EMPTY:
             opened.members_before = 0
-        elif at_rest:
+        elif was_stable:
             opened.members_before = self._size_of(header.generation)
             if opened.members_before < 0 and self._gap_before_ms != header.ts:
-                new = [join for join in opened.came if join.again is False]
-                removed = [removal for removal in opened.went if removal.session_ms]  # without a session it was only a handed-out id
+                new = [join for join in opened.joins if join.was_member is False]
+                removed = [removal for removal in opened.removals if removal.session_ms]  # without a session it was only a handed-out id
                 opened.members_before = body.members - len(new) + len(removed)
 
     def _round_ended(self, header: NoteHeader, body: RoundEnd) -> None:
@@ -280,13 +280,13 @@ def names(about: str | None, member_id: str) -> bool:
     return about is not None and (about == member_id or about.startswith(f"{member_id}: "))
 
 
-def story_of(group: str, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = (), *, whole: bool = False, recorded: bool = False) -> list[Entry]:
-    """The whole story from notes and group records, each in log order."""
-    story = Story(group, whole=whole, recorded=recorded)
+def story_of(group: str, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = (), *, from_start: bool = False, recorded: bool = False) -> list[Entry]:
+    """The complete story from notes and group records, each in log order."""
+    story = Story(group, from_start=from_start, recorded=recorded)
     order = Order()
     entries: list[Entry] = []
     for event in order.feed(notes, images):
         entries += story.add(event)
-    for image in order.rest():
+    for image in order.remaining_records():
         entries += story.add(image)
     return entries + story.finish()

@@ -13,14 +13,14 @@ from history.episodes import End, MemberJoined, MemberRemoved, Rebalance, Static
 _UUID = re.compile(r"-([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 NAMED_MAX = 4
 
-HOW = {
+REMOVAL_TEXT = {
     Removal.LEFT: "left",
     Removal.EXPIRED: "expired",
     Removal.REBALANCE_TIMEOUT: "did not rejoin in time",
     Removal.FENCED: "was fenced",
     Removal.ADMIN_REMOVED: "was removed",
-    Removal.PENDING_EXPIRED: "never joined with the id it was given",
-    Removal.SYNC_TIMEOUT: "did not ask for its assignment in time",
+    Removal.PENDING_EXPIRED: "never joined with its assigned member id",
+    Removal.SYNC_TIMEOUT: "did not fetch its assignment in time",
     Removal.OVER_MAX_SIZE: "was over the group's maximum size",
     Removal.REPLACED: "was replaced",
     Removal.NOT_LISTED: "was not in the strict list of instances",
@@ -31,31 +31,31 @@ HOW = {
 # Titles for rebalances whose causing member is unknown.
 PLAIN = {
     Cause.NEW_MEMBER: "a new member joined",
-    Cause.LEADER_REJOINED: "the leader joined again and asked for new assignments",
-    Cause.MEMBER_METADATA_CHANGED: "a member joined again with another subscription (its topics, its assignors, or what it says it owns)",
+    Cause.LEADER_REJOINED: "the leader rejoined and requested new assignments",
+    Cause.MEMBER_METADATA_CHANGED: "a member rejoined with another subscription (its topics, its assignors or its owned partitions)",
     Cause.MEMBER_LEFT: "a member left",
-    Cause.SESSION_EXPIRED: "a member was not heard of within its session timeout",
+    Cause.SESSION_EXPIRED: "a member sent no heartbeat within its session timeout",
     Cause.REBALANCE_TIMEOUT: "a member did not rejoin in time",
-    Cause.STATIC_PROTOCOL_CHANGED: "a static member came back with another offer of assignors or topics",
-    Cause.STATIC_DURING_COMPLETING: "a static member was restarted while assignments were awaited",
+    Cause.STATIC_PROTOCOL_CHANGED: "a static member returned with other assignors or topics",
+    Cause.STATIC_DURING_COMPLETING: "a static member was restarted while the group waited for assignments",
     Cause.SYNC_FAILED: "the assignments could not be stored",
     Cause.ADMIN_REMOVED: "a static member was removed by its instance id (an administrator, or a client that leaves so)",
-    Cause.GROUP_EMPTIED: "nobody was left",
+    Cause.GROUP_EMPTIED: "no member remained",
     Cause.COORDINATOR_MOVED: "the coordinator moved",
-    Cause.SYNC_TIMEOUT: "a member did not ask for its assignment in time",
-    Cause.PENDING_LEFT: "somebody who was about to join left",
+    Cause.SYNC_TIMEOUT: "a member did not fetch its assignment in time",
+    Cause.PENDING_LEFT: "a client that was about to join left",
     Cause.OVER_MAX_SIZE: "the group was over its maximum size",
     Cause.JOIN_TIMEOUT: "members did not rejoin in time",
-    Cause.EVERYONE_JOINED: "everybody had joined",
+    Cause.EVERYONE_JOINED: "all members had joined",
     Cause.ASSIGNED: "the leader assigned partitions",
     Cause.ABSENCES_ENDED: "members stayed away longer than registration.timeout.ms",
     Cause.EXPANSION: "members that had waited for each other joined at once",
-    Cause.ROSTER_COMPLETE: "all instances of the list were there",
-    Cause.ROSTER_CHANGED: "members were taken off the strict list of instances",
-    Cause.TOPICS_CHANGED: "topics that members list were created or deleted, or got partitions",
-    Cause.TARGET_CHANGED: "target.group.size asks for another number of active members",
-    Cause.STANDBY_LATE: "a standby did not take over the seat it got in time, and no other was free",
-    Cause.REQUESTED: "an operator asked for a rebalance",
+    Cause.ROSTER_COMPLETE: "all listed instances had joined",
+    Cause.ROSTER_CHANGED: "members were removed from the strict list of instances",
+    Cause.TOPICS_CHANGED: "topics that members subscribe to were created or deleted, or got partitions",
+    Cause.TARGET_CHANGED: "target.group.size requires another number of active members",
+    Cause.STANDBY_LATE: "a standby did not take over its seat in time, and no other standby was free",
+    Cause.REQUESTED: "an operator requested a rebalance",
 }
 
 
@@ -91,7 +91,7 @@ def title(rebalance: Rebalance) -> str:
     """The cause, as a sentence without a full stop."""
     cause = rebalance.cause
     if cause is None:
-        return "its cause is not known: the notes of its beginning are missing"
+        return "unknown cause: the notes of its beginning are missing"
     if cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE) and rebalance.joined:
         return f"{_joined(rebalance)} at once"
     if cause is Cause.ABSENCES_ENDED:
@@ -106,25 +106,25 @@ def title(rebalance: Rebalance) -> str:
         return _joined(rebalance)
     if cause is Cause.REQUESTED and rebalance.about:
         return f'{PLAIN[cause]}: "{rebalance.about}"'
-    who = mover(rebalance)
-    if who is None:
+    name = mover(rebalance)
+    if name is None:
         return PLAIN[cause]
     match cause:
         case Cause.MEMBER_LEFT | Cause.ADMIN_REMOVED | Cause.SESSION_EXPIRED | Cause.SYNC_TIMEOUT:
-            return _went(rebalance, cause, who)
+            return _removals_title(rebalance, cause, name)
         case Cause.STATIC_DURING_COMPLETING:
-            return f"{who} was restarted while assignments were awaited"
+            return f"{name} was restarted while the group waited for assignments"
         case Cause.STATIC_PROTOCOL_CHANGED:
-            return f"{who} came back with another offer of assignors or topics, so that its seat could not just be kept"
+            return f"{name} returned with other assignors or topics, so it could not keep its seat without a rebalance"
         case Cause.LEADER_REJOINED:
-            return f"{who}, the leader, joined again and asked for new assignments"
+            return f"{name}, the leader, rejoined and requested new assignments"
         case Cause.MEMBER_METADATA_CHANGED:
-            return f"{who} joined again with another subscription (its topics, its assignors, or what it says it owns)"
+            return f"{name} rejoined with another subscription (its topics, its assignors or its owned partitions)"
     return PLAIN[cause]
 
 
-def _names_of(rebalance: Rebalance, how: Removal) -> list[str]:
-    return [short_name(removal.member_id, removal.instance_id) for removal in rebalance.went if removal.how is how]
+def _names_of(rebalance: Rebalance, cause: Removal) -> list[str]:
+    return [short_name(removal.member_id, removal.instance_id) for removal in rebalance.removals if removal.cause is cause]
 
 
 def mover(rebalance: Rebalance) -> str | None:
@@ -132,10 +132,10 @@ def mover(rebalance: Rebalance) -> str | None:
     id = rebalance.mover
     if id is None:
         return None
-    for back in rebalance.returned:
+    for back in rebalance.returns:
         if back.new_id == id:
             return back.instance_id
-    instances = {join.member_id: join.instance_id for join in rebalance.came} | {gone.member_id: gone.instance_id for gone in rebalance.went}
+    instances = {join.member_id: join.instance_id for join in rebalance.joins} | {removal.member_id: removal.instance_id for removal in rebalance.removals}
     for image in (rebalance.before, rebalance.after):
         if image is not None and image.stored is not None:
             instances = {member.member_id: member.group_instance_id for member in image.stored.members} | instances
@@ -154,47 +154,47 @@ def _joined(rebalance: Rebalance) -> str:
     return f"{list_names(names)} joined"
 
 
-def named_removals(rebalance: Rebalance) -> list[MemberRemoved]:
+def removals_in_title(rebalance: Rebalance) -> list[MemberRemoved]:
     """The removed members that caused the rebalance and are in its title."""
     if rebalance.cause not in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
         return []
-    if rebalance.mover is None or not rebalance.whole:
+    if rebalance.mover is None or not rebalance.begin_known:
         return []
-    return [removal for removal in rebalance.went if removal.at_ms == rebalance.began_ms and removal.session_ms]
+    return [removal for removal in rebalance.removals if removal.at_ms == rebalance.began_ms and removal.session_ms]
 
 
-def _went(rebalance: Rebalance, cause: Cause, who: str) -> str:
-    first = named_removals(rebalance)
+def _removals_title(rebalance: Rebalance, cause: Cause, name: str) -> str:
+    first = removals_in_title(rebalance)
     names = [short_name(removal.member_id, removal.instance_id) for removal in first]
-    if who not in names:
-        names.append(who)
+    if name not in names:
+        names.append(name)
     verb = "was" if len(names) == 1 else "were"
     if cause is Cause.SESSION_EXPIRED:
         silent = next((removal for removal in first if removal.member_id == rebalance.mover), None)
         if silent is None:
-            return f"{who} was not heard of within its session timeout"
+            return f"{name} sent no heartbeat within its session timeout"
         # Members whose sessions ended at the same moment are listed below the title.
-        return f"{who} was not heard of for {format_duration(silent.since_heartbeat_ms)} (session timeout {format_duration(silent.session_ms)})"
+        return f"{name} sent no heartbeat for {format_duration(silent.since_heartbeat_ms)} (session timeout {format_duration(silent.session_ms)})"
     if cause is Cause.SYNC_TIMEOUT:
-        return f"{list_names(names)} did not ask for an assignment in time"
+        return f"{list_names(names)} did not fetch the assignment in time"
     return f"{list_names(names)} {verb} removed by instance id" if cause is Cause.ADMIN_REMOVED else f"{list_names(names)} left"
 
 
-def describe_join(one: MemberJoined) -> str:
-    return f"{short_name(one.member_id, one.instance_id)} ({one.client_id or 'no client id'} on {host(one.host)})"
+def describe_join(join: MemberJoined) -> str:
+    return f"{short_name(join.member_id, join.instance_id)} ({join.client_id or 'no client id'} on {host(join.host)})"
 
 
-def describe_removal(one: MemberRemoved) -> str:
-    how = HOW[one.how] if one.how is not None else "went"
-    if one.how is Removal.EXPIRED:
-        how = f"expired after {format_duration(one.since_heartbeat_ms)} without a heartbeat"
-    return f"{short_name(one.member_id, one.instance_id)} {how}"
+def describe_removal(removal: MemberRemoved) -> str:
+    text = REMOVAL_TEXT[removal.cause] if removal.cause is not None else "was removed"
+    if removal.cause is Removal.EXPIRED:
+        text = f"expired after {format_duration(removal.since_heartbeat_ms)} without a heartbeat"
+    return f"{short_name(removal.member_id, removal.instance_id)} {text}"
 
 
 def describe_return(one: StaticReturned) -> str:
     """A sentence for a static member that returned without a rebalance."""
     away = format_duration(one.since_heartbeat_ms)
-    text = f"{one.instance_id} came back after {away} ({one.client_id or 'no client id'} on {host(one.host)})"
+    text = f"{one.instance_id} returned after {away} ({one.client_id or 'no client id'} on {host(one.host)})"
     return f"{text} and kept its seat: no rebalance" if one.outcome is Replacement.NO_REBALANCE else text
 
 
@@ -202,24 +202,24 @@ def describe_end(rebalance: Rebalance) -> str:
     """Describe the end of the rebalance, except for its duration."""
     match rebalance.end:
         case End.EMPTY:
-            return "nobody is left"
+            return "no member remains"
         case End.INTERRUPTED:
-            return "the coordinator was restarted meanwhile, and it came to nothing"
+            return "interrupted: the coordinator was restarted"
         case End.UNKNOWN:
-            return "not known: the notes of its end are missing"
+            return "unknown: the notes of its end are missing"
         case End.OPEN:
-            return "not over yet"
+            return "still in progress"
     return ""
 
 
 def reasons(rebalance: Rebalance) -> list[str]:
     """The reasons that clients sent (KIP-800), each once, with the members that sent it."""
-    said: dict[str, str] = {}
-    members: list[MemberJoined | MemberRemoved] = [*rebalance.went, *rebalance.came]
-    for one in members:
-        if one.reason:
-            said.setdefault(one.reason, short_name(one.member_id, one.instance_id))
-    return [f'{who}: "{reason}"' for reason, who in said.items()]
+    senders: dict[str, str] = {}
+    members: list[MemberJoined | MemberRemoved] = [*rebalance.removals, *rebalance.joins]
+    for event in members:
+        if event.reason:
+            senders.setdefault(event.reason, short_name(event.member_id, event.instance_id))
+    return [f'{name}: "{reason}"' for reason, name in senders.items()]
 
 
 def host(text: str) -> str:

@@ -60,8 +60,8 @@ def _advice(
     later_detections = [(max(timeout - death.noticed_ms, 0), death.partitions) for death in deaths] if timeout is not None else []
     confidence = "none"
     if restarts:
-        mostly_sure = sum(restart.confidence != "weak" for restart in restarts) * 2 >= len(restarts)
-        confidence = "strong" if mostly_sure and chosen.samples >= SAMPLES_FOR_A_QUANTILE else "weak"
+        mostly_certain = sum(restart.confidence != "weak" for restart in restarts) * 2 >= len(restarts)
+        confidence = "strong" if mostly_certain and chosen.samples >= SAMPLES_FOR_A_QUANTILE else "weak"
     settings = [] if timeout is None else [f"session.timeout.ms={timeout}"]
     if timeout is not None and static_share < 1:
         settings.insert(0, "group.instance.id=<a name that each process keeps after restarts>")
@@ -139,8 +139,8 @@ class Sentence(NamedTuple):
     @property
     def _period(self) -> str:
         moments = [ms for episode in self.episodes for ms in (episode.start_lo_ms, episode.end_ms) if ms is not None]
-        took = max(moments) - min(moments) if moments else 0
-        return f" in {-(-took // DAY_MS)} days" if took > DAY_MS else f" in {duration_text(took)}" if took else ""
+        period = max(moments) - min(moments) if moments else 0
+        return f" in {-(-period // DAY_MS)} days" if period > DAY_MS else f" in {duration_text(period)}" if period else ""
 
     @property
     def _floor(self) -> str:

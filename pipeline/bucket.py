@@ -138,14 +138,14 @@ class BucketTables:
 
     def rows_of_topics(self, name: str, topics: Collection[str], run: int) -> tuple[pa.Table, pa.Table]:
         """The rows of these topics, as two tables: written by this run, and older."""
-        wanted = pa.array(sorted(topics), pa.string())
+        topic_names = pa.array(sorted(topics), pa.string())
         files = self.files(name)
-        fresh, known = (self._rows_of_topics(name, [file for file in files if (file.run == run) is new], wanted) for new in (True, False))
+        fresh, known = (self._rows_of_topics(name, [file for file in files if (file.run == run) is new], topic_names) for new in (True, False))
         return fresh, known
 
-    def _rows_of_topics(self, name: str, files: Sequence[File], wanted: pa.Array) -> pa.Table:
+    def _rows_of_topics(self, name: str, files: Sequence[File], topic_names: pa.Array) -> pa.Table:
         tables = (self._warehouse.load(file, CODED) for file in files)
-        return pa.concat_tables([dictionary_coded(schema_of(name).empty_table()), *(table.filter(pc.is_in(table["topic"], wanted)) for table in tables)])
+        return pa.concat_tables([dictionary_coded(schema_of(name).empty_table()), *(table.filter(pc.is_in(table["topic"], topic_names)) for table in tables)])
 
     def dictionary_coded(self, name: str, run: int | None = None) -> pa.Table:
         """Like `table`, with dictionary columns for names."""

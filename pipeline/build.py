@@ -1,6 +1,6 @@
 """Builds silver and gold from the input since the last build, in two passes over the buckets.
 
-The first pass digests new records (`digest.py`). The second makes gold, in one task for each bucket (`bucket.py`, then `behind.py`): it
+The first pass digests new records (`digest.py`). The second makes gold, in one task for each bucket (`bucket.py`, then `measurements.py`): it
 needs the end offsets of all buckets. An interrupted build leaves the tables of the previous build.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from pipeline.behind import FOLDED_TABLES, MEASURED, MeasureTask, measure_bucket
 from pipeline.bucket import BY_GROUP, BucketTask, build_bucket
 from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest
 from pipeline.live_ends import with_live_ends
+from pipeline.measurements import FOLDED_TABLES, MEASURED, MeasureTask, measure_bucket
 from pipeline.runner import Runner
 from pipeline.samples import with_samples
 from pipeline.warehouse import Current, File, Warehouse
@@ -53,7 +53,7 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
     if not new and not full and current.built == current.run:
         return {"built": "no new records"}
     run = current.run + 1
-    tails = {file.bucket: file for file in current.of("tails")}
+    tails = {file.bucket: file for file in current.files_of("tails")}
     digested = runner.run("digesting", digest, [_digest_task(warehouse, current, run, bucket, files) for bucket, files in new.items()], _records)
     current = _with_digested(replace(current, run=run), digested)
     current = with_live_ends(warehouse, with_samples(warehouse, current))
@@ -63,14 +63,14 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
         cluster = cluster_of(digested_bucket.bucket)
         now[cluster] = max(now.get(cluster, -1), digested_bucket.newest_ms)
     digested_by_bucket = {digested_bucket.bucket: digested_bucket for digested_bucket in digested}
-    folds = [_bucket_task(warehouse, current, run, bucket, digested_by_bucket.get(bucket), before, now) for bucket in by_bucket(current.of("events"))]
+    folds = [_bucket_task(warehouse, current, run, bucket, digested_by_bucket.get(bucket), before, now) for bucket in by_bucket(current.files_of("events"))]
     fold_tasks = {task.bucket: task for task in folds if task.bucket in digested_by_bucket or now[task.cluster] != task.before_ms}
-    measure_tasks = {bucket: _measure_task(warehouse, current, run, bucket, tails.get(bucket), before, now) for bucket in by_bucket(current.of("tails"))}
+    measure_tasks = {bucket: _measure_task(warehouse, current, run, bucket, tails.get(bucket), before, now) for bucket in by_bucket(current.files_of("tails"))}
     tasks = [GoldTask(fold_tasks.get(bucket), measure_tasks.get(bucket)) for bucket in sorted({*fold_tasks, *measure_tasks})]
     for files in runner.run("folding and measuring", build_gold, tasks, lambda task: task.records):
         current = _replaced(current, files)
     warehouse.publish(replace(current, built=run, now_ms=now))
-    return {"groups": sum(file.rows for file in current.of("groups")), "rebalances": sum(file.rows for file in current.of("rebalances"))}
+    return {"groups": sum(file.rows for file in current.files_of("groups")), "rebalances": sum(file.rows for file in current.files_of("rebalances"))}
 
 
 def by_bucket(files: Iterable[File]) -> dict[str, list[File]]:
@@ -113,7 +113,7 @@ def _bucket_task(
 ) -> BucketTask:
     cluster = cluster_of(bucket)
     names = {"events", "edges", "edges_open", "coverage", *BY_GROUP}
-    files = {name: tuple(current.of(name, bucket)) for name in names}
+    files = {name: tuple(current.files_of(name, bucket)) for name in names}
     groups, coordinator = (digested.groups, digested.coordinator) if digested is not None else ([], False)
     return BucketTask(
         str(warehouse.folder),
@@ -134,7 +134,7 @@ def _measure_task(
 ) -> MeasureTask:
     cluster = cluster_of(bucket)
     names = {"commits", "coverage", "events", *FOLDED_TABLES, *MEASURED}
-    files = {name: tuple(current.of(name, bucket)) for name in names}
-    files["end_offsets"] = tuple(file for file in current.of("end_offsets") if cluster_of(file.bucket) == cluster)
+    files = {name: tuple(current.files_of(name, bucket)) for name in names}
+    files["end_offsets"] = tuple(file for file in current.files_of("end_offsets") if cluster_of(file.bucket) == cluster)
     known = before.get(cluster, -1) if files["status"] else -1
     return MeasureTask(str(warehouse.folder), run, bucket, cluster, now[cluster], known, tails, files, sum(file.rows for file in files["commits"]))

@@ -87,12 +87,12 @@ def firsts(keys: Ints) -> Flags:
     return first
 
 
-def last_seen(holds: Flags) -> Ints:
+def last_true(holds: Flags) -> Ints:
     """For each row the index of the last row up to it for which `holds` is true, or -1."""
     return np.maximum.accumulate(np.where(holds, np.arange(len(holds)), -1)) if len(holds) else np.empty(0, np.int64)
 
 
-def next_seen(holds: Flags) -> Ints:
+def next_true(holds: Flags) -> Ints:
     """For each row the index of the first row from it on for which `holds` is true, or the number of rows."""
     if not len(holds):
         return np.empty(0, np.int64)

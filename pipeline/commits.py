@@ -139,9 +139,9 @@ def _with_predecessors(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.Table
     has_predecessor[1:] &= ~tombstone[:-1]
     predecessor = np.where(has_predecessor, np.roll(committed, 1), MISSING)
     gap = np.where(has_predecessor, at - np.roll(at, 1), MISSING)
-    both = (predecessor != MISSING) & (committed != MISSING) & ~tombstone
-    delta = np.where(both, committed - predecessor, MISSING)
-    rewind = both & (delta < 0)
+    has_delta = (predecessor != MISSING) & (committed != MISSING) & ~tombstone
+    delta = np.where(has_delta, committed - predecessor, MISSING)
+    rewind = has_delta & (delta < 0)
     old = ~is_new
     if old.any():  # an old commit's predecessor may have been dropped
         predecessor[old] = ints(commits["prev_committed"])[old]

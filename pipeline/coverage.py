@@ -55,7 +55,7 @@ def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], la
         at = int(np.searchsorted(bases, offset, "right"))
         return int(batches["first_ms"][at]) if at < len(batches) else None
 
-    def add(first: int, end: int, complete: bool, why: str) -> None:
+    def add(first: int, end: int, complete: bool, reason: str) -> None:
         if first > end:
             return
         if complete:
@@ -63,11 +63,11 @@ def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], la
             from_ms = int(batches["first_ms"][at]) if at < len(batches) else None
             rows.append(Coverage(*id, first, end, from_ms, before(end + 1), True, ""))
         else:
-            rows.append(Coverage(*id, first, end, before(first), after(end), False, why))
+            rows.append(Coverage(*id, first, end, before(first), after(end), False, reason))
 
     at = start
     gap: Hole | None = None
-    gap_end, gap_why = last.end, last.why
+    gap_end, gap_reason = last.end, last.why
     for hole in holes:
         if gap is not None and (hole.why == gap.why and hole.first - gap.last <= SHORT_RUN):
             gap = Hole(gap.first, hole.last, hole.why)
@@ -76,17 +76,17 @@ def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], la
             add(gap.first, gap.last, False, gap.why)
             at = gap.last + 1
             gap = None
-        elif gap_end >= -1 and hole.why == gap_why and hole.first - gap_end <= SHORT_RUN:
+        elif gap_end >= -1 and hole.why == gap_reason and hole.first - gap_end <= SHORT_RUN:
             gap = Hole(gap_end + 1, hole.last, hole.why)
             continue
         add(at, hole.first - 1, True, "")
         gap = hole
     if gap is not None:
         add(gap.first, gap.last, False, gap.why)
-        at, gap_end, gap_why = gap.last + 1, gap.last, gap.why
+        at, gap_end, gap_reason = gap.last + 1, gap.last, gap.why
     end = int(batches["last"][-1]) if len(batches) else at - 1
     add(at, end, True, "")
-    return rows, Last(gap_end, gap_why, int(clocks[-1]))
+    return rows, Last(gap_end, gap_reason, int(clocks[-1]))
 
 
 def unreadable_coverage(id: LogId, holes: Iterable[Hole], planned_rows: Iterable[Coverage]) -> list[Coverage]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import MISSING, Flags, Ints, expanded, firsts, flags, ints, last_seen, locate, next_seen, pair, ranks
+from pipeline.columns import MISSING, Flags, Ints, expanded, firsts, flags, ints, last_true, locate, next_true, pair, ranks
 from pipeline.schema import in_order, schema_of
 
 WAIT_MS: Final = 24 * 3_600_000  # in the log's time
@@ -116,35 +116,35 @@ def _commits_around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, aroun
     low, high = np.searchsorted(key_groups, group, "left"), np.searchsorted(key_groups, group, "right")
     head, number = expanded(high - low)
     key = low[head] + number
-    wanted = is_new[head] | has_new[key]
-    head, key = head[wanted], key[wanted]
+    selected = is_new[head] | has_new[key]
+    head, key = head[selected], key[selected]
 
     own, following = ints(heads["offset"])[head], ints(heads["next_offset"])[head]
     following_row = locate(dense, offsets, key, own, "right")  # the first row after it, perhaps of another key
     before = following_row - 1
     has_before = (before >= 0) & (dense[before] == key) & live[before] if len(dense) else np.zeros(len(key), np.bool_)
-    live_from = np.append(next_seen(live), len(dense))
+    live_from = np.append(next_true(live), len(dense))
     after = live_from[following_row]
     after_index = np.minimum(after, max(len(dense) - 1, 0))
     has_after = (after < len(dense)) & (dense[after_index] == key) & (offsets[after_index] < cut[head]) if len(dense) else np.zeros(len(key), np.bool_)
-    right_after = has_after & ((following == MISSING) | (offsets[after_index] < following))
-    kept = np.where(is_new[head], has_before | right_after, has_after)
+    immediately_after = has_after & ((following == MISSING) | (offsets[after_index] < following))
+    retained = np.where(is_new[head], has_before | immediately_after, has_after)
 
-    head, key, before, after_index = head[kept], key[kept], before[kept], after_index[kept]
-    has_before, has_after, right_after = has_before[kept], has_after[kept], right_after[kept]
+    head, key, before, after_index = head[retained], key[retained], before[retained], after_index[retained]
+    has_before, has_after, immediately_after = has_before[retained], has_after[retained], immediately_after[retained]
     has_before &= is_new[head]  # of known edges
     last = np.where(has_before, at[before], NONE)
     first = np.where(has_after, at[after_index], NONE)
     gap = np.full(len(head), NONE)
     gap[has_before] = _usual_gaps(rows, before[has_before])
-    named = commits.take(pa.array(first_rows[key]))
-    fills_only = ~is_new[head] & ~right_after  # completes only partitions that the edge has already
+    names = commits.take(pa.array(first_rows[key]))
+    fills_only = ~is_new[head] & ~immediately_after  # completes only partitions that the edge has already
     return pa.table(
         {
-            "group": named["group"],
-            "offset": pa.array(own[kept]),
-            "topic": named["topic"],
-            "topic_partition": named["topic_partition"],
+            "group": names["group"],
+            "offset": pa.array(own[retained]),
+            "topic": names["topic"],
+            "topic_partition": names["topic_partition"],
             "last_before_ms": pa.array(last),
             "first_after_ms": pa.array(first),
             "usual_gap_ms": pa.array(gap),
@@ -159,7 +159,7 @@ def _usual_gaps(rows: Rows, at: Ints) -> Ints:
     distinct, back = np.unique(at, return_inverse=True)
     gaps = ints(rows.commits["gap_ms"])
     # A row without a gap begins the sequence: the first of a key, or one after a tombstone.
-    began = last_seen(gaps == MISSING)
+    began = last_true(gaps == MISSING)
     index = distinct[:, None] - np.arange(GAPS)[None, :]
     known = index > began[distinct][:, None]
     values = np.sort(np.where(known, gaps[np.maximum(index, 0)], NEVER), axis=1)
@@ -174,24 +174,24 @@ def _merged(around_rows: pa.Table, around: pa.Table) -> pa.Table:
     count = len(around)
     zeros = pa.array(np.zeros(count, np.int64))
     known_rows = around.append_column("changed", zeros).append_column("adds", pa.array(np.ones(count, np.int64)))
-    both = pa.concat_tables([known_rows, around_rows.cast(known_rows.schema)])
-    (groups,), _ = ranks(both["group"])
-    (topics,), _ = ranks(both["topic"])
-    partition, offset = ints(both["topic_partition"]), ints(both["offset"])
-    order = np.lexsort((np.arange(len(both)), partition, topics, offset, groups))
-    both = both.take(pa.array(order))
+    merged = pa.concat_tables([known_rows, around_rows.cast(known_rows.schema)])
+    (groups,), _ = ranks(merged["group"])
+    (topics,), _ = ranks(merged["topic"])
+    partition, offset = ints(merged["topic_partition"]), ints(merged["offset"])
+    order = np.lexsort((np.arange(len(merged)), partition, topics, offset, groups))
+    merged = merged.take(pa.array(order))
     edge = pair(groups, offset)[order]
     key = pair(topics, partition)[order]
     first = firsts(edge) | firsts(key)
-    known = ints(both["first_after_ms"])
+    known = ints(merged["first_after_ms"])
     following = np.append(known[1:], NONE)
     has_update = np.append(~first[1:], False)
     fills = has_update & (known == NONE) & (following != NONE)
-    stays = first & (ints(both["adds"]) == 1)
-    both = both.set_column(both.schema.get_field_index("first_after_ms"), "first_after_ms", pa.array(np.where(fills, following, known)))
-    changed = ints(both["changed"]) | fills
-    both = both.set_column(both.schema.get_field_index("changed"), "changed", pa.array(changed.astype(np.int64)))
-    return both.filter(pa.array(stays)).drop_columns(["adds"])
+    stays = first & (ints(merged["adds"]) == 1)
+    merged = merged.set_column(merged.schema.get_field_index("first_after_ms"), "first_after_ms", pa.array(np.where(fills, following, known)))
+    changed = ints(merged["changed"]) | fills
+    merged = merged.set_column(merged.schema.get_field_index("changed"), "changed", pa.array(changed.astype(np.int64)))
+    return merged.filter(pa.array(stays)).drop_columns(["adds"])
 
 
 def _of_heads(heads: pa.Table, around_rows: pa.Table) -> tuple[Ints, Ints]:

@@ -87,16 +87,16 @@ def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     cuts = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     raw = bytes(values.buffers()[2] or b"") + bytes(LOOKAHEAD)
     walked = walk_ends(np.frombuffer(raw, np.uint8), cuts[:-1], np.diff(cuts))
-    others = walked.partitions == 0
+    other_notes = walked.partitions == 0
     rows: list[EndOffset] = []
     for index in np.flatnonzero(walked.is_ends & walked.odd).tolist():
         samples_of_note = _read(events["cluster"][index].as_py(), values[index].as_py())
         rows += samples_of_note
-        others[index] = not samples_of_note
+        other_notes[index] = not samples_of_note
     samples = _samples(events["cluster"], raw, walked)
     if rows:
         samples = in_order("end_offsets", joined("end_offsets", [samples.cast(schema_of("end_offsets")), table_of("end_offsets", rows)]))
-    return samples, events.filter(pa.array(others))
+    return samples, events.filter(pa.array(other_notes))
 
 
 def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: Walked) -> pa.Table:

@@ -88,9 +88,9 @@ def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
         return []
     entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
     at, offsets = entries["at"].astype(np.int64), entries["offset"].astype(np.int64)
-    good = (at > 0) & (offsets >= 0)
-    at, offsets = at[good], offsets[good] + base + 1
-    last = np.append(at[1:] // SAMPLE_MS != at[:-1] // SAMPLE_MS, True) if len(at) else good[:0]
+    valid = (at > 0) & (offsets >= 0)
+    at, offsets = at[valid], offsets[valid] + base + 1
+    last = np.append(at[1:] // SAMPLE_MS != at[:-1] // SAMPLE_MS, True) if len(at) else valid[:0]
     return list(zip(at[last].tolist(), offsets[last].tolist(), strict=True))
 
 

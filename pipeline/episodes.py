@@ -38,7 +38,7 @@ def fold_group(
         return GroupTables(*images, note_rows(cluster, group, events.notes), [], [], [])
     between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
-    story = Story(group, whole=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)
+    story = Story(group, from_start=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)
     spells = Spells(between)
     entries: list[Entry] = []
     before = -1
@@ -68,7 +68,7 @@ def fold_group(
 def _in_order(events: Events) -> Iterator[NoteRecord | GroupRecord]:
     order = Order()
     yield from order.feed([noted.record for noted in events.notes], events.images)
-    yield from order.rest()
+    yield from order.remaining_records()
 
 
 def nearby_commits(edge: Edge) -> NearbyCommits:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from coordinator.notes import Kind
 from history import GroupRecord, NoteRecord, read_image, read_note_record
-from history.compared import MemberIdentity, who
+from history.compared import MemberIdentity, identity_of
 from pipeline.rows import Coverage, NoteRow
 from protocol.errors import ProtocolError
 from protocol.message import Part, field_names
@@ -102,7 +102,7 @@ class Holes:
 
     def between(self, after: int, before: int) -> set[str]:
         """The reasons for missing offsets between two existing ones."""
-        reasons = {why for first, last, why in self._holes if first < before and last > after}
+        reasons = {reason for first, last, reason in self._holes if first < before and last > after}
         if after < 0 and self.begin > 0:
             reasons.add("retention")
         return reasons
@@ -130,9 +130,9 @@ class MemberIdentities:
         for image in events.images:
             for member in image.stored.members if image.stored is not None else ():
                 if member.member_id not in self._known:
-                    self._known[member.member_id] = who(member)
+                    self._known[member.member_id] = identity_of(member)
 
-    def of(self, member_id: str, instance_id: str | None = None) -> MemberIdentity:
+    def identity_of(self, member_id: str, instance_id: str | None = None) -> MemberIdentity:
         known = self._known.get(member_id)
         return known if known is not None else MemberIdentity(member_id, instance_id, "", "")
 

@@ -82,10 +82,10 @@ def outages(notes: pa.Table, now_ms: int) -> list[Interval]:
     intervals: list[Interval] = []
     since: int | None = None
     for at, body in zip(ints(notes["at_ms"])[kinds], notes["body"].filter(pa.array(kinds)).to_pylist(), strict=True):
-        what = json.loads(body)["what"]
-        if what in (1, 2) and since is None:
+        change = json.loads(body)["what"]
+        if change in (1, 2) and since is None:
             since = int(at)
-        elif what in (0, 3) and since is not None:
+        elif change in (0, 3) and since is not None:
             intervals.append((since, int(at)))
             since = None
     return [*intervals, (since, now_ms)] if since is not None else intervals

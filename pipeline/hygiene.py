@@ -126,11 +126,11 @@ class Group:
         for member in self._members:
             if not member.assigned:
                 yield self._row("idle_member", f"{_name(member)} has no partition: {len(self._members)} members for {len(assigned)} partitions", self._changed_ms)
-        wanted = {topic for member in self._members for topic in member.topics}
+        subscribed = {topic for member in self._members for topic in member.topics}
         for offset in self._offsets:
             if f"{offset.topic}-{offset.partition}" not in assigned:
-                why = "no member is assigned to it" if offset.topic in wanted else "no member subscribes to its topic any more"
-                yield self._row("unowned_partition", why, offset.append_ms, offset)
+                problem = "no member is assigned to it" if offset.topic in subscribed else "no member subscribes to its topic any more"
+                yield self._row("unowned_partition", problem, offset.append_ms, offset)
 
     def _row(self, kind: str, detail: str, at_ms: int, about: Offset | None = None) -> Hygiene:
         return Hygiene(
@@ -148,9 +148,9 @@ def instances(
         if member.instance_id is not None and (not hosts[member.instance_id] or hosts[member.instance_id][-1] != member.host):
             hosts[member.instance_id].append(member.host)
             moved[member.instance_id] = at_ms.get(member.offset, 0)
-    for instance, seen_hosts in sorted(hosts.items()):
-        if len(seen_hosts) > len(set(seen_hosts)):  # a process that only moves was on each host once
-            text = f"{instance} is on {_listed(sorted(set(seen_hosts)))} alternately"
+    for instance, host_sequence in sorted(hosts.items()):
+        if len(host_sequence) > len(set(host_sequence)):  # a process that only moves was on each host once
+            text = f"{instance} is on {_listed(sorted(set(host_sequence)))} alternately"
             yield Hygiene(cluster, group, None, None, "host_shared_instance", text, moved[instance])
     times: dict[str, list[int]] = defaultdict(list)
     for replacement in replaced:

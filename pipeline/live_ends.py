@@ -64,7 +64,7 @@ def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[st
     topics_by_cluster: dict[str, set[str]] = defaultdict(set)
     for cluster, names in current.build.get(TOPICS, {}).items():
         topics_by_cluster[cluster].update(names)
-    for file in [*current.of("tails"), *(file for file in current.of("records") if file.run > current.built)]:
+    for file in [*current.files_of("tails"), *(file for file in current.files_of("records") if file.run > current.built)]:
         topics = pc.unique(warehouse.load(file, columns=["topic"])["topic"]).drop_null().to_pylist()
         topics_by_cluster[file.bucket.rpartition("/")[0]].update(topics)
     return topics_by_cluster
@@ -72,7 +72,7 @@ def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[st
 
 def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
     """Add the replies since the last build to `end_offsets`."""
-    for file in [file for file in current.of(TABLE) if file.run > current.built]:
+    for file in [file for file in current.files_of(TABLE) if file.run > current.built]:
         rows = joined("end_offsets", [warehouse.load(file)])
         current = replace(current, files=current.replacing((), [warehouse.write("end_offsets", current.run, file.bucket, rows)]))
     return current
@@ -80,6 +80,6 @@ def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
 
 def _last_reply(warehouse: Warehouse, current: Current, bucket: str) -> Ends:
     """The last stored reply."""
-    last = max(current.of(TABLE, bucket), key=lambda file: file.run, default=None)
+    last = max(current.files_of(TABLE, bucket), key=lambda file: file.run, default=None)
     rows = rows_of(EndOffset, joined("end_offsets", [warehouse.load(last)])) if last is not None else []
     return {(row.topic, row.topic_partition): (row.log_start, row.end_offset) for row in rows}

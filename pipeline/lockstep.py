@@ -59,20 +59,20 @@ def walk(data: Bytes, batches: Batches) -> Walked:
     delta = np.full(len(active), -1, np.int64)
     step = 0
     while len(active) >= STEP_BATCHES_MIN:
-        at, delta, wrong = _step(data, batches, active, at, delta, fields, slots[active] + step)
+        at, delta, invalid = _step(data, batches, active, at, delta, fields, slots[active] + step)
         step += 1
         done = counts[active] <= step
-        wrong |= done & (at != batches.end[active])
-        if wrong.any() or done.any():
-            odd[active[wrong]] = True
-            remaining = ~(wrong | done)
+        invalid |= done & (at != batches.end[active])
+        if invalid.any() or done.any():
+            odd[active[invalid]] = True
+            remaining = ~(invalid | done)
             active, at, delta = active[remaining], at[remaining], delta[remaining]
     if len(active):
         raw = data.tobytes()
         for index, begin, before in zip(active.tolist(), at.tolist(), delta.tolist(), strict=True):
             first = int(slots[index]) + step
             try:
-                places = _rest_of_batch(raw, begin, int(batches.end[index]), int(counts[index]) - step, before, int(batches.last_delta[index]))
+                places = _remaining_records(raw, begin, int(batches.end[index]), int(counts[index]) - step, before, int(batches.last_delta[index]))
             except IndexError:
                 places = None
             if places is None:
@@ -88,26 +88,26 @@ def walk(data: Bytes, batches: Batches) -> Walked:
 
 def _step(data: Bytes, batches: Batches, active: Ints, at: Ints, before: Ints, fields: Ints, slots: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """Read one record of each active batch."""
-    size, at, wrong = _varints(data, at, SIZE_BYTES_MAX)
+    size, at, invalid = _varints(data, at, SIZE_BYTES_MAX)
     end = at + size
     # From here on a wrong batch keeps its position, so that no position exceeds the batches.
-    wrong |= (size < 0) | (end > batches.end[active])
-    end = np.where(wrong, at, end)
-    delta_ms, at, bad = _varints(data, np.where(wrong, at, at + 1), TIME_BYTES_MAX)
-    wrong |= bad
-    delta, at, bad = _varints(data, at, SIZE_BYTES_MAX)
-    wrong |= bad | (delta <= before) | (delta > batches.last_delta[active])
-    key_size, key_at, bad = _varints(data, at, SIZE_BYTES_MAX)
+    invalid |= (size < 0) | (end > batches.end[active])
+    end = np.where(invalid, at, end)
+    delta_ms, at, malformed = _varints(data, np.where(invalid, at, at + 1), TIME_BYTES_MAX)
+    invalid |= malformed
+    delta, at, malformed = _varints(data, at, SIZE_BYTES_MAX)
+    invalid |= malformed | (delta <= before) | (delta > batches.last_delta[active])
+    key_size, key_at, malformed = _varints(data, at, SIZE_BYTES_MAX)
     at = key_at + np.maximum(key_size, 0)
-    wrong |= bad | (at > end)
-    at = np.where(wrong, end, at)
-    value_size, value_at, bad = _varints(data, at, SIZE_BYTES_MAX)
+    invalid |= malformed | (at > end)
+    at = np.where(invalid, end, at)
+    value_size, value_at, malformed = _varints(data, at, SIZE_BYTES_MAX)
     at = value_at + np.maximum(value_size, 0)
-    wrong |= bad | (at + 1 != end)
-    wrong |= data[np.where(wrong, 0, at)] != 0  # headers
+    invalid |= malformed | (at + 1 != end)
+    invalid |= data[np.where(invalid, 0, at)] != 0  # headers
     for row, column in zip(fields, (delta, delta_ms, key_at, key_size, value_at, value_size), strict=True):
         row[slots] = column
-    return end, delta, wrong
+    return end, delta, invalid
 
 
 def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
@@ -116,7 +116,7 @@ def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray
     raw = byte & 127
     at = at + 1
     more = byte > 127
-    wrong = np.zeros(len(at), bool)
+    invalid = np.zeros(len(at), bool)
     if more.any():
         index = np.flatnonzero(more)
         for place in range(1, bytes_max):
@@ -126,11 +126,11 @@ def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray
             index = index[byte > 127]
             if not len(index):
                 break
-        wrong[index] = True
-    return (raw >> 1) ^ -(raw & 1), at, wrong
+        invalid[index] = True
+    return (raw >> 1) ^ -(raw & 1), at, invalid
 
 
-def _rest_of_batch(data: bytes, at: int, end: int, count: int, before: int, last_delta: int) -> list[tuple[int, ...]] | None:
+def _remaining_records(data: bytes, at: int, end: int, count: int, before: int, last_delta: int) -> list[tuple[int, ...]] | None:
     """The remaining records of one batch; None, or IndexError, if it is odd."""
     rows: list[tuple[int, ...]] = []
     for _ in range(count):

@@ -25,7 +25,7 @@ class Owners(NamedTuple):
     partitions: pa.Array  # sorted names
     name_of: Ints  # the index in `partitions` of each series
 
-    def of(self, series: Ints, group: Ints, at: Ints) -> Ints:
+    def owners_at(self, series: Ints, group: Ints, at: Ints) -> Ints:
         """The index of the owner in `keys`, NO_OWNER, or UNKNOWN."""
         record = locate(self.groups, self.at, group, at, "right") - 1
         in_group = (record >= 0) & (value_at(self.groups, record) == group)

@@ -26,7 +26,7 @@ class Progress:
         self._write(f"{text}\n")
 
     @contextmanager
-    def shown(self, what: str, total: int, done: Callable[[], int], unit: str = "records") -> Iterator[None]:
+    def showing(self, what: str, total: int, done: Callable[[], int], unit: str = "records") -> Iterator[None]:
         """Show `done()` of `total` until the block ends."""
         if self._stream is None:
             yield

@@ -54,19 +54,19 @@ def read_split(split: Split, read: Read | None = None) -> Iterator[pa.RecordBatc
         _check(file, split)
         for span in split.spans:
             at = span.begin
-            want = CHUNK_BYTES
+            read_bytes = CHUNK_BYTES
             while at < span.end:
-                data = file.read(at, min(want, span.end - at))
+                data = file.read(at, min(read_bytes, span.end - at))
                 try:
                     size = read_header(data, 0).size
                 except CorruptBatch as error:
                     raise Changed(split.path) from error
                 if size > len(data):
-                    if size > span.end - at or len(data) < min(want, span.end - at):
+                    if size > span.end - at or len(data) < min(read_bytes, span.end - at):
                         raise Changed(split.path)
-                    want = size
+                    read_bytes = size
                     continue
-                want = CHUNK_BYTES
+                read_bytes = CHUNK_BYTES
                 *positions, end = whole_batches(data)
                 yield from read_batches(split.id, split.segment, data[:end], positions, at, read)
                 at += end
@@ -137,7 +137,7 @@ def _read(
         headers["base_timestamp"].astype(np.int64),
     )
     walked = walk(chunk.data, batches)
-    rows_found = record_batch(chunk, walked)
+    batch_rows = record_batch(chunk, walked)
     odd = np.flatnonzero(walked.odd).tolist()
     if odd:
         rows: list[Any] = []
@@ -149,11 +149,11 @@ def _read(
             except CorruptBatch:
                 read.holes.append(Hole(header.base_offset, header.last_offset, DAMAGED))
                 read.bytes += header.size
-        table = in_order("records", joined("records", [pa.Table.from_batches([rows_found]), table_of("records", rows)]))
+        table = in_order("records", joined("records", [pa.Table.from_batches([batch_rows]), table_of("records", rows)]))
         read.records += len(table)
         yield from table.to_batches()
-    elif rows_found.num_rows:
-        read.records += rows_found.num_rows
-        yield rows_found
+    elif batch_rows.num_rows:
+        read.records += batch_rows.num_rows
+        yield batch_rows
 
 

@@ -122,7 +122,7 @@ class Rebalances:
         confidence, cause = self._cause(rebalance, inferred)
         difference = compare(before.stored if before else None, after.stored) if after and after.stored and (before or rebalance.from_generation == 0) else None
         start_lo = start_hi = rebalance.began_ms
-        if not rebalance.whole:
+        if not rebalance.begin_known:
             rest_ms = self._rested_ms(before, after) if before else None
             start_lo_candidates = [ms for ms in (self._rest_ms, rest_ms, inferred.start_lo_ms if inferred else None) if ms is not None]
             start_lo = min(max(start_lo_candidates), start_hi) if start_lo_candidates else -1
@@ -151,7 +151,7 @@ class Rebalances:
             rounds_aborted=rounds - 1,
             cause=cause,
             cause_detail=rebalance.cause.name.lower() if cause == FORMATION and rebalance.cause is not None else _detail(rebalance),
-            contributing=list(dict.fromkeys(why.name.lower() for why in rebalance.also)),
+            contributing=list(dict.fromkeys(cause.name.lower() for cause in rebalance.restart_causes)),
             trigger_member=mover.key if mover else None,
             trigger_client=_client(mover),
             evidence=_evidence(rebalance, inferred),
@@ -170,56 +170,56 @@ class Rebalances:
         return _completed(row, changes, stall)
 
     def _cause(self, rebalance: Rebalance, inferred: Inferred | None) -> tuple[str, str]:
-        if rebalance.cause is not None and rebalance.whole:
+        if rebalance.cause is not None and rebalance.begin_known:
             name = rebalance.cause.name.lower()
             if rebalance.from_state is State.EMPTY and rebalance.from_generation == 0:
                 name = FORMATION
-            return (EXACT if not rebalance.lost or rebalance.end is End.INTERRUPTED else STRONG), name
+            return (EXACT if not rebalance.missing_notes or rebalance.end is End.INTERRUPTED else STRONG), name
         if inferred is not None:
             return (STRONG if inferred.strong else WEAK), inferred.cause
         return NONE, UNKNOWN
 
     def _mover(self, rebalance: Rebalance) -> MemberIdentity | None:
         id = rebalance.mover
-        if id is None or not rebalance.whole:
+        if id is None or not rebalance.begin_known:
             return None
-        removed = next((went for went in rebalance.went if went.instance_id == id), None)  # an administrator removes by instance id
-        return self._members.of(removed.member_id, id) if removed is not None else self._members.of(id)
+        removed = next((removal for removal in rebalance.removals if removal.instance_id == id), None)  # an administrator removes by instance id
+        return self._members.identity_of(removed.member_id, id) if removed is not None else self._members.identity_of(id)
 
     def _changes(self, rebalance: Rebalance, inferred: Inferred | None) -> Changes:
         if inferred is not None:
             return _changes_between(inferred.difference, inferred.expired)
         before = rebalance.before.member_ids if rebalance.before is not None else set()
-        joins = [join for join in rebalance.came if join.again is False or (join.again is None and rebalance.before is not None and join.member_id not in before)]
-        removals = [removal for removal in rebalance.went if removal.session_ms]  # without a session it was only an assigned id
+        joins = [join for join in rebalance.joins if join.was_member is False or (join.was_member is None and rebalance.before is not None and join.member_id not in before)]
+        removals = [removal for removal in rebalance.removals if removal.session_ms]  # without a session it was only an assigned id
         transient = {join.member_id for join in joins} & {removal.member_id for removal in removals}
-        joined = {join.member_id: self._members.of(join.member_id, join.instance_id) for join in joins}
-        left = {removal.member_id: self._members.of(removal.member_id, removal.instance_id) for removal in removals}
-        returned = pair_returned([who for id, who in left.items() if id not in transient], [who for id, who in joined.items() if id not in transient])
-        came_ms = {join.member_id: join.at_ms for join in joins}
-        free_ms = {removal.member_id: removal.at_ms - (removal.since_heartbeat_ms if removal.how is not Removal.LEFT else 0) for removal in removals}
-        returned = [(old, new) for old, new in returned if free_ms[old.member_id] <= came_ms[new.member_id]]
-        expired = {removal.member_id for removal in removals if removal.how in SILENT}
+        joined = {join.member_id: self._members.identity_of(join.member_id, join.instance_id) for join in joins}
+        left = {removal.member_id: self._members.identity_of(removal.member_id, removal.instance_id) for removal in removals}
+        returned = pair_returned([member for id, member in left.items() if id not in transient], [member for id, member in joined.items() if id not in transient])
+        joined_ms = {join.member_id: join.at_ms for join in joins}
+        free_ms = {removal.member_id: removal.at_ms - (removal.since_heartbeat_ms if removal.cause is not Removal.LEFT else 0) for removal in removals}
+        returned = [(old, new) for old, new in returned if free_ms[old.member_id] <= joined_ms[new.member_id]]
+        expired = {removal.member_id for removal in removals if removal.cause in SILENT}
         return Changes(
-            sorted(who.key for who in joined.values()),
-            sorted(who.key for id, who in left.items() if id not in expired),
-            sorted(who.key for id, who in left.items() if id in expired),
-            sorted({*keys([new for _, new in returned]), *(rebalance.instance_id for rebalance in rebalance.returned)}),
+            sorted(member.key for member in joined.values()),
+            sorted(member.key for id, member in left.items() if id not in expired),
+            sorted(member.key for id, member in left.items() if id in expired),
+            sorted({*keys([new for _, new in returned]), *(rebalance.instance_id for rebalance in rebalance.returns)}),
         )
 
     def _laggards(self, rebalance: Rebalance) -> tuple[list[str], int | None]:
         if rebalance.laggards:
-            return sorted(self._members.of(id).key for id in rebalance.laggards), known(rebalance.join_ms) if rebalance.rounds == 1 else None
-        last = rebalance.last_to_come
+            return sorted(self._members.identity_of(id).key for id in rebalance.laggards), known(rebalance.join_ms) if rebalance.rounds == 1 else None
+        last = rebalance.last_joiner
         if last is not None:
-            return [self._members.of(last.member_id, last.instance_id).key], last.at_ms - rebalance.began_ms
+            return [self._members.identity_of(last.member_id, last.instance_id).key], last.at_ms - rebalance.began_ms
         return [], None
 
     def _stall(self, rebalance: Rebalance, stalled: Sequence[str] | None, inferred: Inferred | None) -> Stall | None:
         if stalled is None:
             return None
-        if rebalance.took_ms >= 0:
-            return exact(stalled, rebalance.took_ms)
+        if rebalance.duration_ms >= 0:
+            return exact(stalled, rebalance.duration_ms)
         if inferred is not None and rebalance.after is not None:
             return self._bounds(inferred, rebalance.after, stalled)
         return None
@@ -227,24 +227,24 @@ class Rebalances:
     # Without notes
 
     def _without_notes(self, rebalance: RebalancesMissing) -> Episode | None:
-        if rebalance.least == rebalance.most == 1 and rebalance.after is not None:
+        if rebalance.count_min == rebalance.count_max == 1 and rebalance.after is not None:
             inferred = self._infer(rebalance.before, rebalance.after, rebalance.from_generation)
             if inferred is not None:
                 return self._from_records(rebalance, rebalance.after, inferred)
         if rebalance.after_ms < 0:  # the history may begin in the middle
             return None
-        if not rebalance.least and rebalance.after is not None and self._same_generation[rebalance.after.offset][1]:  # the members are unchanged
+        if not rebalance.count_min and rebalance.after is not None and self._same_generation[rebalance.after.offset][1]:  # the members are unchanged
             return None
         return self._summary_row(rebalance)
 
     def _infer(self, before: GroupRecord | None, after: GroupRecord | None, from_generation: int) -> Inferred | None:
         if after is None or after.stored is None or ((before is None or before.stored is None) and from_generation != 0):
             return None
-        whole = not self._holes.between(before.offset, after.offset) if before is not None else True
+        without_gap = not self._holes.between(before.offset, after.offset) if before is not None else True
         if before is not None:
             before = self._at_rest(before, after)
         inferred = self._between.infer(before, after)
-        return inferred if whole else inferred._replace(strong=False, evidence=f"{inferred.evidence}; records between them are missing")
+        return inferred if without_gap else inferred._replace(strong=False, evidence=f"{inferred.evidence}; records between them are missing")
 
     def _at_rest(self, before: GroupRecord, after: GroupRecord | None) -> GroupRecord:
         same, number = self._same_generation[before.offset]
@@ -300,9 +300,9 @@ class Rebalances:
         return bounds(stalled, after.at_ms - join_phase_end_ms(after), longest, self._between.around(after))
 
     def _summary_row(self, rebalance: RebalancesMissing) -> Episode:
-        count = rebalance.most if rebalance.most > 0 else ANY
+        count = rebalance.count_max if rebalance.count_max > 0 else ANY
         notes = f"{rebalance.notes} notes are missing" if rebalance.notes > 0 else "notes and records are missing"
-        count_text = "at least one rebalance" if rebalance.least else "perhaps rebalances"
+        count_text = "at least one rebalance" if rebalance.count_min else "perhaps rebalances"
         return self._blank()._replace(
             start_lo_ms=known(rebalance.after_ms),
             start_hi_ms=known(rebalance.before_ms),
@@ -349,13 +349,13 @@ def _owners(entry: Rebalance | RebalancesMissing) -> Owners | None:
 
 def _changes_between(difference: Difference, expired: Sequence[MemberIdentity]) -> Changes:
     """The changes between two records. A static member whose successor took its seat neither left nor joined."""
-    silent = {who.member_id for who in expired}
-    seats = {who.member_id for pair in difference.back for who in pair if who.instance_id is not None}
-    left = [who for who in difference.left if who.member_id not in seats]
+    silent = {member.member_id for member in expired}
+    seats = {member.member_id for pair in difference.back for member in pair if member.instance_id is not None}
+    left = [member for member in difference.left if member.member_id not in seats]
     return Changes(
-        sorted(who.key for who in difference.joined if who.member_id not in seats),
-        sorted(who.key for who in left if who.member_id not in silent),
-        sorted(who.key for who in left if who.member_id in silent),
+        sorted(member.key for member in difference.joined if member.member_id not in seats),
+        sorted(member.key for member in left if member.member_id not in silent),
+        sorted(member.key for member in left if member.member_id in silent),
         sorted(keys([new for _, new in difference.back])),
     )
 
@@ -370,8 +370,8 @@ def _join_done(rebalance: Rebalance, after: GroupRecord | None) -> int:
     return join_phase_end_ms(after) if after is not None else -1
 
 
-def _client(who: MemberIdentity | None) -> str | None:
-    return f"{who.client_id} @ {who.host.removeprefix('/')}" if who is not None and (who.client_id or who.host) else None
+def _client(member: MemberIdentity | None) -> str | None:
+    return f"{member.client_id} @ {member.host.removeprefix('/')}" if member is not None and (member.client_id or member.host) else None
 
 
 def _detail(rebalance: Rebalance) -> str | None:
@@ -383,9 +383,9 @@ def _evidence(rebalance: Rebalance, inferred: Inferred | None) -> str:
     parts = [title(rebalance) if rebalance.cause is not None or inferred is None else f"{inferred.evidence} (the notes of its start are missing: inferred from records)"]
     if describe_end(rebalance):
         parts.append(describe_end(rebalance))
-    if rebalance.lost > 0:
-        parts.append("1 note of it is missing" if rebalance.lost == 1 else f"{rebalance.lost} notes of it are missing")
-    elif rebalance.lost and rebalance.end is not End.INTERRUPTED:
+    if rebalance.missing_notes > 0:
+        parts.append("1 note of it is missing" if rebalance.missing_notes == 1 else f"{rebalance.missing_notes} notes of it are missing")
+    elif rebalance.missing_notes and rebalance.end is not End.INTERRUPTED:
         parts.append("notes of it are missing")
     return "; ".join(parts)
 

@@ -34,14 +34,14 @@ class Check(NamedTuple):
 
 def reconcile(warehouse: Warehouse, sample: int) -> list[Check]:
     current = warehouse.current()
-    records = sum(file.rows for file in current.of("records"))
+    records = sum(file.rows for file in current.files_of("records"))
     checks = [Check("records of the segments are in bronze", _sum(warehouse, current, "segments", "records"), records)]
     kinds = {"offset": 0, "group": 0, "note": 0, "others": 0}
-    for file in current.of("records"):
+    for file in current.files_of("records"):
         for kind, count in _kinds(warehouse.load(file)).items():
             kinds[kind if kind in kinds else "others"] += count
-    checks.append(Check("offset commits of bronze are in silver", kinds["offset"], sum(file.rows for file in current.of("commits"))))
-    checks.append(Check("group records of bronze are in silver", kinds["group"], sum(file.rows for file in current.of("generations"))))
+    checks.append(Check("offset commits of bronze are in silver", kinds["offset"], sum(file.rows for file in current.files_of("commits"))))
+    checks.append(Check("group records of bronze are in silver", kinds["group"], sum(file.rows for file in current.files_of("generations"))))
     checks += recomputed(warehouse, current, sample)
     return checks
 
@@ -49,14 +49,14 @@ def reconcile(warehouse: Warehouse, sample: int) -> list[Check]:
 def recomputed(warehouse: Warehouse, current: Current, sample: int) -> Iterable[Check]:
     """A check for each table: the rows of the sampled groups, and how many of them are the same when recomputed."""
     totals = dict.fromkeys(BY_GROUP, (0, 0))
-    groups_left = sample
-    for bucket, files in by_bucket(current.of("records")).items():
-        if groups_left <= 0:
+    remaining_groups = sample
+    for bucket, files in by_bucket(current.files_of("records")).items():
+        if remaining_groups <= 0:
             break
-        stored = {name: joined(name, [warehouse.load(file) for file in current.of(name, bucket)]) for name in BY_GROUP}
-        names = sorted({name for table in stored.values() for name in table["group"].unique().to_pylist() if name != COORDINATOR})[:groups_left]
-        groups_left -= len(names)
-        coverage = merged(rows_of(Coverage, joined("coverage", [warehouse.load(file) for file in current.of("coverage", bucket)])))
+        stored = {name: joined(name, [warehouse.load(file) for file in current.files_of(name, bucket)]) for name in BY_GROUP}
+        names = sorted({name for table in stored.values() for name in table["group"].unique().to_pylist() if name != COORDINATOR})[:remaining_groups]
+        remaining_groups -= len(names)
+        coverage = merged(rows_of(Coverage, joined("coverage", [warehouse.load(file) for file in current.files_of("coverage", bucket)])))
         cluster = cluster_of(bucket)
         recomputed_tables = oracle(cluster, joined("records", [warehouse.load(file) for file in files]), coverage, current.now_ms[cluster], set(names))
         for name in BY_GROUP:
@@ -65,7 +65,7 @@ def recomputed(warehouse: Warehouse, current: Current, sample: int) -> Iterable[
             rows = max(len(stored_rows), len(recomputed_rows))
             same = rows if stored_rows.equals(recomputed_rows) else len({repr(row) for row in stored_rows.to_pylist()} & {repr(row) for row in recomputed_rows.to_pylist()})
             totals[name] = (totals[name][0] + rows, totals[name][1] + same)
-    return [Check(f"{name}: rows of {sample - max(groups_left, 0)} groups computed again are the same", rows, same) for name, (rows, same) in totals.items()]
+    return [Check(f"{name}: rows of {sample - max(remaining_groups, 0)} groups computed again are the same", rows, same) for name, (rows, same) in totals.items()]
 
 
 def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:
@@ -79,7 +79,7 @@ def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: in
 
 
 def _sum(warehouse: Warehouse, current: Current, table: str, column: str) -> int:
-    return sum(pc.sum(warehouse.load(file)[column]).as_py() or 0 for file in current.of(table))
+    return sum(pc.sum(warehouse.load(file)[column]).as_py() or 0 for file in current.files_of(table))
 
 
 def _kinds(records: pa.Table) -> dict[str, int]:

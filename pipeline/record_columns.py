@@ -156,10 +156,10 @@ class _DecodedColumns:
         valid = self._group(index)
         group_size = self.group_size[valid]
         at = walked.key_at[valid] + 4 + group_size
-        key_bytes_left = walked.key_size[valid] - 4 - group_size
-        fits = key_bytes_left >= 6
+        remaining_key_bytes = walked.key_size[valid] - 4 - group_size
+        fits = remaining_key_bytes >= 6
         topic_size = np.where(fits, number(data, np.where(fits, at, 0), 2), NEVER)
-        fits &= (topic_size >= 0) & (key_bytes_left - 6 >= topic_size)
+        fits &= (topic_size >= 0) & (remaining_key_bytes - 6 >= topic_size)
         short = valid[~fits]
         self.group_size[short] = NEVER
         valid, at, topic_size = valid[fits], at[fits] + 2, topic_size[fits]
@@ -191,16 +191,16 @@ class _DecodedColumns:
         else:
             text_size = number(data, at + prefix_bytes, 2)
             unusual = np.zeros(len(index), bool)
-        sound = (text_size >= 0) & (text_at + text_size + suffix_bytes + (version >= 4) <= end)
+        valid = (text_size >= 0) & (text_at + text_size + suffix_bytes + (version >= 4) <= end)
         if version >= 4:
-            tags_at = np.where(sound & ~unusual, text_at + text_size + 8, 0)
-            unusual |= sound & ~self._usual_tags(tags_at, end)
+            tags_at = np.where(valid & ~unusual, text_at + text_size + 8, 0)
+            unusual |= valid & ~self._usual_tags(tags_at, end)
             for at_index in np.flatnonzero(unusual).tolist():
                 metadata_place = self._metadata_place(int(index[at_index]))
-                sound[at_index] = metadata_place is not None
+                valid[at_index] = metadata_place is not None
                 if metadata_place is not None:
                     text_at[at_index], text_size[at_index] = metadata_place
-        index, at, text_at, text_size = index[sound], at[sound], text_at[sound], text_size[sound]
+        index, at, text_at, text_size = index[valid], at[valid], text_at[valid], text_size[valid]
         self.kind[index] = _CODE[OFFSET]
         self.has_value[index] = True
         self.committed[index] = number(data, at, 8)

@@ -77,7 +77,7 @@ class Restarts:
         self._by_new = {pair.new: at for at, pair in enumerate(self.pairs)}
         self._holes = [(-FAR_FUTURE, _end(episode)) for episode in self._episodes[:1] if episode.from_generation != 0]
         self._holes += [(_begin(episode), _end(episode)) for episode in self._episodes if episode.missing or episode.end == "unknown"]
-        self._left_in: dict[int, int] = {}  # the rebalance in which a member left
+        self._left_in_rebalance: dict[int, int] = {}  # the rebalance in which a member left
         self._interrupted = {episode.episode: episode.end == "interrupted" for episode in self._episodes}
         self.changes = {episode.episode: MemberChanges() for episode in self._episodes}
         self._assign_changes()
@@ -90,23 +90,23 @@ class Restarts:
         """Members that left and did not return within the longest absence; since when they were silent, and in which rebalance they left."""
         for at, stay in enumerate(self.stays):
             if stay.silent is not None and at not in self._by_old and stay.silent[1] + AWAY_MAX_MS <= self.now_ms:
-                yield self.spells[at], stay.silent, self._left_in.get(at)
+                yield self.spells[at], stay.silent, self._left_in_rebalance.get(at)
 
     def members_at(self, ms: int) -> int:
         """The number of members right before this time."""
         spells = zip(self.spells, self.stays, strict=True)
-        return sum((spell.joined_hi_ms or 0) < ms and (stay.gone is None or stay.gone[1] >= ms) for spell, stay in spells)
+        return sum((spell.joined_hi_ms or 0) < ms and (stay.ended is None or stay.ended[1] >= ms) for spell, stay in spells)
 
     def _waiting_in_rebalance(self, stay: Stay, spell: Spell) -> Stay:
         """A coordinator considers a member that waits in a rebalance alive until its reply: it may have been silent since the rebalance began."""
         if stay.silent is None or stay.silent[0] != stay.silent[1] or spell.end_kind not in ("expired", "evicted"):
             return stay
-        heard = stay.silent[1]
-        at = bisect_right(self._begins, heard) - 1
-        if at < 0 or _end(self._episodes[at]) < heard:
+        last_heartbeat = stay.silent[1]
+        at = bisect_right(self._begins, last_heartbeat) - 1
+        if at < 0 or _end(self._episodes[at]) < last_heartbeat:
             return stay
         since = max(self._begins[at], (spell.joined_hi_ms or 0) + 1)  # not before it had joined
-        return stay._replace(silent=(min(since, heard), heard))
+        return stay._replace(silent=(min(since, last_heartbeat), last_heartbeat))
 
     def _merge_unstored_joins(self) -> None:
         """If the coordinator restarted before it had stored a join, the member joined again: its join counts from the first time."""
@@ -116,12 +116,12 @@ class Restarts:
         for _, at in joined:
             stay, spell = self.stays[at], self.spells[at]
             assert stay.joined is not None
-            unstored = joining.pop(stay.who, [])
+            unstored = joining.pop(stay.identity, [])
             unstored = [earlier for earlier in unstored if stay.joined[1] - earlier[0][1] <= AWAY_MAX_MS]
             if spell.end_kind == "unknown" and spell.from_generation is None:
-                joining[stay.who] = [*unstored, (stay.joined, at)]
+                joining[stay.identity] = [*unstored, (stay.joined, at)]
                 self.never_stored.add(spell.member_id)
-                self.stays[at] = stay._replace(joined=None, silent=None, gone=None)
+                self.stays[at] = stay._replace(joined=None, silent=None, ended=None)
             elif unstored:
                 stored_as |= {before: at for _, before in unstored}
                 self.stays[at] = stay._replace(joined=unstored[0][0])
@@ -133,21 +133,21 @@ class Restarts:
         explained: dict[int, set[str]] = {number: set() for number in self.changes}
         for at, (new, joined) in zip(self._join_indexes, self._joins, strict=True):
             names = {self.spells[at].member_key, self.spells[at].member_id}
-            episode = self._episode(names, joined, came=True)
+            episode = self._episode(names, joined, joined=True)
             if episode is not None:
                 explained[episode.episode] |= names
                 self._add(self.changes[episode.episode], self._by_new.get(new), self._may_be_return(joined))
         for at, (spell, stay) in enumerate(zip(self.spells, self.stays, strict=True)):
             names = {spell.member_key, spell.member_id}
-            if stay.gone is not None and spell.end_kind != "replaced":
-                episode = self._episode(names, stay.gone, came=False)
+            if stay.ended is not None and spell.end_kind != "replaced":
+                episode = self._episode(names, stay.ended, joined=False)
                 if episode is not None:
                     explained[episode.episode] |= names
-                    self._left_in[at] = episode.episode
+                    self._left_in_rebalance[at] = episode.episode
                     self._add(self.changes[episode.episode], self._by_old.get(at), self._may_return(stay))
         for replacement in self.replacements:
             names = {replacement.instance_id, replacement.old_member_id, replacement.new_member_id}
-            episode = self._episode(names, (replacement.at_ms, replacement.at_ms), came=True) if replacement.verdict != "saved" else None
+            episode = self._episode(names, (replacement.at_ms, replacement.at_ms), joined=True) if replacement.verdict != "saved" else None
             if episode is not None:
                 explained[episode.episode] |= names
                 self.changes[episode.episode].replaced.append(replacement)
@@ -157,7 +157,7 @@ class Restarts:
 
     def _add_unexplained(self, changes: MemberChanges, name: str) -> None:
         """Add a member without a known spell. It may have left in a rebalance that a restart of the coordinator undid."""
-        for at, number in self._left_in.items():
+        for at, number in self._left_in_rebalance.items():
             if name in (self.spells[at].member_key, self.spells[at].member_id) and self._interrupted[number]:
                 self._add(changes, self._by_old.get(at), self._may_return(self.stays[at]))
                 return
@@ -171,7 +171,7 @@ class Restarts:
         else:
             changes.others = True
 
-    def _episode(self, names: set[str], span: Span, *, came: bool) -> Episode | None:
+    def _episode(self, names: set[str], span: Span, *, joined: bool) -> Episode | None:
         """The rebalance in which a member joined or left: the one that lists it, else the latest that had begun."""
         candidates: list[Episode] = []
         at = bisect_right(self._begins, span[1])
@@ -179,7 +179,7 @@ class Restarts:
             at -= 1
             candidates.append(self._episodes[at])
         for episode in candidates:
-            if not names.isdisjoint((*episode.joined, *episode.rejoined) if came else (*episode.left, *episode.expired, *episode.rejoined)):
+            if not names.isdisjoint((*episode.joined, *episode.rejoined) if joined else (*episode.left, *episode.expired, *episode.rejoined)):
                 return episode
         return candidates[0] if candidates else None
 
@@ -217,7 +217,7 @@ class Restarts:
         assert stay.silent is not None
         assert joined is not None
         gap = self.gap(pair)
-        confidence = "weak" if not pair.strong or not pair.sure else EXACT if gap[0] == gap[1] else "strong"
+        confidence = "weak" if not pair.strong or not pair.unambiguous else EXACT if gap[0] == gap[1] else "strong"
         return Return(
             DYNAMIC_PAIR if old.instance_id is None else EXPIRED_RETURNED,
             "",
@@ -272,23 +272,23 @@ def stay_of(spell: Spell, alive_ms: int = 0) -> Stay:
     joined = (spell.joined_lo_ms, spell.joined_hi_ms) if spell.joined_lo_ms is not None and spell.joined_hi_ms is not None else None
     if spell.end_kind == "open" or spell.ended_hi_ms is None:
         return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, None, None, False)
-    gone = (spell.ended_lo_ms if spell.ended_lo_ms is not None else spell.ended_hi_ms, spell.ended_hi_ms)
-    known = spell.confidence == EXACT and gone[0] == gone[1]
+    ended = (spell.ended_lo_ms if spell.ended_lo_ms is not None else spell.ended_hi_ms, spell.ended_hi_ms)
+    known = spell.confidence == EXACT and ended[0] == ended[1]
     end_known = spell.end_kind == "left" or not known
     silent: Span | None = None
     if spell.end_kind in MAY_RETURN:
         if known and spell.last_heartbeat_ms is not None:
             silent = spell.last_heartbeat_ms, spell.last_heartbeat_ms
-        elif spell.end_kind == "expired" and gone[0] == gone[1] and spell.last_heartbeat_ms is not None:
+        elif spell.end_kind == "expired" and ended[0] == ended[1] and spell.last_heartbeat_ms is not None:
             # A restart of the coordinator may have restarted its session when it was silent already.
-            alive = max(spell.last_heartbeat_ms, spell.last_commit_ms or 0, (spell.joined_hi_ms or 0) + 1)
-            silent = alive, max(alive, gone[1] - (spell.session_timeout_ms or 0))
+            alive_at = max(spell.last_heartbeat_ms, spell.last_commit_ms or 0, (spell.joined_hi_ms or 0) + 1)
+            silent = alive_at, max(alive_at, ended[1] - (spell.session_timeout_ms or 0))
             end_known = False
         else:
             session = spell.session_timeout_ms or AWAY_MAX_MS
-            since = max(gone[0] - session, spell.last_commit_ms or 0, spell.last_heartbeat_ms or 0, alive_ms)
-            silent = min(since, gone[1]), gone[1]
-    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, gone, end_known)
+            since = max(ended[0] - session, spell.last_commit_ms or 0, spell.last_heartbeat_ms or 0, alive_ms)
+            silent = min(since, ended[1]), ended[1]
+    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, ended, end_known)
 
 
 def _begin(episode: Episode) -> int:

@@ -35,7 +35,7 @@ class Sequential:
         if not tasks:
             return results
         done = 0
-        with self._progress.shown(what, sum(map(size, tasks)), lambda: done, unit):
+        with self._progress.showing(what, sum(map(size, tasks)), lambda: done, unit):
             for task in tasks:
                 results.append(work(task))
                 done += size(task)
@@ -63,7 +63,7 @@ class OnSpark:
             done.add(records)
             return number, result
 
-        with self._progress.shown(what, sum(entry[2] for entry in numbered), lambda: int(done.value), unit):
+        with self._progress.showing(what, sum(entry[2] for entry in numbered), lambda: int(done.value), unit):
             try:
                 results = _interruptible(context, lambda: context.parallelize(numbered, len(numbered)).map(call).collect())
             except Exception as error:

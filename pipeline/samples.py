@@ -32,11 +32,11 @@ def with_samples(warehouse: Warehouse, current: Current) -> Current:
     """Add the new samples of the directories, for topics with committed offsets."""
     directories = current.build.get(DIRECTORIES, [])
     topics = set()
-    for file in current.of("tails") if directories else ():
+    for file in current.files_of("tails") if directories else ():
         topics.update(warehouse.load(file, columns=["topic"])["topic"].unique().to_pylist())
     for cluster, directory in directories:
         bucket = f"{cluster}/{BUCKET}"
-        known = joined("end_offsets", [warehouse.load(file) for file in current.of("end_offsets", bucket)])
+        known = joined("end_offsets", [warehouse.load(file) for file in current.files_of("end_offsets", bucket)])
         known_keys = {_key(sample) for sample in rows_of(EndOffset, known)}
         try:
             rows = [sample for sample in from_directory(cluster, directory, topics) if _key(sample) not in known_keys]

@@ -1,7 +1,7 @@
 """Committed offsets and end offsets of the same partitions over time, and their values at any moment.
 
 A series is one (group, topic, partition); a part is one (topic, partition) with known end offsets. Unknown values are MISSING, never 0.
-InferenceCache two samples the end offset is interpolated, except for the time in which it was unchanged according to the later note. After the
+Between two samples the end offset is interpolated, except for the time in which it was unchanged according to the later note. After the
 last sample a note stays valid, since a broker writes the next one at a change; any other sample is valid for `HOLD_MS`.
 """
 
@@ -25,7 +25,7 @@ from pipeline.columns import (
     firsts,
     flags,
     ints,
-    last_seen,
+    last_true,
     pair,
     ranks,
     rising,
@@ -51,13 +51,13 @@ def flag_at(values: Flags, index: Ints) -> Flags:
 class Samples:
     """Samples of end offsets, sorted by part and time. A sample is identified by its row; -1: none."""
 
-    def __init__(self, parts: Ints, at: Ints, held: Ints, ends: Ints, log_start: Ints, origin: Ints) -> None:
+    def __init__(self, parts: Ints, at: Ints, unchanged_until: Ints, ends: Ints, log_start: Ints, origin: Ints) -> None:
         self.parts, self.at, self.ends, self.log_start = parts, at, ends, log_start
-        self.held = held  # until then the end offset was that of the previous sample
+        self.unchanged_until = unchanged_until  # until then the end offset was that of the previous sample
         self.origin = origin  # index into ORIGINS
         self.is_last = last_of(parts)
         # The interval to the next sample. An end offset that falls belongs to a recreated topic: it is not interpolated.
-        self._change_start = np.roll(held, -1)
+        self._change_start = np.roll(unchanged_until, -1)
         self._change_ms = np.where(self.is_last, 1, np.maximum(np.roll(at, -1) - self._change_start, 1))
         self._rise = np.where(self.is_last, 0, np.maximum(np.roll(ends, -1) - ends, 0))
         self._highest = rising(parts, ends)
@@ -101,7 +101,7 @@ class Samples:
         exists = (index < len(self.parts)) & (value_at(self.parts, index) == subset)
         is_first = exists & ((index == 0) | (value_at(self.parts, index - 1) != subset))
         low, high = value_at(highest, index - 1), value_at(highest, index)
-        since, until = value_at(self.held, index), value_at(self.at, index)
+        since, until = value_at(self.unchanged_until, index), value_at(self.at, index)
         share = (committed - low) / np.maximum(high - low, 1)
         moment = since + np.floor((until - since) * np.clip(share, 0.0, 1.0)).astype(np.int64)
         return np.where(exists, np.where(is_first, until, moment), MISSING), is_first
@@ -235,9 +235,9 @@ def _samples(ends: pa.Table, parts: Ints) -> Samples:
     at = ints(ends["at_ms"])
     order = by_key_and_time(parts, at) if len(origin_codes) < 2 else np.lexsort((origin, at, parts))
     parts, at, origin = parts[order], at[order], origin[order]
-    kept = np.ones(len(parts), np.bool_)
+    retained = np.ones(len(parts), np.bool_)
     for place in range(len(ORIGINS) - 1) if len(origin_codes) > 1 else ():
-        preferred = kept & (origin == place)
+        preferred = retained & (origin == place)
         if not preferred.any():
             continue
         rows = np.flatnonzero(preferred)
@@ -245,12 +245,12 @@ def _samples(ends: pa.Table, parts: Ints) -> Samples:
         has_before = (insertion > 0) & (parts[rows][np.maximum(insertion - 1, 0)] == parts)
         has_after = (insertion < len(rows)) & (parts[rows][np.minimum(insertion, len(rows) - 1)] == parts)
         same = has_before & (at[rows][np.maximum(insertion - 1, 0)] == at)
-        kept &= ~((origin > place) & has_before & (has_after | same | (place == 0)))
-    order, parts, at, origin = order[kept], parts[kept], at[kept], origin[kept]
+        retained &= ~((origin > place) & has_before & (has_after | same | (place == 0)))
+    order, parts, at, origin = order[retained], parts[retained], at[retained], origin[retained]
     before = np.where(firsts(parts), at, np.roll(at, 1))
     unchanged = ints(ends["unchanged_ms"])[order]
-    held = np.where((unchanged != MISSING) & (origin == 0), np.clip(unchanged, before, at), before)
-    return Samples(parts, at, held, ints(ends["end_offset"])[order], ints(ends["log_start"])[order], origin)
+    unchanged_until = np.where((unchanged != MISSING) & (origin == 0), np.clip(unchanged, before, at), before)
+    return Samples(parts, at, unchanged_until, ints(ends["end_offset"])[order], ints(ends["log_start"])[order], origin)
 
 
 def _all_moments(series: Series, samples: Samples, since_ms: int) -> Moments:
@@ -278,7 +278,7 @@ def _all_moments(series: Series, samples: Samples, since_ms: int) -> Moments:
 
 def _filled(keys: Ints, values: Ints, holds: Flags, before: Ints) -> Ints:
     """For each row the last value of its key with `holds` true; `before`: the initial value of each key."""
-    index = last_seen(holds)
+    index = last_true(holds)
     same_key = (index >= 0) & (value_at(keys, index) == keys)
     return np.where(same_key, value_at(values, index), value_at(before, keys))
 
@@ -315,6 +315,6 @@ def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table
 def _earliest_before(keys: Ints, at: Ints, is_old: Flags) -> int:
     order = by_key_and_time(keys, at)  # stable: new rows come first among rows with equal times
     keys, at, is_old = keys[order], at[order], is_old[order]
-    before = last_seen(is_old)
+    before = last_true(is_old)
     has_previous = (before >= 0) & (keys[np.maximum(before, 0)] == keys)
     return int(np.where(has_previous, at[np.maximum(before, 0)], at)[~is_old].min())

@@ -22,8 +22,8 @@ VERDICTS: Final = {
     Replacement.PREPARING: NOT_SAVED_DURING_REBALANCE,
 }
 # A dynamic member causes one rebalance for leaving and one for returning, or one for both; a replay decides (`whatif.py`).
-SAVED_AT_MOST: Final = 2
-SAVED_AT_LEAST: Final = 1
+SAVED_MAX: Final = 2
+SAVED_MIN: Final = 1
 
 
 def known(number: int) -> int | None:
@@ -91,8 +91,8 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
                 known(old.session_ms),
                 len(old.partitions) if old.partitions is not None else None,
                 verdict,
-                SAVED_AT_MOST if verdict == SAVED else 0,
-                SAVED_AT_LEAST if verdict == SAVED else 0,
+                SAVED_MAX if verdict == SAVED else 0,
+                SAVED_MIN if verdict == SAVED else 0,
                 EXACT if exact else STRONG if verdict == SAVED else WEAK,
             )
         )
@@ -117,5 +117,5 @@ def _away(old: Spell, new: Spell, exact: bool) -> tuple[int | None, int | None]:
         away = max(new.joined_hi_ms - old.last_heartbeat_ms, 0)
         return away, away
     gap_lo = max(new.joined_lo_ms - old.ended_hi_ms, 0) if old.end != REPLACED else 0
-    alive = old.life_ms
-    return gap_lo, max(new.joined_hi_ms - alive, 0) if alive >= 0 else None
+    alive_ms = old.life_ms
+    return gap_lo, max(new.joined_hi_ms - alive_ms, 0) if alive_ms >= 0 else None

@@ -200,7 +200,7 @@ def _without_duplicates(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, 
     same[1:] = (batches[["base", "last", "count", "crc"]][1:] == batches[["base", "last", "count", "crc"]][:-1])
     batches = batches[~same]
     diverged: dict[int, int] = {}
-    kept = np.ones(len(batches), bool)
+    retained = np.ones(len(batches), bool)
     chosen = -1
     for index in range(len(batches)):
         batch = batches[index]
@@ -208,14 +208,14 @@ def _without_duplicates(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, 
             previous = batches[chosen]
             better = (batch["epoch"], batch["count"]) > (previous["epoch"], previous["count"])
             dropped = chosen if better else index
-            kept[dropped] = False
+            retained[dropped] = False
             if batch["epoch"] != previous["epoch"] or batch["count"] == previous["count"] or (batch["base"], batch["last"]) != (previous["base"], previous["last"]):
                 number = int(batches[dropped]["file"])
                 diverged[number] = diverged.get(number, 0) + 1
             if not better:
                 continue
         chosen = index
-    return batches[kept], diverged
+    return batches[retained], diverged
 
 
 def _marker(segment: SegmentFile, batch: Any) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline import status_rules as rules
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, by_key_and_time, dictionary_column, firsts, ints, last_seen, optional
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, by_key_and_time, dictionary_column, firsts, ints, last_true, optional
 from pipeline.grace import Clock, Interval, clock_of
 from pipeline.owners import NO_OWNER, Owners, owners_of, unknown_owners
 from pipeline.schema import schema_of
@@ -133,7 +133,7 @@ class Tenure:
         lagging = np.flatnonzero(moments.lag > 0)
         series = moments.series[lagging]
         unowned = np.zeros(len(moments.lag), np.bool_)
-        unowned[lagging] = self._owners.of(series, self._view.series.groups[series], moments.at[lagging]) == NO_OWNER
+        unowned[lagging] = self._owners.owners_at(series, self._view.series.groups[series], moments.at[lagging]) == NO_OWNER
         return unowned
 
     def _stopped(self, points: Points, window: Ints) -> Flags:
@@ -213,13 +213,13 @@ def _intervals(reaching: Sequence[Ints], moments: Moments, verdict: Ints, now_ms
     series, at, verdict = series[is_start], at[is_start], verdict[is_start]
     is_last = last_of(series)
     until = np.where(is_last, now_ms, np.roll(at, -1))
-    kept = verdict != NO_STATUS
-    return Intervals(series[kept], at[kept], until[kept], verdict[kept], is_last[kept])
+    has_status = verdict != NO_STATUS
+    return Intervals(series[has_status], at[has_status], until[has_status], verdict[has_status], is_last[has_status])
 
 
-def _points(view: View, others: SeriesTimes, since_ms: int, now_ms: int) -> Points:
-    """The moments of the view and the `others`, from `since_ms` to `now_ms`."""
-    series, at = others
+def _points(view: View, extra: SeriesTimes, since_ms: int, now_ms: int) -> Points:
+    """The moments of the view and the `extra`, from `since_ms` to `now_ms`."""
+    series, at = extra
     in_range = (at >= since_ms) & (at <= now_ms)  # few rows
     other_moments = view.at(series[in_range], at[in_range])
     all_moments = Moments(*(np.concatenate(columns) for columns in zip(view.moments, other_moments, strict=True)))
@@ -227,12 +227,12 @@ def _points(view: View, others: SeriesTimes, since_ms: int, now_ms: int) -> Poin
     is_idle[len(view.moments.at) :] = False
     order = by_key_and_time(all_moments.series, all_moments.at)
     all_moments, is_idle = Moments(*(column[order] for column in all_moments)), is_idle[order]
-    idle = last_seen(is_idle)
+    idle = last_true(is_idle)
     idle_ms = np.where((idle >= 0) & (value_at(all_moments.series, idle) == all_moments.series), value_at(all_moments.at, idle), MISSING)
-    kept = (firsts(all_moments.series) | firsts(all_moments.at)) & (all_moments.at >= since_ms) & (all_moments.at <= now_ms)
-    if kept.all():
+    has_status = (firsts(all_moments.series) | firsts(all_moments.at)) & (all_moments.at >= since_ms) & (all_moments.at <= now_ms)
+    if has_status.all():
         return Points(all_moments, idle_ms)
-    return Points(Moments(*(column[kept] for column in all_moments)), idle_ms[kept])
+    return Points(Moments(*(column[has_status] for column in all_moments)), idle_ms[has_status])
 
 
 def _ends(view: View) -> SeriesTimes:
@@ -260,8 +260,8 @@ class IntervalFinder:
         keys = zip(*(rows[name].to_pylist() for name in SERIES), strict=True)
         series = np.array([self._places.get(key, -1) for key in keys], np.int64)
         verdicts = [CODES[status, rule] for status, rule in zip(rows["status"].to_pylist(), rows["rule"].to_pylist(), strict=True)]
-        mine = series >= 0
-        return series[mine], ints(rows["from_ms"])[mine], np.array(verdicts, np.int64)[mine]
+        in_bucket = series >= 0
+        return series[in_bucket], ints(rows["from_ms"])[in_bucket], np.array(verdicts, np.int64)[in_bucket]
 
 
 def _table(rulesets: Sequence[Burrow | Tenure], view: View, owners: Owners, intervals: Sequence[Intervals]) -> pa.Table:
@@ -275,7 +275,7 @@ def _table(rulesets: Sequence[Burrow | Tenure], view: View, owners: Owners, inte
     for place, ruleset in enumerate(rulesets):
         of_ruleset = by_rules == place
         complete[of_ruleset] = ruleset.filled(at_end.commit[of_ruleset])
-    owner = owners.of(all_intervals.series, series.groups[all_intervals.series], all_intervals.end)
+    owner = owners.owners_at(all_intervals.series, series.groups[all_intervals.series], all_intervals.end)
     cluster, group, topic, partition = series.named(all_intervals.series, "cluster", "group", "topic", "topic_partition")
     columns = {
         "cluster": cluster,

@@ -125,10 +125,10 @@ def sound_batches(data: bytes) -> tuple[list[int], int]:
         count = headers["record_count"].astype(np.int64)
         base = headers["base_offset"].astype(np.int64)
         last = base + last_delta  # negative on overflow
-        wrong = (last_delta < 0) | (count < 0) | (count > last_delta + 1) | (base < 0) | (last < 0) | (last == INT64_MAX)
-        wrong |= headers["attributes"] & COMPRESSION_MASK > Compression.ZSTD
-        if wrong.any():
-            first = int(np.argmax(wrong))
+        invalid = (last_delta < 0) | (count < 0) | (count > last_delta + 1) | (base < 0) | (last < 0) | (last == INT64_MAX)
+        invalid |= headers["attributes"] & COMPRESSION_MASK > Compression.ZSTD
+        if invalid.any():
+            first = int(np.argmax(invalid))
             at = positions[first]
             positions = positions[:first]
     return positions, at
@@ -160,10 +160,10 @@ def _in_order(batches: NDArray[Any], base: int) -> tuple[NDArray[Any], list[Dama
     in_range = (batches["base"] >= base) & (batches["last"] - base <= RELATIVE_OFFSET_MAX)
     if in_range.all() and (batches["base"][1:] > batches["last"][:-1]).all():
         return batches, []
-    kept = np.zeros(len(batches), bool)
-    kept[_longest_ascending(batches, np.flatnonzero(in_range))] = True
-    misplaced = [Damage(int(batch["position"]), int(batch["size"]), f"offset {int(batch['base'])} is out of order") for batch in batches[~kept]]
-    return batches[kept], misplaced
+    in_order = np.zeros(len(batches), bool)
+    in_order[_longest_ascending(batches, np.flatnonzero(in_range))] = True
+    misplaced = [Damage(int(batch["position"]), int(batch["size"]), f"offset {int(batch['base'])} is out of order") for batch in batches[~in_order]]
+    return batches[in_order], misplaced
 
 
 def _longest_ascending(batches: NDArray[Any], candidates: NDArray[np.int64]) -> list[int]:

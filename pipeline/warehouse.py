@@ -66,11 +66,11 @@ class Current:
     now_ms: dict[str, int] = field(default_factory=dict)  # the time of the newest record of each cluster
     build: dict[str, Any] = field(default_factory=dict)  # for `build.py`
 
-    def of(self, table: str, bucket: str | None = None) -> list[File]:
+    def files_of(self, table: str, bucket: str | None = None) -> list[File]:
         return [file for file in self.files if file.table == table and bucket in (None, file.bucket)]
 
     def since(self, table: str, run: int) -> list[File]:
-        return [file for file in self.of(table) if file.run > run]
+        return [file for file in self.files_of(table) if file.run > run]
 
     def replacing(self, old: Iterable[File], new: Iterable[File]) -> tuple[File, ...]:
         removed = set(old)
@@ -98,12 +98,12 @@ class Warehouse:
                 if not create:
                     raise WarehouseError(f"{folder}: empty; `tenure analyze run` or `ingest` fills it")
                 _write(format_file, f"{layout()}\n")
-            layout_found = format_file.read_text().strip()
+            stored_layout = format_file.read_text().strip()
         except OSError as error:
             raise WarehouseError(f"{error.filename}: {error.strerror}") from None
         except UnicodeDecodeError:
-            layout_found = "?"
-        if layout_found != layout():
+            stored_layout = "?"
+        if stored_layout != layout():
             raise WarehouseError(f"{folder}: written by another version of Tenure with other tables; remove it and run again, or use another --out")
         return cls(folder)
 
@@ -158,7 +158,7 @@ class Warehouse:
         current = self.current()
         while True:
             try:
-                tables = [self.load(file, only=only) for file in current.of(name, bucket)]
+                tables = [self.load(file, only=only) for file in current.files_of(name, bucket)]
                 break
             except WarehouseError:
                 current, before = self.current(), current
@@ -208,11 +208,11 @@ class Warehouse:
         for layer in LAYERS:
             for folder in sorted((self.folder / layer).glob("*/run=*")):
                 inside = [path for path in folder.rglob("*") if path.is_file()]
-                kept = [path for path in inside if str(path.relative_to(self.folder)) in published]
-                if not kept:
+                published_files = [path for path in inside if str(path.relative_to(self.folder)) in published]
+                if not published_files:
                     shutil.rmtree(folder, ignore_errors=True)
                     continue
-                for path in set(inside) - set(kept):
+                for path in set(inside) - set(published_files):
                     path.unlink(missing_ok=True)
 
 

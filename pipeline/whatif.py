@@ -16,7 +16,7 @@ from coordinator import GroupConfig
 from pipeline.avoidable import MEMBER_CAUSES, UNKNOWN, YES, follows
 from pipeline.restarts import FAR_FUTURE, STATIC_REPLACEMENT, Restarts, Return
 from pipeline.rows import Episode, Replaced, Spell
-from pipeline.virtual import Client, Nowhere, TrueEpisode, World
+from pipeline.virtual import Client, Nowhere, TrueRebalance, World
 
 BEFORE_MS: Final = 60_000  # members that exist at the start of the log joined so long before it
 SESSION_MS: Final = 45_000  # if unknown: Java's default
@@ -72,7 +72,7 @@ class Stop(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    episodes: list[TrueEpisode]
+    episodes: list[TrueRebalance]
     returns: list[Return]  # by number of the restart
     stops: list[Stop]
 
@@ -84,12 +84,12 @@ class Replayed(NamedTuple):
     def generations(self) -> int:
         return self.episodes[-1].to_generation if self.episodes else 0
 
-    def caused_by(self, matches: Callable[[Return], bool]) -> list[TrueEpisode]:
+    def caused_by(self, matches: Callable[[Return], bool]) -> list[TrueRebalance]:
         """The rebalances caused only by matching restarts."""
         numbers = {number for number, returned in enumerate(self.returns) if matches(returned)}
         return [episode for episode in self.episodes if episode.restarts_alone and episode.restarts <= numbers]
 
-    def of_restarts(self, bridged_by_ms: int) -> list[TrueEpisode]:
+    def of_restarts(self, bridged_by_ms: int) -> list[TrueRebalance]:
         """The rebalances caused only by restarts shorter than a session timeout."""
         return self.caused_by(lambda returned: returned.away[1] < bridged_by_ms)
 

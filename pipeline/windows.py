@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.columns import MISSING, Flags, Ints, SortedRows, firsts, last_seen, window_sums
+from pipeline.columns import MISSING, Flags, Ints, SortedRows, firsts, last_true, window_sums
 from pipeline.commits import SLOT_MS
 from pipeline.series import Series, View, value_at
 from pipeline.status_rules import BURROW_WINDOW, COMMITS_MIN, WINDOW_MS_MAX, WINDOW_MS_MIN
@@ -59,13 +59,13 @@ def thinned_windows(view: View, sequence: Ints) -> Windows:
     own, at = sequence[rows], series.at[rows]
     lag, _ = samples.lag_at(samples.index_at(series.parts[series.series[rows]], at), at, series.committed[rows])
     line = SortedRows(own, at)
-    many = np.maximum(np.arange(len(rows)) - (COMMITS_MIN - 1), _first_row_of_sequence(own))
-    since = np.maximum(np.minimum(line.find(own, at - WINDOW_MS_MIN, "left"), many), line.find(own, at - WINDOW_MS_MAX, "left"))
+    tenth_newest = np.maximum(np.arange(len(rows)) - (COMMITS_MIN - 1), _first_row_of_sequence(own))
+    since = np.maximum(np.minimum(line.find(own, at - WINDOW_MS_MIN, "left"), tenth_newest), line.find(own, at - WINDOW_MS_MAX, "left"))
     return _windows(series, sequence, rows, at, lag, since)
 
 
 def _first_row_of_sequence(sequence: Ints) -> Ints:
-    return last_seen(firsts(sequence)) if len(sequence) else np.empty(0, np.int64)
+    return last_true(firsts(sequence)) if len(sequence) else np.empty(0, np.int64)
 
 
 def _windows(series: Series, sequences: Ints, rows: Ints, ms: Ints, lag: Ints, since: Ints) -> Windows:

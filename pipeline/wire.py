@@ -68,7 +68,7 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, request: Any) -> Any:
+    def request(self, request: Any) -> Any:
         oldest, newest = self.versions.get(request.API_KEY, (0, -1))
         version = min(newest, request.VERSIONS[1])
         if version < max(oldest, request.VERSIONS[0]):
@@ -131,12 +131,12 @@ class Client:
         """The log start offset, or the last stable offset."""
         request = ListOffsetsRequest(-1, COMMITTED, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=at)])])
 
-        def ask() -> int:
-            partition_reply = self._leader(topic, partition).ask(request).topics[0].partitions[0]
+        def attempt() -> int:
+            partition_reply = self._leader(topic, partition).request(request).topics[0].partitions[0]
             _check(partition_reply.error_code, f"{topic}-{partition}")
             return int(partition_reply.offset)
 
-        return int(self._retry(ask, f"{topic}-{partition}", topic, partition))
+        return int(self._retry(attempt, f"{topic}-{partition}", topic, partition))
 
     def ends(self, topics: tuple[str, ...]) -> dict[tuple[str, int], tuple[int | None, int]]:
         """The start and end offset of each partition of these topics, without partitions that have no leader or an error."""
@@ -149,36 +149,36 @@ class Client:
         for places in of_leader.values():
             for at, offsets in offsets_by_time.items():
                 requested = [ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=at) for number in numbers]) for topic, numbers in places.items()]
-                for topic_reply in self._ask_leader(ListOffsetsRequest(-1, UNCOMMITTED, requested), next(iter(places)), places[next(iter(places))][0]).topics:
+                for topic_reply in self._request_from_leader(ListOffsetsRequest(-1, UNCOMMITTED, requested), next(iter(places)), places[next(iter(places))][0]).topics:
                     offsets.update({(topic_reply.name, partition.partition_index): partition.offset for partition in topic_reply.partitions if not partition.error_code})
         return {place: (offsets_by_time[EARLIEST].get(place), end) for place, end in sorted(offsets_by_time[LATEST].items())}
 
-    def _ask_leader(self, request: Any, topic: str, partition: int) -> Any:
-        return self._retry(lambda: self._leader(topic, partition).ask(request), f"the end offsets of {topic}")
+    def _request_from_leader(self, request: Any, topic: str, partition: int) -> Any:
+        return self._retry(lambda: self._leader(topic, partition).request(request), f"the end offsets of {topic}")
 
     def fetch(self, topic: str, partition: int, offset: int) -> PartitionData:
         """Fetch records. The caller handles OFFSET_OUT_OF_RANGE; other errors are retried or raise BadInput."""
 
-        def ask() -> PartitionData:
+        def attempt() -> PartitionData:
             leader = self._leader(topic, partition)
             fetch_partition = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
             topics = [FetchTopic(self._partitions[topic, partition].topic_id, topic, [fetch_partition])]
             request = FetchRequest(
                 max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=COMMITTED, session_epoch=-1, topics=topics
             )
-            reply = leader.ask(request)
+            reply = leader.request(request)
             _check(reply.error_code, f"{topic}-{partition}")
             fetched: PartitionData = reply.responses[0].partitions[0]
             if fetched.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 _check(fetched.error_code, f"{topic}-{partition}")
             return fetched
 
-        fetched: PartitionData = self._retry(ask, f"{topic}-{partition}", topic, partition)
+        fetched: PartitionData = self._retry(attempt, f"{topic}-{partition}", topic, partition)
         return fetched
 
     # Retries and connections
 
-    def _retry(self, ask: Any, what: str, topic: str = "", partition: int = 0) -> Any:
+    def _retry(self, attempt: Any, what: str, topic: str = "", partition: int = 0) -> Any:
         """Retry until a reply arrives or the deadline passes."""
         began = time.monotonic()
         pause = PAUSE_S
@@ -186,7 +186,7 @@ class Client:
             try:
                 if topic and (topic, partition) not in self._partitions:
                     self._load_metadata(tuple(LOGS))
-                return ask()
+                return attempt()
             except (OSError, ProtocolError, Retriable) as error:
                 known = self._partitions.pop((topic, partition), None)
                 if known is not None and not isinstance(error, Retriable):
@@ -200,7 +200,7 @@ class Client:
 
     def _load_metadata(self, topics: tuple[str, ...], *, lenient: bool = False) -> None:
         """Load brokers and partitions. `lenient`: ignore topics with an error."""
-        reply = self._any_broker().ask(MetadataRequest([MetadataRequestTopic(name=name) for name in topics], False))
+        reply = self._any_broker().request(MetadataRequest([MetadataRequestTopic(name=name) for name in topics], False))
         if not reply.brokers:
             raise Retriable("the cluster has no brokers yet")
         self.cluster = reply.cluster_id or self.cluster
@@ -238,13 +238,13 @@ class Client:
             connection.close()
 
 
-def _check(code: int, what: str) -> None:
+def _check(code: int, description: str) -> None:
     if not code:
         return
     name = ErrorCode(code).name if code in list(ErrorCode) else str(code)
     if code in RETRIABLE or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise Retriable(f"{what}: {name}")
-    raise BadInput(f"{what}: the broker refuses with {name}")
+        raise Retriable(f"{description}: {name}")
+    raise BadInput(f"{description}: the broker refuses with {name}")
 
 
 def _address(text: str, source: str) -> tuple[str, int]:

@@ -69,9 +69,9 @@ def sdist_names(archive: Path) -> list[str]:
 
 def problems_of(names: list[str], *, wheel: bool, machine_code: bool = False) -> list[str]:
     """The problems of an archive with these files. Names of compiled modules continue after the first dot with Python version and system."""
-    wanted = {name.removesuffix(".py") for name in compiled_names()} | {SHARED} if machine_code else set()
-    built = {name for name in names if name.endswith(".so") and name.split(".")[0] in wanted}
-    absent = wanted - {name.split(".")[0] for name in built}
+    expected = {name.removesuffix(".py") for name in compiled_names()} | {SHARED} if machine_code else set()
+    built = {name for name in names if name.endswith(".so") and name.split(".")[0] in expected}
+    absent = expected - {name.split(".")[0] for name in built}
     sources = [name for name in names if name not in built]
     unexpected = [f"{name} does not belong there" for name in sources if not belongs(name, wheel=wheel)]
     return unexpected + [f"{name} is not compiled" for name in sorted(absent)] + missing(sources, wheel=wheel)
@@ -96,9 +96,9 @@ def belongs(name: str, *, wheel: bool) -> bool:
 
 def missing(names: list[str], *, wheel: bool) -> list[str]:
     page = [f"{PAGE}{path.name}" for path in (ROOT / PAGE).iterdir() if path.suffix in PAGE_ENDINGS]
-    wanted = [*OUTSIDE, *(f"{INSIDE if wheel else ''}{name}" for name in (*(f"{package}/__init__.py" for package in PACKAGES), *page))]
+    expected = [*OUTSIDE, *(f"{INSIDE if wheel else ''}{name}" for name in (*(f"{package}/__init__.py" for package in PACKAGES), *page))]
     endings = [ENTRY_POINTS, *(LICENCES if wheel else ("LICENSE", "NOTICE", "setup.py"))]
-    absent = [name for name in wanted if name not in names] + [end for end in endings if not any(name.endswith(end) for name in names)]
+    absent = [name for name in expected if name not in names] + [end for end in endings if not any(name.endswith(end) for name in names)]
     return [f"{name} is missing" for name in sorted(absent)]
 
 

@@ -62,10 +62,10 @@ def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze
     installed = stamp(folder)
     if installed is None or installed["serving"] != lock_of(folder, SERVING) or (this_python and installed["python"] != python()):
         installed = create(folder)
-    wanted = {name: lock_of(folder, lock) for name, lock, requested in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if requested}
-    if any(installed[name] not in ("", digest) for name, digest in wanted.items()):
+    locks = {name: lock_of(folder, lock) for name, lock, requested in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if requested}
+    if any(installed[name] not in ("", digest) for name, digest in locks.items()):
         installed = create(folder)  # no packages of another lock may remain
-    for name, digest in wanted.items():
+    for name, digest in locks.items():
         if installed[name] != digest:
             {"development": install_development, "analyze": install_analyze}[name](folder)
             installed[name] = digest

@@ -85,34 +85,34 @@ def allowed(expression: str) -> bool:
     if not parts:
         return False
     try:
-        verdict, rest = parse_or(parts)
+        verdict, remaining = parse_or(parts)
     except IndexError:
         return False
-    return verdict and not rest
+    return verdict and not remaining
 
 
 def parse_or(parts: list[str]) -> tuple[bool, list[str]]:
-    verdict, rest = parse_and(parts)
-    while rest and rest[0] == "OR":
-        right, rest = parse_and(rest[1:])
-        verdict = verdict or right
-    return verdict, rest
+    verdict, remaining = parse_and(parts)
+    while remaining and remaining[0] == "OR":
+        operand, remaining = parse_and(remaining[1:])
+        verdict = verdict or operand
+    return verdict, remaining
 
 
 def parse_and(parts: list[str]) -> tuple[bool, list[str]]:
-    verdict, rest = parse_licence(parts)
-    while rest and rest[0] == "AND":
-        right, rest = parse_licence(rest[1:])
-        verdict = verdict and right
-    return verdict, rest
+    verdict, remaining = parse_licence(parts)
+    while remaining and remaining[0] == "AND":
+        operand, remaining = parse_licence(remaining[1:])
+        verdict = verdict and operand
+    return verdict, remaining
 
 
 def parse_licence(parts: list[str]) -> tuple[bool, list[str]]:
     if parts[0] == "(":
-        verdict, rest = parse_or(parts[1:])
-        return verdict and rest[0] == ")", rest[1:]
-    rest = parts[3:] if parts[1:2] == ["WITH"] else parts[1:]
-    return parts[0] in ALLOWED, rest
+        verdict, remaining = parse_or(parts[1:])
+        return verdict and remaining[0] == ")", remaining[1:]
+    remaining = parts[3:] if parts[1:2] == ["WITH"] else parts[1:]
+    return parts[0] in ALLOWED, remaining
 
 
 if __name__ == "__main__":

@@ -40,18 +40,18 @@ class Tally(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    wanted = os.environ.get("PYTHONS", " ".join(MINORS)).split()
-    if unknown := [minor for minor in wanted if minor not in MINORS]:
+    requested = os.environ.get("PYTHONS", " ".join(MINORS)).split()
+    if unknown := [minor for minor in requested if minor not in MINORS]:
         print(f"test: PYTHONS={' '.join(unknown)}: not one of {' '.join(MINORS)}", file=sys.stderr)
         return 2
     tallies: dict[str, Tally] = {}
-    for minor in wanted:
+    for minor in requested:
         environment = environment_of(minor)
         if environment is not None:
             print(f"\n=== Python {minor}, {environment.name}", flush=True)
             tallies[minor] = suite(environment, minor, arguments, first=not tallies)
     print()
-    if missing := [minor for minor in wanted if minor not in tallies]:
+    if missing := [minor for minor in requested if minor not in tallies]:
         print(f"Not tested, because not found: Python {', '.join(missing)}")
     for minor, tally in tallies.items():
         for reason, count in sorted(Counter(tally.reasons).items()):
@@ -114,8 +114,8 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
 
 def files_with(pattern: str) -> list[str]:
     """The test files that contain this: each process would need seconds to collect the others."""
-    found = re.compile(pattern, re.MULTILINE)
-    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if found.search(path.read_text()))
+    mark = re.compile(pattern, re.MULTILINE)
+    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if mark.search(path.read_text()))
 
 
 def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Tally:
@@ -135,12 +135,12 @@ def read(report: Path, exit_code: int) -> Tally:
     """The result in pytest's report, or the exit code if that is worse."""
     tests = failed = skipped = 0
     tree = ElementTree.parse(report)
-    for one in tree.iter("testsuite"):
-        tests += int(one.get("tests", 0))
-        failed += int(one.get("failures", 0)) + int(one.get("errors", 0))
-        skipped += int(one.get("skipped", 0))
-    failed -= sum(one.get("name") == PASSED_ALONE for one in tree.iter("property"))
-    reasons = tuple(reason(one) for one in tree.iter("skipped"))
+    for suite in tree.iter("testsuite"):
+        tests += int(suite.get("tests", 0))
+        failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped += int(suite.get("skipped", 0))
+    failed -= sum(item.get("name") == PASSED_ALONE for item in tree.iter("property"))
+    reasons = tuple(reason(item) for item in tree.iter("skipped"))
     return Tally(max(tests - failed - skipped, 0), failed, skipped, exit_code or min(failed, 1), reasons)
 
 

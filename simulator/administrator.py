@@ -61,10 +61,10 @@ class Administrator(Client):
                 yield PAUSE_NS
                 continue
             settings = [CreatableTopicConfig(*setting) for setting in run.plan.topic_settings]
-            wanted = [
+            creations = [
                 CreatableTopic(name, partitions, 1, None, settings if name.startswith("data") else None) for name, partitions in pending.items()
             ]
-            request = wire.send(CreateTopicsRequest(wanted, 10_000, False), 5, REQUEST_NS)
+            request = wire.send(CreateTopicsRequest(creations, 10_000, False), 5, REQUEST_NS)
             yield request
             if not request.lost:
                 for result in request.reply.topics:
@@ -90,13 +90,13 @@ class Administrator(Client):
         self.deleted.add(name)
         run.records.deleted(name)
         removals = self._removals([place for group in run.plan.groups for place in self._places(group) if place[1] == name])
-        gone = False
-        while not gone:
+        is_deleted = False
+        while not is_deleted:
             wire = self._wire()
             if wire is not None:
                 request = wire.send(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5, REQUEST_NS)
                 yield request
-                gone = not request.lost and request.reply.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                is_deleted = not request.lost and request.reply.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 wire.close()
             yield PAUSE_NS
         if request.reply.responses[0].error_code == ErrorCode.NONE:
@@ -174,24 +174,24 @@ class Administrator(Client):
         run = self._sim_run
         removals = self._removals(self._places(group))
         run.generations.may_begin_again(group.name)
-        found = run.in_memory(group.name)
+        in_memory = run.in_memory(group.name)
         request = wire.send(DeleteGroupsRequest([group.name]), 2, REQUEST_NS)
         self._when_settled(request, removals, lambda reply: self._removed(removals, reply.results[0].error_code))
         yield request
         deleted = not request.lost and request.reply.results[0].error_code == ErrorCode.NONE
-        if deleted and found is not None and found.members and run.served_since(group.name, request.sent):
+        if deleted and in_memory is not None and in_memory.members and run.served_since(group.name, request.sent):
             raise Broken("deletions", f"{group.name} was deleted, although it had members", group.name)
         return request
 
     def _members_of(self, group: GroupPlan) -> object:
         """An object that changes whenever the members change; None: no members."""
-        found = self._sim_run.in_memory(group.name)
-        return found.version if found is not None and found.members else None
+        in_memory = self._sim_run.in_memory(group.name)
+        return in_memory.version if in_memory is not None and in_memory.members else None
 
     def _consumers_of(self, group: GroupPlan) -> object:
         """As `_members_of`, but None in a join phase: subscriptions count from its end."""
-        found = self._sim_run.in_memory(group.name)
-        return self._members_of(group) if found is not None and found.state is not PREPARING else None
+        in_memory = self._sim_run.in_memory(group.name)
+        return self._members_of(group) if in_memory is not None and in_memory.state is not PREPARING else None
 
     def _reset_offsets(self, wire: Wire, group: GroupPlan) -> Process:
         """Commit without a generation, as tools do: only an empty group accepts it."""

@@ -146,17 +146,17 @@ class Audit:
 
     def in_memory(self, group: str) -> Any:
         """The group, if this node serves it and has it."""
-        return self._node.broker.shards.of(group).shard.groups.get(group) if self.serves(group) else None
+        return self._node.broker.shards.journal_of(group).shard.groups.get(group) if self.serves(group) else None
 
     def serves(self, group: str) -> bool:
-        return self._node.serving and not self._node.broker.shards.of(group).refusal
+        return self._node.serving and not self._node.broker.shards.journal_of(group).refusal
 
     def served_since(self, group: str, moment: int) -> bool:
         """Whether the group's partition is known to have served since `moment`."""
         node = self._node
         if not node.serving:
             return False
-        since = self._serving.get(node.broker.shards.of(group).partition)
+        since = self._serving.get(node.broker.shards.journal_of(group).partition)
         return since is not None and since < moment
 
     def clock_set(self) -> None:

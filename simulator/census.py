@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from broker.stores.node_files import Gone, node_ids, read_node
+from broker.stores.node_files import NodeEnded, node_ids, read_node
 from simulator.disk import SimDisk, SimLock
 from simulator.world import MS, World
 from storage import NodeInfo
@@ -22,39 +22,39 @@ class Census:
     def __init__(self, world: World) -> None:
         self._world = world
         self.version = 0  # changes with each file of addresses
-        self._watchers: dict[str, list[Gone]] = {}  # by the path of the lock file
+        self._watchers: dict[str, list[NodeEnded]] = {}  # by the path of the lock file
 
-    def watch(self, path: str, gone: Gone) -> None:
-        self._watchers.setdefault(path, []).append(gone)
+    def watch(self, path: str, ended: NodeEnded) -> None:
+        self._watchers.setdefault(path, []).append(ended)
 
-    def later(self, moment: int, gone: Gone, node: int) -> bool:
-        """Whether `moment` is in the future; then call `gone` at that moment."""
+    def later(self, moment: int, ended: NodeEnded, node: int) -> bool:
+        """Whether `moment` is in the future; then call `ended` at that moment."""
         if moment > self._world.now:
-            self._world.at(moment, gone, node)
+            self._world.at(moment, ended, node)
         return moment > self._world.now
 
     def ended(self, path: str, node: int) -> None:
         """The lock of the file is free: notify each waiting node after a delay of its own."""
         world = self._world
-        for gone in self._watchers.pop(path, []):
-            world.after(world.between(0, LATE_NS if world.chance(LATE) else NOTICED_NS), gone, node)
+        for ended in self._watchers.pop(path, []):
+            world.after(world.between(0, LATE_NS if world.chance(LATE) else NOTICED_NS), ended, node)
 
 
 class SimNodeFiles:
     """The port `LiveNodes` for one process."""
 
-    def __init__(self, census: Census, disk: SimDisk, folder: str, me: int, gone: Gone, runs_at: Callable[[], int]) -> None:
+    def __init__(self, census: Census, disk: SimDisk, folder: str, me: int, ended: NodeEnded, runs_at: Callable[[], int]) -> None:
         """`runs_at`: the end of a freeze of the process."""
         self._census = census
         self._runs_at = runs_at
         self._disk = disk
         self._folder = folder
         self._me = me
-        self._gone = gone
+        self._on_node_ended = ended
         self._life = disk.life
-        self._mine: SimLock | None = None
+        self._own_lock: SimLock | None = None
         self._watched: set[int] = set()
-        self._seen = -1
+        self._seen_version = -1
 
     def _lock(self, node: int) -> str:
         return f"{self._folder}/{node}.lock"
@@ -63,30 +63,30 @@ class SimNodeFiles:
         return f"{self._folder}/{node}.json"
 
     def enter(self) -> bool:
-        if self._mine is None:
+        if self._own_lock is None:
             lock = self._disk.lock(self._lock(self._me), f"node {self._me}")
-            self._mine = lock if isinstance(lock, SimLock) else None
-        return self._mine is not None
+            self._own_lock = lock if isinstance(lock, SimLock) else None
+        return self._own_lock is not None
 
     def publish(self, me: NodeInfo) -> None:
         self._disk.replace_text(self._addresses(me.id), json.dumps({"addresses": me.addresses, "rack": me.rack}), safe=False)
         self._census.version += 1
 
     def changed(self) -> bool:
-        return self._seen != self._census.version
+        return self._seen_version != self._census.version
 
     def find_new(self) -> list[NodeInfo]:
-        self._seen = self._census.version
-        found = []
+        self._seen_version = self._census.version
+        nodes = []
         for id in node_ids(self._disk.list(self._folder)):
             if id == self._me or id in self._watched:
                 continue
-            node = self._meet(id)
+            node = self._node_if_live(id)
             if node is not None:
-                found.append(node)
-        return found
+                nodes.append(node)
+        return nodes
 
-    def _meet(self, id: int) -> NodeInfo | None:
+    def _node_if_live(self, id: int) -> NodeInfo | None:
         """The node, if it is alive."""
         if not self._disk.is_locked(self._lock(id)):
             return None
@@ -105,14 +105,14 @@ class SimNodeFiles:
             self._census.watch(self._lock(node), self._ended)
             return
         self._watched.discard(node)
-        self._seen = -1
-        self._gone(node)
+        self._seen_version = -1
+        self._on_node_ended(node)
 
     def close(self) -> None:
         """Remove the addresses and release the lock; without effect in a killed process."""
-        if self._mine is not None and self._life == self._disk.life:
+        if self._own_lock is not None and self._life == self._disk.life:
             if self._disk.exists(self._addresses(self._me)):
                 self._disk.remove(self._addresses(self._me))
-            self._mine.release()
-            self._mine = None
+            self._own_lock.release()
+            self._own_lock = None
             self._census.ended(self._lock(self._me), self._me)

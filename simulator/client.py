@@ -148,9 +148,9 @@ class Wire:
             expected = self.waiting[0].number if self.waiting else None
             raise Broken("replies in order", f"{self.client_id}: a reply to request {number}, and the oldest unanswered request is {expected}")
         request = self.waiting.popleft()
-        reply, rest = decode_reply(request.key, request.version, frame[4:])
-        if rest:
-            raise Broken("replies in order", f"{self.client_id}: {rest} bytes after the reply to {type(request.message).__name__}")
+        reply, unread_bytes = decode_reply(request.key, request.version, frame[4:])
+        if unread_bytes:
+            raise Broken("replies in order", f"{self.client_id}: {unread_bytes} bytes after the reply to {type(request.message).__name__}")
         self.world.events += 1
         request.reply = reply
         request.done = True
@@ -190,8 +190,8 @@ class Wire:
         quiet_since = max(stream.busy_until, node.frozen_until, request.sent)
         waits_for_members = isinstance(request.message, JoinGroupRequest | SyncGroupRequest)
         if self.world.now - quiet_since > (request.timeout - MS if waits_for_members else ANSWER_NS):
-            what = type(request.message).__name__.removesuffix("Request")
-            raise Broken("answers", f"{self.client_id}: {what} of {format_time(request.sent)} has no reply", self.client_id.partition("/")[0])
+            api = type(request.message).__name__.removesuffix("Request")
+            raise Broken("answers", f"{self.client_id}: {api} of {format_time(request.sent)} has no reply", self.client_id.partition("/")[0])
 
     def close(self) -> None:
         """The client closes the connection; what it sent may still be handled."""
@@ -258,13 +258,13 @@ class Client:
             world.at(self.frozen_until, self._resume, process, life)
             return
         try:
-            wanted = next(process)
+            step = next(process)
         except StopIteration:
             self.running = False
             return
-        if type(wanted) is int:
-            world.after(wanted, self._resume, process, life)
-        elif wanted.done:
+        if type(step) is int:
+            world.after(step, self._resume, process, life)
+        elif step.done:
             world.after(0, self._resume, process, life)
         else:
-            wanted.waiter = lambda: self._resume(process, life)
+            step.waiter = lambda: self._resume(process, life)

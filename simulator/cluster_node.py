@@ -84,10 +84,10 @@ class ClusterNode(Node):
         if site.losing_power:
             return
         site.losing_power = True
-        others = [node for node in site.nodes if node is not self and node.running]
-        for node in others:
+        running_nodes = [node for node in site.nodes if node is not self and node.running]
+        for node in running_nodes:
             node.loop.kill()
         site.disk.crash()
-        for node in others:
+        for node in running_nodes:
             node._ended(True)
         site.losing_power = False

@@ -25,15 +25,15 @@ def nodes_of(seed: int) -> int:
 
 def several(plan: Plan, nodes: int | None = None) -> Plan:
     """The plan for `nodes` nodes. 0: two to four, as the seed draws; None: several in some runs."""
-    wanted = nodes_of(plan.seed) if nodes is None else nodes
-    if wanted == 1:
+    node_count = nodes_of(plan.seed) if nodes is None else nodes
+    if node_count == 1:
         return plan
     random = Random(f"troubles of nodes {plan.seed}")
-    wanted = wanted or random.choice((2, 3, 3, 4))
+    node_count = node_count or random.choice((2, 3, 3, 4))
     faults = tuple(fault for fault in (*NODE_FAULTS, *FAULTS) if random.random() < (0.7 if fault in NODE_FAULTS else 0.5))
     plan = replace(
         plan,
-        nodes=wanted,
+        nodes=node_count,
         policies=None,
         resets=0.0,
         varied_sessions=False,

@@ -126,7 +126,7 @@ class ClusterRun(Run):
     def _coordinator_of(self, group: str) -> Node:
         return next((node for node in self.nodes if node.running and self.audits[node].serves(group)), self.node)
 
-    def _know_logs(self) -> None:
+    def _add_new_logs(self) -> None:
         """Add the logs of topics created since."""
         for producer in self.producers:
             if producer.topic in self.created:
@@ -136,23 +136,23 @@ class ClusterRun(Run):
                 self.one_owner.add_logs(topic, partitions)
 
     def _audit(self) -> None:
-        self._know_logs()
+        self._add_new_logs()
         self.one_owner.check()
         super()._audit()
 
     def _live(self) -> None:
         """End some nodes for good, and undrain the others."""
         random = self.world.random
-        gone = [node for node in self.nodes if self.world.chance(0.3)][: len(self.nodes) - 1]
-        self._stays_away = set(gone)
-        for node in gone:
+        stopped = [node for node in self.nodes if self.world.chance(0.3)][: len(self.nodes) - 1]
+        self._stays_away = set(stopped)
+        for node in stopped:
             self.world.trace(f"{node.name} stays away", "node")
             node.crash(False)
         delays = self.site.peer_delays
         delays.stalled = delays.reset = delays.torn = 0.0
         for node in self.site.nodes:
             self.world.after(random.randrange(SECOND), self._drain, node, False)
-        self._know_logs()
+        self._add_new_logs()
         super()._live()
 
     # Faults.
@@ -181,10 +181,10 @@ class ClusterRun(Run):
         if node.running and not self._stays_away:
             self._fault(f"{node.name} dies and stays away")
             self._stays_away.add(node)
-            self.world.after(self.world.between(SECOND, 40 * SECOND), self._come_back, node)
+            self.world.after(self.world.between(SECOND, 40 * SECOND), self._restart, node)
             node.crash(False)
 
-    def _come_back(self, node: Node) -> None:
+    def _restart(self, node: Node) -> None:
         if not self.faults_over:
             self._stays_away.discard(node)
             self._start_node(node)

@@ -60,19 +60,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--stop", action="store_true", help="stop at the first broken promise")
     parser.add_argument("--quiet", action="store_true", help="do not print the trace of a single seed")
     parser.add_argument("--explain", action="store_true", help="if the seed breaks a promise, print the shortest story that leads to it")
-    given = parser.parse_args(arguments)
-    if min(given.seeds, given.jobs, given.step) < 1 or min(given.events, given.seconds, given.cpu_seconds) < 0:
+    options = parser.parse_args(arguments)
+    if min(options.seeds, options.jobs, options.step) < 1 or min(options.events, options.seconds, options.cpu_seconds) < 0:
         parser.error("numbers must be above 0")
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of killed processes are never awaited
     gc.freeze()  # modules stay
-    if given.explain:
-        return explain(given.seed, given.events or None, given.nodes)
-    known = read_seeds(given.also) if given.also is not None else []
-    if given.seeds == 1 and not known:
-        return run_one(given.seed, given.events or None, not given.quiet, given.nodes)
-    seeds = [*known, *range(given.seed, given.seed + given.seeds * given.step, given.step)]
-    limits = Limits(given.events or None, given.seconds or math.inf, given.cpu_seconds or math.inf)
-    return run_many(seeds, given.jobs, limits, given.stop, given.nodes)
+    if options.explain:
+        return explain(options.seed, options.events or None, options.nodes)
+    known = read_seeds(options.also) if options.also is not None else []
+    if options.seeds == 1 and not known:
+        return run_one(options.seed, options.events or None, not options.quiet, options.nodes)
+    seeds = [*known, *range(options.seed, options.seed + options.seeds * options.step, options.step)]
+    limits = Limits(options.events or None, options.seconds or math.inf, options.cpu_seconds or math.inf)
+    return run_many(seeds, options.jobs, limits, options.stop, options.nodes)
 
 
 def run_one(seed: int, events: int | None, show: bool, nodes: int | None = None) -> int:

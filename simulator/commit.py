@@ -67,6 +67,6 @@ def offset_fetch_request(group: str, owned: list[tuple[str, int]], version: int)
     for topic, number in owned:
         by_topic.setdefault(topic, []).append(number)
     if version >= 8:
-        wanted = [OffsetFetchRequestTopics(topic, numbers) for topic, numbers in by_topic.items()]
-        return OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, wanted)])
+        topics = [OffsetFetchRequestTopics(topic, numbers) for topic, numbers in by_topic.items()]
+        return OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, topics)])
     return OffsetFetchRequest(None, group, [OffsetFetchRequestTopic(topic, numbers) for topic, numbers in by_topic.items()])

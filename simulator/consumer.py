@@ -101,7 +101,7 @@ class Consumer(Client):
             member = MemberIdentity(self.member_id, self._instance_id)
             message = LeaveGroupRequest(self.group, [member]) if self.style.leave >= 3 else LeaveGroupRequest(self.group, None, self.member_id)
             wire.send(message, self.style.leave, REQUEST_NS).when_settled(lambda reply: wire.close())
-            self._sim_run.sessions.gone(self.group, self.member_id)
+            self._sim_run.sessions.removed(self.group, self.member_id)
         elif wire is not None:
             wire.close()
 
@@ -204,7 +204,7 @@ class Consumer(Client):
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             self._fenced()
         elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            self._give_up(request)
+            self._end_excluded(request)
             yield SECOND  # the process has ended
         elif code in RETRIED:
             self.must_find_coordinator = self._sim_run.coordinator_moved(code)
@@ -386,7 +386,7 @@ class Consumer(Client):
         elif code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Broken("errors", f"{self.name}: {api} is answered with {code}", self.group)
 
-    def _give_up(self, request: Request) -> None:
+    def _end_excluded(self, request: Request) -> None:
         """End: the group's strict list excludes the instance. The process is started again later."""
         run = self._sim_run
         if not run.is_void(request):

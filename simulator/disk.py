@@ -101,12 +101,12 @@ class Folder:
         self.durable: dict[str, Content | Folder] = {}
         self.pending: list[dict[str, Content | Folder]] = []  # the whole listing after each change
 
-    def change(self, remove: str = "", put: str = "", what: Content | Folder | None = None) -> None:
+    def change(self, remove: str = "", put: str = "", content: Content | Folder | None = None) -> None:
         if len(put.encode()) > NAME_MAX:
             raise system_error(errno.ENAMETOOLONG)
         self.cached.pop(remove, None)
-        if what is not None:
-            self.cached[put] = what
+        if content is not None:
+            self.cached[put] = content
         self.pending.append(dict(self.cached))
 
     def sync(self) -> None:
@@ -218,20 +218,20 @@ class SimByteLocks:
         self._path = path
         self._life = disk.life
 
-    def take(self, at: int) -> bool:
+    def lock(self, at: int) -> bool:
         if self._life != self._disk.life:
             raise system_error(errno.EBADF)
-        taken = self._disk.byte_owners.setdefault((self._path, at), self._disk) is self._disk
-        if taken:
+        is_own = self._disk.byte_owners.setdefault((self._path, at), self._disk) is self._disk
+        if is_own:
             self._disk.byte_locked(at)
-        return taken
+        return is_own
 
     def drop(self, at: int) -> None:
         if self._life == self._disk.life and self._disk.byte_owners.get((self._path, at)) is self._disk:
             self._disk.byte_unlocked(at)
             del self._disk.byte_owners[self._path, at]
 
-    def work(self, at: int) -> bool:
+    def are_supported(self, at: int) -> bool:
         return True
 
     def close(self) -> None:
@@ -364,9 +364,9 @@ class SimDisk:
         if self.room is None:
             return size
         new = max(0, at + size - max(at, len(content.cached)))
-        fits = min(new, self.room)
-        self.room -= fits
-        return size - new + fits
+        written = min(new, self.room)
+        self.room -= written
+        return size - new + written
 
     def refuse_reading(self, path: str) -> None:
         if self.unreadable and self.unreadable in path:
@@ -403,7 +403,7 @@ class SimDisk:
         if create and not self.exists(path):
             self.step(path)
             folder, _, name = path.rpartition("/")
-            self.folder(folder).change(put=name, what=Content())
+            self.folder(folder).change(put=name, content=Content())
         return SimFile(self, path, self.content(path))
 
     def exists(self, path: str) -> bool:
@@ -422,7 +422,7 @@ class SimDisk:
         for name in path.split("/")[1:]:
             if not self.exists(f"{parent}/{name}"):
                 self.step(f"{parent}/{name}")
-                self.folder(parent).change(put=name, what=Folder())
+                self.folder(parent).change(put=name, content=Folder())
                 if safe:
                     self.sync_folder(parent)
             parent = f"{parent}/{name}"
@@ -453,9 +453,9 @@ class SimDisk:
         if content is None:
             raise system_error(errno.ENOENT)
         if folder == new_folder:
-            self.folder(folder).change(remove=name, put=new_name, what=content)
+            self.folder(folder).change(remove=name, put=new_name, content=content)
         else:  # one change in the file system's journal: a crash may leave both names, but never none
-            self.folder(new_folder).change(put=new_name, what=content)
+            self.folder(new_folder).change(put=new_name, content=content)
             self.folder(new_folder).durable[new_name] = content
             self.folder(folder).change(remove=name)
 

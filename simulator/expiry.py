@@ -14,7 +14,7 @@ from simulator.world import Broken
 PROMISE: Final = "expiry"
 
 
-class _Seen(NamedTuple):
+class _Snapshot(NamedTuple):
     group: Any
     version: object
     offsets: dict[tuple[str, int], bytes]
@@ -27,25 +27,25 @@ class Expiry:
         """`administered`: an administrator deletes groups, and offsets of empty groups."""
         self._retention_ms = retention_ms
         self._administered = administered
-        self._seen: dict[int, dict[str, _Seen]] = {}  # partition -> its groups at the last check
+        self._snapshots: dict[int, dict[str, _Snapshot]] = {}  # partition -> its groups at the last check
 
     def check(self, partition: int, groups: Mapping[str, Any], wall: int) -> None:
-        before = self._seen.get(partition, {})
-        self._seen[partition] = {id: _Seen(group, group.version, offsets_of(group)) for id, group in groups.items()}
-        for id, seen in before.items():
-            now = self._seen[partition].get(id)
-            gone = sorted(seen.offsets.keys() - now.offsets.keys()) if now is not None else sorted(seen.offsets)
-            if not gone:
+        before = self._snapshots.get(partition, {})
+        self._snapshots[partition] = {id: _Snapshot(group, group.version, offsets_of(group)) for id, group in groups.items()}
+        for id, snapshot in before.items():
+            now = self._snapshots[partition].get(id)
+            removed = sorted(snapshot.offsets.keys() - now.offsets.keys()) if now is not None else sorted(snapshot.offsets)
+            if not removed:
                 continue
-            group, place = seen.group, gone[0]
-            unchanged = now is not None and now.version is seen.version
+            group, place = snapshot.group, removed[0]
+            unchanged = now is not None and now.version is snapshot.version
             if unchanged and group.state is STABLE and group.protocol_type == CONSUMER and group.subscribes_to(place[0]):
                 raise Broken(PROMISE, f"the offset of {place} expired, although members of {id} consume the topic", id)
             if group.state is EMPTY and not self._administered and (unchanged or now is None):
                 empty_since = group.state_ms if group.protocol_type is not None else -1
-                since = empty_since if empty_since >= 0 else read_offset(seen.offsets[place]).commit_ms
+                since = empty_since if empty_since >= 0 else read_offset(snapshot.offsets[place]).commit_ms
                 if wall - since < self._retention_ms:
                     raise Broken(PROMISE, f"the offset of {place} of {id} expired {wall - since} ms after the group became empty", id)
 
     def forget(self) -> None:
-        self._seen.clear()
+        self._snapshots.clear()

@@ -33,11 +33,11 @@ def explain(seed: int, events: int | None, nodes: int | None = None) -> int:
     while smaller:
         smaller = False
         limit = 2 * world.now + EXTRA_NS
-        for less in reductions(plan, broken.about):
+        for reduced in reductions(plan, broken.about):
             tries += 1
-            outcome = broken_by(less, events, limit=limit)
+            outcome = broken_by(reduced, events, limit=limit)
             if outcome is not None and outcome[0].promise == broken.promise:
-                plan, (broken, world) = less, outcome
+                plan, (broken, world) = reduced, outcome
                 smaller = True
                 break
     print(f"\nThe smallest run that breaks it too ({tries} runs tried):")
@@ -49,12 +49,12 @@ def explain(seed: int, events: int | None, nodes: int | None = None) -> int:
     return 1
 
 
-class TookTooLong(Exception):
+class TimeLimitReached(Exception):
     """A smaller run has not broken the promise within its limit."""
 
 
 def stop_run() -> None:
-    raise TookTooLong
+    raise TimeLimitReached
 
 
 def clients_of(about: str) -> Collection[str]:
@@ -73,7 +73,7 @@ def broken_by(plan: Plan, events: int | None, *, traced: Collection[str] = (), l
         run.run(events or 1 << 62)
     except Broken as broken:
         return broken, run.world
-    except TookTooLong:
+    except TimeLimitReached:
         return None
     return None
 

@@ -12,7 +12,7 @@ from broker.runtime.contain import Contained, run
 from broker.runtime.workers import Job, Workers
 from broker.settings.listeners import Listener
 from broker.stores.compaction_process import CleaningFailed, RunCleaner
-from broker.stores.node_files import Gone, LiveNodes
+from broker.stores.node_files import LiveNodes, NodeEnded
 from broker.topics import batch_checker
 from broker.topics.batch_checker_process import check_job
 from broker.topics.batch_checks import UNLIMITED
@@ -58,12 +58,12 @@ class SimWorkers(Workers):
         while self._free and self._queue:
             self._free -= 1
             work, done = self._queue.popleft()
-            takes = world.between(speed.low, speed.high)
+            duration_ns = world.between(speed.low, speed.high)
             if speed.slow and world.chance(speed.slow):
                 world.count("slow disk", 1)
-                takes = world.between(takes, speed.slow_ns)
-            before = int(takes * world.random.random())
-            world.after(before, self._work, work, done, takes - before)
+                duration_ns = world.between(duration_ns, speed.slow_ns)
+            before = int(duration_ns * world.random.random())
+            world.after(before, self._work, work, done, duration_ns - before)
 
     def _work(self, work: Callable[[], Any], done: Callable[[Any], None], rest: int) -> None:
         if self._sim_loop.dead:
@@ -169,8 +169,8 @@ class SimMachine:
     def sleep(self, seconds: float) -> None:
         self.loop.spent_ns += int(seconds * SECOND)
 
-    def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
-        return SimNodeFiles(self.census, self.disk, folder, me, gone, lambda: self.loop.frozen_until)
+    def live_nodes(self, folder: str, me: int, ended: NodeEnded) -> LiveNodes:
+        return SimNodeFiles(self.census, self.disk, folder, me, ended, lambda: self.loop.frozen_until)
 
     async def _run_cleaner(self, command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
         """The child process, which is killed together with the broker, or alone."""

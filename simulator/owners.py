@@ -93,9 +93,9 @@ class OneOwner:
             return 0
         return byte_of(LogId(CONSUMER_OFFSETS if name == NOTES_LOG else name, int(number)))
 
-    def _break(self, what: str, id: LogId | None) -> None:
+    def _break(self, problem: str, id: LogId | None) -> None:
         # The broker would contain an exception.
-        self._world.broken = self._world.broken or Broken(self.promise, what, str(id or ""))
+        self._world.broken = self._world.broken or Broken(self.promise, problem, str(id or ""))
 
     def check(self) -> None:
         """Raise Broken if an epoch has two owners."""
@@ -146,20 +146,20 @@ def uses(node: ClusterNode, id: LogId) -> bool:
     topic = broker.topics.by_name.get(id.name)
     if topic is None or id.partition >= topic.partitions:
         return False
-    partition = broker.partitions.of(topic)[id.partition]
+    partition = broker.partitions.of_topic(topic)[id.partition]
     return bool(partition.opened and not partition.error)
 
 
 def owned_epochs(node: ClusterNode) -> dict[LogId, int]:
     """The logs that the node serves, with their epochs."""
     broker: Any = node.broker
-    found = {LogId(CONSUMER_OFFSETS, journal.partition): journal.epoch for journal in broker.shards.journals if not journal.refusal}
+    owned = {LogId(CONSUMER_OFFSETS, journal.partition): journal.epoch for journal in broker.shards.journals if not journal.refusal}
     for topic in broker.topics.by_name.values():
         if not topic.internal:
-            for partition in broker.partitions.of(topic):
+            for partition in broker.partitions.of_topic(topic):
                 if partition.opened and not partition.error:
-                    found[partition.id] = partition.leader_epoch
-    return found
+                    owned[partition.id] = partition.leader_epoch
+    return owned
 
 
 def ownership_text(node: ClusterNode, id: LogId) -> str:
@@ -171,7 +171,7 @@ def ownership_text(node: ClusterNode, id: LogId) -> str:
         journal = broker.shards.journals[id.partition]
         text += f", refusal {journal.refusal} {journal.trouble}"
     elif topic is not None and not topic.internal:
-        partition = broker.partitions.of(topic)[id.partition]
+        partition = broker.partitions.of_topic(topic)[id.partition]
         text += f", {'' if partition.opened else 'not '}open, error {partition.error} {partition.trouble}"
     return text
 

@@ -90,11 +90,11 @@ class Absences:
 
     def other_note(self, group: str, moment: int) -> None:
         """A note of another kind ends the removals for absence of a step, which must include all members that were away."""
-        gone = self._leaving.pop(group, None)
-        if gone:
+        removed_members = self._leaving.pop(group, None)
+        if removed_members:
             still_away = [member_id for member_id, since in self._away.get(group, {}).items() if since < moment - CLOSE_NS]
             if still_away:
-                raise Broken(self.promise, f"{', '.join(gone)} were removed at the end of the absences, and {', '.join(still_away)} were not", group)
+                raise Broken(self.promise, f"{', '.join(removed_members)} were removed at the end of the absences, and {', '.join(still_away)} were not", group)
 
     def check(self, group: str, undisturbed_since: int) -> None:
         """Called while broker and disk are undisturbed."""
@@ -155,13 +155,13 @@ class Arrivals:
                 group,
             )
 
-    def newcomer_waits(self, group: str, who: str, since: int, now: int) -> None:
+    def newcomer_waits(self, group: str, name: str, since: int, now: int) -> None:
         """A newcomer has waited since the moment `since` in a group that does not rebalance."""
         if now - since <= LATE_NS:
             return
         timeouts = [policies.expansion_timeout_ms for policies in self._settings.during(group, since, now)]
         if None not in timeouts and now - since > max(timeout or 0 for timeout in timeouts) * MS + LATE_NS:
-            raise Broken(self.promise, f"{who} has waited since {format_time(since)}", group)
+            raise Broken(self.promise, f"{name} has waited since {format_time(since)}", group)
 
     def forget(self, groups: Iterable[str] | None = None) -> None:
         for group in list(self._began) if groups is None else groups:
@@ -247,11 +247,11 @@ class Seats:
     def not_free(self, group: str, member_id: str) -> None:
         self._standbys.get(group, set()).discard(member_id)
 
-    def rebalance(self, group: str, cause: Cause, gone: int, was_stable: bool) -> None:
-        """`gone`: number of members with a seat removed in the step."""
+    def rebalance(self, group: str, cause: Cause, removed_count: int, was_stable: bool) -> None:
+        """`removed_count`: number of members with a seat removed in the step."""
         free = len(self._standbys.pop(group, ()))
-        if was_stable and cause in (Cause.SESSION_EXPIRED, Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED) and 0 < gone <= free:
-            raise Broken(self.promise, f"all members rejoin ({cause.name}) since {gone} members were removed, although {free} standbys were free", group)
+        if was_stable and cause in (Cause.SESSION_EXPIRED, Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED) and 0 < removed_count <= free:
+            raise Broken(self.promise, f"all members rejoin ({cause.name}) since {removed_count} members were removed, although {free} standbys were free", group)
         if cause == Cause.TARGET_CHANGED:
             changed = self._settings.changed_at(group, "target.group.size")
             if changed < self._assigned.get(group, -1):
@@ -348,9 +348,9 @@ class WithoutPolicy:
 
     def shows(self, group: str, what: str, *names: str) -> None:
         """`names`: fields of GroupPolicies, one of which must have been set."""
-        nothing = GroupPolicies()
+        no_policies = GroupPolicies()
         for policies in self._settings.ever(group):
-            if any(getattr(policies, name) != getattr(nothing, name) for name in names):
+            if any(getattr(policies, name) != getattr(no_policies, name) for name in names):
                 return
         raise Broken(self.promise, f"{group} shows {what}, and never had {' or '.join(names)}", group)
 

@@ -80,16 +80,16 @@ class PolicySettings:
         """The request may have taken effect, and cannot take effect any more."""
         self._settle(pending)
 
-    def read(self, group: str, found: Mapping[str, str]) -> None:
+    def read(self, group: str, resolved: Mapping[str, str]) -> None:
         """DescribeConfigs was answered with these policies."""
-        texts = as_texts(found)
+        texts = as_texts(resolved)
         self._check(group, texts, "DescribeConfigs shows")
         if not self._open.get(group):
             self._may_be(group, [texts])
 
-    def used(self, group: str, found: Mapping[str, str]) -> None:
+    def used(self, group: str, resolved: Mapping[str, str]) -> None:
         """The coordinator has these policies in memory, which may be ahead of the log."""
-        self._check(group, as_texts(found), "the coordinator uses")
+        self._check(group, as_texts(resolved), "the coordinator uses")
 
     def lost_since(self, moment: int) -> None:
         """The power failed, and `offsets.flush` allows the loss of what was acknowledged since `moment`."""
@@ -142,10 +142,10 @@ class PolicySettings:
         return self._changed_at.get((group, name), -1)
 
     def _resolve(self, texts: Texts) -> GroupPolicies:
-        found = self._resolved.get(texts)
-        if found is None:
-            found = self._resolved[texts] = resolve_known(dict(texts), self._defaults)
-        return found
+        resolved = self._resolved.get(texts)
+        if resolved is None:
+            resolved = self._resolved[texts] = resolve_known(dict(texts), self._defaults)
+        return resolved
 
 
 def since_of(period: Period) -> int:
@@ -157,8 +157,8 @@ def first_at(history: Sequence[Period], moment: int) -> int:
     return max(0, bisect_left(history, moment, key=since_of) - 1)
 
 
-def as_texts(found: Mapping[str, str]) -> Texts:
-    return tuple(sorted(found.items()))
+def as_texts(resolved: Mapping[str, str]) -> Texts:
+    return tuple(sorted(resolved.items()))
 
 
 def applied(texts: Texts, changes: Sequence[Change]) -> Texts:
@@ -172,8 +172,8 @@ def applied(texts: Texts, changes: Sequence[Change]) -> Texts:
         value = change.value
         if change.operation in (APPEND, SUBTRACT):
             present = expand_names(values.get(change.name, ""))
-            named = expand_names(value)
-            names = [name for name in present if name not in named] if change.operation == SUBTRACT else list(dict.fromkeys((*present, *named)))
+            changed_names = expand_names(value)
+            names = [name for name in present if name not in changed_names] if change.operation == SUBTRACT else list(dict.fromkeys((*present, *changed_names)))
             value = join_names(names)
         if value:
             values[change.name] = value

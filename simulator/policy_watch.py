@@ -117,7 +117,7 @@ class PolicyWatch:
     def _in_memory(self, group: str) -> Any:
         """The group in memory; None if it does not exist, or if there are several nodes."""
         node = self._run.node
-        return node.broker.shards.of(group).shard.groups.get(group) if node.serving and self._alone else None
+        return node.broker.shards.journal_of(group).shard.groups.get(group) if node.serving and self._alone else None
 
     def is_standby(self, consumer: Consumer) -> None:
         self.unasked.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
@@ -131,10 +131,10 @@ class PolicyWatch:
         self.roster.refused(consumer.group, consumer.name, consumer.instance, request.sent)
 
     def request_acknowledged(self, group: str, changes: list[Change], sent: int) -> None:
-        found = self._in_memory(group)
-        working = found is not None and found.state in (STABLE, COMPLETING) and self._run.served_since(group, sent)
+        group_state = self._in_memory(group)
+        working = group_state is not None and group_state.state in (STABLE, COMPLETING) and self._run.served_since(group, sent)
         if working:  # while a step waits for the log, its notes do too, and memory is ahead of them
-            working = nothing_held(self._run.node.broker.shards.of(group).shard)
+            working = nothing_held(self._run.node.broker.shards.journal_of(group).shard)
         self.requests.acknowledged(group, changes, sent, working)
 
     # Notes of the coordinator.
@@ -154,7 +154,7 @@ class PolicyWatch:
         if note.kind == Kind.STATE_CHANGE:
             self._state_change(partition, group, body, moment, steady)
         elif note.kind == Kind.MEMBER_GONE:
-            self._gone_away(partition, group, body, moment, steady)
+            self._removed(partition, group, body, moment, steady)
         elif note.kind == Kind.MEMBER_AWAY:
             self._away(group, body, moment, steady)
         elif note.kind == Kind.STATIC_REPLACED:
@@ -199,18 +199,18 @@ class PolicyWatch:
         if cause == Cause.ASSIGNED:
             self.seats.assigned(group)
 
-    def _gone_away(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
-        how = Removal(body.how)
-        if how in REMOVALS:
-            self.unasked.shows(group, f"the removal {how.name}", *REMOVALS[how])
+    def _removed(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
+        removal = Removal(body.how)
+        if removal in REMOVALS:
+            self.unasked.shows(group, f"the removal {removal.name}", *REMOVALS[removal])
         if steady:
             loaded, session_ns = self._loaded.get(partition, -1), body.session_ms * MS
-            self.absences.removed(group, body.member_id, moment, how == Removal.STAYED_AWAY, loaded, session_ns)
-        if how == Removal.EXPIRED and body.instance_id is not None and (group, body.member_id) in self._topics:
+            self.absences.removed(group, body.member_id, moment, removal == Removal.STAYED_AWAY, loaded, session_ns)
+        if removal == Removal.EXPIRED and body.instance_id is not None and (group, body.member_id) in self._topics:
             self.absences.expired(group, body.member_id, moment)
         if self.seats.is_free(group, body.member_id):
             self.seats.not_free(group, body.member_id)
-        elif how in (Removal.EXPIRED, Removal.LEFT, Removal.ADMIN_REMOVED):
+        elif removal in (Removal.EXPIRED, Removal.LEFT, Removal.ADMIN_REMOVED):
             at, gone = self._gone.get(group, (0, 0))
             self._gone[group] = moment, gone + 1 if at == moment else 1
 

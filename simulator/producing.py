@@ -104,9 +104,9 @@ class Reader(TopicClient):
             leader = yield from run.at_leader(wire, self.name, self.topic, partition)
             if leader is None:
                 continue
-            wanted = FetchTopic(topic=self.topic, partitions=[FetchPartition(partition, -1, offsets[partition], -1, -1, FETCH_BYTES)])
+            topic_request = FetchTopic(topic=self.topic, partitions=[FetchPartition(partition, -1, offsets[partition], -1, -1, FETCH_BYTES)])
             incarnation = run.records.incarnation(self.topic)
-            request = leader.send(FetchRequest(None, None, -1, 100, 1, FETCH_BYTES, 0, 0, -1, [wanted], None, ""), FETCH_VERSION, REQUEST_NS)
+            request = leader.send(FetchRequest(None, None, -1, 100, 1, FETCH_BYTES, 0, 0, -1, [topic_request], None, ""), FETCH_VERSION, REQUEST_NS)
             yield request
             if request.lost or request.sent <= run.power_failed_at or request.reply.error_code or not request.reply.responses:
                 continue
@@ -134,8 +134,8 @@ class Reader(TopicClient):
     def _seek(self, wire: Wire, offsets: list[int], partition: int) -> Process:
         """Go to the first record of the partition."""
         incarnation = self._sim_run.records.incarnation(self.topic)
-        wanted = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, EARLIEST)])
-        request = wire.send(ListOffsetsRequest(-1, 0, [wanted]), LIST_OFFSETS_VERSION, REQUEST_NS)
+        topic_request = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, EARLIEST)])
+        request = wire.send(ListOffsetsRequest(-1, 0, [topic_request]), LIST_OFFSETS_VERSION, REQUEST_NS)
         yield request
         if not request.lost and incarnation == self._sim_run.records.incarnation(self.topic):
             answer = request.reply.topics[0].partitions[0]

@@ -84,9 +84,9 @@ class Offsets:
         if written.done > now:
             written.done = now
         sent = written.sent
-        gone = [other for other in register.open if other.done < sent]
-        if gone:
-            register.replace(gone, now)
+        superseded = [other for other in register.open if other.done < sent]
+        if superseded:
+            register.replace(superseded, now)
 
     def unknown(self, place: Place, value: int | SentValue) -> None:
         """The commit failed in a way that leaves open whether it took effect. It cannot take effect from now on."""
@@ -106,23 +106,23 @@ class Offsets:
         now = self._world.now
         register = self._of(place)
         if value == NONE:
-            seen = [known for known in (*register.open, *register.replaced) if known.value == NONE]
+            matching = [known for known in (*register.open, *register.replaced) if known.value == NONE]
         else:
-            seen = [known for known in (register.find(value),) if known is not None]
-        if not seen:
+            matching = [known for known in (register.find(value),) if known is not None]
+        if not matching:
             raise Broken(self.promise, f"offset {value} is read for {show(place)}, although it was replaced long ago or never committed", place[0])
-        readable = [known for known in seen if known.replaced >= sent and not known.refused]
+        readable = [known for known in matching if known.replaced >= sent and not known.refused]
         if not readable:
             newest = max((known for known in register.open if known.acknowledged), key=lambda known: known.done, default=None)
             offset = "no offset" if value == NONE else f"offset {value}"
-            why = "although its commit was refused" if seen[0].refused else f"although it was replaced at {format_time(seen[0].replaced)}"
+            reason = "although its commit was refused" if matching[0].refused else f"although it was replaced at {format_time(matching[0].replaced)}"
             instead = f"; the newest acknowledged offset is {newest.value}, of {format_time(newest.done)}" if newest is not None else ""
-            raise Broken(self.promise, f"{offset} is read for {show(place)}, {why}{instead}", place[0])
+            raise Broken(self.promise, f"{offset} is read for {show(place)}, {reason}{instead}", place[0])
         if len(readable) == 1:  # which of several removals was read is not known
             readable[0].done = min(readable[0].done, now)
-        gone = [other for other in register.open if other.value != value and other.done < sent]
-        if gone:
-            register.replace(gone, now)
+        superseded = [other for other in register.open if other.value != value and other.done < sent]
+        if superseded:
+            register.replace(superseded, now)
 
     def lost_since(self, moment: int) -> None:
         """The power failed, and `offsets.flush` allows the loss of what was acknowledged since `moment`."""
@@ -134,9 +134,9 @@ class Offsets:
         now = self._world.now
         register = self._of(place)
         if not any(known.acknowledged and known.value != NONE and known.done > now - retention_ns for known in register.open):
-            gone = SentValue(NONE, now - retention_ns)
-            gone.done = now
-            register.open.append(gone)
+            removal = SentValue(NONE, now - retention_ns)
+            removal.done = now
+            register.open.append(removal)
 
     def surely_has(self, group: str, retention_ns: int) -> bool:
         """Whether the group certainly has an acknowledged offset."""
@@ -163,12 +163,12 @@ class _Register:
     def find(self, value: int) -> SentValue | None:
         return self.by_value.get(value)
 
-    def replace(self, gone: list[SentValue], now: int) -> None:
-        for known in gone:
+    def replace(self, superseded: list[SentValue], now: int) -> None:
+        for known in superseded:
             known.replaced = now
         self.open = [known for known in self.open if known.replaced == FOREVER]
         replaced = self.replaced
-        replaced.extend(gone)
+        replaced.extend(superseded)
         while replaced and replaced[0].replaced < now - KEPT_NS:
             self.by_value.pop(replaced.popleft().value, None)
 
@@ -238,7 +238,7 @@ class Generations:
         self._marks: dict[tuple[str, int], str] = {}
         self._owners: dict[tuple[str, int], dict[tuple[str, int], bytes]] = {}  # partition -> the assignment that has it
         self._seats: dict[tuple[str, int], dict[bytes, str]] = {}  # assignment with partitions -> its member
-        self._given: dict[tuple[str, int], dict[str, bytes]] = {}
+        self._assignments: dict[tuple[str, int], dict[str, bytes]] = {}
         self._at: dict[tuple[str, int], int] = {}
         self._newest: dict[str, tuple[int, int]] = {}  # generation, and the moment of its first SyncGroup reply
 
@@ -263,7 +263,7 @@ class Generations:
         first = self._marks.setdefault(key, mark)
         if first != mark:
             raise Broken(self.promise, f"generation {generation} of {group} is used for two assignments, {first} and {mark}", group)
-        before = self._given.setdefault(key, {}).setdefault(seat, assignment)
+        before = self._assignments.setdefault(key, {}).setdefault(seat, assignment)
         if before != assignment and not seats_move:
             raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group}, and now {assignment!r}", group)
         owners = self._owners.setdefault(key, {})
@@ -277,7 +277,7 @@ class Generations:
 
     def nothing_assigned(self, group: str, generation: int, seat: str, sent: int) -> None:
         """A SyncGroup was answered without an assignment, as when the leader left a member out."""
-        before = self._given.get((group, generation), {}).get(seat)
+        before = self._assignments.get((group, generation), {}).get(seat)
         if before is not None and self._at[group, generation] < sent and self._surely_has_offsets(group):
             raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group}, and now no assignment", group)
 
@@ -305,7 +305,7 @@ class Generations:
     def _forget(self, keys: Iterable[tuple[str, int]]) -> None:
         for key in list(keys):
             self._at.pop(key, None)
-            for by_generation in (self._marks, self._owners, self._given, self._seats):
+            for by_generation in (self._marks, self._owners, self._assignments, self._seats):
                 by_generation.pop(key, None)
 
     def may_begin_again(self, group: str) -> None:
@@ -338,7 +338,7 @@ class Sessions:
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
         self.ended(group, member_id, moment)
-        self.gone(group, member_id)
+        self.removed(group, member_id)
 
     def ended(self, group: str, member_id: str, moment: int) -> None:
         """Its session ended, and it is removed or away."""
@@ -351,7 +351,7 @@ class Sessions:
                 group,
             )
 
-    def gone(self, group: str, member_id: str) -> None:
+    def removed(self, group: str, member_id: str) -> None:
         self._renewals.pop((group, member_id), None)
 
 

@@ -46,7 +46,7 @@ class Rot:
         return f"{topic}-{partition}/{name}, byte {at}"
 
     def _closed_segments(self) -> list[tuple[str, int, str, Content]]:
-        found = []
+        segments = []
         data = self._run.node.disk.folder("/data")
         for folder, entry in sorted(data.cached.items()):
             topic, _, number = folder.rpartition("-")
@@ -55,12 +55,12 @@ class Rot:
                 for name in names[:-1]:
                     content = entry.cached[name]
                     if isinstance(content, Content) and content.cached:
-                        found.append((topic, int(number), name, content))
-        return found
+                        segments.append((topic, int(number), name, content))
+        return segments
 
     def allows_closed(self, group: str) -> bool:
         """Whether the group's partition does not serve since it has a rotten bit."""
         if not self.logs:
             return False
-        journal = self._run.node.broker.shards.of(group)
+        journal = self._run.node.broker.shards.journal_of(group)
         return (OFFSETS, journal.partition) in self.logs and bool(journal.refusal)

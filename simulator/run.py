@@ -188,7 +188,7 @@ class Run(Faults):
         closed = [
             f"{topic.name}-{number}: {partition.trouble}"
             for topic in broker.topics.by_name.values()
-            for number, partition in enumerate(broker.partitions.of(topic))
+            for number, partition in enumerate(broker.partitions.of_topic(topic))
             if not topic.internal and (topic.name, number) not in self.rot.logs and partition.trouble
         ]
         return ", ".join(closed)
@@ -214,7 +214,7 @@ class Run(Faults):
         return len(settled) >= min(len(owners), room) or not members
 
     def _why_unwell(self, group: GroupPlan) -> str:
-        shard = self._coordinator_of(group.name).broker.shards.of(group.name).shard
+        shard = self._coordinator_of(group.name).broker.shards.journal_of(group.name).shard
         found = shard.groups.get(group.name)
         state = f"{State(found.state).name} in generation {found.generation} with {sorted(found.members)}" if found is not None else "unknown"
         members = ", ".join(f"{each.name} {'settled in ' + str(each.generation) if each.settled else 'waits'}" for each in self._members(group))
@@ -338,7 +338,7 @@ class Run(Faults):
             if how == Removal.EXPIRED and audit.clock_is_steady:
                 self.sessions.expired(group, body.member_id, moment)
             else:
-                self.sessions.gone(group, body.member_id)
+                self.sessions.removed(group, body.member_id)
             audit.gone(group, body)
         elif kind == Kind.STATIC_REPLACED:
             self.world.trace(f"{teller}: {group}: instance {body.instance_id} returns as {body.new_id}, instead of {body.old_id} ({Replacement(body.outcome).name})", group)

@@ -141,9 +141,9 @@ class Story:
 
 def print_story(world: World, broken: Broken) -> None:
     story = Story(world, broken)
-    left_out = max(0, len(story.lines) - LINES_MAX)
+    omitted = max(0, len(story.lines) - LINES_MAX)
     print(f"The promise: {PROMISED[broken.promise]}.\n\n{NAMES}\n")
-    print(f"What happened, in virtual time{f' (without {left_out} earlier lines)' if left_out else ''}:")
-    for line in story.lines[left_out:]:
+    print(f"What happened, in virtual time{f' (without {omitted} earlier lines)' if omitted else ''}:")
+    for line in story.lines[omitted:]:
         print(story.show(line))
     print(f"> {format_time(world.now)}  BROKEN PROMISE: {broken}")

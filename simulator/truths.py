@@ -129,12 +129,12 @@ def as_record(fact: Fact, group: Group | None, during: str) -> Record:
         return Record("back" if value is None else "away", policy.group, topic=policy.instance_id, value=value)
     if isinstance(policy, SeatsKey):
         return Record("no seats" if value is None else "seats", policy.group, value=value)
-    what = read_offsets_key(key)
-    if isinstance(what, OffsetCommitKey):
-        return Record("W6" if value is None else "W5", what.group, None, what.topic, what.partition, value)
-    assert isinstance(what, GroupMetadataKey)
+    key_message = read_offsets_key(key)
+    if isinstance(key_message, OffsetCommitKey):
+        return Record("W6" if value is None else "W5", key_message.group, None, key_message.topic, key_message.partition, value)
+    assert isinstance(key_message, GroupMetadataKey)
     if value is None:
-        return Record("W6 group", what.group)
+        return Record("W6 group", key_message.group)
     image = read_image(value)
     assert group is not None
     if not image.members:
@@ -143,7 +143,7 @@ def as_record(fact: Fact, group: Group | None, during: str) -> Record:
         kind = "W2"
     else:
         kind = "W4" if image.generation == group.generation else "W7"
-    return Record(kind, what.group, image, value=value)
+    return Record(kind, key_message.group, image, value=value)
 
 
 def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:

@@ -115,7 +115,7 @@ class World:
 
 def format_time(moment: int) -> str:
     """Virtual time as hours, minutes and seconds with microseconds."""
-    seconds, rest = divmod(moment, SECOND)
+    seconds, microseconds = divmod(moment, SECOND)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}.{rest // 1000:06}"
+    return f"{hours}:{minutes:02}:{seconds:02}.{microseconds // 1000:06}"

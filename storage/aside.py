@@ -59,16 +59,16 @@ def _copy(disk: Disk, path: str, position: int, copy: str) -> None:
 
 def _keep_newest(disk: Disk, parent: str) -> None:
     size = 0
-    kept = 0
+    kept_count = 0
     for entry in sorted(disk.list(parent), key=_number, reverse=True):
         if not _number(entry):
             continue  # not made by this module
         path = f"{parent}/{entry}"
         size += _size(disk, path)
-        if kept and (kept >= ENTRIES_MAX or size > BYTES_MAX):
+        if kept_count and (kept_count >= ENTRIES_MAX or size > BYTES_MAX):
             _remove(disk, path)
         else:
-            kept += 1
+            kept_count += 1
 
 
 def _size(disk: Disk, folder: str) -> int:

@@ -62,7 +62,7 @@ def main() -> int:
     job = job_of(OsDisk(), sys.stdin.buffer.readline())
     try:
         for _ in job.steps():
-            if is_owner_gone():
+            if owner_has_ended():
                 return ABANDONED
     except (OSError, DamagedLog) as error:
         print(error, file=sys.stderr)
@@ -71,7 +71,7 @@ def main() -> int:
     return 0
 
 
-def is_owner_gone() -> bool:
+def owner_has_ended() -> bool:
     readable, _, _ = select.select([sys.stdin.buffer], [], [], 0)
     return bool(readable) and not sys.stdin.buffer.read(1)
 

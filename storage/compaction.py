@@ -1,10 +1,10 @@
-"""Compaction of the closed segments of one log: only the newest record of each key stays, at its offset.
+"""Compaction of the closed segments of one log: retain only the newest record of each key, at its offset.
 
 It runs in steps over the Disk port: the broker runs it in a child process (cleaner.py), tests run it inline. It does not
-touch the old segments: the new ones get other file names until the log's owner exchanges them (swap.py).
+touch the old segments: the new segments have other file names until the log's owner exchanges them (swap.py).
 
 The first pass collects the newest offset of each key from the dirty part of the log. The second pass copies all segments
-without the records that have a newer one (newest_records.py).
+without the records whose key has a newer record (newest_records.py).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Compaction:
         token: str = "0",
         producers: dict[int, int] | None = None,
     ) -> None:
-        """`segments` are the log's first ones without a gap, up to offset `end`.
+        """`segments`: the log's first segments, without a gap, up to offset `end`.
 
         `now` below 0: the clock is not trusted, so no tombstone is removed and no horizon is set.
 
         `producers`: base offset of the last batch of each active producer. The header of that batch is kept, since an opening
-        reads the producer's sequence from it. None: every producer found counts as active.
+        reads the producer's sequence from it. None: every producer in the segments counts as active.
         """
         self.cleaned: list[Cleaned] = []
         self.bytes_before = sum(segment.size for segment in segments)
@@ -64,7 +64,7 @@ class Compaction:
             end, first_dirty=first_dirty, now=now, delete_retention_ms=delete_retention_ms, map_bytes_max=map_bytes_max, producers=producers
         )
         self._output: Segment | None = None
-        self._out = bytearray()  # bytes to be written to it
+        self._pending = bytearray()  # bytes not written to the output yet
         self._replaces: list[int] = []
 
     @property
@@ -81,15 +81,15 @@ class Compaction:
         finally:
             self._handles.close()
 
-    def _read(self, source: Closed, take: Callable[[bytes], int]) -> Iterator[None]:
-        """Pass the segment to `take` in chunks; `take` returns how many bytes of a chunk were whole batches."""
+    def _read(self, source: Closed, consume: Callable[[bytes], int]) -> Iterator[None]:
+        """Pass the segment to `consume` in chunks; `consume` returns the size of the whole batches in a chunk."""
         segment = Segment(self._handles, self._folder, source.base)
         at = 0
         size = CHUNK_BYTES
         try:
             while at < source.size:
                 chunk = segment.file.read(at, min(size, source.size - at))
-                used = take(chunk)
+                used = consume(chunk)
                 size = CHUNK_BYTES
                 if not used:
                     size = read_header(chunk, 0).size
@@ -105,8 +105,8 @@ class Compaction:
     # First pass: the newest offset of each key.
 
     def _gather(self) -> Iterator[None]:
-        for source, behind in self._sources():
-            if behind > self._first_dirty:
+        for source, end in self._sources():
+            if end > self._first_dirty:
                 for _ in self._read(source, self._newest.gather):
                     yield
                     if self._newest.is_full():
@@ -117,13 +117,13 @@ class Compaction:
         ends = [*[segment.base for segment in self._segments], self._end]
         yield from zip(self._segments, ends[1:], strict=True)
 
-    # Second pass: copy the records that stay.
+    # Second pass: copy the retained records.
 
     def _write(self) -> Iterator[None]:
-        for source, behind in self._sources():
+        for source, end in self._sources():
             output = self._output
             if output is not None and (
-                output.size + len(self._out) + source.size > self._segment_bytes or behind - output.base > RELATIVE_OFFSET_MAX
+                output.size + len(self._pending) + source.size > self._segment_bytes or end - output.base > RELATIVE_OFFSET_MAX
             ):
                 self._finish(output)
                 output = None
@@ -142,26 +142,26 @@ class Compaction:
         self._newest.emptied = b""
 
     def _filter_chunk(self, chunk: bytes) -> int:
-        used = self._newest.filter(chunk, self._out)
-        if len(self._out) >= CHUNK_BYTES:
-            self._put()
+        used = self._newest.filter(chunk, self._pending)
+        if len(self._pending) >= CHUNK_BYTES:
+            self._flush_output()
         return used
 
-    def _put(self) -> None:
+    def _flush_output(self) -> None:
         assert self._output is not None
-        self._handles.file(self._output.log_path).write(self._output.size, self._out)
-        self._output.size += len(self._out)
-        self._out.clear()
+        self._handles.file(self._output.log_path).write(self._output.size, self._pending)
+        self._output.size += len(self._pending)
+        self._pending.clear()
 
     def _finish(self, output: Segment) -> None:
         newest = self._newest
         if newest.emptied:
-            # The new segment must end where the old ones did: after a crash that tells which ones it replaces.
+            # The new segment must end at the same offset as the segments that it replaces: an opening after a crash relies on that.
             header = read_header(newest.emptied, 0)
-            self._out += rewrite(header, [])
+            self._pending += rewrite(header, [])
             if not header.record_count:
                 newest.changes -= 1
-        self._put()
+        self._flush_output()
         if not newest.changes and len(self._replaces) == 1:
             self.bytes_after += output.size
             output.close()

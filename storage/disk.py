@@ -86,13 +86,13 @@ class Disk(Protocol):
 class ByteLocks(Protocol):
     """Locks on single bytes of a file. The system drops them when the process ends, however it ends."""
 
-    def take(self, at: int) -> bool:
+    def lock(self, at: int) -> bool:
         """Lock the byte; False: another process has it."""
         ...
 
     def drop(self, at: int) -> None: ...
 
-    def work(self, at: int) -> bool:
+    def are_supported(self, at: int) -> bool:
         """Whether the file system supports such locks. Locks the byte `at`, which no other process uses, to find out."""
         ...
 
@@ -209,18 +209,18 @@ class OsByteLocks:
             self.close()
             raise
 
-    def take(self, at: int) -> bool:
+    def lock(self, at: int) -> bool:
         return _lock_byte(self._descriptors[file_of(at)], fcntl.F_WRLCK, at)
 
     def drop(self, at: int) -> None:
         _lock_byte(self._descriptors[file_of(at)], fcntl.F_UNLCK, at)
 
-    def work(self, at: int) -> bool:
+    def are_supported(self, at: int) -> bool:
         if _OFD_SETLK is None:  # a second lock of the same process never fails
-            return self.take(at)
+            return self.lock(at)
         other = os.open(self._paths[file_of(at)], os.O_RDWR)
         try:
-            return self.take(at) and not _lock_byte(other, fcntl.F_WRLCK, at)
+            return self.lock(at) and not _lock_byte(other, fcntl.F_WRLCK, at)
         except OSError:
             return False
         finally:

@@ -24,7 +24,7 @@ _TIME: Final = Struct(">qi")
 INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1  # the largest distance of an offset from its segment's base
 MEMORY_ENTRIES: Final = 1024  # entries in memory before they are written to the files: about four MiB of log
-CHECKED_BYTES: Final = 65_536  # of a larger file only the begin and the end are checked
+CHECKED_BYTES: Final = 65_536  # of a larger file only the beginning and the end are checked
 BLOCK_ENTRIES: Final = 64  # entries that the last step of a binary search reads at once
 LITTLE_ENDIAN: Final = array("i", [1]).tobytes() == b"\1\0\0\0"  # this machine is little-endian, the files are big-endian
 
@@ -229,8 +229,8 @@ class Index:
 
     def _offset_arrays(self, first: int, end: int) -> tuple[array[int], array[int]]:
         data = self.handles.file(self.offset_path).read(first * _OFFSET.size, (end - first) * _OFFSET.size)
-        both = _from_big_endian("i", data)
-        return both[::2], both[1::2]
+        values = _from_big_endian("i", data)
+        return values[::2], values[1::2]
 
     def _time_arrays(self, first: int, end: int) -> tuple[array[int], array[int]]:
         data = self.handles.file(self.time_path).read(first * _TIME.size, (end - first) * _TIME.size)
@@ -294,11 +294,11 @@ class Index:
         self.stored_offsets = self.stored_times = 0
 
     def offset_bytes(self) -> bytes:
-        both = array("i", bytes(8 * len(self.offsets)))
-        both[::2], both[1::2] = self.offsets, self.positions
+        values = array("i", bytes(8 * len(self.offsets)))
+        values[::2], values[1::2] = self.offsets, self.positions
         if LITTLE_ENDIAN:
-            both.byteswap()
-        return both.tobytes()
+            values.byteswap()
+        return values.tobytes()
 
     def time_bytes(self) -> bytes:
         stamps, numbers = array("q", self.times), array("i", self.time_offsets)

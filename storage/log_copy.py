@@ -1,4 +1,4 @@
-"""A log's folder that is written as a copy: batches keep their offsets, epochs and the gaps between them."""
+"""Write a copy of a log as a folder: batches keep their offsets and epochs, and gaps of offsets remain."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from storage.producers import Producers
 from storage.rebuilding import save_producers
 from storage.segment import Segment, segment_bases
 
-SEGMENT_BYTES_MAX: Final = 1 << 30  # of what was not divided into segments before
+SEGMENT_BYTES_MAX: Final = 1 << 30  # maximum size of a segment, for sources without segments
 
 
 class LogEnd(NamedTuple):
-    """Where a log ended at some moment. Of a log in a stream, also its last entry and that one's epoch, and its newest `state` entry."""
+    """The end of a log at one moment. For a log in a stream also: the last entry's sequence and epoch, the newest `state` entry's sequence."""
 
     next_offset: int
     seq: int = 0
@@ -28,7 +28,7 @@ class LogEnd(NamedTuple):
 
 
 class LogState:
-    """The metadata of a log: offsets, leader epochs and producer states. `epoch`: the one at which it was served last."""
+    """The metadata of a log: offsets, leader epochs and producer states. `epoch`: of its last owner."""
 
     __slots__ = ("epoch", "epochs", "next_offset", "producers", "start_offset")
 
@@ -40,49 +40,49 @@ class LogState:
         self.producers = Producers()
 
     def note_epoch(self, epoch: int, offset: int) -> None:
-        """Records from the offset on are of this epoch, if it is a newer one."""
+        """Add the epoch, which begins at the offset, if it is newer than the known epochs."""
         if epoch > (self.epochs[-1][0] if self.epochs else -1):
             self.epochs = with_epoch(self.epochs, epoch, offset)
 
     @property
     def epochs_of_records(self) -> Epochs:
-        return from_offset([known for known in self.epochs if known[1] < self.next_offset], self.start_offset)
+        return from_offset([entry for entry in self.epochs if entry[1] < self.next_offset], self.start_offset)
 
 
 class LogCopy:
-    """The copy of one log. What a killed process has written of it is kept, but for the last segment."""
+    """The copy of one log. Continues the copy of a killed process, except for its last segment."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
         self._handles = Handles(disk, 8)
         self._segment: Segment | None = None
-        self._copied_base = -1  # of the segment from which the last batch came
+        self._source_base = -1  # base offset of the source segment of the last batch
         disk.make_folder(folder)
         bases = segment_bases(disk, folder)
         remove_segments(self._handles, folder, bases[-1:])
-        self.next_offset = bases[-1] if bases else 0  # batches before it are there
+        self.next_offset = bases[-1] if bases else 0  # earlier batches are copied already
 
     def append(self, segment_base: int, header: BatchHeader, batch: bytes) -> None:
-        """The next batch, from a segment that begins at `segment_base`. Raises OSError."""
+        """Append the next batch; `segment_base`: the base offset of its source segment. Raises OSError."""
         if header.base_offset < self.next_offset:
             return
         segment = self._segment
-        if segment is None or segment_base != self._copied_base:
-            segment = self._begin(segment_base if segment_base >= self.next_offset else header.base_offset)
+        if segment is None or segment_base != self._source_base:
+            segment = self._begin_segment(segment_base if segment_base >= self.next_offset else header.base_offset)
         elif header.last_offset - segment.base > RELATIVE_OFFSET_MAX or segment.size + header.size > SEGMENT_BYTES_MAX:
-            segment = self._begin(header.base_offset)
-        self._copied_base = segment_base
+            segment = self._begin_segment(header.base_offset)
+        self._source_base = segment_base
         segment.append_stamped(batch, header)
         self.next_offset = header.next_offset
 
-    def _begin(self, base: int) -> Segment:
-        self._complete()
+    def _begin_segment(self, base: int) -> Segment:
+        self._complete_segment()
         self._segment = segment = Segment(self._handles, self._folder, base)
         self._handles.file(segment.log_path, create=True)
         return segment
 
-    def _complete(self) -> None:
+    def _complete_segment(self) -> None:
         segment = self._segment
         if segment is not None:
             segment.save_index()
@@ -90,11 +90,11 @@ class LogCopy:
             segment.close()
 
     def finish(self, state: LogState, topic_id: str) -> None:
-        """Every batch is there: write what the log is besides, and sync."""
+        """After the last batch: write the log's metadata, and sync."""
         if self._segment is None or self.next_offset < state.next_offset:
-            self._begin(state.next_offset)
-        self._complete()
-        # The epoch without records too: the next one has to be higher.
+            self._begin_segment(state.next_offset)
+        self._complete_segment()
+        # Include an epoch without records: the next epoch must be higher.
         epochs = state.epochs_of_records
         if state.epoch > (epochs[-1][0] if epochs else -1):
             epochs = with_epoch(epochs, state.epoch, state.next_offset)

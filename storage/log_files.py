@@ -1,4 +1,4 @@
-"""The segments of one log as they are at one moment, read without changing anything, also while a broker writes them."""
+"""Read the segments of one log as of one moment, without changes to any file, even while a broker writes the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.swap import SWAP
 
 
 class _Part:
-    """One segment, of which so many bytes are there."""
+    """One segment, with its size when the log was opened."""
 
     __slots__ = ("base", "file", "path", "size")
 
@@ -23,24 +23,24 @@ class _Part:
         self.size = size
 
 
-def _is_settled(disk: Disk, folder: str) -> bool:
-    """No compaction is putting new segments in the place of old ones."""
+def _no_exchange_in_progress(disk: Disk, folder: str) -> bool:
+    """Whether no compaction is exchanging segments now."""
     return not [name for name in disk.list(folder) if name.endswith(f".log{SWAP}")]
 
 
 class LogFiles:
-    """Open files: a compaction or a retention that goes on meanwhile takes nothing away. Close it."""
+    """The open files of a log: its records stay readable if compaction or retention removes the files. Must be closed."""
 
     def __init__(self, parts: list[_Part], growing: bool) -> None:
-        self.next_offset = parts[-1].base if parts else 0  # behind the last batch that was read
+        self.next_offset = parts[-1].base if parts else 0  # after the last batch that was read
         self._parts = parts
         self._growing = growing
 
     @staticmethod
     def open(disk: Disk, folder: str, growing: bool) -> LogFiles | None:
-        """None while segments are being exchanged: open it again a little later. Raises OSError.
+        """Open the log; None while segments are being exchanged: try again later. Raises OSError.
 
-        `growing`: a broker writes the log, so its last batch may not be whole yet.
+        `growing`: a broker writes the log, so its last batch may be incomplete.
         """
         parts: list[_Part] = []
         settled = False
@@ -50,7 +50,7 @@ class LogFiles:
                 path = f"{folder}/{segment_name(base)}.log"
                 file = disk.open(path)
                 parts.append(_Part(base, path, file, 0))
-            settled = segment_bases(disk, folder) == bases and _is_settled(disk, folder)
+            settled = segment_bases(disk, folder) == bases and _no_exchange_in_progress(disk, folder)
             for part in parts:
                 part.size = part.file.size()
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class LogFiles:
 
     @property
     def first_offset(self) -> int:
-        """Where the first segment begins."""
+        """The base offset of the first segment."""
         return self._parts[0].base if self._parts else 0
 
     @property
@@ -76,14 +76,14 @@ class LogFiles:
         self.next_offset = self.first_offset
         for part in self._parts:
             if part.base < self.next_offset:
-                raise DamagedLog(part.path, 0, f"it begins at offset {part.base}, and the segment before it ends at {self.next_offset}")
+                raise DamagedLog(part.path, 0, f"it begins at offset {part.base}, and the previous segment ends at {self.next_offset}")
             self.next_offset = part.base
             for header, chunk, at in self._batches_in(part, True):
                 self.next_offset = header.next_offset
                 yield part.base, header, chunk[at : at + header.size]
 
     def find_end(self) -> int:
-        """Behind the last batch, by the headers of the last segment."""
+        """The offset after the last batch, from the headers in the last segment."""
         for part in self._parts[-1:]:
             self.next_offset = part.base
             for header, _, _ in self._batches_in(part, False):
@@ -97,23 +97,23 @@ class LogFiles:
         chunk, chunk_at, at = b"", 0, 0
         try:
             while at < size:
-                where = at - chunk_at
-                if len(chunk) - where < HEADER_BYTES:
-                    chunk, chunk_at, where = part.file.read(at, min(CHUNK_BYTES, size - at)), at, 0
+                position = at - chunk_at
+                if len(chunk) - position < HEADER_BYTES:
+                    chunk, chunk_at, position = part.file.read(at, min(CHUNK_BYTES, size - at)), at, 0
                     if growing and len(chunk) < HEADER_BYTES:
                         return
-                header = read_header(chunk, where)
+                header = read_header(chunk, position)
                 if header.size > size - at:
                     if growing:
                         return
                     raise CorruptBatch("a batch is cut short")
-                if len(chunk) - where < header.size:
-                    chunk, chunk_at, where = part.file.read(at, max(header.size, min(CHUNK_BYTES, size - at))), at, 0
+                if len(chunk) - position < header.size:
+                    chunk, chunk_at, position = part.file.read(at, max(header.size, min(CHUNK_BYTES, size - at))), at, 0
                 if verify:
-                    validate(chunk, where, len(chunk))
+                    validate(chunk, position, len(chunk))
                 if header.base_offset < next_offset or header.last_offset < header.base_offset:
                     raise CorruptBatch(f"offset {header.base_offset} where at least {next_offset} is expected")
-                yield header, chunk, where
+                yield header, chunk, position
                 next_offset = header.next_offset
                 at += header.size
         except CorruptBatch as error:

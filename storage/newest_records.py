@@ -1,9 +1,9 @@
-"""Which records of a compacted log stay: the newest of each key.
+"""Select the records that a compacted log retains: the newest record of each key.
 
-First pass: `gather` the keys of the dirty part of the log. Second pass: `filter` the whole log, from its first batch on. As in Kafka, a
-tombstone stays for a while, so that slow readers see it: the first cleaning sets the delete horizon of its batch, and the first cleaning
-after that horizon removes the tombstone. Control and transactional batches are copied unchanged, and their records do not replace
-older ones.
+First pass: `gather` the keys of the dirty part of the log. Second pass: `filter` the log from its first batch on. As in Kafka, tombstones
+are retained for some time, so that slow consumers read them: the first cleaning sets the delete horizon of the batch, and the first
+cleaning after that horizon removes the tombstone. Control and transactional batches are copied unchanged, and their records do not
+replace older records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NewestRecords:
         producers: dict[int, int] | None = None,
     ) -> None:
         """`end`, `now` and `producers`: as in `Compaction`."""
-        self.clean_to = end  # up to it each key will have one record; less than `end` when the map of keys was full
+        self.clean_to = end  # offset before which each key will have one record; less than `end` if the map of keys was full
         self.changes = 0  # batches that were filtered
         self.emptied = b""  # the header of the last filtered batch if it was dropped
         self._first_dirty = first_dirty
@@ -69,14 +69,14 @@ class NewestRecords:
     # First pass: the newest offset of each key.
 
     def is_full(self) -> bool:
-        """Whether the map has all the keys that it may have: the first pass ends here."""
+        """Whether the map has reached its memory limit, which ends the first pass."""
         if len(self._newest) * KEY_COST_BYTES + self._key_bytes <= self._map_bytes_max:
             return False
         self.clean_to = self._gathered_to
         return True
 
     def gather(self, chunk: bytes) -> int:
-        """Collect the keys of whole batches; how many bytes those are. Checksums are verified in the second pass."""
+        """Collect the keys of the whole batches in `chunk` and return their size. Checksums are verified in the second pass."""
         unpack = _HEAD.unpack_from
         first_dirty = self._first_dirty
         end = len(chunk)
@@ -85,7 +85,7 @@ class NewestRecords:
             base, length, magic, _, attributes, delta, producer, count = unpack(chunk, at)
             after = at + LENGTH_FROM + length
             if magic != MAGIC or after < at + HEADER_BYTES:
-                read_header(chunk, at)  # says what is wrong
+                read_header(chunk, at)  # raises with the reason
             if after > end:
                 break
             self._gathered_to = base + delta + 1
@@ -94,34 +94,34 @@ class NewestRecords:
                 if not attributes & COMPRESSION_MASK:
                     for number, key, _ in _keys(chunk, at, after, count):
                         if key is not None:
-                            self._note(key, base + number)
+                            self._note_key(key, base + number)
                 else:
                     for record in records(chunk, at):
                         if record.key is not None:
-                            self._note(record.key, record.offset)
+                            self._note_key(record.key, record.offset)
             at = after
         return at
 
-    def _note(self, key: bytes, offset: int) -> None:
+    def _note_key(self, key: bytes, offset: int) -> None:
         if key not in self._newest:
             self._key_bytes += len(key)
         self._newest[key] = offset
 
-    # Second pass: the records that stay.
+    # Second pass: the retained records.
 
     def filter(self, chunk: bytes, out: bytearray) -> int:
-        """Add to `out` what stays of whole batches; how many bytes those were. Raises CorruptBatch."""
+        """Append the retained records of the whole batches in `chunk` to `out`; return the batches' size. Raises CorruptBatch."""
         unpack = _HEAD.unpack_from
         newest = self._newest
         clean_to = self.clean_to
         end = len(chunk)
         at = 0
-        copied = 0  # bytes before it are dropped or in `out`
+        copied = 0  # position up to which batches are dropped or in `out`
         while end - at >= HEADER_BYTES:
             base, length, magic, crc, attributes, delta, producer, count = unpack(chunk, at)
             after = at + LENGTH_FROM + length
             if magic != MAGIC or after < at + HEADER_BYTES:
-                read_header(chunk, at)  # says what is wrong
+                read_header(chunk, at)  # raises with the reason
             if after > end:
                 break
             if _crc32c(chunk[at + CRC_FROM : after]) != crc or delta < 0 or not 0 <= count <= delta + 1:
@@ -129,56 +129,56 @@ class NewestRecords:
             if base <= self._last:
                 raise CorruptBatch(f"offset {base} after {self._last}")
             self._last = base + delta
-            instead: bytes | None = None  # replaces the batch; b"" drops it
+            replacement: bytes | None = None  # b"" drops the batch; None keeps it unchanged
             if base < clean_to and not attributes & (CONTROL | TRANSACTIONAL):
-                newer = dead = 0
+                newer = tombstones = 0
                 if not attributes & COMPRESSION_MASK:
                     for number, key, tombstone in _keys(chunk, at, after, count):
                         if key is None or newest.get(key, -1) > base + number:
                             newer += 1
                         elif tombstone:
-                            dead += 1
+                            tombstones += 1
                 else:
-                    dead = count
+                    tombstones = count
                 if newer == count and not self._is_last(producer, base):
-                    instead = b""
-                elif newer or dead:
-                    instead = self._rewritten(chunk, at)
+                    replacement = b""
+                elif newer or tombstones:
+                    replacement = self._rewrite(chunk, at)
             self.emptied = b""
-            if instead is not None:
+            if replacement is not None:
                 out += chunk[copied:at]
-                out += instead
+                out += replacement
                 copied = after
                 self.changes += 1
-                if not instead:
+                if not replacement:
                     self.emptied = chunk[at : at + HEADER_BYTES]
             at = after
         out += chunk[copied:at]
         return at
 
-    def _rewritten(self, chunk: bytes, at: int) -> bytes | None:
-        """The batch without dropped records; None if it does not change."""
+    def _rewrite(self, chunk: bytes, at: int) -> bytes | None:
+        """The batch with its retained records only; b"" drops the batch, None keeps it unchanged."""
         header = read_header(chunk, at)
         horizon = -1 if not header.attributes & DELETE_HORIZON else header.base_timestamp
         expired = 0 <= horizon <= self._now
-        found = records(chunk, at)
-        kept: list[Record] = []
-        for record in found:
+        all_records = records(chunk, at)
+        retained: list[Record] = []
+        for record in all_records:
             # Records without a key are dropped, as in Kafka.
             if record.key is None or self._newest.get(record.key, -1) > record.offset:
                 continue
             if record.value is not None:
-                kept.append(record)
+                retained.append(record)
             elif not expired:
-                kept.append(record)
+                retained.append(record)
                 horizon = self._horizon  # used if the batch has none yet
-        if not kept:
+        if not retained:
             if not self._is_last(header.producer_id, header.base_offset):
                 return b""
-            return rewrite(header, []) if found else None
-        if len(kept) == len(found) and (horizon < 0 or header.attributes & DELETE_HORIZON):
+            return rewrite(header, []) if all_records else None
+        if len(retained) == len(all_records) and (horizon < 0 or header.attributes & DELETE_HORIZON):
             return None
-        return rewrite(header, kept, horizon)
+        return rewrite(header, retained, horizon)
 
     def _is_last(self, producer: int, base_offset: int) -> bool:
         """Whether it is the last batch of an active producer, whose header must stay."""

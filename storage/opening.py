@@ -3,7 +3,7 @@
 Only the last segment can have a torn end, since a log rolls when everything before is flushed. A torn end is cut. Any other
 damage is copied to the folder `set-aside` (aside.py) before it is cut, and a log that is not deferred stays closed, unless
 a turn log has the batches. A repair writes acknowledged but unflushed batches into a new segment; after an interrupted repair two
-segments have them, and the later segment counts.
+segments have them, and the later segment is the valid one.
 """
 
 from __future__ import annotations

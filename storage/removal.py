@@ -13,11 +13,11 @@ STRAY: Final = "stray"  # Kafka's word for a folder of an unknown topic; it is n
 _SET_ASIDE: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 
 
-def set_folder_aside(disk: Disk, folder: str, token: str, why: str = DELETE) -> str:
+def set_folder_aside(disk: Disk, folder: str, token: str, suffix: str = DELETE) -> str:
     """Rename the folder, so that its name is free; return the new path. `token` is 32 hexadecimal digits."""
     parent, _, name = folder.rpartition("/")
     topic, _, partition = name.rpartition("-")
-    ending = f"-{partition}.{token}-{why}"
+    ending = f"-{partition}.{token}-{suffix}"
     moved = f"{parent}/{topic[: NAME_MAX - len(ending)]}{ending}"
     disk.rename(folder, moved)
     return moved

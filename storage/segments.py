@@ -29,10 +29,10 @@ class Segments:
     """The segments up to `next_offset`. `start_offset`, the first readable offset, is in the first segment."""
 
     __slots__ = (
-        "_ahead",
         "_disk",
         "_epochs",
         "_exchange_failed",
+        "_future_segments",
         "_handles",
         "_segments",
         "at_work",
@@ -54,7 +54,7 @@ class Segments:
         self._disk: Disk = handles.disk
         self._segments: list[Segment] = []
         self._epochs: Epochs = []
-        self._ahead: dict[int, tuple[int, int]] = {}  # segments with a future time: base -> size, and when it was first seen
+        self._future_segments: dict[int, tuple[int, int]] = {}  # segments with a future time: base -> size, and when it was first seen
         self._exchange_failed = False  # an exchange stopped halfway: the folder differs from `_segments`
 
     def use(self, handles: Handles) -> None:
@@ -256,15 +256,15 @@ class Segments:
         A time in the future is from a wrong clock, of the broker or a client. The age of such a segment counts from the first call
         that saw it with its current size, by the `monotonic` time.
         """
-        seen, self._ahead = self._ahead, {}
+        previous, self._future_segments = self._future_segments, {}
         all_old = True
         for number, segment in enumerate(self._segments):
             age = now - self._written_at(segment)
             if age < -CLOCK_AHEAD_MAX_MS:
-                known = seen.get(segment.base)
+                known = previous.get(segment.base)
                 if known is None or known[0] != segment.size:
                     known = segment.size, monotonic
-                self._ahead[segment.base] = known
+                self._future_segments[segment.base] = known
                 age = monotonic - known[1]
             if all_old and count <= number < end:
                 all_old = age > retention_ms

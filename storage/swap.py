@@ -1,6 +1,6 @@
 """Replace segments by their compacted versions, so that a crash at any step loses nothing.
 
-A compaction writes `.cleaned` files. `promote` renames them to `.swap`, as in Kafka: from then on the new segment counts,
+A compaction writes `.cleaned` files. `promote` renames them to `.swap`, as in Kafka: from then on the new segment is valid,
 even after a crash. `exchange` renames the old files to `.deleted` and moves the new ones into their place. An opening
 removes `.cleaned` and `.deleted` files, and finishes the exchange of `.swap` files made for this log (promoted.py).
 """
@@ -51,7 +51,7 @@ def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> 
     finally:
         handles.close()
     for segment in segments:
-        for ending in (*INDEXES, ".log"):  # the log last: its name makes the new segment count
+        for ending in (*INDEXES, ".log"):  # the log last: its name makes the new segment valid
             disk.rename(f"{segment.path}{ending}{suffix}", f"{segment.path}{ending}{SWAP}")
         segment.rename(SWAP)
     if segments:
@@ -107,7 +107,7 @@ def remove_unfinished(disk: Disk, folder: str) -> None:
     A leftover `.swap` would be older than the result of the next compaction.
     """
     leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
-    # The `.log.swap` files first, since such a file makes a segment count.
+    # The `.log.swap` files first, since such a file makes a segment valid.
     for name in sorted(leftovers, key=lambda name: not name.endswith(f".log{SWAP}")):
         disk.remove(f"{folder}/{name}")
     if leftovers:
@@ -127,15 +127,15 @@ def finish_exchanges(disk: Disk, folder: str) -> None:
     remove_unfinished(disk, folder)
 
 
-def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
-    """Finish one exchange, unless the segment belongs to another log. If it does not count, finish only if its sources are missing."""
+def _finish_exchange(disk: Disk, folder: str, base: int, is_valid: bool) -> None:
+    """Finish one exchange, unless the segment belongs to another log. If it is not valid, finish only if its sources are missing."""
     handles = Handles(disk, 4)
     segment = Segment(handles, folder, base, SWAP)
     try:
         if reason := check(segment, from_start=True):
             raise DamagedLog(segment.log_path, segment.size, reason)
         verdict = judge(disk, folder, segment)
-        if verdict is Verdict.FOREIGN or (verdict is Verdict.COVERED and not (counts and segment.size)):
+        if verdict is Verdict.FOREIGN or (verdict is Verdict.COVERED and not (is_valid and segment.size)):
             return
         for old in segment_bases(disk, folder):
             if base <= old < segment.next_offset:

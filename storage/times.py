@@ -173,11 +173,11 @@ def _latest_in(segment: Segment, from_offset: int, best: Found | None) -> Iterat
                 yield None
                 continue
             batch = cursor.batch()
-            for seen, (at, offset) in enumerate(record_times(batch, 0), 1):
+            for number, (at, offset) in enumerate(record_times(batch, 0), 1):
                 if offset >= from_offset and at > newest:
                     newest = at
                     found = Found(at, offset, read_header(batch, 0).leader_epoch)
-                if seen % STEP_RECORDS == 0:
+                if number % STEP_RECORDS == 0:
                     yield None
             cursor.skip_batch()
             yield None

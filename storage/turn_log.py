@@ -234,12 +234,12 @@ class Leftover(Turns):
 
 def turn_log_sizes(disk: Disk, folder: str) -> tuple[tuple[str, int], ...]:
     """Names and sizes of the turn logs in the folder; raises OSError."""
-    found = []
+    sizes = []
     for name in disk.list(folder):
         if is_turn_log(name):
             with contextlib.closing(disk.open(f"{folder}/{name}")) as file:
-                found.append((name, file.size()))
-    return tuple(found)
+                sizes.append((name, file.size()))
+    return tuple(sizes)
 
 
 def covered_bytes(batches: Sequence[bytes], offset: int) -> int:

@@ -29,7 +29,7 @@ class DeleteGroups:
             if not group_allowed(self._authorizer, call, Operation.DELETE, id):
                 refused.append(DeletableGroupResult(id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
                 continue
-            journal = self._shards.of(id)
+            journal = self._shards.journal_of(id)
             if journal.refusal:
                 results.append(DeletableGroupResult(id, journal.refusal))
                 continue

@@ -35,7 +35,7 @@ class DescribeGroups:
             if not group_allowed(self._authorizer, call, Operation.DESCRIBE, id):
                 refused.append(_error(id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
                 continue
-            journal = self._shards.of(id)
+            journal = self._shards.journal_of(id)
             if journal.refusal:
                 results.append(_error(id, journal.refusal))
                 continue

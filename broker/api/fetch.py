@@ -234,7 +234,7 @@ class Fetch:
             key: str | bytes = wanted.topic_id if by_id else wanted.topic
             topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
             error = self._refusal(call, wanted, topic, by_id, from_follower)
-            partitions = self._partitions.of(topic) if topic is not None and not error else []
+            partitions = self._partitions.of_topic(topic) if topic is not None and not error else []
             for requested in wanted.partitions:
                 index = requested.partition
                 if error:

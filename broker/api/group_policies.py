@@ -58,7 +58,7 @@ class GroupSettings:
         self._configured = configured  # the broker settings that the user set
 
     def journal_of(self, group_id: str) -> GroupJournal:
-        journal = self._shards.of(group_id)
+        journal = self._shards.journal_of(group_id)
         if journal.refusal:
             raise Refused(ErrorCode(journal.refusal))
         return journal

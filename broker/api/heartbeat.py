@@ -30,7 +30,7 @@ class Heartbeat:
         authorizer = self._authorizer
         if not authorizer.open and not group_allowed(authorizer, call, Operation.READ, group_id):
             return self._replies[ErrorCode.GROUP_AUTHORIZATION_FAILED]
-        journal = self._shards.of(group_id)
+        journal = self._shards.journal_of(group_id)
         if journal.refusal:
             return self._replies[_refusal(group_id, journal.refusal)]
         code = journal.call(

@@ -54,7 +54,7 @@ class JoinGroup:
         version = call.version
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        journal = self._shards.of(request.group_id)
+        journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
             return self._refuse_for_partition(request, version, journal.refusal)
         join = JoinRequest(

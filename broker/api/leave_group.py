@@ -30,7 +30,7 @@ class LeaveGroup:
             return LeaveGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not request.group_id:
             return LeaveGroupResponse(0, ErrorCode.INVALID_GROUP_ID)
-        journal = self._shards.of(request.group_id)
+        journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
             return LeaveGroupResponse(0, journal.refusal)
         several = call.version >= SEVERAL_FROM

@@ -128,7 +128,7 @@ class Metadata:
 
     def _describe(self, call: Call, topic: Topic, request: MetadataRequest) -> bytes:
         """Describe a topic. A single node leads every partition, even an unavailable one."""
-        return bytes(self._entries.of(topic, call.version) + self._operations(call, topic.name, request))
+        return bytes(self._entries.entry_of(topic, call.version) + self._operations(call, topic.name, request))
 
     def _error_entry(
         self, call: Call, request: MetadataRequest, name: str | None, error: ErrorCode, id: bytes = NO_ID, described: bool = False

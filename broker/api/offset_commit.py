@@ -63,7 +63,7 @@ class OffsetCommit:
                 valid.append((name, present))
         if not valid:  # the group is not looked up: no member is fenced
             return OffsetCommitResponse(0, list(refused.values()))
-        journal = self._shards.of(request.group_id)
+        journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
             return committed(refused, valid, journal.refusal)
         commit = Commit(

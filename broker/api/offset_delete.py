@@ -43,7 +43,7 @@ class OffsetDelete:
                 valid.append((topic.name, present))
         if not request.group_id:
             return OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID)
-        journal = self._shards.of(request.group_id)
+        journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
             return OffsetDeleteResponse(journal.refusal)
         deletions = [(name, partition) for name, partitions in valid for partition in partitions]

@@ -72,7 +72,7 @@ class OffsetFetch:
         open_to_all = self._authorizer.open
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
             return None, _refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        journal = self._shards.of(group_id)
+        journal = self._shards.journal_of(group_id)
         if journal.refusal:
             return None, _refused(group_id, topics, call.version, journal.refusal)
         group = journal.shard.groups.get(group_id)

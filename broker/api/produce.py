@@ -196,7 +196,7 @@ def _end_without_reply(call: Call, reply: ProduceResponse) -> None:
     if error:
         call.connection.close(f"a produce request with acks=0 failed with {ErrorCode(error).name}")
     else:
-        call.answer_nothing()
+        call.finish_without_reply()
 
 
 def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> ProduceResponse:

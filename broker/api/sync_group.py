@@ -47,7 +47,7 @@ class SyncGroup:
             return SyncGroupResponse(0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
             return SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        journal = self._shards.of(request.group_id)
+        journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
             return SyncGroupResponse(0, _refusal(request.group_id, journal.refusal))
         sync = SyncRequest(

@@ -127,7 +127,7 @@ class Cluster:
         self.ownership.set_logs("registry", [TOPIC_REGISTRY], self._now)
         if self.registry.leading:
             self.ownership.adopt(TOPIC_REGISTRY, self._now)
-            self._take_over_deletions()
+            self._resume_deletions()
         else:
             self.deletions.resume(self._topics.deleted.values())
         self.members.start()
@@ -164,7 +164,7 @@ class Cluster:
 
     def _follow_on_timer(self) -> None:
         self.follow(_ignore)
-        self.members.say_hello(self.members.live)
+        self.members.greet(self.members.live)
         self._repeat(FOLLOW_SECONDS, self._follow_on_timer)
 
     def _check_on_timer(self) -> None:
@@ -199,9 +199,9 @@ class Cluster:
         now = self._now
         match request.kind:
             case Kind.HELLO:
-                return self.members.hello(request.node, request.incarnation)
+                return self.members.answer_greeting(request.node, request.incarnation)
             case Kind.ASK:
-                self.ownership.asked(request.node, log_ids(request.logs), now)
+                self.ownership.release_requested(request.node, log_ids(request.logs), now)
             case Kind.OFFER:
                 self._store.when_current(partial(self._offered, log_ids(request.logs)))
             case Kind.REGISTRY_GREW:
@@ -221,7 +221,7 @@ class Cluster:
             case Kind.DRAIN:
                 self.members.drain(request.target, bool(request.offset))
                 if request.node != self.me and not request.epoch:  # from the `tenure` command: pass it on to the other nodes
-                    self.members.tell_all(self._request(Kind.DRAIN, offset=request.offset, epoch=1, target=request.target))
+                    self.members.notify_all(self._request(Kind.DRAIN, offset=request.offset, epoch=1, target=request.target))
             case _:
                 return NodeResponse(ErrorCode.UNSUPPORTED_VERSION)
         return NodeResponse()
@@ -249,7 +249,7 @@ class Cluster:
     def may_interrupt(self, id: LogId) -> bool:
         return id.name not in (CONSUMER_OFFSETS, REGISTRY_LOG)
 
-    def ask(self, owner: int, logs: list[LogId]) -> None:
+    def request_release(self, owner: int, logs: list[LogId]) -> None:
         self.peers.send(owner, self._request(Kind.ASK, logs), ignore_reply)
 
     def release(self, id: LogId, receiver: Any) -> None:
@@ -270,8 +270,8 @@ class Cluster:
         self._store.release(TOPIC_REGISTRY, done)
 
     def _leave_groups(self, partition: int, done: Callable[[], None]) -> None:
-        self.partitions.left_internal(LogId(CONSUMER_OFFSETS, partition))
-        self.partitions.left_internal(LogId(NOTES_LOG, partition))
+        self.partitions.refuse_internal(LogId(CONSUMER_OFFSETS, partition))
+        self.partitions.refuse_internal(LogId(NOTES_LOG, partition))
         self.notes.release(partition, Contained(partial(self._store.release, LogId(CONSUMER_OFFSETS, partition), done)))
 
     def _handed_over(self, id: LogId, receiver: int) -> None:
@@ -327,8 +327,8 @@ class Cluster:
         elif self._lead(result):
             self.opened(TOPIC_REGISTRY, "")
             log.info("this node is the controller", epoch=result.epoch)
-            self._take_over_deletions()
-            self._grew()
+            self._resume_deletions()
+            self._registry_grew()
         else:
             self._store.release(TOPIC_REGISTRY, partial(self.opened, TOPIC_REGISTRY, "it cannot be read"))
 
@@ -339,14 +339,14 @@ class Cluster:
         assert served is not None
         if not self.registry.lead(owned, served):
             return False
-        served.watch_growth(self._grew)
+        served.watch_growth(self._registry_grew)
         return True
 
-    def _take_over_deletions(self) -> None:
+    def _resume_deletions(self) -> None:
         self.deletions.resume(self._topics.deleted.values())
         self.partitions.finish_deletions()
 
-    def _grew(self) -> None:
+    def _registry_grew(self) -> None:
         if self._started:
             self.spreading.announce()
             self._places.place_later()
@@ -376,7 +376,7 @@ class Cluster:
             self.deletions.resume(changes.deleted)
         self.deletions.completed(changes.completed)
         if changes.reread:
-            self.forgetting.begin_anew()
+            self.forgetting.repeat_all()
         self._places.place_later()
 
     def _report_forgotten(self, ids: list[bytes], partitions: list[int]) -> None:

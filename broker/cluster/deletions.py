@@ -35,10 +35,10 @@ class SharedDeletions(Deletions):
         for deletion in self._open:
             self._queue.append((deletion, list(self._shards.journals)))
         if idle and self._queue:
-            self._work()
+            self._remove_slice()
 
     def completed(self, ids: Iterable[bytes]) -> None:
-        """No partition has offsets of these topics any more."""
+        """No partition has offsets of these topics."""
         completed = set(ids)
         self._open = [deletion for deletion in self._open if not completed.issuperset(topic.id for topic in deletion.topics)]
 
@@ -95,7 +95,7 @@ class Forgetting:
                 self._topics.offsets_gone(id)
                 self._turn.schedule_append(journal)
 
-    def begin_anew(self) -> None:
-        """The whole registry was read again, from the log or from another controller: repeat all reports."""
+    def repeat_all(self) -> None:
+        """The complete registry was read again, from the log or from another controller: repeat all reports."""
         self._remaining.clear()
         self.deletions.repeat()

@@ -26,7 +26,7 @@ class Following:
         self._controller = controller  # the live owner of the registry, or NO_NODE
         self._waiting: list[Callable[[], None]] = []  # called when this node has all records of the controller's registry
         self._reading = False
-        self._read_again = False
+        self._read_once_more = False
         self._stopped = False
 
     def follow(self, done: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Following:
             return
         self._waiting.append(done)
         if self._reading:
-            self._read_again = True
+            self._read_once_more = True
         else:
             self._reading = True
             self._read_next()
@@ -61,14 +61,14 @@ class Following:
             self._followed()
         elif reply is None or reply.error_code:
             self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
-        elif self._registry.records(request, reply) or self._read_again:
-            self._read_again = False
+        elif self._registry.records(request, reply) or self._read_once_more:
+            self._read_once_more = False
             self._read_next()
         else:
             self._followed()
 
     def _followed(self) -> None:
-        self._reading = self._read_again = False
+        self._reading = self._read_once_more = False
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             run(done)

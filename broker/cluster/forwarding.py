@@ -30,7 +30,7 @@ from protocol.messages.node_requests import NodeRequest, NodeResponse
 
 RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
 NOT_FORWARDED: Final = "its request could not be forwarded"
-GIVE_UP_SECONDS: Final = 10.0
+FORWARD_SECONDS_MAX: Final = 10.0
 
 DESCRIBE_CONFIGS: Final = DescribeConfigsRequest.API_KEY
 CONTROLLER_APIS: Final = (CreateTopicsRequest.API_KEY, DeleteTopicsRequest.API_KEY, CreatePartitionsRequest.API_KEY)
@@ -135,12 +135,12 @@ class Forwarding:
             node = node_for(request, call.version)
             if node is None or node() == self._me or call.connection in self._local:
                 return handle(call, request)
-            self._forward(call, request, node, handle, self._loop.time() + GIVE_UP_SECONDS)
+            self._forward(call, request, node, handle, self._loop.time() + FORWARD_SECONDS_MAX)
             return None
 
         route.handle = forward_or_handle
 
-    def _forward(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, until: float) -> None:
+    def _forward(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, deadline: float) -> None:
         """Send the request to the node; try again while there is no such node, or the node refuses."""
         if call.connection.closed:
             return
@@ -156,10 +156,10 @@ class Forwarding:
                 body = reply.body
                 self._follow(lambda: call.connection.send(body))
             else:
-                self._try_again(call, request, node, handle, until)
+                self._retry(call, request, node, handle, deadline)
 
         if id == NO_NODE:
-            self._try_again(call, request, node, handle, until)
+            self._retry(call, request, node, handle, deadline)
         else:
             connection = call.connection
             message = NodeRequest(
@@ -167,9 +167,9 @@ class Forwarding:
             )
             self._peers.forward(id, message, answered)
 
-    def _try_again(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, until: float) -> None:
-        if self._loop.time() < until:
-            arguments = call, request, node, handle, until
+    def _retry(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, deadline: float) -> None:
+        if self._loop.time() < deadline:
+            arguments = call, request, node, handle, deadline
             self._loop.call_later(RETRY_SECONDS, Contained(self._forward, partial(call.connection.close, NOT_FORWARDED)), *arguments)
         elif not call.connection.closed:
             call.fail(ErrorCode.REQUEST_TIMED_OUT)

@@ -12,13 +12,13 @@ from protocol.messages.node_requests import DrainingNode, NodeRequest, NodeRespo
 
 
 class Members:
-    def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, hello: NodeRequest, changed: Callable[[], None]) -> None:
-        """`hello`: this node's greeting. `changed` is called when nodes arrive, end, drain or stop draining."""
+    def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, answer_greeting: NodeRequest, changed: Callable[[], None]) -> None:
+        """`answer_greeting`: this node's greeting. `changed` is called when nodes arrive, end, drain or stop draining."""
         self._me = me
         self._store = store
         self._view = view
         self._peers = peers
-        self._greeting = hello
+        self._greeting = answer_greeting
         self._changed = changed
         self._incarnations: dict[int, int] = {}  # of the nodes that said hello
         self.draining: set[int] = set()
@@ -37,26 +37,26 @@ class Members:
         return [node.id for node in self._view.nodes()]
 
     @property
-    def others(self) -> list[int]:
+    def other_nodes(self) -> list[int]:
         return [id for id in self.live if id != self._me]
 
     def node_changed(self, node: int, alive: bool) -> None:
         log.info("node is alive" if alive else "node is gone", node=node)
         if not alive:
-            self._peers.gone(node)
+            self._peers.node_ended(node)
             self._incarnations.pop(node, None)
             self.draining.discard(node)
         elif self._started:
-            self.say_hello([node])
+            self.greet([node])
         if self._started:
             self._changed()
 
-    def say_hello(self, nodes: Iterable[int]) -> None:
+    def greet(self, nodes: Iterable[int]) -> None:
         for node in nodes:
             if node != self._me:
-                self._peers.send(node, self._greeting, partial(self._hello_answered, node))
+                self._peers.send(node, self._greeting, partial(self._note_draining, node))
 
-    def _hello_answered(self, node: int, reply: NodeResponse | None) -> None:
+    def _note_draining(self, node: int, reply: NodeResponse | None) -> None:
         """Each node reports whether it is draining: messages of other nodes about it may be lost or late."""
         if reply is None or self._stopped:
             return
@@ -65,12 +65,12 @@ class Members:
             self.draining ^= {node}
             self._changed()
 
-    def hello(self, node: int, incarnation: int) -> NodeResponse:
+    def answer_greeting(self, node: int, incarnation: int) -> NodeResponse:
         """Answer the greeting of another node."""
         if self._incarnations.get(node) != incarnation:
             self._incarnations[node] = incarnation
             self.draining.discard(node)  # it was restarted
-            self._store.look_for_nodes()
+            self._store.find_new_nodes()
             self._changed()
         return NodeResponse(draining=[DrainingNode(id) for id in sorted(self.draining)])
 
@@ -83,8 +83,8 @@ class Members:
         log.info("node is drained" if drained else "node is no longer drained", node=node)
         self._changed()
 
-    def tell_all(self, request: NodeRequest) -> None:
-        for node in self.others:
+    def notify_all(self, request: NodeRequest) -> None:
+        for node in self.other_nodes:
             self._peers.send(node, request, ignore_reply)
 
 

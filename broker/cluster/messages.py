@@ -27,7 +27,7 @@ class Kind(IntEnum):
     FOLLOW = 5  # read the registry from `offset` on; the reply has the records, and their end offset
     FORWARD = 6  # answer `body`, a client's request, here; the reply has the client's reply
     DRAIN = 7  # the node `target` hands over its logs (`offset` 1), or acquires its share again (0)
-    FORGOTTEN = 8  # partitions of groups (`logs`) have no offsets of the deleted topics in `body` (ids of 16 bytes) any more
+    FORGOTTEN = 8  # partitions of groups (`logs`) have removed the offsets of the deleted topics in `body` (ids of 16 bytes)
     PRODUCER_IDS = 9  # allocate a block of producer ids; the reply has its first id (`offset`) and its end
 
 

@@ -1,8 +1,8 @@
 """Decide which logs this node acquires, and which it hands over. Pure: time is an argument, effects are calls of `Actions`.
 
 This does not make writes safe: the log itself accepts only one owner. The best-placed live node tries to acquire a free log at once,
-the other nodes after a grace period for each place behind it. The best-placed node of a log that another live node owns asks for the
-log, and the owner hands it over.
+the other nodes after a grace period per rank. If another live node owns a log, the best-placed node requests the log's release, and the
+owner hands it over.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, Protocol
 from broker.cluster.placement import Placement
 from storage import LogId
 
-GRACE_MS: Final = 50  # for each place behind the best-placed node, at least
-LOGS_PER_MS: Final = 10  # a node locks so many logs per millisecond: with many logs the grace period is longer
+GRACE_MS: Final = 50  # at least, for each rank after the best-placed node
+LOGS_PER_MS: Final = 10  # logs that a node can lock per millisecond: with many logs the grace period is longer
 SWEEP_MS: Final = 500  # between two sweeps over the owners of logs, in case a message was lost
 SWEPT_MAX: Final = 2_000  # logs in one sweep; the next sweep continues
-ASK_AGAIN_MS: Final = 1_000
+REQUEST_INTERVAL_MS: Final = 1_000
 RETRY_MS: Final = 1_000  # after a log could not be acquired
 LEAVING_MAX: Final = 32  # logs handed over at the same time
 NEVER: Final = 1 << 62
@@ -47,8 +47,8 @@ class Actions(Protocol):
         """Hand the log over to the node `receiver`. Answered by `released`."""
         ...
 
-    def ask(self, owner: int, logs: list[LogId]) -> None:
-        """Ask the node to hand these logs over."""
+    def request_release(self, owner: int, logs: list[LogId]) -> None:
+        """Request the node to hand these logs over."""
         ...
 
 
@@ -59,14 +59,14 @@ class Entry:
 
     def __init__(self) -> None:
         self.order: list[int] = []  # the nodes that may own it, best first
-        self.rank = 0  # this node's place in `order`; after all others while this node is draining
+        self.rank = 0  # this node's index in `order`; after all others while this node is draining
         self.state = State.FREE
         self.since = 0  # OWNED: when it was acquired
-        self.try_at = NEVER  # FREE: when to acquire it; ELSEWHERE: when to ask for it
+        self.try_at = NEVER  # FREE: when to acquire it; ELSEWHERE: when to request its release
 
 
 class Ownership:
-    """All logs of the cluster, as an actor with the deadlines of logs to acquire or to ask for."""
+    """All logs of the cluster, as an actor with the deadlines at which logs are acquired or their release is requested."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class Ownership:
         self._groups: dict[str, list[LogId]] = {}  # each group of logs is spread evenly over the nodes
         self._entries: dict[LogId, Entry] = {}
         self._leaving: set[LogId] = set()
-        self._to_leave: dict[LogId, int] = {}  # with the node that asked for the log
-        self._refused: dict[LogId, int] = {}  # with a node that asked but is not better placed; its view may be newer than ours
+        self._release_requests: dict[LogId, int] = {}  # the node that requested each log
+        self._refused: dict[LogId, int] = {}  # a node that requested the log but is not better placed; its view may be newer than this node's
         self._sweep_at = NEVER
         self._stopped = False
 
@@ -138,10 +138,10 @@ class Ownership:
                     entry.rank = order.index(self.me) if self.me in order else len(order)
                 self._entries[log] = entry
                 if entry.state in (State.FREE, State.ELSEWHERE):
-                    self._look(log, entry, now)
+                    self._update_state(log, entry, now)
         refused, self._refused = self._refused, {}
-        self._to_leave.update(refused)
-        self._leave_next(now)
+        self._release_requests.update(refused)
+        self._hand_over_next(now)
         self._rearm()
 
     def state(self, log: LogId) -> State | None:
@@ -178,8 +178,8 @@ class Ownership:
     def settled(self) -> bool:
         """Whether this node owns exactly the logs that it should, and every other log has an owner."""
         for log, entry in self._entries.items():
-            mine = bool(entry.order) and entry.order[0] == self.me
-            if mine != (entry.state is State.OWNED) or (not mine and self._owner_of(log) is None):
+            should_own = bool(entry.order) and entry.order[0] == self.me
+            if should_own != (entry.state is State.OWNED) or (not should_own and self._owner_of(log) is None):
                 return False
         return True
 
@@ -191,8 +191,8 @@ class Ownership:
             return
         entry.state = State.OWNED
         entry.since = now
-        if self._to_leave.get(log) is not None:
-            self._leave_next(now)
+        if self._release_requests.get(log) is not None:
+            self._hand_over_next(now)
 
     def held_elsewhere(self, log: LogId, now: int) -> None:
         """Another node holds the log."""
@@ -206,7 +206,7 @@ class Ownership:
         entry = self._entries.get(log)
         if entry is None or entry.state not in (State.TRYING, State.OWNED):
             return
-        self._look(log, entry, now)
+        self._update_state(log, entry, now)
         entry.try_at = max(entry.try_at, now + pause)
         self._wake(entry.try_at)
 
@@ -222,22 +222,22 @@ class Ownership:
             # The receiver has `RETRY_MS` to acquire it.
             entry.try_at = now + RETRY_MS + self._grace_ms * entry.rank
             self._wake(entry.try_at)
-        self._leave_next(now)
+        self._hand_over_next(now)
 
     def deleted(self, logs: Iterable[LogId]) -> None:
         """The logs' topic was deleted. A log of a new topic with the same name is a different log."""
         for log in logs:
             self._entries.pop(log, None)
-            self._to_leave.pop(log, None)
+            self._release_requests.pop(log, None)
             self._leaving.discard(log)
 
-    def asked(self, node: int, logs: Iterable[LogId], now: int) -> None:
-        """Another node asks for these logs: hand over those for which it is better placed."""
+    def release_requested(self, node: int, logs: Iterable[LogId], now: int) -> None:
+        """Another node requests these logs: hand over those for which it is better placed."""
         for log in logs:
             entry = self._entries.get(log)
             if entry is not None and entry.state in (State.OWNED, State.TRYING):
-                self._to_leave[log] = node
-        self._leave_next(now)
+                self._release_requests[log] = node
+        self._hand_over_next(now)
 
     def offered(self, logs: Iterable[LogId], now: int) -> None:
         """Another node has released these logs for this one."""
@@ -248,12 +248,12 @@ class Ownership:
                 entry.try_at = now
         self._wake(now)
 
-    def _leave_next(self, now: int) -> None:
+    def _hand_over_next(self, now: int) -> None:
         """Hand over the next logs; a log that is still being acquired waits."""
         waiting: dict[LogId, int] = {}
-        while self._to_leave and len(self._leaving) < LEAVING_MAX and not self._stopped:
-            log = next(iter(self._to_leave))
-            node = self._to_leave.pop(log)
+        while self._release_requests and len(self._leaving) < LEAVING_MAX and not self._stopped:
+            log = next(iter(self._release_requests))
+            node = self._release_requests.pop(log)
             entry = self._entries.get(log)
             if entry is None or entry.state not in (State.OWNED, State.TRYING):
                 continue
@@ -266,14 +266,14 @@ class Ownership:
                 entry.state = State.LEAVING
                 self._leaving.add(log)
                 self._actions.release(log, node)
-        self._to_leave.update(waiting)
+        self._release_requests.update(waiting)
 
     def _is_better(self, node: int, entry: Entry) -> bool:
         order = entry.order
         return node in order and (self.me not in order or order.index(node) < order.index(self.me))
 
-    def _look(self, log: LogId, entry: Entry, now: int) -> None:
-        """Update whether a log that this node does not own is free, and when to acquire it or to ask for it."""
+    def _update_state(self, log: LogId, entry: Entry, now: int) -> None:
+        """For a log that this node does not own: update whether it is free, and when to acquire it or to request its release."""
         if not self.live:
             return  # `set_nodes` follows
         before = entry.state
@@ -298,9 +298,9 @@ class Ownership:
         if self._sweep_at <= now:
             self._sweep_at = now + SWEEP_MS
             self._sweep(now)
-            self._leave_next(now)
+            self._hand_over_next(now)
         requests: dict[int, list[LogId]] = {}
-        tried = []
+        to_acquire = []
         for log, entry in self._entries.items():
             if entry.try_at > now:
                 continue
@@ -309,18 +309,18 @@ class Ownership:
                 if owner is None or owner == self.me or owner not in self.live:
                     entry.state = State.TRYING
                     entry.try_at = NEVER
-                    tried.append(log)
+                    to_acquire.append(log)
                 else:
                     entry.state = State.ELSEWHERE
                     if entry.rank == 0:
-                        entry.try_at = now + ASK_AGAIN_MS
+                        entry.try_at = now + REQUEST_INTERVAL_MS
                         requests.setdefault(owner, []).append(log)
                     else:
                         entry.try_at = NEVER
-        for log in tried:
+        for log in to_acquire:
             self._actions.acquire(log)
         for owner, logs in requests.items():
-            self._actions.ask(owner, logs)
+            self._actions.request_release(owner, logs)
         self._rearm()
 
     def _sweep(self, now: int) -> None:
@@ -331,7 +331,7 @@ class Ownership:
         for log in self._to_sweep[:SWEPT_MAX]:
             entry = self._entries.get(log)
             if entry is not None and entry.state is State.ELSEWHERE:
-                self._look(log, entry, now)
+                self._update_state(log, entry, now)
         del self._to_sweep[:SWEPT_MAX]
 
     def _rearm(self) -> None:
@@ -347,6 +347,6 @@ class Ownership:
             self._wake_by(at)
 
     def stop(self) -> None:
-        """Acquire, ask for and hand over no more logs."""
+        """Stop acquiring, requesting and handing over logs."""
         self._stopped = True
         self._rearm()

@@ -14,7 +14,7 @@ from broker.topics.registry import Topic
 from storage import AppendFailed, Fenced, HeldBy, LogId, Producers, TopicLog, Unreadable
 
 # An opened log waits for a write of the table of owners; logs opened together share that write.
-OPENED_AT_ONCE: Final = 64
+OPEN_CONCURRENCY: Final = 64
 BUSY_SECONDS: Final = 0.02  # between two checks whether a log that is to be released is still in use
 
 
@@ -52,15 +52,15 @@ class Owners(Protocol):
 class SharedPartitions(Partitions):
     """All partitions of the cluster; those that are not open on this node have error 6 (NOT_LEADER_OR_FOLLOWER)."""
 
-    opened_at_once = OPENED_AT_ONCE
+    open_concurrency = OPEN_CONCURRENCY
     owners: Owners  # set once the logs are placed
 
     def acquire(self, id: LogId) -> None:
         """Open the log for this node; `Owners.opened` gets the result."""
         topic = self._topics.by_name.get(id.name)
-        partitions = self.of(topic) if topic is not None else []
+        partitions = self.of_topic(topic) if topic is not None else []
         if id.partition >= len(partitions):
-            self.owners.opened(id, "there is no such partition any more")
+            self.owners.opened(id, "the partition does not exist any more")
             return
         partition = partitions[id.partition]
         if partition.opened and not partition.error:
@@ -74,7 +74,7 @@ class SharedPartitions(Partitions):
     def leave(self, id: LogId, done: Callable[[], None]) -> None:
         """Refuse requests from now on, and release the log once it is no longer used."""
         topic = self._topics.by_name.get(id.name)
-        partitions = self.of(topic) if topic is not None else []
+        partitions = self.of_topic(topic) if topic is not None else []
         if id.partition >= len(partitions):
             done()
             return
@@ -101,12 +101,12 @@ class SharedPartitions(Partitions):
         self.epoch_changed(partition)
         self.owners.release(partition.id, done)
 
-    def left_internal(self, id: LogId) -> None:
-        """The log of an internal partition is no longer this node's."""
+    def refuse_internal(self, id: LogId) -> None:
+        """This node no longer owns the log of an internal partition: refuse requests."""
         topic = self._topics.by_name.get(id.name)
         if topic is None or id.partition >= topic.partitions:
             return
-        partition = self.of(topic)[id.partition]
+        partition = self.of_topic(topic)[id.partition]
         if partition.opened:
             partition.opened = False
             partition.refuse(OPENING, "")
@@ -195,11 +195,11 @@ class SharedPartitions(Partitions):
 
     # Deleted topics: the owner of a log sets its folder aside; the controller does so for logs without an owner.
 
-    def _set_aside_one(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
+    def _set_folder_aside(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
         """Returns whether this node has nothing more to do for the folder."""
         if owned is None and not self.owners.leading:
             return True
         try:
-            return super()._set_aside_one(partition, topic, owned)
+            return super()._set_folder_aside(partition, topic, owned)
         except BlockingIOError:  # another node has its log open, and has not read the deletion yet
             return False

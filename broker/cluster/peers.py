@@ -164,7 +164,7 @@ class Peers:
         if self._links.get(node) is link:
             del self._links[node]
 
-    def gone(self, node: int) -> None:
+    def node_ended(self, node: int) -> None:
         """The node is dead: waiting requests get None."""
         links = [*self._forwarding.pop(node, [])]
         link = self._links.pop(node, None)
@@ -176,7 +176,7 @@ class Peers:
     def close(self) -> None:
         self._closed = True
         for node in [*self._links, *self._forwarding]:
-            self.gone(node)
+            self.node_ended(node)
 
 
 def _ignore(link: Link) -> None: ...

@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
 RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
-GIVE_UP_SECONDS: Final = 10.0
+RESERVE_SECONDS_MAX: Final = 10.0
 
 
 class ControllerIds:
@@ -43,24 +43,24 @@ class ControllerIds:
     # For clients of this node.
 
     def reserve(self, done: Reserved) -> None:
-        self._ask(done, self._loop.time() + GIVE_UP_SECONDS)
+        self._request_block(done, self._loop.time() + RESERVE_SECONDS_MAX)
 
-    def _ask(self, done: Reserved, until: float) -> None:
+    def _request_block(self, done: Reserved, deadline: float) -> None:
         controller = self._controller()
         if controller == self._me:
-            self._registry.reserve(partial(self._reserved, done, until))
+            self._registry.reserve(partial(self._reserved, done, deadline))
         elif controller == NO_NODE:
-            self._reserved(done, until, None)
+            self._reserved(done, deadline, None)
         else:
             # A connection of its own: the reply waits for a disk.
-            self._peers.forward(controller, self._request(Kind.PRODUCER_IDS), partial(self._answered, done, until))
+            self._peers.forward(controller, self._request(Kind.PRODUCER_IDS), partial(self._answered, done, deadline))
 
-    def _answered(self, done: Reserved, until: float, reply: NodeResponse | None) -> None:
-        self._reserved(done, until, None if reply is None or reply.error_code else range(reply.offset, reply.end))
+    def _answered(self, done: Reserved, deadline: float, reply: NodeResponse | None) -> None:
+        self._reserved(done, deadline, None if reply is None or reply.error_code else range(reply.offset, reply.end))
 
-    def _reserved(self, done: Reserved, until: float, block: range | None) -> None:
-        if block is None and self._loop.time() < until:
-            self._loop.call_later(RETRY_SECONDS, Contained(self._ask, partial(done, None)), done, until)
+    def _reserved(self, done: Reserved, deadline: float, block: range | None) -> None:
+        if block is None and self._loop.time() < deadline:
+            self._loop.call_later(RETRY_SECONDS, Contained(self._request_block, partial(done, None)), done, deadline)
         else:
             done(block)
 

@@ -29,7 +29,7 @@ class Changes(NamedTuple):
     changed: list[Topic]  # new topics, and topics with changed partitions or settings
     deleted: list[DeletedTopic]  # new deletions, which are not complete
     completed: list[bytes]  # ids of topics whose deletion is complete
-    reread: bool  # the whole registry was read again, from another controller or the log
+    reread: bool  # the complete registry was read again, from another controller or the log
 
 
 class Registry:
@@ -41,13 +41,13 @@ class Registry:
         self.leading = False
         self._changed = changed
         self._log: ServedLog | None = None  # while leading
-        self._hold: object = None  # of the topics when `_replays` was counted
-        self._start = 0  # of the log, likewise
+        self._hold: object = None  # the topics' hold when `_replays` was counted
+        self._start = 0  # start offset of the log when `_replays` was counted
         self._replays = 0
-        self._version = NOTHING  # of the records read so far, while following
-        self._offset = 0  # of the next record
-        self._asked: NodeRequest | None = None  # the request whose reply is awaited
-        self._snapshot: list[tuple[bytes, bytes | None]] | None = None  # the records read so far of a whole registry
+        self._version = NOTHING  # version of the records read so far, while following
+        self._offset = 0  # offset of the next record to read
+        self._awaited: NodeRequest | None = None  # the request whose reply is awaited
+        self._snapshot: list[tuple[bytes, bytes | None]] | None = None  # the records read so far, while the complete registry is read
 
     # Leading.
 
@@ -61,7 +61,7 @@ class Registry:
             return False
         self._log = served
         self.leading = True
-        self._snapshot = self._asked = None
+        self._snapshot = self._awaited = None
         self._report(before, True)
         return True
 
@@ -72,13 +72,13 @@ class Registry:
             self._log = None
             self.journal.follow()
         self._version = NOTHING
-        self._snapshot = self._asked = None
+        self._snapshot = self._awaited = None
 
     @property
     def version(self) -> int:
-        """Differs after every change of controller and every replay at the controller, and when the log was shortened.
+        """Differs after every change of controller and every replay at the controller, and when the log was compacted.
 
-        A follower may not have read a deletion that the log has no more.
+        A follower may have missed a deletion that the log no longer contains.
         """
         assert self._log is not None
         start = self._log.records.start_offset
@@ -111,14 +111,14 @@ class Registry:
     # Following.
 
     def request(self, me: int, kind: int) -> NodeRequest:
-        self._asked = request = NodeRequest(kind, me, offset=self._offset, epoch=self._version)
+        self._awaited = request = NodeRequest(kind, me, offset=self._offset, epoch=self._version)
         return request
 
     def records(self, request: NodeRequest, reply: NodeResponse) -> bool:
         """Apply the controller's reply; returns whether more records must be requested."""
         if self.leading or reply.error_code:
             return False
-        if request is not self._asked:  # this node was the controller meanwhile: the reply continues records that it has dropped
+        if request is not self._awaited:  # this node was the controller meanwhile: the reply continues records that it has dropped
             return True
         if reply.epoch != self._version:
             self._version = reply.epoch

@@ -17,16 +17,16 @@ class Routing:
 
     def __init__(self, view: SharedView) -> None:
         self._view = view
-        self._seen: object = None
+        self._view_version: object = None
         self._version = object()
         # The node that will own a log without an owner: clients that already know it need not refresh their metadata.
         self.expected: Callable[[LogId], int] = lambda log: NO_NODE
 
     @property
     def version(self) -> object:
-        seen = self._view.version
-        if seen != self._seen:
-            self._seen = seen
+        view_version = self._view.version
+        if view_version != self._view_version:
+            self._view_version = view_version
             self._version = object()
         return self._version
 

@@ -42,7 +42,7 @@ class Spreading:
         self._request = request
         self._when_opened = when_opened
         self._number = 0  # of the last announced change
-        self._asked: dict[int, int] = {}  # nodes that have not answered yet, and the change that was announced to them
+        self._announced: dict[int, int] = {}  # nodes that have not answered yet, and the change that was announced to them
         self._confirmed: dict[int, int] = {}  # the last change that each node has confirmed
         self._late: set[int] = set()
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
@@ -58,7 +58,7 @@ class Spreading:
         """Call `done` when all nodes have confirmed the changes stored by now."""
         number = self._number + 1
         self._waiting.append((number, done))
-        self._loop.call_later(LATE_SECONDS, Contained(self._give_up), number)
+        self._loop.call_later(LATE_SECONDS, Contained(self._stop_waiting), number)
         self.announce()
 
     def _announce_to_all(self) -> None:
@@ -69,9 +69,9 @@ class Spreading:
         self._release()
 
     def _announce_to(self, node: int) -> None:
-        if node in self._asked:  # announced again when it has answered
+        if node in self._announced:  # announced again when it has answered
             return
-        self._asked[node] = self._number
+        self._announced[node] = self._number
         if node == self._me:
             self._when_opened(partial(self._answered, node, NodeResponse()))
         else:
@@ -79,7 +79,7 @@ class Spreading:
 
     def _answered(self, node: int, reply: NodeResponse | None) -> None:
         """`reply` is None if the node cannot be reached; it reads the change later."""
-        number = self._asked.pop(node)
+        number = self._announced.pop(node)
         if reply is None:
             self._late.add(node)
         else:
@@ -89,7 +89,7 @@ class Spreading:
                 self._announce_to(node)
         self._release()
 
-    def _give_up(self, number: int) -> None:
+    def _stop_waiting(self, number: int) -> None:
         self._late.update(node for node in self._nodes() if self._confirmed.get(node, 0) < number)
         self._release()
 

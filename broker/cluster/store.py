@@ -40,7 +40,7 @@ class ClusterStore(Protocol):
         """Call `changed` for each node that arrives (True) or ends (False), in the thread of the loop."""
         ...
 
-    def look_for_nodes(self) -> None:
+    def find_new_nodes(self) -> None:
         """Search for new nodes now: an unknown node has sent a greeting."""
         ...
 

@@ -51,7 +51,7 @@ class TopicPlaces:
 
     def nodes_changed(self) -> None:
         self._planned.clear()
-        self._look_for_opened()
+        self._drop_opened()
 
     def expected(self, id: LogId) -> int:
         """The node that will own the log. The reply to CreateTopics already names the leaders: some clients do not refresh their metadata."""
@@ -80,9 +80,9 @@ class TopicPlaces:
         """Call `done` when this node serves its logs of new topics."""
         self._waiting.append(done)
         self._place_if_due()
-        self._look_for_opened()
+        self._drop_opened()
 
-    def _look_for_opened(self) -> None:
+    def _drop_opened(self) -> None:
         self._unopened = {id for id in self._unopened if self.expected(id) == self._me and not self._ownership.owns(id)}
         if not self._unopened:
             self._all_opened()

@@ -25,8 +25,8 @@ class Learned(FastPath):
         self.attempted_ms = 0
 
 
-class SeenRequest(Learned):
-    """Marks that a first request of its kind arrived."""
+class FirstRequest(Learned):
+    """Marks that one request of a kind has arrived: the second builds the fast path."""
 
     __slots__ = ()
 
@@ -50,11 +50,11 @@ def may_learn(call: Call, now: int) -> bool:
 
 
 def may_learn_repeated(call: Call, now: int) -> bool:
-    """The same from the second request of a kind on; the first is only marked."""
+    """Whether to build a fast path, if this is not the first request of its kind; the first is only marked."""
     if isinstance(call.fast_path(), Learned):
         return may_learn(call, now)
     if call.connection.host.trace is None:
-        call.add_fast_path(SeenRequest())
+        call.add_fast_path(FirstRequest())
     return False
 
 

@@ -15,7 +15,7 @@ from coordinator.notes import Cause
 from coordinator.states import State
 from protocol.messages.coordinator_notes import StateChange
 
-LINES_A_SECOND = 50
+LINES_PER_SECOND = 50
 
 STATES = {state.value: state.name.lower() for state in State}
 CAUSES = {cause.value: cause.name.lower() for cause in Cause}
@@ -26,7 +26,7 @@ class ChangeLog:
         self._loop = loop
         self._clock = clock
         self._second_ends = 0
-        self._lines_left = 0
+        self._remaining_lines = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unlogged_changes = 0  # since the last line that counts them
         self._unlogged_groups: set[str] = set()
@@ -35,9 +35,9 @@ class ChangeLog:
         now = self._clock.now
         if now >= self._second_ends:
             self._second_ends = now + 1_000
-            self._lines_left = LINES_A_SECOND
-        if self._lines_left:
-            self._lines_left -= 1
+            self._remaining_lines = LINES_PER_SECOND
+        if self._remaining_lines:
+            self._remaining_lines -= 1
             log_change(note)
             return
         if self._timer is None:

@@ -66,12 +66,12 @@ class NoLog:
         return iter(())
 
     def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
-        done(Fenced("this partition is not ours"))
+        done(Fenced("this node does not own the partition"))
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
 
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
-        done(Fenced("this partition is not ours"))
+        done(Fenced("this node does not own the partition"))
 
     def release(self) -> None: ...
 
@@ -179,7 +179,7 @@ class Journal:
         while hold.emitted != hold.taken and not self._in_flight and self.writable:
             taken_before = hold.taken
             self._append_began = now = self._clock.now
-            batch = hold.take(self._clock.wall)
+            batch = hold.take_batch(self._clock.wall)
             stamp = hold.taken
             facts = stamp - taken_before
             self._in_flight = self._late_stamp = stamp

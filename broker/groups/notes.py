@@ -32,7 +32,7 @@ GATHER_MS = 200
 RETRY_MS = 5_000
 RELEASE_RETRY_MS = 20  # while a log that is to be released is being opened
 # Notes written in one pass, within some milliseconds; the next pass follows MORE_MS later.
-NOTES_AT_ONCE = 500
+NOTES_PER_PASS = 500
 MORE_MS = 10
 # The queued notes of all logs together; further notes are lost and counted.
 NOTES_QUEUED_MAX = 20_000
@@ -174,7 +174,7 @@ class Notes:
             self._loop.call_later(RELEASE_RETRY_MS / 1000, Contained(self.release, done), partition, done)
             return
         while notes.queue and self._ready(notes, self._clock.tick()) and notes.queue:
-            self._write(notes, NOTES_AT_ONCE)
+            self._write(notes, NOTES_PER_PASS)
         if notes.opening:
             self._loop.call_later(RELEASE_RETRY_MS / 1000, Contained(self.release, done), partition, done)
             return
@@ -186,11 +186,11 @@ class Notes:
 
     def _write_in(self, ms: int) -> None:
         if self._timer is None and self._done is None and not self._closed:
-            self._timer = self._loop.call_later(ms / 1000, Contained(self._write_some, partial(self._write_in, RETRY_MS)))
+            self._timer = self._loop.call_later(ms / 1000, Contained(self._write_queued, partial(self._write_in, RETRY_MS)))
 
-    def _write_some(self) -> None:
+    def _write_queued(self) -> None:
         self._timer = None
-        room = NOTES_AT_ONCE
+        room = NOTES_PER_PASS
         now = self._clock.tick()
         for notes in self._logs.values():
             if notes.queue and self._ready(notes, now):
@@ -278,7 +278,7 @@ class Notes:
         for notes in self._logs.values():
             # `_ready` may write the notes itself: a new log is acquired at once.
             while notes.queue and self._ready(notes, self._clock.now) and notes.queue:
-                self._write(notes, NOTES_AT_ONCE)
+                self._write(notes, NOTES_PER_PASS)
         if self._done is not None and not any(notes.opening for notes in self._logs.values()):
             done, self._done = self._done, None
             self._closed = True

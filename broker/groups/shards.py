@@ -39,7 +39,7 @@ RELOAD_SECONDS_MAX = 15.0
 GROUPS_CACHED_MAX = 1 << 16
 GROUP_ID_CACHED_MAX = 256
 
-IDS_AT_ONCE = 256
+IDS_PER_CALL = 256
 _VARIANT = "89ab"
 
 
@@ -54,7 +54,7 @@ class FreshIds:
     def __call__(self) -> str:
         at = self._at
         if at == len(self._digits):
-            self._digits = self._random(16 * IDS_AT_ONCE).hex()
+            self._digits = self._random(16 * IDS_PER_CALL).hex()
             at = 0
         self._at = at + 32
         h = self._digits
@@ -63,7 +63,7 @@ class FreshIds:
 
 
 class Shards:
-    """All partitions by number; `of` finds the partition of a group."""
+    """All partitions by number; `journal_of` returns the journal of a group's partition."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Shards:
         monotonic: Callable[[], float] = time.monotonic,
         loading: Callable[[], None] = lambda: None,
         load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None,
-        acquired_at_once: int = 1,
+        acquire_concurrency: int = 1,
     ) -> None:
         """`load_ended`: given if other nodes may own partitions; called after each load with "", or with the reason why it failed.
 
-        `acquired_at_once`: the number of logs that are acquired at the same time; they are replayed one after another.
+        `acquire_concurrency`: the number of logs that are acquired at the same time; they are replayed one after another.
         """
-        self._acquired_at_once = acquired_at_once
+        self._acquire_concurrency = acquire_concurrency
         self._load_ended = load_ended
         self._store = store
         self._loop = loop
@@ -115,8 +115,8 @@ class Shards:
         for journal in self.journals:
             turn.attend(journal)
 
-    def of(self, group_id: str) -> GroupJournal:
-        """The partition that a group lives in."""
+    def journal_of(self, group_id: str) -> GroupJournal:
+        """The journal of the partition that the group belongs to."""
         journal = self._journal_of_group.get(group_id)
         return journal if journal is not None else self._find(group_id)
 
@@ -130,7 +130,7 @@ class Shards:
 
     @property
     def progress(self) -> str:
-        """Why some partitions do not serve, in a line for people; "" when all serve."""
+        """The progress of loading and the reasons of partitions that do not serve, in a line for people; "" when all serve."""
         refusing = [journal for journal in self.journals if journal.refusal]
         if not refusing:
             return ""
@@ -143,7 +143,7 @@ class Shards:
             first = troubled[0]
             more = f" and {len(troubled) - 1} more" if len(troubled) > 1 else ""
             parts.append(f"partition {first.partition} ({first.trouble}){more}")
-        if self._load_ended is not None:  # other nodes serve the rest
+        if self._load_ended is not None:  # other nodes serve the other partitions
             return "; ".join(parts)
         return "; ".join(parts) or f"{len(refusing)} of {len(self.journals)} partitions are not served here"
 
@@ -151,10 +151,10 @@ class Shards:
 
     def load_all(self) -> None:
         """Load all partitions; new ones need no reading and serve at once."""
-        self._scheduled = True  # `_work` is called below
+        self._scheduled = True  # set before `_load_slice` is called below
         for number in range(len(self.journals)):
             self.load(number)
-        self._work()
+        self._load_slice()
 
     def load(self, partition: int) -> None:
         """Queue a partition that this node now owns for loading."""
@@ -194,19 +194,19 @@ class Shards:
     def _schedule_work(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(Contained(self._work, self._work_failed))
+            self._loop.call_soon(Contained(self._load_slice, self._work_failed))
 
-    def _work(self) -> None:
+    def _load_slice(self) -> None:
         """Load for one slice."""
         self._scheduled = False
         until = self._monotonic() + SLICE_SECONDS
         while not self._stopped:
-            if self._queue and len(self._acquiring) < self._acquired_at_once and (self._acquired_at_once > 1 or self._current is None):
+            if self._queue and len(self._acquiring) < self._acquire_concurrency and (self._acquire_concurrency > 1 or self._current is None):
                 self._begin(self._queue.popleft())
             elif self._steps is not None:
-                if not self._step(self._steps):
+                if not self._run_step(self._steps):
                     self._scheduled = True
-                    self._loop.call_later(NOT_YET_SECONDS, Contained(self._work, self._work_failed))
+                    self._loop.call_later(NOT_YET_SECONDS, Contained(self._load_slice, self._work_failed))
                     return
             elif self._opened:
                 self._replay(*self._opened.popleft())
@@ -258,7 +258,7 @@ class Shards:
                 journal.own(result)
             self._steps = journal.replay()
 
-    def _step(self, steps: Iterator[bool]) -> bool:
+    def _run_step(self, steps: Iterator[bool]) -> bool:
         """Returns False when the next step has to wait."""
         journal = self._current
         assert journal is not None
@@ -287,21 +287,21 @@ class Shards:
             self._refuse(journal, "there is a defect in this version", True)
         return True
 
-    def _refuse(self, journal: GroupJournal, reason: str, for_good: bool) -> None:
+    def _refuse(self, journal: GroupJournal, reason: str, permanently: bool) -> None:
         self._current = self._steps = None
         journal.refuse(reason)
         log.error(
             "partition of groups cannot be read",
             log=journal.name,
             reason=reason,
-            again="after a restart" if for_good else f"in {UNREADABLE_RETRY_SECONDS:.0f} s",
+            again="after a restart" if permanently else f"in {UNREADABLE_RETRY_SECONDS:.0f} s",
         )
         if self._load_ended is not None:
             self._load_ended(journal, reason)
-        elif not for_good:
-            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._try_again), journal)
+        elif not permanently:
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._retry_load), journal)
 
-    def _try_again(self, journal: GroupJournal) -> None:
+    def _retry_load(self, journal: GroupJournal) -> None:
         if journal.trouble:
             self.load(journal.partition)
 

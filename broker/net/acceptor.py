@@ -23,7 +23,7 @@ from broker.runtime.contain import Contained, contained_task
 from broker.runtime.node import Address
 
 ACCEPTS_PER_CALL = 32
-LINES_APART_SECONDS = 10.0  # between two equal log lines: at the limit, accepting pauses repeatedly
+LOG_INTERVAL_SECONDS = 10.0  # between two equal log lines: at the limit, accepting pauses repeatedly
 RETRY_SECONDS = 1.0  # descriptors are freed not only by connections
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 READ_BYTES = 262_144
@@ -170,7 +170,7 @@ class Acceptor:
         self._closed_idle += closed
         now = self._loop.time()
         if self._closed_idle and now >= self._closed_quiet_until:
-            self._closed_quiet_until = now + LINES_APART_SECONDS
+            self._closed_quiet_until = now + LOG_INTERVAL_SECONDS
             log.warning("idle connections were closed for new ones", count=self._closed_idle, reason=self._full)
             self._closed_idle = 0
         if self._connections.making_room:
@@ -180,14 +180,14 @@ class Acceptor:
         else:
             self._pause(self._full)
 
-    def _pause(self, why: str) -> None:
+    def _pause(self, reason: str) -> None:
         self._stop_reading()
         now = self._loop.time()
         if not self._pause_logged and now >= self._quiet_until:
-            self._quiet_until = now + LINES_APART_SECONDS
+            self._quiet_until = now + LOG_INTERVAL_SECONDS
             self._pause_logged = True
-            log.warning("accepting pauses", reason=why)
-        self._paused = why
+            log.warning("accepting pauses", reason=reason)
+        self._paused = reason
         self._retry_later()
 
     def _retry_later(self) -> None:
@@ -206,7 +206,7 @@ class Acceptor:
             self._readable(sock, listener)
         if self._accepting:
             if self._pause_logged:
-                log.info("accepting goes on")
+                log.info("accepting resumes")
             self._pause_logged = False
             self._paused = ""
             self._retry.cancel()

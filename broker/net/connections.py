@@ -13,10 +13,10 @@ from broker.runtime.turn import NEVER
 # A sweep costs about 0.1 us per connection; a tenth of the idle limit is exact enough.
 SWEEPS_PER_LIMIT = 10
 SWEEP_MS_MAX = 30_000
-# When new connections need room, connections idle for so long are closed; the shorter time is for those that never sent a byte.
+# When new connections need room, connections idle for this long are closed; the shorter time applies to those that never sent a byte.
 SILENT_MS = 1_000
 IDLE_MS = 30_000
-CLOSED_AT_ONCE_MAX = 32
+CLOSED_PER_CALL_MAX = 32
 LIVE_PER_CLOSED = 64
 MADE_ROOM = "idle when another connection needed the room (max.connections)"
 
@@ -67,7 +67,7 @@ class Connections:
             and not connection.closed
             and now - connection.last_active > (SILENT_MS if connection.last_active == opened else IDLE_MS)
         ]
-        longest_idle = nsmallest(min(max(len(self.live) // LIVE_PER_CLOSED, 1), CLOSED_AT_ONCE_MAX), idle, key=_last_active)
+        longest_idle = nsmallest(min(max(len(self.live) // LIVE_PER_CLOSED, 1), CLOSED_PER_CALL_MAX), idle, key=_last_active)
         self.making_room = len(longest_idle)
         for connection in longest_idle:
             connection.abort(MADE_ROOM)

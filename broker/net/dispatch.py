@@ -93,7 +93,7 @@ class Call:
 
     @property
     def size(self) -> int:
-        """Of the request, its header included."""
+        """The size of the request with its header."""
         return len(self._data) - self._start
 
     @property
@@ -124,8 +124,8 @@ class Call:
         else:
             self.connection.send(frame)
 
-    def answer_nothing(self) -> None:
-        """Go on with the connection's next request: this one wants no reply."""
+    def finish_without_reply(self) -> None:
+        """Continue with the connection's next request: this request gets no reply."""
         self.connection.send(b"")
 
     def frame(self, reply: Response) -> bytes:

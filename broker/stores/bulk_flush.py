@@ -26,11 +26,11 @@ Begun = list[tuple[Flusher, Done, Flush]]
 
 
 class BulkFlusher:
-    def __init__(self, workers: Workers, disk: Disk, folder: str, at_once: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """`workers`: THREADS threads. `at_once`: the most logs to flush at a time; each keeps files open."""
+    def __init__(self, workers: Workers, disk: Disk, folder: str, concurrency: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`workers`: THREADS threads. `concurrency`: the maximum number of logs to flush at a time; each keeps files open."""
         self.workers = workers
         self._monotonic = monotonic
-        self._at_once = at_once
+        self._concurrency = concurrency
         self._disk = disk
         self._folder = folder if isinstance(disk, OsDisk) else ""
 
@@ -58,7 +58,7 @@ class BulkFlusher:
         self._flush_each(unflushed, done)
 
     def _flush_each(self, flushers: list[Flusher], done: Done | None) -> None:
-        flush_in_parts(self.workers, THREADS, [(flusher, done or flusher.report_failure) for flusher in flushers], self._at_once)
+        flush_in_parts(self.workers, THREADS, [(flusher, done or flusher.report_failure) for flusher in flushers], self._concurrency)
 
     def close_logs(self, logs: list[Log], done: Callable[[str], None]) -> None:
         """Close logs that the loop no longer uses; `done` gets the first problem, or "".
@@ -100,15 +100,15 @@ class BulkFlusher:
         self.workers.close()
 
 
-def flush_in_parts(workers: Workers, threads: int, flushes: Sequence[tuple[Flusher, Done]], at_once: int) -> None:
+def flush_in_parts(workers: Workers, threads: int, flushes: Sequence[tuple[Flusher, Done]], concurrency: int) -> None:
     """Split the flushes among `threads` jobs: waking a thread for each log costs more than most flushes.
 
-    At most `at_once` logs are flushed together; the rest follow when these are done.
+    At most `concurrency` logs are flushed together; the rest follow when these are done.
     """
     begun: Begun = []
     handled = 0
     for flusher, done in flushes:
-        if len(begun) == at_once:
+        if len(begun) == concurrency:
             break
         handled += 1
         flush = flusher.begin(done)
@@ -117,7 +117,7 @@ def flush_in_parts(workers: Workers, threads: int, flushes: Sequence[tuple[Flush
     parts = [begun[number::threads] for number in range(min(threads, len(begun)))]
     unfinished = [len(parts)]  # a list: shared by the callbacks
     for part in parts:
-        finish = partial(_finish, part, unfinished, partial(flush_in_parts, workers, threads, flushes[handled:], at_once))
+        finish = partial(_finish, part, unfinished, partial(flush_in_parts, workers, threads, flushes[handled:], concurrency))
         try:
             workers.submit(partial(run_all, [flush for _, _, flush in part]), finish)
         except Exception as error:  # for example, no thread could be started

@@ -31,7 +31,7 @@ from storage.swap import Closed, promote, remove_deleted, remove_unfinished
 CHECK_SECONDS = 1.0
 STEP_PAUSE_SECONDS = 0.005  # between two steps of a scan of all topic logs
 HOUSEKEEPING_SECONDS = 60.0  # Kafka's log.flush.offset.checkpoint.interval.ms
-ROLL_UNFLUSHED_BYTES_MAX = 1 << 20  # a roll flushes in the loop's thread: at most so much
+ROLL_UNFLUSHED_BYTES_MAX = 1 << 20  # the most that a roll may flush, since it blocks the loop's thread
 ROLL_TRIES = 5  # attempts to roll without a flush, before a roll flushes
 RETRY_SECONDS_MIN = 30.0
 RETRY_SECONDS_MAX = 3600.0
@@ -179,7 +179,7 @@ class Cleaning:
 
     def _check(self) -> None:
         self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
-        if (self._loop.time() >= self._housekeep_at or self._too_many_notes()) and (self._housekeeping is None or self._housekeeping.done()):
+        if (self._loop.time() >= self._housekeep_at or self._notes_exceed_limit()) and (self._housekeeping is None or self._housekeeping.done()):
             self._housekeep_at = self._loop.time() + HOUSEKEEPING_SECONDS
             self._housekeeping = self._loop.create_task(contained_task(self._housekeep))
         if self._task is not None and not self._task.done():
@@ -263,12 +263,12 @@ class Cleaning:
     async def _clean(self, watched: CompactedLog) -> None:
         cleaned = watched.log
 
-        def is_still_wanted() -> bool:
+        def is_current() -> bool:
             return self._watched.get(watched.id) is watched
 
         settings = CompactionSettings(self.rules.segment_bytes, self.rules.delete_retention_ms, None)
         try:
-            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, settings, is_still_wanted)
+            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, settings, is_current)
         except AppendFailed as failure:
             self._retry_later(watched, str(failure))
             watched.failed(failure)
@@ -306,7 +306,7 @@ class Cleaning:
         end: int,
         first_dirty: int,
         settings: CompactionSettings,
-        is_still_wanted: Callable[[], bool],
+        is_current: Callable[[], bool],
     ) -> int:
         """Compact the segments and return the offset up to which the log is now clean.
 
@@ -318,7 +318,7 @@ class Cleaning:
         cleaned.begin_compaction()
         self._compacted, self._cancelled = cleaned, False
         try:
-            report = await self._replace_segments(cleaned, sources, end, first_dirty, settings, is_still_wanted)
+            report = await self._replace_segments(cleaned, sources, end, first_dirty, settings, is_current)
             await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._checkpoint_worker)
         finally:
             self._compacted = None
@@ -334,7 +334,7 @@ class Cleaning:
         return report.clean_to
 
     async def _replace_segments(
-        self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, settings: CompactionSettings, is_still_wanted: Callable[[], bool]
+        self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, settings: CompactionSettings, is_current: Callable[[], bool]
     ) -> Report:
         """Replace the segments by compacted ones; when it raises, everything written for that is removed."""
         folder = cleaned.folder
@@ -346,7 +346,7 @@ class Cleaning:
             if report.cleaned:
                 promoting = True
                 promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
-                if self._cancelled or not is_still_wanted() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
+                if self._cancelled or not is_current() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
                     raise CleaningFailed(CANCELLED)
                 bases = cleaned.exchange(report.cleaned, promoted)
                 promoting = False
@@ -402,14 +402,14 @@ class Cleaning:
 
     # Housekeeping: retention by time and size, recovery points.
 
-    def _too_many_notes(self) -> bool:
+    def _notes_exceed_limit(self) -> bool:
         return 0 <= self.rules.notes_bytes_max < sum([retained.size for retained, _, _ in self._retained.values()])
 
     async def _housekeep(self) -> None:
         try:
             for id, (retained, retention_ms, failed) in list(self._retained.items()):
                 await self._drop_old(id, retained, retention_ms, failed)
-            while self._too_many_notes() and await self._drop_largest():
+            while self._notes_exceed_limit() and await self._drop_largest():
                 pass
             logs = {id: watched.log for id, watched in self._watched.items()} | {id: retained for id, (retained, _, _) in self._retained.items()}
             points = {(id.name, id.partition): log.flushed_offset for id, log in logs.items()}

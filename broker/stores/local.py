@@ -109,13 +109,13 @@ class LocalStore:
         self.fresh_token = partial(fresh_token, random_bytes)
         self.cluster_id = self.directory.cluster_id
         self.handles = Handles(self.disk, log_files_max)
-        self._at_once = max(log_files_max // 4, 1)
+        self._flush_concurrency = max(log_files_max // 4, 1)
         if isinstance(self.disk, OsDisk):
             self.disk.make_room = self._close_idle_files
         self.workers = new_workers(loop, FLUSH_THREADS, False)
         self.background_flusher = new_workers(loop, 1, True)  # for flushes for which no reply waits
         self.topic_workers = new_workers(loop, TOPIC_THREADS, False)
-        self.bulk_flusher = BulkFlusher(new_workers(loop, CLOSING_THREADS, False), self.disk, self.directory.path, self._at_once, monotonic)
+        self.bulk_flusher = BulkFlusher(new_workers(loop, CLOSING_THREADS, False), self.disk, self.directory.path, self._flush_concurrency, monotonic)
         self.checkpoint_worker = new_workers(loop, 1, False)  # one thread: checkpoints are written one after another
         self.cleaning: Cleaning | None = None  # set before the first log is acquired; None: no compaction
         self.topic_ids: dict[str, str] = {}  # by topic name, for partition.metadata
@@ -348,7 +348,7 @@ class LocalStore:
                 unflushed.append(owned.flusher)
             else:
                 flushed(None)
-        flush_in_parts(self.workers, FLUSH_THREADS, internal, self._at_once)
+        flush_in_parts(self.workers, FLUSH_THREADS, internal, self._flush_concurrency)
         self.bulk_flusher.flush(unflushed, flushed)
 
     def _mark_clean(self) -> str:
@@ -386,8 +386,8 @@ class LocalStore:
 
     def _flush_in_background(self, flushers: list[Flusher], done: Done | None) -> None:
         """Flush logs for which no reply waits; failures are reported to the logs' owners, every result to `done`."""
-        callbacks = [partial(_call_both, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
-        flush_in_parts(self.background_flusher, 1, list(zip(flushers, callbacks, strict=True)), self._at_once)
+        callbacks = [partial(_call_in_turn, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
+        flush_in_parts(self.background_flusher, 1, list(zip(flushers, callbacks, strict=True)), self._flush_concurrency)
 
     def flush_at_turn_end(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
         if not self._appended:
@@ -407,7 +407,7 @@ class LocalStore:
         return Leftover(self.disk, self.directory.path).batches_of(str(id))
 
     def _flush_each(self, appended: list[Appended]) -> None:
-        flush_in_parts(self.workers, FLUSH_THREADS, [(append.flusher, append.done) for append in appended], self._at_once)
+        flush_in_parts(self.workers, FLUSH_THREADS, [(append.flusher, append.done) for append in appended], self._flush_concurrency)
 
     def _close_idle_files(self) -> bool:
         """Close idle log files when the process runs out of descriptors. Called in any thread."""
@@ -432,7 +432,7 @@ class LocalStore:
         self.directory.close()
 
 
-def _call_both(first: Done, second: Done, failure: AppendFailed | None) -> None:
+def _call_in_turn(first: Done, second: Done, failure: AppendFailed | None) -> None:
     first(failure)
     second(failure)
 
@@ -453,11 +453,11 @@ def log_id_of(name: str) -> LogId | None:
     return LogId(match[1], int(match[2])) if match is not None else None
 
 
-def open_directory(open_it: Callable[[str], DataDirectory]) -> DataDirectory:
+def open_directory(open_with_holder: Callable[[str], DataDirectory]) -> DataDirectory:
     """Open the data directory with a text that describes this process; raises StartError."""
     holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     try:
-        directory = open_it(holder)
+        directory = open_with_holder(holder)
         directory.begin()
         return directory
     except DirectoryLocked as locked:

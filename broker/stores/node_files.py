@@ -1,4 +1,4 @@
-"""The files of live nodes: `nodes/<id>.lock` is locked as long as the node lives, `nodes/<id>.json` has its addresses."""
+"""The files of live nodes: the node's process holds a lock on `nodes/<id>.lock`; `nodes/<id>.json` has its addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 from storage import NodeInfo
 
-Gone = Callable[[int], None]
+NodeEnded = Callable[[int], None]
 
 
 class LiveNodes(Protocol):
@@ -21,7 +21,7 @@ class LiveNodes(Protocol):
     def enter(self) -> bool:
         """Become this node; other nodes find it once it has written its addresses.
 
-        False: the previous process with this id lives, or its watchers have not released its file yet.
+        False: a process with this id runs, or the watchers of the previous one have not released its file yet.
         """
         ...
 
@@ -40,7 +40,7 @@ class LiveNodes(Protocol):
     def close(self) -> None: ...
 
 
-NewLiveNodes = Callable[[str, int, Gone], LiveNodes]  # the folder, this node's id, and the callback for a node's end
+NewLiveNodes = Callable[[str, int, NodeEnded], LiveNodes]  # the folder, this node's id, and the callback for a node's end
 
 
 def node_ids(names: Iterable[str]) -> Iterator[int]:
@@ -59,28 +59,28 @@ def read_node(id: int, text: str) -> NodeInfo:
 
 
 class NodeFiles:
-    """The files of live nodes. `gone` is called in a thread of its own."""
+    """The files of live nodes. `ended` is called in a separate thread."""
 
-    def __init__(self, folder: str, me: int, gone: Gone) -> None:
+    def __init__(self, folder: str, me: int, ended: NodeEnded) -> None:
         self._folder = folder
         self._me = me
-        self._gone = gone
-        self._mine = -1
+        self._ended = ended
+        self._own_lock = -1
         self._locked = False
         self._watched: set[int] = set()
-        self._seen = -1  # modification time of the folder
+        self._folder_mtime_ns = -1  # modification time of the folder
 
     def enter(self) -> bool:
-        """Lock this node's file, unless watchers have not released it yet, or a process with the same id lives."""
-        if self._mine < 0:
-            self._mine = os.open(f"{self._folder}/{self._me}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        """Lock this node's file, unless watchers have not released it yet, or a process with the same id runs."""
+        if self._own_lock < 0:
+            self._own_lock = os.open(f"{self._folder}/{self._me}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._own_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         self._locked = True
         with contextlib.suppress(FileNotFoundError):
-            os.remove(f"{self._folder}/{self._me}.json")  # of the process before, or in a copied directory: another node's addresses
+            os.remove(f"{self._folder}/{self._me}.json")  # written by this node's previous process, or, in a copied directory, by another node
         return True
 
     def publish(self, me: NodeInfo) -> None:
@@ -91,22 +91,22 @@ class NodeFiles:
 
     def changed(self) -> bool:
         """Whether a node may have arrived since the last `find_new`; costs one system call."""
-        return os.stat(self._folder).st_mtime_ns != self._seen
+        return os.stat(self._folder).st_mtime_ns != self._folder_mtime_ns
 
     def find_new(self) -> list[NodeInfo]:
         """The nodes that have arrived since the last call; from now on their end is detected."""
-        self._seen = os.stat(self._folder).st_mtime_ns
+        self._folder_mtime_ns = os.stat(self._folder).st_mtime_ns
         arrived = []
         for id in node_ids(os.listdir(self._folder)):
             if id == self._me or id in self._watched:
                 continue
-            node = self._meet(id)
+            node = self._watch_if_live(id)
             if node is not None:
                 arrived.append(node)
         return arrived
 
-    def _meet(self, id: int) -> NodeInfo | None:
-        """The node, if it lives."""
+    def _watch_if_live(self, id: int) -> NodeInfo | None:
+        """The node, if it is live; then its end is detected from now on."""
         descriptor = os.open(f"{self._folder}/{id}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -132,13 +132,13 @@ class NodeFiles:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.close(descriptor)
         self._watched.discard(id)
-        self._seen = -1
-        self._gone(id)
+        self._folder_mtime_ns = -1
+        self._ended(id)
 
     def close(self) -> None:
-        if self._mine >= 0:
+        if self._own_lock >= 0:
             if self._locked:
                 with contextlib.suppress(OSError):
                     os.remove(f"{self._folder}/{self._me}.json")
-            os.close(self._mine)
-            self._mine = -1
+            os.close(self._own_lock)
+            self._own_lock = -1

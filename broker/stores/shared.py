@@ -48,7 +48,7 @@ from storage.turn_log import Leftover, turn_log_sizes
 
 START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
 START_PAUSE_SECONDS: Final = 0.05
-LOOK_SECONDS: Final = 0.5  # between two searches for new nodes
+FIND_NODES_SECONDS: Final = 0.5  # between two searches for new nodes
 BUSY_SECONDS: Final = 0.02
 PROBE_BYTE: Final = 1 << 62  # after the bytes of all logs
 
@@ -117,7 +117,7 @@ class SharedStore(LocalStore):
         self._shared_disk = shared = disk or OsDisk()
         super().__init__(config, loop, shared, log_files_max, new_workers, random_bytes, monotonic)
         self._held: set[LogId] = set()
-        self._inherited: dict[LogId, Inherited] = {}  # of logs that are being opened
+        self._states_left: dict[LogId, Inherited] = {}  # of logs that are being opened
         self._opened_logs: list[Opened] = []  # to be entered by the next write of the table
         self._announcing = False
         self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # logs being released, and the callbacks after that
@@ -128,10 +128,10 @@ class SharedStore(LocalStore):
         try:
             self._table = OwnerTable(shared, self._root)
             self._locks = shared.byte_locks(f"{self._root}/{LOCKS_FILE}")
-            if not self._locks.work(PROBE_BYTE + self._node_id):
+            if not self._locks.are_supported(PROBE_BYTE + self._node_id):
                 self.directory.close()
                 raise StartError(f"data directory {self._root}: several nodes need file locks, which its file system lacks", ExitCode.DIRECTORY)
-            self._files = new_live_nodes(f"{self._root}/{NODES_FOLDER}", self._node_id, self._gone_in_thread)
+            self._files = new_live_nodes(f"{self._root}/{NODES_FOLDER}", self._node_id, self._node_ended_in_thread)
             self._retry_at_start(self._files.enter)
             self._free_former_logs()
         except OSError as error:
@@ -142,7 +142,7 @@ class SharedStore(LocalStore):
     def _free_former_logs(self) -> None:
         """Clear this node's former logs in the table: nodes that did not notice its end would still consider it their owner."""
         for id in self._table.logs_of(self._node_id):
-            if self._locks.take(id):
+            if self._locks.lock(id):
                 self._table.free(id, self._node_id)
                 self._locks.drop(id)
         self._table.count(self._node_id)
@@ -184,35 +184,35 @@ class SharedStore(LocalStore):
 
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
         self._watcher = changed
-        self._look_on_timer()
+        self._find_nodes_on_timer()
 
-    def _look_on_timer(self) -> None:
+    def _find_nodes_on_timer(self) -> None:
         if self.finishing:
             return
         if self._files.changed():
-            self.look_for_nodes()
-        self.loop.call_later(LOOK_SECONDS, Contained(self._look_on_timer))
+            self.find_new_nodes()
+        self.loop.call_later(FIND_NODES_SECONDS, Contained(self._find_nodes_on_timer))
 
     def when_current(self, done: Callable[[], None]) -> None:
         done()  # the table is in memory that all nodes share
 
-    def look_for_nodes(self) -> None:
+    def find_new_nodes(self) -> None:
         for node in self._files.find_new():
             self._view.live[node.id] = node
             self._view.changes += 1
             self._watcher(node.id, True)
 
-    def _gone_in_thread(self, node: int) -> None:
+    def _node_ended_in_thread(self, node: int) -> None:
         try:
-            self.loop.call_soon_threadsafe(Contained(self._gone), node)
+            self.loop.call_soon_threadsafe(Contained(self._node_ended), node)
         except RuntimeError:  # the loop is closed
             return
 
-    def _gone(self, node: int) -> None:
+    def _node_ended(self, node: int) -> None:
         if self._view.live.pop(node, None) is not None:
             self._view.changes += 1
             self._watcher(node, False)
-            self.look_for_nodes()
+            self.find_new_nodes()
 
     # Owning logs.
 
@@ -222,7 +222,7 @@ class SharedStore(LocalStore):
         if id in self._held:
             return self._table.read(id).epoch
         try:
-            if not self._locks.take(byte_of(id)):
+            if not self._locks.lock(byte_of(id)):
                 return HeldBy(f"node {self._table.read(id).node}")
             before = self._table.read(id)
             if before == NO_SLOT and not self.disk.exists(self.directory.log_folder(*id)):
@@ -240,7 +240,7 @@ class SharedStore(LocalStore):
         """Unlock the log, so that other nodes can acquire it."""
         if id in self._held:
             self._held.discard(id)
-            self._inherited.pop(id, None)
+            self._states_left.pop(id, None)
             slot = self._table.read(id)
             writer = slot.writer if writer is None else writer
             self._table.write(id, slot._replace(state=state, since_ms=self._wall_ns() // 1_000_000, writer=writer))
@@ -258,7 +258,7 @@ class SharedStore(LocalStore):
         clean = self.disk.exists(f"{folder}/{CLEAN_SHUTDOWN_FILE}") if writer == SINGLE_BROKER else writer < 0 and id.name != NOTES_LOG
         inherited = Inherited(point, start, clean, self._leftover(folder))
         if id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
-            self._inherited[id] = inherited
+            self._states_left[id] = inherited
         return inherited
 
     def _leftover(self, folder: str) -> Leftover:
@@ -308,7 +308,7 @@ class SharedStore(LocalStore):
 
     def _acquired(self, id: LogId, epoch: int, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
         if isinstance(result, Unreadable | HeldBy):
-            self.give_up(id)
+            self.release_unopened(id)
             done(result)
             return
 
@@ -327,7 +327,7 @@ class SharedStore(LocalStore):
     def _adopt(self) -> None:
         """Write this node's checkpoints for the opened logs first, since the next owner will read them, then the table."""
         opened, self._opened_logs = self._opened_logs, []
-        inherited = {(log.id.name, log.id.partition): self._inherited.pop(log.id) for log in opened if log.id in self._inherited}
+        inherited = {(log.id.name, log.id.partition): self._states_left.pop(log.id) for log in opened if log.id in self._states_left}
         points = {partition: (log.recovery_point, log.start_offset) for partition, log in inherited.items()}
         directory = self.directory
         assert isinstance(directory, NodeDirectory)
@@ -362,7 +362,7 @@ class SharedStore(LocalStore):
         if owned is not None:
             owned.log.retire()
             self.drop(id)
-        self.give_up(id)
+        self.release_unopened(id)
         return Unreadable(f"{self._root}: {failure}", False)
 
     def _clear_turns(self) -> None:
@@ -388,8 +388,8 @@ class SharedStore(LocalStore):
         for done in self._leaving.pop(id):
             run(done)
 
-    def give_up(self, id: LogId) -> None:
-        """The log could not be opened: let another node try."""
+    def release_unopened(self, id: LogId) -> None:
+        """Release a log that could not be opened, so that another node can try."""
         self._drop(id)
 
     def drop_deleted(self, id: LogId) -> None:
@@ -499,7 +499,7 @@ class SharedTopicStore(LocalTopicStore):
 
         def opened(result: TopicLog | HeldBy | Unreadable) -> None:
             if isinstance(result, Unreadable | HeldBy):
-                self._shared.give_up(id)
+                self._shared.release_unopened(id)
                 done(result)
             else:
                 self._shared.announce(id, locked, lambda failure: done(result if failure is None else self._shared.cannot_use(id, failure)))

@@ -40,17 +40,17 @@ class Allowance:
     A batch that is too much work for the loop uses up the allowance of its pass.
     """
 
-    __slots__ = ("_left_ns", "_monotonic_ns", "_scheduled", "_turn")
+    __slots__ = ("_monotonic_ns", "_remaining_ns", "_scheduled", "_turn")
 
     def __init__(self, turn: Scheduler, monotonic_ns: Callable[[], int]) -> None:
         self._turn = turn
         self._monotonic_ns = monotonic_ns
-        self._left_ns = PASS_NS
+        self._remaining_ns = PASS_NS
         self._scheduled = False
 
     def prepare(self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object) -> tuple[bytearray, BatchHeader]:
         """Check the batch within the allowance. Raises Refusal, or TooMuchWork for a batch that a child process must check."""
-        if self._left_ns <= 0:
+        if self._remaining_ns <= 0:
             raise TooMuchWork
         if not self._scheduled:
             self._scheduled = True
@@ -60,13 +60,13 @@ class Allowance:
         try:
             return prepare(data, at, size, settings, now, name, INLINE)
         except TooMuchWork:
-            self._left_ns = 0
+            self._remaining_ns = 0
             raise
         finally:
-            self._left_ns -= read() - begin
+            self._remaining_ns -= read() - begin
 
     def end_turn(self) -> None:
-        self._left_ns = PASS_NS
+        self._remaining_ns = PASS_NS
         self._scheduled = False
 
 

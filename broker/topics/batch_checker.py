@@ -99,7 +99,7 @@ class Lane:
         self._jobs.setdefault(job.connection, deque()).append(job)
         self._job_added.set()
         if self._task is None:
-            self._task = self._loop.create_task(contained_task(self._work))
+            self._task = self._loop.create_task(contained_task(self._process_jobs))
 
     async def stop(self) -> None:
         self._stopped = True
@@ -116,7 +116,7 @@ class Lane:
             self._jobs[connection] = jobs
         return job
 
-    async def _work(self) -> None:
+    async def _process_jobs(self) -> None:
         try:
             while not self._stopped:
                 if self._jobs:

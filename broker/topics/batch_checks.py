@@ -136,7 +136,7 @@ def is_transactional(data: bytes, size: int) -> bool:
 
 
 def producer_id_of(data: bytes) -> int:
-    """Of the first batch, which may be cut short; below 0: none."""
+    """The producer id of the first batch, which may be cut short; below 0: none."""
     id: int = _PRODUCER_ID(data)[0] if len(data) >= HEADER_BYTES else -1
     return id
 
@@ -351,10 +351,10 @@ def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, setting
 def _time_problem(record: Record, header: BatchHeader, settings: LogSettings, now: int) -> str | None:
     timestamp = record.timestamp
     if not settings.log_append_time and timestamp != NO_TIMESTAMP:
-        least, most = now - settings.timestamp_before_max_ms, now + settings.timestamp_after_max_ms
-        if least <= timestamp <= most:
+        earliest, latest = now - settings.timestamp_before_max_ms, now + settings.timestamp_after_max_ms
+        if earliest <= timestamp <= latest:
             return None
-        allowed = f"[{_as_int64(least)}, {_as_int64(most)}]"
+        allowed = f"[{_as_int64(earliest)}, {_as_int64(latest)}]"
         return f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The timestamp should be within {allowed}"
     if header.attributes & LOG_APPEND_TIME:
         key, value = len(record.key or b""), len(record.value or b"")

@@ -63,7 +63,7 @@ class RemovedOffsets:
         self._deletions.removed(self.deletion, self.journal)
 
     def fail(self, error: int) -> None:
-        self._deletions.wait_again(self)
+        self._deletions.keep_waiting(self)
 
 
 class Deletions:
@@ -127,9 +127,9 @@ class Deletions:
         self._open.append(deletion)
         self._queue.append((deletion, list(self._shards.journals)))
         if len(self._queue) == 1:
-            self._work()
+            self._remove_slice()
 
-    def _work(self) -> None:
+    def _remove_slice(self) -> None:
         """One slice: each deletion visits all partitions once, then its reply leaves."""
         until = self._monotonic() + SLICE_SECONDS
         while self._queue:
@@ -139,14 +139,14 @@ class Deletions:
                 if not journal.refusal:
                     self._remove_offsets(deletion, journal)
                 if self._monotonic() >= until:
-                    self._loop.call_soon(Contained(self._work, self._work_failed))
+                    self._loop.call_soon(Contained(self._remove_slice, self._work_failed))
                     return
             self._queue.popleft()
             deletion.done(ErrorCode.NONE)
 
     def _work_failed(self) -> None:
         """Continue after a slice that raised; its partition is off the list."""
-        self._loop.call_soon(Contained(self._work, self._work_failed))
+        self._loop.call_soon(Contained(self._remove_slice, self._work_failed))
 
     def _served(self, journal: GroupJournal) -> None:
         """Remove offsets in a partition that was just loaded, before it answers requests."""
@@ -156,14 +156,14 @@ class Deletions:
 
     def _remove_offsets(self, deletion: Deletion, journal: GroupJournal) -> None:
         try:
-            journal.call(journal.shard.forget_topics, self._up_to(deletion), journal.now, journal.wall)
+            journal.call(journal.shard.forget_topics, self._commit_time_limits(deletion), journal.now, journal.wall)
         except Exception as error:
             defect("offsets of deleted topics could not be removed", error, log=journal.name)
             deletion.defective.add(journal)
             return
         journal.reply(RemovedOffsets(self, deletion, journal))
 
-    def _up_to(self, deletion: Deletion) -> dict[str, int]:
+    def _commit_time_limits(self, deletion: Deletion) -> dict[str, int]:
         """The commit time, by topic, up to which offsets are removed: no limit unless a topic of that name was created since.
 
         Offsets committed after the creation stay, even if the clock was set back between deletion and creation.
@@ -174,14 +174,14 @@ class Deletions:
             for topic in deletion.topics
         }
 
-    def wait_again(self, held: RemovedOffsets) -> None:
-        """Wait on after a late append. After a failed one the partition is reloaded, which removes the offsets again."""
+    def keep_waiting(self, held: RemovedOffsets) -> None:
+        """Continue to wait after a late append. After a failed append the partition is reloaded, which removes the offsets again."""
 
-        def keep_waiting() -> None:
+        def hold_again() -> None:
             if not held.journal.refusal:
                 held.journal.reply(held)
 
-        self._loop.call_soon(Contained(keep_waiting))
+        self._loop.call_soon(Contained(hold_again))
 
     def removed(self, deletion: Deletion, journal: GroupJournal) -> None:
         deletion.waiting.discard(journal)

@@ -121,7 +121,7 @@ class EndOffsetNotes:
         began = self._clock.wall
         complete = True
         changed: dict[int, tuple[int, int]] = {}
-        for partition in list(self._partitions.of(topic)):
+        for partition in list(self._partitions.of_topic(topic)):
             yield
             if partition.error:
                 if not self._partitions.was_never_written(partition):

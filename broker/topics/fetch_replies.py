@@ -245,18 +245,18 @@ class LongFetch:
     def piece(self, bytes_max: int) -> list[bytes]:
         pieces: list[bytes] = []
         small: list[bytes] = []
-        bytes_left = bytes_max
-        while bytes_left > 0 and self._next_part < len(self._parts):
+        remaining_bytes = bytes_max
+        while remaining_bytes > 0 and self._next_part < len(self._parts):
             part = self._parts[self._next_part]
             if isinstance(part, bytes):
                 data = part
                 self._next_part += 1
             else:
-                data = _read(part, bytes_left)
+                data = _read(part, remaining_bytes)
                 if not part.size:
                     part.unhold()
                     self._next_part += 1
-            bytes_left -= len(data)
+            remaining_bytes -= len(data)
             if len(data) < JOINED_BYTES:
                 small.append(data)
             else:

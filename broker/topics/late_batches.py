@@ -1,8 +1,8 @@
-"""Batches that are not appended at once: too much work for the event loop, or queued after such a batch of their partition.
+"""Late batches: batches that are too much work for the event loop, or that wait behind such a batch of their partition.
 
-Each partition keeps them in order. The first is checked, in a child process if necessary, and appended; then the next one is. In a
-log that does not assign offsets at once, every batch is late, and several may be appended without an answer. Sequence numbers of
-idempotent producers are checked with the append against what the log has answered, so the next batch of a producer waits for that.
+Each partition queues them in order. The first batch is checked, in a child process if necessary, and appended; then the next follows. In a
+log that does not assign offsets at once, every batch is late, and several appends may be in flight. The sequence number of an idempotent
+producer is checked against its acknowledged batches, so a producer's next batch waits until its previous append has ended.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class LateBatches:
         self._clock = clock
         self._waiting: dict[Partition, None] = {}  # partitions with late batches
         self._ready: dict[Partition, None] = {}  # partitions whose first batch can be appended
-        self._appended: dict[LateBatch, Partition] = {}  # without an answer of the log
-        self._producers: set[tuple[Partition, int]] = set()  # of these
+        self._appended: dict[LateBatch, Partition] = {}  # appended, but the log has not completed the append
+        self._producers: set[tuple[Partition, int]] = set()  # the producers of these batches
         self._bytes = 0
         self._stopped = False
 
@@ -94,7 +94,7 @@ class LateBatches:
         else:
             partition.late = deque([batch])
             self._waiting[partition] = None
-            if too_much_work and not self._waits(partition, batch):
+            if too_much_work and not self._producer_is_busy(partition, batch):
                 self._check_in_child(partition, batch)
             else:
                 self._make_ready(partition)
@@ -120,15 +120,15 @@ class LateBatches:
         if partition.error:
             self._settle(partition, batch, failed(partition.index, partition.error))
             return
-        if self._waits(partition, batch):
+        if self._producer_is_busy(partition, batch):
             return
         try:
             self._append_first(partition, batch, None)
         except TooMuchWork:
             self._check_in_child(partition, batch)
 
-    def _waits(self, partition: Partition, batch: LateBatch) -> bool:
-        """Whether a batch of the same producer has no answer yet."""
+    def _producer_is_busy(self, partition: Partition, batch: LateBatch) -> bool:
+        """Whether an append of the same producer is in flight."""
         return (partition, batch.producer) in self._producers
 
     def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
@@ -143,10 +143,10 @@ class LateBatches:
             self._appended[batch] = partition
             if batch.producer >= 0:
                 self._producers.add((partition, batch.producer))
-            self._next(partition)
+            self._advance(partition)
 
-    def _next(self, partition: Partition) -> None:
-        """Go on with the batch behind the first one."""
+    def _advance(self, partition: Partition) -> None:
+        """Remove the first batch from the queue and continue with the next."""
         assert partition.late
         partition.late.popleft()
         if partition.late:
@@ -163,7 +163,7 @@ class LateBatches:
 
     def _checked(self, partition: Partition, batch: LateBatch, outcome: Outcome) -> None:
         if batch.answered:
-            return  # it was answered when the broker stopped
+            return  # the broker stops, and has replied
         if partition.error:  # its topic was deleted, or its log failed
             self._settle(partition, batch, failed(partition.index, partition.error))
         elif isinstance(outcome, Checked):
@@ -173,26 +173,26 @@ class LateBatches:
         else:
             self._settle(partition, batch, failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
-    def _settle(self, partition: Partition, batch: LateBatch, answer: PartitionProduceResponse) -> None:
-        """Answer a batch that was appended, or the first one, unless a stop or a defect has answered it before."""
+    def _settle(self, partition: Partition, batch: LateBatch, reply: PartitionProduceResponse) -> None:
+        """Reply to an appended batch, or to the first in the queue, unless a stop or a defect has replied already."""
         if batch.answered:
             return
         batch.answered = True
         self._bytes -= batch.size + WAITING_BATCH_BYTES
         if batch not in self._appended:
-            self._next(partition)
+            self._advance(partition)
         else:
             del self._appended[batch]
             self._producers.discard((partition, batch.producer))
             if partition.late and partition.late[0].producer == batch.producer >= 0:
                 self._make_ready(partition)
         try:
-            batch.done(partition, answer)
+            batch.done(partition, reply)
         except Exception as error:
             defect("a large batch failed inside the broker", error, log=str(partition))
 
     def stop(self) -> None:
-        """Answer all waiting batches with a retriable error: the broker stops."""
+        """The broker stops: reply to all waiting batches with a retriable error."""
         self._stopped = True
         for batch, partition in list(self._appended.items()):
             self._settle(partition, batch, failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -92,7 +92,7 @@ class MetadataEntries:
             for listing in self._listings.values():
                 listing.changed.add(id)
 
-    def of(self, topic: Topic, version: int) -> bytearray:
+    def entry_of(self, topic: Topic, version: int) -> bytearray:
         """The topic's entry without its authorized operations; the buffer is reused by the next call."""
         if self._leaders is not None:
             self._compare_leaders(self._leaders)

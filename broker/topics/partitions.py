@@ -26,8 +26,8 @@ from storage import AppendFailed, HeldBy, LogId, TopicInfo, TopicLog, TopicStore
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
 
-OPENED_AT_ONCE = 3  # two for the threads, and one more queued
-OPENED_IN_A_PASS = 64  # new logs, which need no thread, opened before the loop runs
+OPEN_CONCURRENCY = 3  # two for the threads, and one more queued
+OPENED_PER_PASS = 64  # new logs, which need no thread, opened before the loop runs
 RETRY_SECONDS_MIN = 0.25
 BUSY_SECONDS = 0.05  # before another attempt to rename a folder that is in use
 RETRY_SECONDS_MAX = 15.0
@@ -54,7 +54,7 @@ class _Served:
 class Partitions:
     """All partitions, by topic and index."""
 
-    opened_at_once = OPENED_AT_ONCE
+    open_concurrency = OPEN_CONCURRENCY
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Partitions:
             self._request(partition)
         return partition
 
-    def of(self, topic: Topic) -> list[Partition]:
+    def of_topic(self, topic: Topic) -> list[Partition]:
         """The partitions of a topic in order, without opening them."""
         served = self._served.get(topic.id)
         if served is None or served.topic is not topic:
@@ -122,7 +122,7 @@ class Partitions:
         for id in list(self._topics.by_id):
             topic = self._topics.by_id.get(id)  # None: deleted during the iteration
             if topic is not None and not topic.internal:
-                yield from self.of(topic)
+                yield from self.of_topic(topic)
 
     def _update(self, topic: Topic) -> _Served:
         """Create or update the partitions from the topic in the registry."""
@@ -214,7 +214,7 @@ class Partitions:
                 continue
             owned = partition.owned if partition.opened else None
             try:
-                if not self._set_aside_one(partition, served.topic, owned):
+                if not self._set_folder_aside(partition, served.topic, owned):
                     retries.append(partition)
             except OSError as error:
                 log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
@@ -229,7 +229,7 @@ class Partitions:
         else:
             self._loop.call_soon(self._continue_deletion(served, remaining), served, remaining)
 
-    def _set_aside_one(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
+    def _set_folder_aside(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
         """Rename the folder of a deleted topic's partition; False: not possible yet. Raises OSError."""
         self._folders.set_aside(partition.id, topic.id, owned, partition.settings.file_delete_delay_ms)
         return True
@@ -320,17 +320,17 @@ class Partitions:
             return
         self._in_pass = True
         try:
-            self._open_some()
+            self._open_queued()
         finally:
             self._in_pass = False
 
-    def _open_some(self) -> None:
+    def _open_queued(self) -> None:
         opened = 0
-        while len(self._opening) < self.opened_at_once and not self._stopped:
+        while len(self._opening) < self.open_concurrency and not self._stopped:
             queue = self._requested or self._queue
             if not queue:
                 break
-            if opened == OPENED_IN_A_PASS:
+            if opened == OPENED_PER_PASS:
                 self._loop.call_soon(Contained(self._open_next))
                 break
             opened += 1
@@ -389,9 +389,9 @@ class Partitions:
         retry = "after a restart" if failure.damaged else f"in {UNREADABLE_RETRY_SECONDS:.0f} s"
         log.error("partition cannot be read", log=str(partition), reason=failure.reason, again=retry)
         if not failure.damaged:
-            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._open_again), partition)
+            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._retry_open), partition)
 
-    def _open_again(self, partition: Partition) -> None:
+    def _retry_open(self, partition: Partition) -> None:
         if partition.error == FAILED:
             partition.error = OPENING
             self._request(partition)

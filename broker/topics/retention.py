@@ -42,16 +42,16 @@ class Rounds:
         self._seconds = interval_ms / 1000
         self._job = job
         self._after_round = after
-        self._partitions_left: Iterator[Partition] = iter(())
+        self._remaining: Iterator[Partition] = iter(())
         self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), Contained(self._begin, self._schedule_next))
 
     def _begin(self) -> None:
-        self._partitions_left = iter(self._partitions)
+        self._remaining = iter(self._partitions)
         self._slice()
 
     def _slice(self) -> None:
         until = self._monotonic() + SLICE_SECONDS
-        for partition in self._partitions_left:
+        for partition in self._remaining:
             if not partition.error:
                 run(self._job, partition)  # an exception skips only this partition
             if self._monotonic() >= until:
@@ -132,13 +132,13 @@ class Retention:
 
     def _write_recovery_points(self) -> None:
         logs, self._recovery_point_logs = self._recovery_point_logs, {}
-        self._store.save_recovery_points({id: owned.durable_offset for id, owned in self._still_open(logs)}, _log_failure)
+        self._store.save_recovery_points({id: owned.durable_offset for id, owned in self._open_logs(logs)}, _log_failure)
 
     def _write_start_offsets(self) -> None:
         logs, self._start_offset_logs = self._start_offset_logs, {}
-        self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._still_open(logs)}, _log_failure)
+        self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._open_logs(logs)}, _log_failure)
 
-    def _still_open(self, logs: Logs) -> Iterator[tuple[LogId, TopicLog]]:
+    def _open_logs(self, logs: Logs) -> Iterator[tuple[LogId, TopicLog]]:
         """The collected logs, without those whose topic was deleted meanwhile."""
         return ((id, owned) for id, owned in logs.items() if self._store.served_log(id) is owned)
 

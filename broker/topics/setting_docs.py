@@ -9,8 +9,8 @@ _SYSTEM_FLUSHES = "Topic data is flushed by the operating system here, at orderl
 NO_EFFECT = "Kafka's setting: it is accepted and has no effect here."
 
 TOPIC_DOCS: dict[str, str] = {
-    "cleanup.policy": "What becomes of old data: 'delete' drops whole segments by age and size, 'compact' keeps the newest record of each key. "
-    "Both may be named.",
+    "cleanup.policy": "The treatment of old data: 'delete' drops whole segments by age and size, 'compact' keeps the newest record of each key. "
+    "Both may be set.",
     "compression.gzip.level": "The level of gzip where compression.type is gzip: 1 to 9, or -1 for the library's own choice.",
     "compression.lz4.level": "The level of lz4 where compression.type is lz4.",
     "compression.type": "How batches are stored: 'producer' keeps their compression, 'uncompressed' removes it, a codec recompresses them.",
@@ -20,16 +20,16 @@ TOPIC_DOCS: dict[str, str] = {
     "flush.messages": _SYSTEM_FLUSHES,
     "flush.ms": _SYSTEM_FLUSHES,
     "follower.replication.throttled.replicas": _ONE_COPY,
-    "index.interval.bytes": "How many bytes of a log lie between two entries of its index. Kept and shown; the distance here is Kafka's default.",
+    "index.interval.bytes": "The bytes of log between two entries of its index. Stored and shown; the distance here is Kafka's default.",
     "leader.replication.throttled.replicas": _ONE_COPY,
     "local.retention.bytes": _NO_TIERS,
     "local.retention.ms": _NO_TIERS,
-    "max.compaction.lag.ms": "A log whose records wait longer than this for compaction is compacted, however few they are.",
+    "max.compaction.lag.ms": "A log whose records wait longer than this for compaction is compacted, whatever their number.",
     "max.message.bytes": "The largest batch that is accepted from a producer, as compressed.",
-    "message.timestamp.after.max.ms": "How far a record's own time may lie ahead of the broker's before it is refused.",
-    "message.timestamp.before.max.ms": "How far a record's own time may lie behind the broker's before it is refused.",
+    "message.timestamp.after.max.ms": "How far a record's timestamp may be ahead of the broker's clock before the record is refused.",
+    "message.timestamp.before.max.ms": "How far a record's timestamp may be behind the broker's clock before the record is refused.",
     "message.timestamp.type": "Whether records keep the time set by their producer or get the time of their append.",
-    "min.cleanable.dirty.ratio": "The ratio of a log's bytes appended since the last compaction from which on it is compacted again.",
+    "min.cleanable.dirty.ratio": "The dirty ratio above which a log is compacted: bytes appended since the last compaction, divided by all its bytes.",
     "min.compaction.lag.ms": "Records younger than this are not removed by compaction.",
     "min.insync.replicas": _ONE_COPY,
     "preallocate": "Whether segment files are created at full size. Stored and shown; files grow as they are written here.",
@@ -41,7 +41,7 @@ TOPIC_DOCS: dict[str, str] = {
     "retention.ms": "How old the newest record of a segment may become before the segment is dropped, where cleanup.policy has delete. "
     "-1 is no limit.",
     "segment.bytes": "The size at which a segment is closed and the next one begun; whole segments are dropped and compacted.",
-    "segment.index.bytes": "The largest index of a segment. Kept and shown; indexes grow with their segments here.",
+    "segment.index.bytes": "The largest index of a segment. Stored and shown; indexes grow with their segments here.",
     "segment.jitter.ms": "A random time up to this is subtracted from segment.ms for each segment, so that not all close at once.",
     "segment.ms": "The age at which a segment is closed even if it is not full.",
     "unclean.leader.election.enable": _ONE_COPY,

@@ -22,10 +22,10 @@ class TopicSetting:
     name: str
     kind: str  # int, long, double, boolean, string, list, replicas
     default: str
-    least: int | None = None
-    most: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
     choices: tuple[str, ...] = ()
-    also: int | None = None  # one more valid value, outside the limits
+    extra_value: int | None = None  # one more valid value, outside the limits
 
     def problem(self, value: str) -> str | None:
         """Kafka's message for an invalid value, or None. Surrounding space is ignored."""
@@ -47,7 +47,7 @@ class TopicSetting:
         number = _number(self.kind, value)
         if number is None:
             return self._invalid(unstripped, f"Not a number of type {self.kind.upper()}")
-        limit = self._missed_limit(number)
+        limit = self._violated_limit(number)
         return self._invalid(number, f"Value must be {limit}") if limit else None
 
     def normal(self, value: str) -> str:
@@ -64,17 +64,17 @@ class TopicSetting:
                 return str(float(value))
         return value
 
-    def _invalid(self, value: object, why: str) -> str:
-        return f"Invalid value {value} for configuration {self.name}: {why}"
+    def _invalid(self, value: object, expected: str) -> str:
+        return f"Invalid value {value} for configuration {self.name}: {expected}"
 
-    def _missed_limit(self, number: float) -> str | None:
-        if number == self.also:
+    def _violated_limit(self, number: float) -> str | None:
+        if number == self.extra_value:
             return None
-        low = self.least is not None and number < self.least
-        high = self.most is not None and number > self.most
-        if self.also is not None:
-            return f"between {self.least} and {self.most} or equal to {self.also}" if low or high else None
-        return f"at least {self.least}" if low else f"no more than {self.most}" if high else None
+        low = self.minimum is not None and number < self.minimum
+        high = self.maximum is not None and number > self.maximum
+        if self.extra_value is not None:
+            return f"between {self.minimum} and {self.maximum} or equal to {self.extra_value}" if low or high else None
+        return f"at least {self.minimum}" if low else f"no more than {self.maximum}" if high else None
 
     def _replicas_problem(self, items: list[str]) -> str | None:
         if "".join(items) == "*" or all(_PARTITION_AND_BROKER.fullmatch(item) for item in items):
@@ -107,7 +107,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     setting.name: setting
     for setting in (
         TopicSetting("cleanup.policy", "list", "delete", choices=("compact", "delete")),
-        TopicSetting("compression.gzip.level", "int", "-1", 1, 9, also=-1),
+        TopicSetting("compression.gzip.level", "int", "-1", 1, 9, extra_value=-1),
         TopicSetting("compression.lz4.level", "int", "9", 1, 17),
         TopicSetting("compression.type", "string", "producer", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
         TopicSetting("compression.zstd.level", "int", "3", -131072, 22),
@@ -236,12 +236,12 @@ def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str])
     )
 
 
-def settings_problem(given: list[tuple[str, str | None]]) -> str | None:
+def settings_problem(pairs: list[tuple[str, str | None]]) -> str | None:
     """The first problem of a topic's settings, or None. The last of several values for a name counts."""
-    nulls = [name for name, value in given if value is None]
+    nulls = [name for name, value in pairs if value is None]
     if nulls:
         return f"Null value not supported for topic configs: {','.join(nulls)}"
-    settings = {name: value for name, value in given if value is not None}
+    settings = {name: value for name, value in pairs if value is not None}
     unknown = next((name for name in settings if name not in TOPIC_SETTINGS), None)
     if unknown is not None:
         return f"Unknown topic config name: {unknown}"
@@ -252,7 +252,7 @@ def settings_problem(given: list[tuple[str, str | None]]) -> str | None:
 def _contradiction(settings: dict[str, str]) -> str | None:
     if settings.get("remote.storage.enable", "false").strip(_SPACE).lower() == "true":
         return "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
-    least, most = (int(settings.get(name, TOPIC_SETTINGS[name].default)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
-    if least > most:
-        return f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+    minimum, maximum = (int(settings.get(name, TOPIC_SETTINGS[name].default)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if minimum > maximum:
+        return f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})"
     return None

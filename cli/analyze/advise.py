@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with open_warehouse(options) as warehouse:
-        from pipeline.asked import advice_for
+        from pipeline.on_demand import advice_for
         from pipeline.timeouts import Options
 
         check_group(warehouse, options.group)
@@ -35,11 +35,11 @@ def run(options: argparse.Namespace) -> int:
         if points:
             screen.line()
             columns = ["session timeout", "rebalances avoided", "restarts bridged", "not bridged", "unknown", "deaths", "added detection time, in total"]
-            shown = [
+            rows = [
                 (seconds(point.timeout_ms), point.rebalances_avoided, point.bridged, point.not_bridged, point.unknown, point.deaths, seconds(point.added_detection_ms))
                 for point in points
             ]
-            screen.table(columns, shown)
+            screen.table(columns, rows)
     return EXIT.DONE
 
 

@@ -173,9 +173,9 @@ def _add_input(command: argparse.ArgumentParser) -> None:
 
 def _add_following(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("following")
-    how = group.add_mutually_exclusive_group()
-    how.add_argument("--available-now", action="store_true", help="run once, over the records that exist (the default)")
-    how.add_argument("--follow", action="store_true", help="repeat over new records until interrupted (Ctrl-C, SIGTERM)")
+    mode = group.add_mutually_exclusive_group()
+    mode.add_argument("--available-now", action="store_true", help="run once, over the records that exist (the default)")
+    mode.add_argument("--follow", action="store_true", help="repeat over new records until interrupted (Ctrl-C, SIGTERM)")
     group.add_argument("--every", metavar="TIME", type=duration, default=10.0, help="with --follow: the pause between two runs; default: 10s")
 
 

@@ -15,10 +15,10 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.reconcile import reconcile
 
         checks = reconcile(warehouse, options.sample)
-    wrong = [check for check in checks if not check.holds]
+    failed = [check for check in checks if not check.holds]
     if screen.json:
-        screen.document({"checks": [{**check._asdict(), "holds": check.holds} for check in checks], "failing": len(wrong)})
+        screen.document({"checks": [{**check._asdict(), "holds": check.holds} for check in checks], "failing": len(failed)})
     else:
-        shown = [(check.what, check.expected, check.found, Painted("yes", Role.GOOD) if check.holds else Painted("NO", Role.BAD)) for check in checks]
-        screen.table([Column("check"), Column("expected"), Column("found"), Column("holds")], shown)
-    return FINDINGS if wrong else EXIT.DONE
+        rows = [(check.what, check.expected, check.found, Painted("yes", Role.GOOD) if check.holds else Painted("NO", Role.BAD)) for check in checks]
+        screen.table([Column("check"), Column("expected"), Column("found"), Column("holds")], rows)
+    return FINDINGS if failed else EXIT.DONE

@@ -110,9 +110,9 @@ def open_runner(options: argparse.Namespace, progress: Progress) -> Iterator[Run
         return
     from pipeline.session import session
 
-    wrong = [text for text in options.conf if "=" not in text]
-    if wrong:
-        raise Failure(EXIT.USAGE, f"--conf {wrong[0]!r}: write NAME=VALUE")
+    malformed = [text for text in options.conf if "=" not in text]
+    if malformed:
+        raise Failure(EXIT.USAGE, f"--conf {malformed[0]!r}: write NAME=VALUE")
     with session(options.master, dict(text.split("=", 1) for text in options.conf)) as spark:
         yield OnSpark(spark, progress)
 

@@ -28,9 +28,9 @@ def run(options: argparse.Namespace) -> int:
         screen.document({"ruleset": options.ruleset, "partitions": [row._asdict() for row in current], "failing": len(failing)})
     else:
         columns = [Column(name) for name in ("group", "topic", "partition", "status", "lag", "complete", "owner", "rule")]
-        shown = [
+        cells = [
             (row.group, row.topic, row.topic_partition, Painted(row.status, ROLES.get(row.status, Role.BAD)), row.lag, f"{row.complete:.0%}", row.owner, row.rule)
             for row in current
         ]
-        screen.table(columns, shown)
+        screen.table(columns, cells)
     return FINDINGS if failing else EXIT.DONE

@@ -15,7 +15,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.static and options.session_timeout is not None:
         raise Failure(EXIT.USAGE, "--session-timeout changes nothing for dynamic members: a restarted dynamic member is a new member; add --static")
     with open_warehouse(options) as warehouse:
-        from pipeline.asked import replay
+        from pipeline.on_demand import replay
 
         check_group(warehouse, options.group)
         replays = replay(warehouse, options.group, static=options.static, session_timeout_ms=ms(options.session_timeout))

@@ -155,8 +155,8 @@ class Cluster:
             by_broker.setdefault(self._coordinator_id(name, deadline), []).append(name)
         return by_broker
 
-    def by_coordinator(self, group_ids: Iterable[str], ask: Callable[[int, list[str]], dict[str, Any]]) -> dict[str, Any]:
-        """Run `ask` for the groups of each coordinator; if one is lost, wait until other brokers have taken over its groups."""
+    def by_coordinator(self, group_ids: Iterable[str], request_groups: Callable[[int, list[str]], dict[str, Any]]) -> dict[str, Any]:
+        """Run `request_groups` for the groups of each coordinator; if one is lost, wait until other brokers have taken over its groups."""
         deadline = self._deadline(None)
         pause = PAUSE_SECONDS
         results: dict[str, Any] = {}
@@ -166,7 +166,7 @@ class Cluster:
             for broker_id, names in self.coordinators(pending).items():
                 self._patient = False
                 try:
-                    results |= ask(broker_id, names)
+                    results |= request_groups(broker_id, names)
                 except Failure as failure:
                     if failure.code != EXIT.UNREACHABLE:
                         raise
@@ -255,13 +255,13 @@ class Cluster:
         return time.monotonic() + self._seconds
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
-        def ask(connection: Connection) -> Any:
+        def send(connection: Connection) -> Any:
             return connection.ask(request, connection.version_for(request, oldest), self._attempt_deadline(route, deadline))
 
         repeatable = request.API_KEY in REPEATABLE  # type: ignore[attr-defined]
-        return self._retry(route, ask, deadline, api_name(request), repeatable)
+        return self._retry(route, send, deadline, api_name(request), repeatable)
 
-    def _retry(self, route: Route, ask: Callable[[Connection], Any], deadline: float, what: str, repeatable: bool) -> Any:
+    def _retry(self, route: Route, send: Callable[[Connection], Any], deadline: float, description: str, repeatable: bool) -> Any:
         """Retry until a final reply or error arrives, or the deadline passes."""
         pause = PAUSE_SECONDS
         problem: Failure | None = None
@@ -269,7 +269,7 @@ class Cluster:
             connection = None
             try:
                 connection = route.find(deadline)
-                reply = ask(connection)
+                reply = send(connection)
                 problem = route.retriable_problem(reply)
                 if problem is None:
                     return reply
@@ -281,14 +281,14 @@ class Cluster:
                 if connection is not None:
                     self._pool.failed(connection)
                     if broken.sent and not repeatable:
-                        raise Failure(EXIT.UNREACHABLE, f"{line}; it may have been done all the same: check before trying again", hint=CHECK_FIRST) from broken
+                        raise Failure(EXIT.UNREACHABLE, f"{line}; it may have taken effect: check before trying again", hint=CHECK_FIRST) from broken
                 if broken.final or not self._pool.has_connected:
                     raise problem from broken
                 self._metadata_valid = False
             except Failure as failure:  # of a request that found the broker
                 raise (problem if problem and self._expired(deadline) else failure) from failure
             except TimeoutError as error:
-                raise problem or Failure(EXIT.UNREACHABLE, f"{what} was not answered within {self._seconds:.3g} s") from error
+                raise problem or Failure(EXIT.UNREACHABLE, f"{description} was not answered within {self._seconds:.3g} s") from error
             route.forget()
             if not route.patient or not self._patient or time.monotonic() + pause >= deadline:
                 raise problem
@@ -301,9 +301,9 @@ class Cluster:
 
     def _attempt_deadline(self, route: Route, deadline: float) -> float:
         """The deadline for one broker: if others could answer too, each gets a share of the time."""
-        others = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
+        candidates = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
         now = time.monotonic()
-        return now + (deadline - now) / others
+        return now + (deadline - now) / candidates
 
     def _addresses(self) -> list[Address]:
         """The addresses of the brokers if there are several; a single broker is contacted at the address where it answered."""
@@ -377,7 +377,7 @@ class Cluster:
 
 
 def no_brokers(reply: MetadataResponse) -> Failure | None:
-    return None if reply.brokers else Failure(EXIT.AGAIN, "the cluster knows no brokers yet")
+    return None if reply.brokers else Failure(EXIT.AGAIN, "the cluster has no brokers yet")
 
 
 def topic_info(topic: Any) -> TopicInfo:

@@ -75,11 +75,11 @@ class Connection:
         try:
             self._socket = dial(host, port, deadline)
         except UnknownHostError as error:
-            raise Broken(f"{self.where}: unknown host name ({error.reason})", final=True) from error
+            raise Broken(f"{self.endpoint}: unknown host name ({error.reason})", final=True) from error
         except TimeoutError as error:
-            raise Broken(f"{self.where} does not answer", late=True) from error
+            raise Broken(f"{self.endpoint} does not answer", late=True) from error
         except OSError as error:
-            raise Broken(f"{self.where}: {(error.strerror or str(error)).lower()} (is a broker running there?)") from error
+            raise Broken(f"{self.endpoint}: {(error.strerror or str(error)).lower()} (is a broker running there?)") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._learn_versions(deadline)
@@ -88,7 +88,7 @@ class Connection:
             raise
 
     @property
-    def where(self) -> str:
+    def endpoint(self) -> str:
         return format_endpoint(self.host, self.port)
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Connection:
         key: int = request.API_KEY  # type: ignore[attr-defined]
         version = self.version(key, request.VERSIONS)
         if version < max(oldest, 0):
-            raise unsupported(self.where, api_name(request), key, self.versions.get(key), request.VERSIONS, oldest)
+            raise unsupported(self.endpoint, api_name(request), key, self.versions.get(key), request.VERSIONS, oldest)
         return version
 
     def _learn_versions(self, deadline: float) -> None:
@@ -129,7 +129,7 @@ class Connection:
         if reply.error_code == UNSUPPORTED_VERSION:
             reply = self._versions_reply(request, 0, deadline)
         if reply.error_code:
-            raise Broken(f"{self.where}: ApiVersions is refused with error {reply.error_code}", final=True)
+            raise Broken(f"{self.endpoint}: ApiVersions is refused with error {reply.error_code}", final=True)
         self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in reply.api_keys}
 
     def _versions_reply(self, request: ApiVersionsRequest, version: int, deadline: float) -> ApiVersionsResponse:
@@ -138,9 +138,9 @@ class Connection:
             self._probe_if_silent(deadline)
             body = self._receive(correlation_id, deadline)
         except nature.NotKafka as error:
-            raise Broken(f"{self.where} {error}", final=True) from error
+            raise Broken(f"{self.endpoint} {error}", final=True) from error
         except TimeoutError as error:
-            raise Broken(f"{self.where} accepts connections, but does not answer", late=True) from error
+            raise Broken(f"{self.endpoint} accepts connections, but does not answer", late=True) from error
         except (EOFError, OSError) as error:
             self.close()
             raise self._other_protocol(deadline) from error
@@ -148,7 +148,7 @@ class Connection:
         try:
             return ApiVersionsResponse.decode(body, 0, 0 if refused else version)[0]
         except ProtocolError as error:
-            raise Broken(f"{self.where}: its reply to ApiVersions is invalid ({error})", final=True) from error
+            raise Broken(f"{self.endpoint}: its reply to ApiVersions is invalid ({error})", final=True) from error
 
     def _probe_if_silent(self, deadline: float) -> None:
         """Wait for an answer; if none arrives, probe the peer for other protocols."""
@@ -166,8 +166,8 @@ class Connection:
         """The error for a closed connection, after a probe for other protocols."""
         listener = nature.listener_at(self.host, self.port, deadline)
         if listener:
-            return Broken(f"{self.where} {listener}", final=True)
-        return Broken(f"{self.where} closes connections without an answer: is a Kafka broker there?")
+            return Broken(f"{self.endpoint} {listener}", final=True)
+        return Broken(f"{self.endpoint} closes connections without an answer: is a Kafka broker there?")
 
     # Requests
 
@@ -196,13 +196,13 @@ class Connection:
             self.close()
             match error:
                 case nature.NotKafka():
-                    raise Broken(f"{self.where} {error}", final=True) from error
+                    raise Broken(f"{self.endpoint} {error}", final=True) from error
                 case TimeoutError():
-                    raise Broken(f"{self.where} does not answer {name}", sent=True, late=True) from error
+                    raise Broken(f"{self.endpoint} does not answer {name}", sent=True, late=True) from error
                 case EOFError() | OSError():
                     raise self._connection_cut(name, deadline) from error
                 case ProtocolError():
-                    raise Broken(f"{self.where}: its reply to {name} is invalid ({error})", final=True, sent=True) from error
+                    raise Broken(f"{self.endpoint}: its reply to {name} is invalid ({error})", final=True, sent=True) from error
             raise
         self._replies += 1
         return reply
@@ -212,8 +212,8 @@ class Connection:
         if not self._replies and SASL_HANDSHAKE in self.versions:
             mechanisms = nature.sasl_mechanisms(self.host, self.port, deadline)
             if mechanisms is not None:
-                return Broken(f"{self.where} {nature.wants_sasl(mechanisms)}", final=True)
-        return Broken(f"{self.where} closed the connection before it answered {name}", sent=True)
+                return Broken(f"{self.endpoint} {nature.wants_sasl(mechanisms)}", final=True)
+        return Broken(f"{self.endpoint} closed the connection before it answered {name}", sent=True)
 
     def _send(self, request: Message, version: int, deadline: float) -> int:
         key: int = request.API_KEY  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from cli.shown import plain
 
 PROBE_SECONDS = 1.0
 BANNER_BYTES = 40
-WANTS_TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
+WANTS_TLS = "wants TLS, which this command does not support: name a PLAINTEXT listener"
 HTTP = "is a web server (HTTP), not a Kafka broker"
 SASL_HANDSHAKE, UNSUPPORTED_SASL_MECHANISM = 17, 33
 SASL_REPLY_BYTES_MAX = 1 << 16
@@ -23,7 +23,7 @@ class NotKafka(Exception):
 
 def wants_sasl(mechanisms: list[str]) -> str:
     offered = f" ({', '.join(map(plain, mechanisms))})" if mechanisms else ""
-    return f"wants SASL{offered}, which this command does not speak: name a PLAINTEXT listener"
+    return f"wants SASL{offered}, which this command does not support: name a PLAINTEXT listener"
 
 
 def sender_of(data: bytes) -> str:

@@ -38,7 +38,7 @@ class Pool:
             raise
         if METADATA not in connection.versions:
             connection.close()
-            raise Broken(f"{connection.where} is no broker (a KRaft controller, perhaps): name a listener for clients", final=True)
+            raise Broken(f"{connection.endpoint} is no broker (a KRaft controller, perhaps): name a listener for clients", final=True)
         self._open[address] = connection
         self._failed.discard(address)
         self.has_connected = True

@@ -10,7 +10,7 @@ from cli.failure import EXIT, Failure
 Release = tuple[int, int]
 
 OLDEST: Final[Release] = (2, 4)
-# Not used to detect a release: Tenure serves Kafka 4.1's version of it beside Kafka 4.0's of all others.
+# Not used to detect a release: Tenure serves Kafka 4.1's version of it, and Kafka 4.0's versions of all other requests.
 LIST_CONFIG_RESOURCES: Final = 74
 # (key, version): release. Kafka 2.4 serves all others.
 SINCE: Final[dict[tuple[int, int], Release]] = {
@@ -63,16 +63,16 @@ def release_text(release: Release) -> str:
     return f"{release[0]}.{release[1]}"
 
 
-def unsupported(where: str, name: str, key: int, offered: tuple[int, int] | None, known: tuple[int, int], oldest: int) -> Failure:
+def unsupported(endpoint: str, name: str, key: int, offered: tuple[int, int] | None, known: tuple[int, int], oldest: int) -> Failure:
     """The Failure for a request that the broker does not serve in a usable version."""
     needed = release_text(since(key, max(oldest, known[0])))
     if offered is None:
-        return Failure(EXIT.LACKING, f"{where} does not serve {name}; Kafka {needed} and later do")
+        return Failure(EXIT.LACKING, f"{endpoint} does not serve {name}; Kafka {needed} and later do")
     served = range_text(*offered)
     if offered[0] > known[1]:
-        return Failure(EXIT.LACKING, f"{where} serves {name} only in {served}, this command knows {range_text(*known)}: use a newer tenure")
-    wanted = max(oldest, known[0])
-    return Failure(EXIT.LACKING, f"{where} serves {name} only in {served}, this needs version {wanted}; Kafka {needed} and later have it")
+        return Failure(EXIT.LACKING, f"{endpoint} serves {name} only in {served}, this command knows {range_text(*known)}: use a newer tenure")
+    needed_version = max(oldest, known[0])
+    return Failure(EXIT.LACKING, f"{endpoint} serves {name} only in {served}, this needs version {needed_version}; Kafka {needed} and later have it")
 
 
 def range_text(oldest: int, newest: int) -> str:

@@ -18,7 +18,7 @@ def no_problem(reply: Any) -> Failure | None:
     return None
 
 
-def nothing() -> None:
+def no_broker() -> None:
     return None
 
 
@@ -29,5 +29,5 @@ class Route(NamedTuple):
 
     find: Callable[[float], Connection]
     retriable_problem: Callable[[Any], Failure | None] = no_problem
-    forget: Callable[[], None] = nothing
+    forget: Callable[[], None] = no_broker
     patient: bool = True

@@ -100,7 +100,7 @@ def add_history(actions: Any) -> None:
             "tenure group history orders --since 2026-11-21T08:30:00Z --json",
             "tenure group history orders --follow",
         ),
-        notes="Times are UTC. With --json --follow: one JSON object per line, as things happen.",
+        notes="Times are UTC. With --json --follow: one JSON object per line, as events arrive.",
     )
     history.add_argument("group", metavar="GROUP", help="which group")
     history.add_argument("--since", metavar="TIME", type=past_moment, help="only entries since: 90s, 15m, 2h, 1d ago, or 2026-11-21T08:30:00Z")

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Cluster, Failure, failure
-from cli.groups import offsets_asking
+from cli.groups import offsets_requests
 from cli.groups.described import describe
 from cli.groups.finding import nonempty_group, unknown_group
 from cli.shown import Column, Screen, counted, plain
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         if problems and len(names) == 1:
             raise problems[names[0]]
         deletable = [name for name in names if name not in problems]
-        committed = offsets_asking.committed(cluster, [name for name in deletable if (group := descriptions[name]) and group.commits])
+        committed = offsets_requests.committed(cluster, [name for name in deletable if (group := descriptions[name]) and group.commits])
         if not screen.json and not problems:
             show(screen, deletable, committed)
         if options.dry_run and not problems:

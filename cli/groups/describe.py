@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.client import EXIT, Cluster, failure
-from cli.groups import offsets_asking
+from cli.groups import offsets_requests
 from cli.groups.described import by_topic, describe
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.listing import state_role
@@ -78,11 +78,11 @@ def run(options: argparse.Namespace) -> int:
 def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
     """The rows of each group, from one request for the offsets of all groups and one for the ends of all logs."""
     committing = [group for group in groups if group.commits]
-    committed = offsets_asking.committed(cluster, [group.id for group in committing])
+    committed = offsets_requests.committed(cluster, [group.id for group in committing])
     keys = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
     every: set[Partition] = set().union(*keys.values())
-    missing = offsets_asking.missing_partitions(cluster, every)
-    bounds, errors = offsets_asking.bounds(cluster, every - missing.keys(), patient=False)
+    missing = offsets_requests.missing_partitions(cluster, every)
+    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), patient=False)
     errors |= missing
     rows: dict[str, list[Row]] = {group.id: [] for group in groups}
     for group in committing:
@@ -143,7 +143,7 @@ def unread(group: Group, rows: list[Row]) -> list[Row]:
 
 
 def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, str]) -> None:
-    where = f"{group.coordinator} ({brokers[group.coordinator]})" if group.coordinator in brokers else str(group.coordinator)
+    coordinator = f"{group.coordinator} ({brokers[group.coordinator]})" if group.coordinator in brokers else str(group.coordinator)
     facts = [f"type {group.type}"]
     if group.protocol_type not in ("", "consumer"):
         facts.append(f"protocol type {group.protocol_type}")
@@ -152,7 +152,7 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
     if group.epoch is not None:
         facts.append(f"epoch {group.epoch}")
     state = screen.paint(plain(group.state), state_role(group.state))
-    screen.line(f"{screen.paint(plain(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(where)}")
+    screen.line(f"{screen.paint(plain(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(coordinator)}")
     if not group.commits:
         screen.line(f"this command cannot show a {group.type} group, only groups of type classic and consumer")
         return

@@ -23,8 +23,8 @@ def unknown_group(cluster: Cluster, group: str) -> Failure:
     except Failure:  # the unknown name is the problem to report
         replies = {}
     known = {listed.group_id for reply in replies.values() for listed in reply.groups if listed.group_id}
-    meant = difflib.get_close_matches(group, sorted(known), n=1, cutoff=0.8)
-    hint = f"; is it {meant[0]}?" if meant else ""
+    similar = difflib.get_close_matches(group, sorted(known), n=1, cutoff=0.8)
+    hint = f"; is it {similar[0]}?" if similar else ""
     return unknown_group_failure(group, f"{hint} (tenure group list lists all groups)")
 
 

@@ -41,7 +41,7 @@ class Reading:
         images = notes.images()
         # The newest record before --since has the group's state at that time.
         old = [image for image in images if since_ms is not None and image.at_ms < since_ms]
-        self.story = Story(notes.group, whole=since_ms is None, recorded=notes.recorded if since_ms is None else bool(images))
+        self.story = Story(notes.group, from_start=since_ms is None, recorded=notes.recorded if since_ms is None else bool(images))
         for image in old[-1:]:
             self.story.add(image)
         self._images = images[len(old) :]
@@ -60,7 +60,7 @@ class Reading:
         return entries
 
     def pending_entries(self) -> list[Entry]:
-        return [entry for image in self._order.rest() for entry in self.story.add(image)]
+        return [entry for image in self._order.remaining_records() for entry in self.story.add(image)]
 
 
 def partitions_of(entry: Entry) -> Partitions:
@@ -83,10 +83,10 @@ def run(options: argparse.Namespace) -> int:
         notes.begin(since)
         reading = Reading(notes, since)
         entries = reading.entries_so_far()
-        under_way = reading.story.now_open
+        open_rebalance = reading.story.now_open
         if not options.follow:
             entries += reading.pending_entries() + reading.story.finish()
-        if not since_first_event(entries) and under_way is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
+        if not since_first_event(entries) and open_rebalance is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
             raise unknown_group(cluster, options.group)
         print_history(screen, entries, options)
         if options.follow:
@@ -153,11 +153,11 @@ def follow(screen: Screen, reading: Reading, notes: Notes) -> None:
             entries += reading.pending_entries()
         for entry in entries:
             print_entry(screen, entry)
-        under_way = reading.story.now_open
-        if under_way is not None and under_way is not last_begun:
-            last_begun = under_way
+        open_rebalance = reading.story.now_open
+        if open_rebalance is not None and open_rebalance is not last_begun:
+            last_begun = open_rebalance
             if not screen.json:
-                history_shown.show_begun(screen, under_way)
+                history_shown.show_begun(screen, open_rebalance)
         screen.out.flush()
 
 

@@ -108,9 +108,9 @@ class Notes:
 
     def _fetch(self, topic: str, offset: int, bytes_max: int, wait_ms: int) -> Batches:
         part = FetchPartition(self.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
-        wanted = FetchTopic(self._ids[topic], topic, [part])
+        topic_request = FetchTopic(self._ids[topic], topic, [part])
         request = FetchRequest(
-            max_wait_ms=wait_ms, min_bytes=1, max_bytes=max(bytes_max, 1), session_id=0, session_epoch=-1, topics=[wanted]
+            max_wait_ms=wait_ms, min_bytes=1, max_bytes=max(bytes_max, 1), session_id=0, session_epoch=-1, topics=[topic_request]
         )
         deadline = time.monotonic() + self._cluster.timeout
         while True:

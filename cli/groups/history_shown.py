@@ -34,8 +34,8 @@ from history.words import (
     format_duration,
     list_names,
     mover,
-    named_removals,
     reasons,
+    removals_in_title,
     short_name,
     title,
 )
@@ -51,7 +51,7 @@ COORDINATOR = {
     Coordinator.LOADED: "the coordinator was started, or took over: {groups} of this partition loaded in {load}",
     Coordinator.UNLOADED: "the coordinator was stopped",
     Coordinator.SUSPENDED: "the coordinator was suspended: its log could not be written",
-    Coordinator.RESUMED: "the coordinator serves again",
+    Coordinator.RESUMED: "the coordinator resumed",
 }
 
 
@@ -105,13 +105,13 @@ def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partition
 
 def missing(entry: RebalancesMissing) -> str:
     """`one rebalance is missing here: generation 1 -> 2, its notes were lost`"""
-    if entry.least == entry.most:
-        count = "one rebalance is" if entry.least == 1 else f"{entry.least} rebalances are"
-    elif entry.least == 0:
-        count = "one rebalance may be" if entry.most == 1 else f"up to {entry.most} rebalances may be" if entry.most > 0 else "rebalances may be"
+    if entry.count_min == entry.count_max:
+        count = "one rebalance is" if entry.count_min == 1 else f"{entry.count_min} rebalances are"
+    elif entry.count_min == 0:
+        count = "one rebalance may be" if entry.count_max == 1 else f"up to {entry.count_max} rebalances may be" if entry.count_max > 0 else "rebalances may be"
     else:
-        count = f"at least {'one rebalance is' if entry.least == 1 else f'{entry.least} rebalances are'}"
-        count += f" (at most {entry.most})" if entry.most > 0 else ""
+        count = f"at least {'one rebalance is' if entry.count_min == 1 else f'{entry.count_min} rebalances are'}"
+        count += f" (at most {entry.count_max})" if entry.count_max > 0 else ""
     known_ends = [str(number) if number >= 0 else "?" for number in (entry.from_generation, entry.to_generation)]
     generations = f"generation {known_ends[0]} -> {known_ends[1]}, " if known_ends != ["?", "?"] else ""
     reason = "there are no notes from then" if entry.older else f"{entry.notes} notes were lost" if entry.notes > 0 else "the notes were lost"
@@ -129,12 +129,12 @@ def when(screen: Screen, ms: int) -> str:
 
 def headline(screen: Screen, entry: Rebalance) -> str:
     if entry.end is End.OPEN:
-        return screen.paint("rebalance under way", Role.CAREFUL)
+        return screen.paint("rebalance in progress", Role.CAREFUL)
     parts = [screen.paint("rebalance", Role.CAREFUL)]
     if entry.to_generation >= 0:
         parts.append(f"generation {entry.from_generation if entry.from_generation >= 0 else '?'} -> {entry.to_generation}")
-    took = f"took {format_duration(entry.took_ms)}" if entry.took_ms >= 0 else "duration unknown"
-    parts.append(screen.paint(took, Role.BAD if entry.took_ms >= LONG_MS else None))
+    took = f"took {format_duration(entry.duration_ms)}" if entry.duration_ms >= 0 else "duration unknown"
+    parts.append(screen.paint(took, Role.BAD if entry.duration_ms >= LONG_MS else None))
     if entry.rounds > 1:
         parts.append(screen.paint(f"in {entry.rounds} rounds", Role.CAREFUL))
     return ", ".join(parts)
@@ -143,23 +143,23 @@ def headline(screen: Screen, entry: Rebalance) -> str:
 def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
     lines = [("why", cause_text(entry, partitions))]
     lines += [("", reason) for reason in reasons(entry)]
-    if entry.also:
-        lines.append(("again", f"started again: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in entry.also))}"))
+    if entry.restart_causes:
+        lines.append(("again", f"restarted: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in entry.restart_causes))}"))
     lines += [("joined", describe_join(member)) for member in entry.joined]
-    lines += [("joined", f"{describe_join(member)}, for the first time or again") for member in entry.came if member.again is None]
-    named_members = named_removals(entry)
-    lines += [("gone", describe_removal(member)) for member in entry.went if member not in named_members]
-    lines += [("back", describe_return(member)) for member in entry.returned]
+    lines += [("joined", f"{describe_join(member)}, as a new or known member") for member in entry.joins if member.was_member is None]
+    titled = removals_in_title(entry)
+    lines += [("gone", describe_removal(member)) for member in entry.removals if member not in titled]
+    lines += [("back", describe_return(member)) for member in entry.returns]
     lines += wait_lines(entry)
-    if min(entry.members_before, entry.members_after) >= 0 and (entry.members_before != entry.members_after or entry.joined or entry.went):
+    if min(entry.members_before, entry.members_after) >= 0 and (entry.members_before != entry.members_after or entry.joined or entry.removals):
         lines.append(("members", f"{entry.members_before} -> {entry.members_after}"))
     lines += moved_lines(entry, partitions)
     if describe_end(entry):
         lines.append(("end", describe_end(entry)))
-    if entry.lost > 0:
-        lines.append(("lost", f"{'1 note' if entry.lost == 1 else f'{entry.lost} notes'} of it were not kept: more happened than is shown here"))
-    elif entry.lost or not entry.whole:
-        lines.append(("lost", "notes of it are missing: more may have happened than is shown here"))
+    if entry.missing_notes > 0:
+        lines.append(("lost", f"{'1 note' if entry.missing_notes == 1 else f'{entry.missing_notes} notes'} were dropped: more happened than is shown here"))
+    elif entry.missing_notes or not entry.begin_known:
+        lines.append(("lost", "notes are missing: more may have happened than is shown here"))
     return lines
 
 
@@ -176,7 +176,7 @@ def wait_lines(entry: Rebalance) -> list[tuple[str, str]]:
     """The members that the rebalance waited for."""
     if entry.laggards and entry.rounds == 1 and entry.join_ms >= 0:
         return [("waited", f"{format_duration(entry.join_ms)} for {list_names(short_name(id) for id in entry.laggards)}, which did not join")]
-    last = entry.last_to_come
+    last = entry.last_joiner
     if last is not None:
         return [("waited", f"{format_duration(last.at_ms - entry.began_ms)} for {short_name(last.member_id, last.instance_id)}, the last to join")]
     return []
@@ -186,13 +186,13 @@ def moved_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, str
     if entry.end is End.OPEN:
         return []
     if partitions.moves is None:
-        return [("moved", "unknown")] if entry.lost or not entry.whole else []
+        return [("moved", "unknown")] if entry.missing_notes or not entry.begin_known else []
     lines = move_lines(partitions)
     if entry.from_state is not None and entry.from_state.name == "STABLE" and entry.members_after > 0:
         if partitions.cooperative:
             lines.append(("stopped", f"only the moved partitions ({partitions.protocol})"))
         else:
-            longest = f", for {format_duration(entry.took_ms)} at most" if entry.took_ms >= 0 else ""
+            longest = f", for {format_duration(entry.duration_ms)} at most" if entry.duration_ms >= 0 else ""
             lines.append(("stopped", f"every partition{longest} ({partitions.protocol}: members give up all partitions)"))
     return lines
 
@@ -226,8 +226,8 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
         case MemberJoined():
             return f"{describe_join(entry)} joined", None
         case MemberRemoved():
-            text = f"{describe_removal(entry)}; no other member was affected" if entry.how is Removal.PENDING_EXPIRED else describe_removal(entry)
-            return text, Role.DIM if entry.how is Removal.PENDING_EXPIRED else None
+            text = f"{describe_removal(entry)}; no other member was affected" if entry.cause is Removal.PENDING_EXPIRED else describe_removal(entry)
+            return text, Role.DIM if entry.cause is Removal.PENDING_EXPIRED else None
         case CommitsRefused():
             who = short_name(entry.member_id, entry.instance_id)
             reason = failure(entry.error_code, "").line.removeprefix(": ")
@@ -247,21 +247,21 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
             gaps = list_names(f"{short_name(key)} ({format_duration(longest)})" for key, longest, _ in entry.gaps)
             return f"heartbeats came late, close to the session timeout: {gaps}", Role.CAREFUL
         case CoordinatorChanged():
-            text = COORDINATOR.get(entry.what, "the coordinator changed") if entry.what is not None else "the coordinator changed"
+            text = COORDINATOR.get(entry.change, "the coordinator changed") if entry.change is not None else "the coordinator changed"
             groups = "1 group" if entry.groups == 1 else f"{entry.groups} groups"
             text = text.format(groups=groups, load=format_duration(entry.load_ms))
             if entry.orderly is False:
-                return f"{text}; it had not been stopped in order: its last notes may be missing", Role.CAREFUL
+                return f"{text}; its predecessor was not stopped in order: the last notes may be missing", Role.CAREFUL
             if entry.dropped:
-                return f"{text}; {entry.dropped} notes of its groups were not kept", Role.CAREFUL
+                return f"{text}; {entry.dropped} notes of its groups were dropped", Role.CAREFUL
             return text, Role.DIM
         case NotesMissing():
             count = "notes" if entry.notes < 0 else "1 note" if entry.notes == 1 else f"{entry.notes} notes"
             return f"{count} before this {'may be' if entry.notes < 0 else 'are'} missing: more {'may have ' if entry.notes < 0 else ''}happened than is shown here", Role.CAREFUL
         case GroupDeleted():
             if entry.recorded:
-                return "the group was deleted or expired; its generations start again", Role.CAREFUL
-            return "the group's generations start again: it was deleted or expired, or its log was reset to an earlier state", Role.CAREFUL
+                return "the group was deleted or expired; its generations restart", Role.CAREFUL
+            return "the group's generations restart: it was deleted or expired, or its log was reset to an earlier state", Role.CAREFUL
         case RebalancesMissing():
             return missing(entry), Role.CAREFUL
         case Rebalance():
@@ -269,20 +269,20 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
 
 
 def standby(entry: StandbyChanged) -> tuple[str, Role | None]:
-    who = short_name(entry.member_id, entry.instance_id)
+    name = short_name(entry.member_id, entry.instance_id)
     seat = f"the seat of {short_name(entry.from_id or '', entry.from_instance)}"
     match entry.step:
         case StandbyStep.WAITS:
-            return f"{who} is a standby", None
+            return f"{name} is a standby", None
         case StandbyStep.TAKES_OVER:
-            return f"the standby {who} took {seat}, without a rebalance", Role.GOOD
+            return f"the standby {name} took {seat}, without a rebalance", Role.GOOD
         case StandbyStep.TOOK_OVER:
-            return f"{who} reads the partitions of {seat}, {format_duration(entry.after_ms)} after it became free", Role.GOOD
+            return f"{name} reads the partitions of {seat}, {format_duration(entry.after_ms)} after it became free", Role.GOOD
         case StandbyStep.TOO_LATE:
-            return f"the standby {who} did not fetch the assignment of {seat} within its session timeout, and waits again", Role.CAREFUL
+            return f"the standby {name} did not fetch the assignment of {seat} within its session timeout, and waits again", Role.CAREFUL
         case StandbyStep.GONE:
-            return f"the standby {who} is gone, which caused no rebalance", None
-    return f"{who}: a change of standbys from a newer version", None
+            return f"the standby {name} was removed, without a rebalance", None
+    return f"{name}: a change of standbys from a newer version", None
 
 
 # JSON
@@ -350,7 +350,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
             gaps = [{"member": key, "longest_gap_ms": longest, "count": count} for key, longest, count in entry.gaps]
             return {"kind": "late_heartbeats", "at": moment_text(entry.at_ms), "members": gaps}
         case CoordinatorChanged():
-            what = entry.what.name.lower() if entry.what is not None else None
+            what = entry.change.name.lower() if entry.change is not None else None
             return {"kind": "coordinator", "at": moment_text(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups, "stopped_in_order": entry.orderly, "notes_lost": entry.dropped}
         case NotesMissing():
             return {"kind": "notes_lost", "at": moment_text(entry.at_ms), "count": known(entry.notes)}
@@ -364,33 +364,33 @@ def rebalance(entry: Rebalance, partitions: Partitions) -> dict[str, object]:
     moves = partitions.moves
     return {
         "at": moment_text(entry.began_ms),
-        "began": moment_text(entry.began_ms) if entry.whole else None,
+        "began": moment_text(entry.began_ms) if entry.begin_known else None,
         "ended": moment_text(entry.ended_ms) if entry.ended_ms >= 0 else None,
-        "took_ms": known(entry.took_ms),
+        "took_ms": known(entry.duration_ms),
         "end": entry.end.value,
         "from_generation": known(entry.from_generation),
         "to_generation": known(entry.to_generation),
         "cause": entry.cause.name.lower() if entry.cause is not None else None,
         "cause_text": title(entry),
-        "began_anew_for": [cause.name.lower() for cause in entry.also],
-        "rounds": entry.rounds if not entry.lost and entry.whole else None,
+        "began_anew_for": [cause.name.lower() for cause in entry.restart_causes],
+        "rounds": entry.rounds if not entry.missing_notes and entry.begin_known else None,
         "join_ms": known(entry.join_ms),
         "sync_ms": known(entry.sync_ms),
         "members_before": known(entry.members_before),
         "members_after": known(entry.members_after),
-        "joined": [member(come) for come in entry.joined],
-        "rejoined": [come.member_id for come in entry.came if come.again],
-        "joined_or_rejoined": [come.member_id for come in entry.came if come.again is None],
-        "gone": [member(gone) for gone in entry.went],
+        "joined": [member(join) for join in entry.joined],
+        "rejoined": [join.member_id for join in entry.joins if join.was_member],
+        "joined_or_rejoined": [join.member_id for join in entry.joins if join.was_member is None],
+        "gone": [member(removal) for removal in entry.removals],
         "returned": [
-            {"instance_id": back.instance_id, "old_member_id": back.old_id, "new_member_id": back.new_id} for back in entry.returned
+            {"instance_id": back.instance_id, "old_member_id": back.old_id, "new_member_id": back.new_id} for back in entry.returns
         ],
         "did_not_come": entry.laggards,
         "protocol": partitions.protocol or None,
         "partitions": partitions.total if moves is not None else None,
         "moved": moved_document(partitions),
         "complete": entry.complete,
-        "notes_lost": known(entry.lost),
+        "notes_lost": known(entry.missing_notes),
     }
 
 
@@ -418,8 +418,8 @@ def gap(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
         "before": moment_or_none(entry.before_ms),
         "from_generation": known(entry.from_generation),
         "to_generation": known(entry.to_generation),
-        "rebalances_at_least": entry.least,
-        "rebalances_at_most": known(entry.most),
+        "rebalances_at_least": entry.count_min,
+        "rebalances_at_most": known(entry.count_max),
         "notes_lost": known(entry.notes),
         "cause": None,
         "stored": None
@@ -447,7 +447,7 @@ def member(entry: MemberJoined | MemberRemoved) -> dict[str, object]:
     if isinstance(entry, MemberJoined):
         document |= {"client_id": entry.client_id, "host": entry.host.removeprefix("/")}
     else:
-        document |= {"how": entry.how.name.lower() if entry.how is not None else None, "since_heartbeat_ms": entry.since_heartbeat_ms}
+        document |= {"how": entry.cause.name.lower() if entry.cause is not None else None, "since_heartbeat_ms": entry.since_heartbeat_ms}
     return {**document, "session_timeout_ms": entry.session_ms, "reason": entry.reason}
 
 

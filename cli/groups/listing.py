@@ -94,12 +94,12 @@ def unreadable_partitions(cluster: Cluster) -> list[Failure]:
     return troubles
 
 
-def protocol_names(requested: list[str], known: tuple[str, ...], what: str) -> list[str]:
+def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> list[str]:
     """The requested names in the protocol's spelling; Failure for an unknown name."""
     by_lower = {name.lower(): name for name in known}
     for name in requested:
         if name.lower() not in by_lower:
-            raise Failure(EXIT.USAGE, f"there is no {what} {name!r} of groups: {', '.join(known)}")
+            raise Failure(EXIT.USAGE, f"there is no {kind} {name!r} of groups: {', '.join(known)}")
     return [by_lower[name.lower()] for name in requested]
 
 

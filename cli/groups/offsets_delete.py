@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Collection, Mapping
 
 from cli.client import EXIT, Cluster, Failure, failure
-from cli.groups import offsets_asking, offsets_change
+from cli.groups import offsets_change, offsets_requests
 from cli.groups.finding import unknown_group
 from cli.groups.offsets_plan import Committed, Key
 from cli.groups.offsets_reset import in_scopes, report_errors, share_group_text
@@ -19,19 +19,19 @@ from protocol.messages.offset_delete import OffsetDeleteRequest
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     group = options.group
-    named = merged(options.topics)
+    scopes = merged(options.topics)
     with Cluster.of(options) as cluster:
         if cluster.version(OffsetDeleteRequest.API_KEY) < 0:
             raise Failure(EXIT.LACKING, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes a group with all its offsets")
-        committed = offsets_asking.committed(cluster, [group])[group]
+        committed = offsets_requests.committed(cluster, [group])[group]
         if not committed:
-            group_status = offsets_asking.group_status(cluster, group)
+            group_status = offsets_requests.group_status(cluster, group)
             if not group_status.exists:
                 raise unknown_group(cluster, group)
             if group_status.is_share_group:
                 raise Failure(EXIT.REFUSED, share_group_text(group))
-        chosen = {key: committed[key] for key in sorted(committed) if in_scopes(key, named)}
-        missing_lines = [f"group {group} has committed nothing for {scope}" for scope in not_committed(named, committed)]
+        chosen = {key: committed[key] for key in sorted(committed) if in_scopes(key, scopes)}
+        missing_lines = [f"group {group} has committed nothing for {scope}" for scope in not_committed(scopes, committed)]
         if not chosen:
             if screen.json:
                 screen.document(document(group, chosen, dry_run=options.dry_run, errors={}))
@@ -43,17 +43,17 @@ def run(options: argparse.Namespace) -> int:
                 [Column("TOPIC", False), "PARTITION", "COMMITTED"], [(topic, partition, offset.offset) for (topic, partition), offset in chosen.items()]
             )
         if options.dry_run:
-            return finish_dry_run(screen, group, chosen, offsets_asking.group_status(cluster, group).topics)
+            return finish_dry_run(screen, group, chosen, offsets_requests.group_status(cluster, group).topics)
         if not screen.confirm(f"Delete {counted(chosen)} of group {group}?", options):
             raise Failure(EXIT.REFUSED, "nothing was changed")
         errors = offsets_change.delete(cluster, group, chosen)
     return finish(screen, group, chosen, errors)
 
 
-def not_committed(named: Mapping[str, Collection[int] | None], committed: Mapping[Key, Committed]) -> list[Scope]:
+def not_committed(scopes: Mapping[str, Collection[int] | None], committed: Mapping[Key, Committed]) -> list[Scope]:
     topics = {topic for topic, _ in committed}
     missing: list[Scope] = []
-    for topic, partitions in named.items():
+    for topic, partitions in scopes.items():
         if partitions is None:
             missing += [Scope(topic, None)] * (topic not in topics)
         elif uncommitted := [partition for partition in sorted(partitions) if (topic, partition) not in committed]:

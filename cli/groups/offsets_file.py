@@ -30,8 +30,8 @@ def read(text: str, group: str) -> dict[Key, Committed]:
     lines = from_json(text) if text.lstrip()[:1] in ("{", "[") else list(from_csv(text))
     lines_of_group = [line for line in lines if line.group in (None, group)]
     if not lines_of_group:
-        others = sorted({line.group for line in lines if line.group})
-        raise ValueError(f"it has no offsets of group {group}, only of {', '.join(others)}" if others else "it has no offsets")
+        other_groups = sorted({line.group for line in lines if line.group})
+        raise ValueError(f"it has no offsets of group {group}, only of {', '.join(other_groups)}" if other_groups else "it has no offsets")
     offsets: dict[Key, Committed] = {}
     for line in lines_of_group:
         key = (line.topic, line.partition)
@@ -74,8 +74,8 @@ def lines_of(value: Any, group: str | None) -> Iterator[Line]:
         for item in value:
             yield from lines_of(item, group)
     elif isinstance(value, dict):
-        named = value.get("group")
-        group = named if isinstance(named, str) else group
+        group_name = value.get("group")
+        group = group_name if isinstance(group_name, str) else group
         if "topic" in value and "partition" in value:
             yield from line_of(value, group)
             return

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from cli.client import EXIT, Cluster, Failure, failure
-from cli.groups import offsets_asking, offsets_change, offsets_file, offsets_plan
+from cli.groups import offsets_change, offsets_file, offsets_plan, offsets_requests
 from cli.groups.finding import nonempty_group, stop_first
-from cli.groups.offsets_asking import GroupStatus
 from cli.groups.offsets_plan import Bounds, Committed, Key, Move, NotCommitted
+from cli.groups.offsets_requests import GroupStatus
 from cli.groups.offsets_words import Scope, merged, moment_text
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         raise Failure(EXIT.USAGE, "name the partitions: --topic T[:P,...] or --all-topics")
     wanted = None if options.from_file is None else read_file(options.from_file, group)
     with Cluster.of(options) as cluster:
-        status = offsets_asking.group_status(cluster, group)
+        status = offsets_requests.group_status(cluster, group)
         if status.is_share_group:
             raise Failure(EXIT.REFUSED, share_group_text(group))
         if not status.is_empty and not options.dry_run:
@@ -61,10 +61,10 @@ class Planner:
         self.since: str | None = None  # the target time, if there is one
 
     def plan(self) -> list[Move]:
-        committed = offsets_asking.committed(self.cluster, [self.group])[self.group]
+        committed = offsets_requests.committed(self.cluster, [self.group])[self.group]
         keys = self.keys(committed)
-        bounds, errors = offsets_asking.bounds(self.cluster, keys)
-        offsets_asking.raise_for(errors)
+        bounds, errors = offsets_requests.bounds(self.cluster, keys)
+        offsets_requests.raise_for(errors)
         try:
             return self.moves(bounds, committed)
         except NotCommitted as error:
@@ -86,29 +86,29 @@ class Planner:
         if ms is None:
             ms = max(0, int(time.time() * 1000) - options.by_duration)
         self.since = moment_text(ms)
-        first_offsets = offsets_asking.first_since(self.cluster, bounds, ms)
+        first_offsets = offsets_requests.first_since(self.cluster, bounds, ms)
         return offsets_plan.to_time(first_offsets, self.since, bounds, committed)
 
     def keys(self, committed: Mapping[Key, Committed]) -> set[Key]:
         """The partitions of the reset; Failure for names that do not exist."""
         if self.options.all_topics and self.wanted is None:
             return self.existing_committed(committed)
-        named = merged(self.options.topics)
+        scopes = merged(self.options.topics)
         if self.wanted is None:
-            return offsets_asking.partitions_of(self.cluster, named)
-        offsets_asking.partitions_of(self.cluster, named)
-        chosen = {key for key in self.wanted if in_scopes(key, named)}
+            return offsets_requests.partitions_of(self.cluster, scopes)
+        offsets_requests.partitions_of(self.cluster, scopes)
+        chosen = {key for key in self.wanted if in_scopes(key, scopes)}
         if not chosen:
             raise Failure(EXIT.MISSING, f"{self.options.from_file} has no offsets of {', '.join(map(str, self.options.topics))}")
         in_file: dict[str, set[int]] = {}
         for topic, partition in chosen:
             in_file.setdefault(topic, set()).add(partition)
-        return offsets_asking.partitions_of(self.cluster, in_file)
+        return offsets_requests.partitions_of(self.cluster, in_file)
 
     def existing_committed(self, committed: Mapping[Key, Committed]) -> set[Key]:
         if not committed:
             raise Failure(EXIT.MISSING, f"group {self.group} has committed no offsets: name topics with --topic")
-        missing = offsets_asking.missing_partitions(self.cluster, committed)
+        missing = offsets_requests.missing_partitions(self.cluster, committed)
         for topic, partitions in by_topic(missing).items():
             problem = failure(missing[topic, partitions[0]], f"topic {topic}").line
             self.screen.warn(f"{problem}; the committed offset of {Scope(topic, tuple(partitions))} stays")
@@ -121,9 +121,9 @@ class Planner:
         return f"group {self.group} has committed nothing for {partitions_text}, so there is no offset to shift (use --to-earliest, --to-latest or --to-offset)"
 
 
-def in_scopes(key: Key, named: Mapping[str, Collection[int] | None]) -> bool:
-    partitions = named.get(key[0], ())
-    return not named or partitions is None or key[1] in partitions
+def in_scopes(key: Key, scopes: Mapping[str, Collection[int] | None]) -> bool:
+    partitions = scopes.get(key[0], ())
+    return not scopes or partitions is None or key[1] in partitions
 
 
 def by_topic(keys: Collection[Key]) -> dict[str, list[int]]:
@@ -230,7 +230,7 @@ def refusal(group: str, error: int) -> Failure:
     return failure(error, f"group {group}")
 
 
-def report_errors(screen: Screen, errors: Mapping[Key, int], failure_of: Callable[[int], Failure], what: str) -> int:
+def report_errors(screen: Screen, errors: Mapping[Key, int], failure_of: Callable[[int], Failure], action: str) -> int:
     """Report each kind of error with its partitions; return the exit code of the first."""
     kinds: dict[int, list[Key]] = {}
     for key, error in sorted(errors.items()):
@@ -238,7 +238,7 @@ def report_errors(screen: Screen, errors: Mapping[Key, int], failure_of: Callabl
     code = 0
     for error, keys in kinds.items():
         problem = failure_of(error)
-        where = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
-        screen.fail(problem, f"{where} {what}: {problem.line}")
+        scopes_text = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
+        screen.fail(problem, f"{scopes_text} {action}: {problem.line}")
         code = code or problem.code
     return code

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from cli.client import EXIT, Cluster, failure
-from cli.groups import offsets_asking, offsets_reset
+from cli.groups import offsets_requests, offsets_reset
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.offsets_plan import Bounds, Committed, Key
 from cli.groups.offsets_words import merged
@@ -47,14 +47,14 @@ def run(options: argparse.Namespace) -> int:
     groups = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
         rows = rows_of(cluster, groups, merged(options.topics))
-        statuses = {group: offsets_asking.group_status(cluster, group) for group in groups if not rows[group]}
+        statuses = {group: offsets_requests.group_status(cluster, group) for group in groups if not rows[group]}
         missing = [group for group, status in statuses.items() if not status.exists]
         problem = unknown_group(cluster, missing[0]) if len(missing) == len(groups) == 1 else None
     existing = [group for group in groups if group not in missing]
     if screen.json:
         screen.document({"groups": [document(group, rows[group]) for group in existing]})
     else:
-        show(screen, [row for group in existing for row in rows[group]], existing, named=bool(options.topics))
+        show(screen, [row for group in existing for row in rows[group]], existing, scopes=bool(options.topics))
     if problem is not None:
         raise problem
     for group in [group for group, status in statuses.items() if status.is_share_group]:
@@ -62,14 +62,14 @@ def run(options: argparse.Namespace) -> int:
     return max([screen.fail(unknown_group_failure(group)) for group in missing], default=EXIT.DONE)
 
 
-def rows_of(cluster: Cluster, groups: list[str], named: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:
-    committed = offsets_asking.committed(cluster, groups)
-    requested = offsets_asking.partitions_of(cluster, named)
-    keys = {group: requested if named else set(committed[group]) for group in groups}
+def rows_of(cluster: Cluster, groups: list[str], scopes: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:
+    committed = offsets_requests.committed(cluster, groups)
+    requested = offsets_requests.partitions_of(cluster, scopes)
+    keys = {group: requested if scopes else set(committed[group]) for group in groups}
     every = set().union(*keys.values())
-    missing = offsets_asking.missing_partitions(cluster, every)
-    bounds, errors = offsets_asking.bounds(cluster, every - missing.keys(), patient=False)
-    if named:  # a group without committed offsets gets no rows: it may not exist
+    missing = offsets_requests.missing_partitions(cluster, every)
+    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), patient=False)
+    if scopes:  # a group without committed offsets gets no rows: it may not exist
         keys = {group: keys[group] if committed[group] else set() for group in groups}
     return {
         group: [row(group, key, committed[group].get(key), bounds.get(key), missing.get(key) or errors.get(key)) for key in sorted(keys[group])]
@@ -96,7 +96,7 @@ def total(rows: list[Row]) -> int:
     return sum(max(row.lag or 0, 0) for row in rows)
 
 
-def show(screen: Screen, rows: list[Row], groups: list[str], *, named: bool) -> None:
+def show(screen: Screen, rows: list[Row], groups: list[str], *, scopes: bool) -> None:
     if rows:
         epochs = any(row.committed and row.committed.leader_epoch >= 0 for row in rows)
         metadata = any(row.committed and row.committed.metadata for row in rows)

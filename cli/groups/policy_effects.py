@@ -52,8 +52,8 @@ def _registration(group: Group, timeout: str | None, status: Mapping[str, str]) 
             yield f"the members that are away would be removed in one rebalance: {status['away']}"
         return
     dynamic = len(group.members) - group.static
-    whose = "its" if group.static == 1 else "their"
-    yield f"{counted(group.static, 'static member')} would keep {whose} partitions for up to {timeout} ms after the session ended"
+    pronoun = "its" if group.static == 1 else "their"
+    yield f"{counted(group.static, 'static member')} would keep {pronoun} partitions for up to {timeout} ms after the session ended"
     if dynamic:
         yield f"{counted(dynamic, 'dynamic member')} would be removed at the end of the session, as now"
 

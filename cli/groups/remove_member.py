@@ -69,9 +69,9 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
     missing = []
     by_instance = {member.instance_id: member for member in reversed(group.members)}
     by_id = {member.member_id: member for member in reversed(group.members)}
-    wanted = [("instance", name, by_instance.get(name)) for name in options.instances]
-    wanted += [("member", name, by_id.get(name)) for name in options.members]
-    for kind, name, member in wanted:
+    requested = [("instance", name, by_instance.get(name)) for name in options.instances]
+    requested += [("member", name, by_id.get(name)) for name in options.members]
+    for kind, name, member in requested:
         if member is None:
             missing.append(f"{kind} {name}")
         else:
@@ -208,8 +208,8 @@ def move_lines(removal: Removal) -> list[str]:
         changes.setdefault((short_name(move.before.member_id, move.before.instance_id), to), []).append(move.partition)
     lines = []
     for (before_name, to), partitions in changes.items():
-        where = f"to {to}" if to else "to others, as the group's leader decides"
-        lines.append(f"  {spans(partitions)}: from {before_name} {where}")
+        target = f"to {to}" if to else "to others, as the group's leader decides"
+        lines.append(f"  {spans(partitions)}: from {before_name} {target}")
     return [f"{counted(len(removal.moves), 'partition')} will move:", *lines]
 
 

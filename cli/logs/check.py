@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from cli.logs.beside import EpochCheck, IndexCheck, OffsetIndexCheck, TimeIndexCheck
+from cli.logs.derived_files import EpochCheck, IndexCheck, OffsetIndexCheck, TimeIndexCheck
 from cli.logs.files import SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_for_reading, scan, segments_of
 from cli.logs.problems import Problems
 from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, topic_id_text

@@ -35,7 +35,7 @@ REMEDIES = {
     "segment-overlap": "after a kill in the middle of a repair the next start of the broker resolves it in favour of the later segment; else restore the folder from a backup",
     "offsets-missing": "restore the missing segment or batches from a backup; a broker serves the log without them",
     "offsets-skipped": HARMLESS + " if the topic is compacted; else records are lost: restore a backup",
-    # Files beside the segment
+    # Other files of a segment
     "index-wrong": "stop the broker and remove the file: it is rebuilt",
     "index-missing": HARMLESS + ": it is rebuilt when the log is opened",
     "epochs-damaged": "stop the broker and remove the file: it is rebuilt from the batches, as far as possible",

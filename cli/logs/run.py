@@ -68,7 +68,7 @@ class Output:
 
         return {"error": Failure(self.code, reason, hint=self._hint or None).document()}
 
-    def give_up(self, reason: BaseException | None) -> None:
+    def stop_output(self, reason: BaseException | None) -> None:
         """Point standard output at /dev/null, so that Python does not flush its buffer at exit, and report the error."""
         with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
@@ -90,5 +90,5 @@ def run(options: argparse.Namespace) -> int:
             output.line(json.dumps(last, ensure_ascii=False))
         output.flush()
     except OutputError as error:
-        output.give_up(error.__cause__)
+        output.stop_output(error.__cause__)
     return output.code

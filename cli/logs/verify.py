@@ -7,8 +7,8 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-from cli.logs.beside import read_checkpoint
 from cli.logs.check import COMPACTED, CONTIGUOUS, UNKNOWN, CheckResult, Expected, LogCheck
+from cli.logs.derived_files import read_checkpoint
 from cli.logs.directory import format_problem, meta_problem
 from cli.logs.files import (
     InputError,
@@ -217,7 +217,7 @@ class Verify:
             if isinstance(piece, LostTurns):
                 text = f"{piece.reason} ({piece.size} bytes)"
             else:
-                text = f"a batch of {shown(piece.name)}, offsets {piece.base} to {piece.end - 1}, is not what was written"
+                text = f"a batch of {shown(piece.name)}, offsets {piece.base} to {piece.end - 1}, differs from the batch that was written"
             problems.add("turns-damaged", path, piece.position, text)
         if self.used_by is not None:
             return

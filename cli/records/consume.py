@@ -118,12 +118,12 @@ class Consumption:
         places = [(name, number) for name, topic in topics.items() for number in topic.partitions]
         if not self.options.partition:
             return places
-        wanted = sorted(set(self.options.partition))
+        numbers = sorted(set(self.options.partition))
         for name, topic in topics.items():
-            for number in wanted:
+            for number in numbers:
                 if number not in topic.partitions:
                     raise Failure(EXIT.MISSING, f"--partition: topic {name} has {counted(len(topic.partitions), 'partition')}, and no {number}", word=UNKNOWN_PARTITION)
-        return [place for place in places if place[1] in wanted]
+        return [place for place in places if place[1] in numbers]
 
     def add_new_partitions(self) -> None:
         """Read new partitions from their start: all of their records are new."""

@@ -157,8 +157,8 @@ def timestamp_of(value: object, number: int) -> int | None:
         raise bad_line(number, f"has a timestamp that cannot be read: {error}") from error
 
 
-def bad_line(number: int, what: str) -> Failure:
-    return Failure(EXIT.DAMAGED, f"line {number} {what}")
+def bad_line(number: int, problem: str) -> Failure:
+    return Failure(EXIT.DAMAGED, f"line {number} {problem}")
 
 
 def header_argument(text: str) -> Header:

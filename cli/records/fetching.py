@@ -67,11 +67,11 @@ class Fetcher:
         self._pending.clear()
 
     def poll(self, seconds: float) -> list[Chunk]:
-        """The records that arrive within so many seconds; returns with the first."""
+        """The records that arrive within `seconds`; returns with the first."""
         deadline = time.monotonic() + seconds
         if self._stale and time.monotonic() >= self._refresh_at:
             self._refresh_metadata()
-        self._ask_leaders()
+        self._request_from_leaders()
         if not self._pending:
             time.sleep(min(PAUSE_SECONDS, seconds))
             return []
@@ -101,7 +101,7 @@ class Fetcher:
                 leaders.setdefault(partition.leader, {})[place] = position
         return leaders
 
-    def _ask_leaders(self) -> None:
+    def _request_from_leaders(self) -> None:
         for broker_id, positions in self._by_leader().items():
             if broker_id in self._pending:
                 continue

@@ -55,14 +55,14 @@ def line_groups(source: int | bytes) -> Iterator[list[bytes]]:
     ended = False
     while not ended:
         piece, ended = read_available(source)
-        begin, line_feed, rest = piece.partition(b"\n")
+        begin, line_feed, remainder = piece.partition(b"\n")
         if not line_feed:
             parts.append(piece)
             size += len(piece)
             if size > LINE_BYTES_MAX:
                 raise Failure(EXIT.DAMAGED, f"a line of more than {LINE_BYTES_MAX >> 20} MiB; no broker accepts such a record")
             continue
-        lines = [b"".join((*parts, begin)), *rest.split(b"\n")]
+        lines = [b"".join((*parts, begin)), *remainder.split(b"\n")]
         parts = [lines.pop()]
         size = len(parts[0])
         yield lines

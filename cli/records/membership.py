@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 E = ErrorCode
 CONSUMER: Final = "consumer"
 PAUSE_SECONDS: Final = 0.1
-OTHERS_SECONDS: Final = 300.0  # for other members to join again: usually their max.poll.interval.ms
+REJOIN_SECONDS_MAX: Final = 300.0  # for other members to join again: usually their max.poll.interval.ms
 LEAVE_SECONDS: Final = 2.0
 WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: enough for an eager member, and readable by every client
 
@@ -71,11 +71,11 @@ class Member:
         self.seat = None
         trouble_since: float | None = None
         while True:
-            coordinator_asked: float | None = time.monotonic()
+            lookup_at: float | None = time.monotonic()
             try:
                 # This request finds a ready coordinator within --timeout; the join itself waits longer, for other members.
                 self._cluster.coordinator(self.group, DescribeGroupsRequest([self.group]))
-                coordinator_asked = None
+                lookup_at = None
                 join_reply = self._join()
                 if join_reply is not None:
                     places = self._sync(join_reply)
@@ -84,7 +84,7 @@ class Member:
                 trouble_since = None
             except Failure as trouble:
                 now = time.monotonic()
-                trouble_since = trouble_since or coordinator_asked or now
+                trouble_since = trouble_since or lookup_at or now
                 # The last quarter of the time is too short for a retry.
                 if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= 0.75 * self._cluster.timeout:
                     raise
@@ -109,7 +109,7 @@ class Member:
             [JoinGroupRequestProtocol(name, subscription) for name in self._assignors],
         )
         oldest = 5 if self._instance_id is not None else 0  # the first version with static members
-        seconds = max(OTHERS_SECONDS, self._timeouts.rebalance) + self._cluster.timeout
+        seconds = max(REJOIN_SECONDS_MAX, self._timeouts.rebalance) + self._cluster.timeout
         reply: JoinGroupResponse = self._cluster.coordinator(self.group, request, oldest=oldest, timeout=seconds)
         if reply.error_code == E.MEMBER_ID_REQUIRED:
             self._member_id = reply.member_id

@@ -53,6 +53,6 @@ class Partitioner:
 
     def switch(self) -> None:
         """Switch to another partition, if there is one, after a batch was sent."""
-        others = [partition for partition in self.usable if partition != self._at] or self.usable
-        self._at = self._random.choice(others)
+        candidates = [partition for partition in self.usable if partition != self._at] or self.usable
+        self._at = self._random.choice(candidates)
         self._bytes = 0

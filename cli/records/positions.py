@@ -83,8 +83,8 @@ def begin_offsets(
     return chosen
 
 
-def offsets_at(cluster: Cluster, places: Iterable[Place], where: int, *, committed: bool = False) -> dict[Place, int]:
-    return checked_offsets(log_offsets(cluster, dict.fromkeys(places, where), committed=committed))
+def offsets_at(cluster: Cluster, places: Iterable[Place], timestamp: int, *, committed: bool = False) -> dict[Place, int]:
+    return checked_offsets(log_offsets(cluster, dict.fromkeys(places, timestamp), committed=committed))
 
 
 def checked_offsets(results: dict[Place, LogOffset]) -> dict[Place, int]:

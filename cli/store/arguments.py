@@ -13,7 +13,7 @@ def add(commands: Any) -> None:
         commands,
         "store",
         help="move a cluster between a directory and JetStream, and back it up",
-        description="Copy a whole cluster, with every offset as it is: out of a data directory or NATS JetStream, and into JetStream (docs/cluster.md).",
+        description="Copy a cluster with all its offsets: out of a data directory or NATS JetStream, and into JetStream (docs/cluster.md).",
     )
     add_export(actions)
     add_import(actions)
@@ -26,13 +26,13 @@ def add_export(actions: Any) -> None:
         run="cli.store.run",
         help="copy a cluster into a new data directory, also while it runs",
         description="Copy a cluster into a new data directory: groups, offsets, topics, ids, settings and the state of producers. The source is not changed, and "
-        "may be in use: everything that was acknowledged before the export began is in it, and no committed offset points past the copied records.",
+        "may be in use: the copy has every record that was acknowledged before the export began, and no committed offset after the copied records.",
         examples=(
             "tenure store export --from nats://10.0.0.1,10.0.0.2,10.0.0.3 --cluster east --to ./backup",
             "tenure store export --from ./data --to ./backup",
         ),
-        notes="An export that was interrupted goes on where it was when the same command is run again. The result is served by tenure serve --data, "
-        "checked by tenure log verify, and put into JetStream by tenure store import.",
+        notes="Repeat the command to continue an interrupted export. The result is served by tenure serve --data, "
+        "checked by tenure log verify, and copied into JetStream by tenure store import.",
     )
     parser.add_argument("--from", metavar="DIR|nats://HOST:PORT[,...]", required=True, dest="source", help="a data directory, or the servers of JetStream")
     parser.add_argument("--to", metavar="DIR", required=True, dest="target", help="a folder that does not exist, or is empty")
@@ -44,16 +44,15 @@ def add_import(actions: Any) -> None:
         actions,
         "import",
         run="cli.store.run",
-        help="put a data directory into JetStream",
-        description="Put a data directory, which no broker uses, into JetStream as a new cluster: an export, or the directory of a broker that was stopped. "
+        help="copy a data directory into JetStream",
+        description="Copy a data directory, which no broker uses, into JetStream as a new cluster: an export, or the directory of a stopped broker. "
         "Every batch is verified before anything is written.",
         examples=(
             "tenure store import --from ./backup --to nats://10.0.0.1,10.0.0.2,10.0.0.3 --cluster east",
             "tenure store import --from ./data --to nats://127.0.0.1 --cluster trial --set store.replicas=1 --dry-run",
             "tenure store import --from ./backup --to nats://10.0.0.1 --cluster east --only __consumer_offsets-7",
         ),
-        notes="Nodes can start on the cluster when the import has finished. An import that was interrupted goes on where it was when the same command is "
-        "run again.",
+        notes="Nodes can start on the cluster when the import has finished. Repeat the command to continue an interrupted import.",
     )
     parser.add_argument("--from", metavar="DIR", required=True, dest="source", help="the data directory")
     parser.add_argument("--to", metavar="nats://HOST:PORT[,...]", required=True, dest="target", help="the servers of JetStream")

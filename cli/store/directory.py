@@ -1,4 +1,4 @@
-"""A data directory as the source of a copy. Nothing in it is changed; one that a broker uses is read beside it."""
+"""A data directory as the source of a copy. It is only read, also while a broker uses it."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from storage.node_merge import NODES_FOLDER, SHARED_FORMAT, log_starts
 from storage.owners import OwnerTable
 from storage.snapshots import read_snapshot, snapshot_offsets
 
-SLICE_BYTES = 1 << 20  # read before others get a turn
+SLICE_BYTES = 1 << 20  # bytes read before other tasks run
 SETTLE_SECONDS = 10.0  # to wait for a running broker to finish replacing compacted segments
 PAUSE_SECONDS = 0.02
-NODE_ID = 1  # of a broker that is alone, where several nodes were
+NODE_ID = 1  # of the single broker that may serve the copy of several nodes' directory
 
 
 class ReadOnlyDisk(OsDisk):
-    """Opens files for reading, also where nothing may be written."""
+    """Opens files for reading only, so that it also works without write permission."""
 
     def open(self, path: str, create: bool = False) -> OsFile:
         return OsFile(self._descriptor(path, os.O_RDONLY))
 
 
 class DirectorySource:
-    """Raises Failure where there is no directory that can be copied."""
+    """A data directory to copy. Raises Failure if it cannot be copied."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
-        self.given = path
+        self.path_given = path
         self.disk = ReadOnlyDisk()
         self._lock: Lock | None = None
         self._table: OwnerTable | None = None
         self.used_by: str | None = None
         if not os.path.isdir(path):
-            what = "is no directory" if os.path.lexists(path) else "does not exist"
-            raise Failure(EXIT.MISSING, f"--from {path} {what}; name a data directory")
+            problem = "is no directory" if os.path.lexists(path) else "does not exist"
+            raise Failure(EXIT.MISSING, f"--from {path} {problem}; name a data directory")
         self._shared = self._format() == SHARED_FORMAT
         meta = self._meta()
         self.cluster_id = meta["cluster.id"]
@@ -61,12 +61,12 @@ class DirectorySource:
         self._find_users()
         raise_limit()
         if os.path.lexists(f"{self.path}/{OWNERS_FILE}"):
-            with contextlib.suppress(OSError):  # read-only: then no node is there that counts epochs
+            with contextlib.suppress(OSError):  # without write permission: then no node runs that would increment epochs
                 self._table = OwnerTable(OsDisk(), self.path)
         self._recovery_points = read_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}") if self.used_by is None else {}
 
     def __str__(self) -> str:
-        return self.given
+        return self.path_given
 
     def _format(self) -> int:
         path = f"{self.path}/{FORMAT_FILE}"
@@ -86,7 +86,7 @@ class DirectorySource:
         return parse_properties(self.disk.read_text(path))
 
     def _find_users(self) -> None:
-        """Keep brokers away, or find the one that uses it."""
+        """Lock the directory against brokers, or find the broker that uses it."""
         try:
             lock = OsDisk().lock(f"{self.path}/{LOCK_FILE}", f"process {os.getpid()}, tenure store")
         except OSError as error:
@@ -102,19 +102,19 @@ class DirectorySource:
             folder = f"{self.path}/{NODES_FOLDER}"
             self.used_by = next((user for name in self.disk.list(folder) if (user := lock_holder(f"{folder}/{name}")) is not None), None)
         if self.used_by is None and (self._shared or not os.path.lexists(f"{self.path}/{CLEAN_SHUTDOWN_FILE}")):
-            what = "several nodes have used it" if self._shared else "it was not stopped in order"
+            reason = "several nodes have used it" if self._shared else "it was not stopped in order"
             self.close()
-            raise Failure(EXIT.REFUSED, f"--from {self}: {what}; start one broker on it (tenure serve --data {self}), and stop it")
+            raise Failure(EXIT.REFUSED, f"--from {self}: {reason}; start one broker on it (tenure serve --data {self}), and stop it")
 
     def _folder(self, id: LogId) -> str:
         return f"{self.path}/{id}"
 
     async def _open(self, log: CopiedLog) -> LogFiles | None:
-        """None: there is no such folder."""
+        """Open the log's files; None: the folder does not exist."""
         folder = self._folder(log.id)
         if not os.path.lexists(folder):
             return None
-        until = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             try:
                 files = LogFiles.open(self.disk, folder, self.used_by is not None)
@@ -122,20 +122,20 @@ class DirectorySource:
                 return None
             if files is not None:
                 return files
-            if self.used_by is None or time.monotonic() > until:
-                raise Failure(EXIT.DAMAGED, f"{folder} has segments that a compaction has left; start a broker on it, and stop it")
+            if self.used_by is None or time.monotonic() > deadline:
+                raise Failure(EXIT.DAMAGED, f"{folder} has segments of an interrupted compaction; start a broker on it, and stop it")
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def end_of(self, log: CopiedLog) -> LogEnd | None:
         reached = self._recovery_points.get(log.id, 0)
-        epoch = max(self._table.read(log.id).epoch, 0) if self._table is not None else 0  # as nodes have counted
+        epoch = max(self._table.read(log.id).epoch, 0) if self._table is not None else 0  # of its last owner, if several nodes use the directory
         files = await self._open(log)
         if files is None:
             if reached:
-                raise DamagedLog(self._folder(log.id), 0, f"it reached offset {reached}, and is gone")
+                raise DamagedLog(self._folder(log.id), 0, f"it reached offset {reached}, and its folder is missing")
             return LogEnd(0, epoch=epoch) if epoch else None
         with contextlib.closing(files):
-            end = max(files.find_end(), self._starts().get(log.id, 0))
+            end = max(files.find_end(), self._start_offsets().get(log.id, 0))
         if end < reached:
             raise DamagedLog(self._folder(log.id), 0, f"it ends at offset {end}, and reached {reached}")
         return LogEnd(end, epoch=epoch)
@@ -147,7 +147,7 @@ class DirectorySource:
         with contextlib.closing(files):
             return files.size
 
-    def _starts(self) -> dict[Partition, int]:
+    def _start_offsets(self) -> dict[Partition, int]:
         if self._shared:
             return log_starts(self.disk, self.path, self._table) if self._table is not None else {}
         return read_offsets(self.disk, f"{self.path}/{LOG_STARTS}")
@@ -158,9 +158,9 @@ class DirectorySource:
             if end.next_offset and self.used_by is not None:
                 raise StartMoved(str(log))
             if end.next_offset:
-                raise DamagedLog(self._folder(log.id), 0, "it is gone")
+                raise DamagedLog(self._folder(log.id), 0, "its folder is missing")
             files = LogFiles([], False)
-        return FolderReading(self.disk, self._folder(log.id), files, log, end, self._starts().get(log.id, 0), self.used_by is not None)
+        return FolderReading(self.disk, self._folder(log.id), files, log, end, self._start_offsets().get(log.id, 0), self.used_by is not None)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -170,7 +170,7 @@ class DirectorySource:
 
 
 class FolderReading:
-    """`Reading` of one log's folder."""
+    """The `Reading` of one log's folder."""
 
     def __init__(
         self, disk: OsDisk, folder: str, files: LogFiles, log: CopiedLog, end: LogEnd, start: int, growing: bool
@@ -185,9 +185,9 @@ class FolderReading:
 
     async def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
         state = self.state
-        state.epochs = [known for known in read_epochs(self._disk, self._folder) if known[1] <= state.next_offset]
-        noted_to = self._known_producers() if self._counts_producers else -1
-        seen = 0
+        state.epochs = [entry for entry in read_epochs(self._disk, self._folder) if entry[1] <= state.next_offset]
+        noted_to = self._load_producers() if self._counts_producers else -1
+        unyielded_bytes = 0
         for base, header, batch in self._files.batches():
             if header.base_offset >= state.next_offset:
                 break
@@ -195,18 +195,18 @@ class FolderReading:
             if 0 <= noted_to <= header.base_offset and header.producer_id >= 0:
                 state.producers.note(header, header.base_offset)
             yield base, header, batch
-            seen += header.size
-            if seen >= SLICE_BYTES:
-                seen = 0
+            unyielded_bytes += header.size
+            if unyielded_bytes >= SLICE_BYTES:
+                unyielded_bytes = 0
                 await asyncio.sleep(0)
-        # A broker that opens the log serves it at the epoch after its newest one.
+        # A broker serves the log at the epoch after the newest epoch in it.
         state.epoch = max(state.epoch, state.epochs[-1][0] + 1 if state.epochs else 0)
 
-    def _known_producers(self) -> int:
-        """Read the newest snapshot; batches from the returned offset on have to be noted. -1: none of them, since there are no producers."""
+    def _load_producers(self) -> int:
+        """Read the newest snapshot and return its offset: later batches must be noted. -1: the log has no producers, so no batch is noted."""
         try:
             offsets = snapshot_offsets(self._disk.list(self._folder))
-        except FileNotFoundError:  # its topic was deleted just now
+        except FileNotFoundError:  # its topic was deleted meanwhile
             offsets = []
         for offset in reversed(offsets):
             if self.first_offset <= offset <= self.state.next_offset and read_snapshot(self._disk, self._folder, offset, self.state.producers):

@@ -1,8 +1,8 @@
-"""`tenure store export`: a cluster into a new data directory.
+"""`tenure store export`: copy a cluster into a new data directory.
 
-From a cluster that is in use, in this order: the logs of groups; then where each topic ends; then the registry of topics; then the
-records up to those ends. A consumer commits what it has read, so a committed offset that was copied lies before the end of its
-topic, which was looked up later. The registry comes behind the ends: it has every producer id that those records may have.
+The cluster may be in use, so the order is fixed: the logs of groups; then the end offset of each topic's partitions; then the registry of
+topics; then the records up to those ends. Consumers commit offsets of records that they have read, so a copied commit is never after the
+end offset, which is read later. The registry is copied after the ends are read, so it has every producer id in those records.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CLEAN: Final = '{"version":0,"brokerEpoch":-1}'
 
 
 class Target:
-    """The new data directory. Raises Failure where something else is in it."""
+    """The new data directory. Raises Failure if the folder has other contents."""
 
     def __init__(self, path: str, source: str, cluster_id: str) -> None:
-        self.given = path
+        self.path_given = path
         self.path = os.path.abspath(path)
         self.disk = OsDisk()
         self._source = source
@@ -46,35 +46,35 @@ class Target:
         self._check()
 
     def _check(self) -> None:
-        """Whether it is empty, or what this export has left when it was interrupted."""
+        """Raise Failure unless the folder is missing, empty, or from an interrupted export of the same source."""
         if not os.path.lexists(self.path):
             return
         if not os.path.isdir(self.path):
-            raise Failure(EXIT.REFUSED, f"--to {self.given} is no directory")
+            raise Failure(EXIT.REFUSED, f"--to {self.path_given} is no directory")
         header = self.journal.header
         format = f"{self.path}/{FORMAT_FILE}"
         unfinished = not os.path.lexists(format) or self.disk.read_text(format).strip() == UNFINISHED
         if not header:
             if set(os.listdir(self.path)) - EXPORT_FILES or not unfinished:
-                raise Failure(EXIT.REFUSED, f"--to {self.given} is not empty; name a folder that does not exist, or is empty")
+                raise Failure(EXIT.REFUSED, f"--to {self.path_given} is not empty; name a folder that does not exist, or is empty")
         elif not unfinished:
-            raise Failure(EXIT.REFUSED, f"--to {self.given} has the export of {header['began']}; name a folder that does not exist, or is empty")
+            raise Failure(EXIT.REFUSED, f"--to {self.path_given} has the export of {header['began']}; name a folder that does not exist, or is empty")
         elif (header["source"], header["cluster_id"]) != (self._source, self._cluster_id):
-            raise Failure(EXIT.REFUSED, f"--to {self.given} has the unfinished export of {header['source']}; repeat that one, or name another folder")
+            raise Failure(EXIT.REFUSED, f"--to {self.path_given} has the unfinished export of {header['source']}; repeat that one, or name another folder")
 
     @property
-    def begun(self) -> bool:
+    def continues(self) -> bool:
         """Whether an interrupted export of this source is continued: its journal has a plan."""
         return self.journal.plan is not None
 
     def begin(self) -> None:
-        """Take the folder; where an earlier export goes on, keep what it has."""
+        """Lock the folder; remove its contents unless this continues an earlier export."""
         self.disk.make_folder(self.path)
         lock = self.disk.lock(f"{self.path}/{LOCK_FILE}", f"process {os.getpid()}, tenure store export")
         if isinstance(lock, str):
-            raise Failure(EXIT.AGAIN, f"--to {self.given} is in use by {lock or 'another process'}", hint="wait for it")
+            raise Failure(EXIT.AGAIN, f"--to {self.path_given} is in use by {lock or 'another process'}", hint="wait for it")
         self._lock = lock
-        if not self.begun:
+        if not self.continues:
             self.clear()
         self.disk.replace_text(f"{self.path}/{FORMAT_FILE}", f"{UNFINISHED}\n")
 
@@ -94,11 +94,11 @@ class Target:
         return f"{self.path}/{log}"
 
     def finish(self, node_id: int) -> None:
-        """All logs are there."""
-        logs = {(one.log.rpartition("-")[0], int(one.log.rpartition("-")[2])): one for one in self.journal.done.values()}
-        write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", {id: one.next for id, one in logs.items()})
-        write_offsets(self.disk, f"{self.path}/{LOG_STARTS}", {id: one.start for id, one in logs.items() if one.start})
-        write_offsets(self.disk, f"{self.path}/{CLEANER_POINTS}", {id: one.compacted_to for id, one in logs.items() if one.compacted_to})
+        """All logs are copied: write the files that make the folder a data directory."""
+        logs = {(copied.log.rpartition("-")[0], int(copied.log.rpartition("-")[2])): copied for copied in self.journal.done.values()}
+        write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", {id: copied.next for id, copied in logs.items()})
+        write_offsets(self.disk, f"{self.path}/{LOG_STARTS}", {id: copied.start for id, copied in logs.items() if copied.start})
+        write_offsets(self.disk, f"{self.path}/{CLEANER_POINTS}", {id: copied.compacted_to for id, copied in logs.items() if copied.compacted_to})
         meta = {"node.id": str(node_id), "directory.id": fresh_cluster_id(), "version": "1", "cluster.id": self._cluster_id}
         self.disk.replace_text(f"{self.path}/{META_FILE}", "".join(f"{name}={value}\n" for name, value in meta.items()))
         self.disk.replace_text(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", CLEAN)
@@ -118,20 +118,20 @@ class Export:
 
     async def run(self) -> dict[str, Any]:
         self._target.begin()
-        if not self._target.begun:
+        if not self._target.continues:
             await self._copy_groups()
         plan = self._journal.plan
         assert plan is not None
-        sizes = [await self._source.size_of(one.log) for one in plan if str(one.log) not in self._journal.done]
+        sizes = [await self._source.size_of(planned.log) for planned in plan if str(planned.log) not in self._journal.done]
         self._progress.begin("topics", len(plan), sum(sizes))
-        for one in plan:
-            await self._copy(one.log, one.end)
+        for planned in plan:
+            await self._copy(planned.log, planned.end)
         self._progress.end()
         self._target.finish(self._source.node_id)
         return self.document()
 
     async def _copy_groups(self) -> None:
-        """Groups, the ends of topics, the registry; again if a topic was deleted meanwhile, of which groups may have offsets."""
+        """Copy groups, read the topics' ends, copy the registry. Repeated if a topic was deleted meanwhile, since groups may have its offsets."""
         for _ in range(ATTEMPTS_MAX):
             before = await topics_of(self._source)
             logs = logs_of_groups(before)
@@ -144,7 +144,7 @@ class Export:
             plan: list[Planned] = []
             try:
                 for log in logs_of_topics(listed):
-                    plan.append(Planned(log, await self._source.end_of(log) or EMPTY_LOG))  # noqa: PERF401 (what was found before a problem counts)
+                    plan.append(Planned(log, await self._source.end_of(log) or EMPTY_LOG))  # noqa: PERF401 (the entries before a problem are used)
                 await self._copy(REGISTRY)
             except DamagedLog as error:
                 problem = error
@@ -155,10 +155,10 @@ class Export:
                 self._journal.add_plan(plan)
                 return
             self._target.clear()
-        raise Failure(EXIT.AGAIN, "topics are deleted all the time; try again when none is", hint="delete no topics during an export")
+        raise Failure(EXIT.AGAIN, "topics were deleted during each attempt; try again when no topic is being deleted", hint="delete no topics during an export")
 
     async def _copy(self, log: CopiedLog, end: LogEnd | None = None) -> None:
-        """Copy one log up to the end; without one, up to where it ends now."""
+        """Copy one log up to `end`, by default its current end."""
         if str(log) in self._journal.done:
             self._progress.add_log()
             return
@@ -168,19 +168,19 @@ class Export:
                 self._progress.skip_log()
                 return
             try:
-                self._journal.add_done(await self._copied(log, upto))
+                self._journal.add_done(await self._copy_once(log, upto))
                 break
             except StartMoved:
                 self._target.remove(str(log))
                 if attempt + 1 < ATTEMPTS_MAX:
                     await asyncio.sleep(PAUSE_SECONDS)
                 elif end is None:
-                    raise Failure(EXIT.AGAIN, f"{log} is shortened faster than it is read; try again with less load on the cluster") from None
-                else:  # its topic was deleted, or retention is faster than this: its records are gone
-                    self._journal.add_done(self._emptied(log, upto))
+                    raise Failure(EXIT.AGAIN, f"{log} loses old records faster than they are read; try again with less load on the cluster") from None
+                else:  # its topic was deleted, or retention is faster than the export: its records no longer exist
+                    self._journal.add_done(self._copy_empty(log, upto))
         self._progress.add_log()
 
-    async def _copied(self, log: CopiedLog, end: LogEnd) -> Done:
+    async def _copy_once(self, log: CopiedLog, end: LogEnd) -> Done:
         copied = BatchTotals()
         reading = await self._source.read(log, end)
         try:
@@ -197,8 +197,8 @@ class Export:
             reading.close()
         return done(log, reading.state, copied)
 
-    def _emptied(self, log: CopiedLog, end: LogEnd) -> Done:
-        """No offset is used twice: the log goes on where it ended."""
+    def _copy_empty(self, log: CopiedLog, end: LogEnd) -> Done:
+        """Write an empty log that continues at `end`, so that no offset is used twice."""
         copy = LogCopy(self._target.disk, self._target.folder(log))
         state = LogState(end.next_offset, end.next_offset, end.epoch)
         copy.finish(state, log.topic_id_text)
@@ -206,12 +206,12 @@ class Export:
         return done(log, state, BatchTotals())
 
     def document(self) -> dict[str, Any]:
-        copied = self._journal.done.values()
+        logs = self._journal.done.values()
         return {
             "source": str(self._source),
-            "target": self._target.given,
+            "target": self._target.path_given,
             "cluster_id": self._source.cluster_id,
-            "logs": len(copied),
-            "batches": sum(one.batches for one in copied),
-            "bytes": sum(one.bytes for one in copied),
+            "logs": len(logs),
+            "batches": sum(log.batches for log in logs),
+            "bytes": sum(log.bytes for log in logs),
         }

@@ -1,7 +1,7 @@
-"""`tenure store import`: a data directory into JetStream, as a cluster on which no node has begun.
+"""`tenure store import`: copy a data directory into JetStream, as a new cluster.
 
-First everything is read and verified. Then groups are written, then topics, and the registry last; nodes refuse the cluster until all of
-it is there.
+First all logs are read and verified. Then groups are written, then topics, and the registry last; nodes refuse the cluster until the
+import is complete.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from cli.store.streams import reach
 from storage import DamagedLog
 from storage.log_copy import LogEnd, LogState
 
-TOGETHER: Final = 8  # logs that are written at the same time
+CONCURRENT_LOGS: Final = 8  # logs written at the same time
 PROBLEMS_SHOWN_MAX: Final = 20
 
 
 class Import:
     def __init__(self, source: DirectorySource, config_for: Callable[[int], Config], progress: Progress, warn: Callable[[str], None]) -> None:
-        """`config_for`: settings of a node, given the number of partitions of groups."""
+        """`config_for`: returns a node's settings for a number of partitions of groups."""
         self._source = source
         self._config_for = config_for
         self._progress = progress
         self._warn = warn
-        self._written = Journal(f"{source.path}/{JOURNAL}").done  # checksums, where the directory is an export
+        self._exported = Journal(f"{source.path}/{JOURNAL}").done  # the checksums, if the directory is an export
         self._ends: dict[str, LogEnd] = {}
         self._checked: dict[str, Done] = {}
         self._notes: Mapping[str, Any] = {}
@@ -47,15 +47,15 @@ class Import:
         topics, visitor = await self.prepare()
         try:
             exists = await reach(visitor)
-            groups, others = logs_of_groups(topics), logs_of_topics(topics)
-            await self.check([*groups, *others, REGISTRY], visitor.connection.payload_max)
+            groups, topic_logs = logs_of_groups(topics), logs_of_topics(topics)
+            await self.check([*groups, *topic_logs, REGISTRY], visitor.connection.payload_max)
             import_id = self.import_id
             if dry_run:
                 await visitor.check_empty(import_id)
             else:
                 await visitor.begin_import(self._source.cluster_id, import_id)
                 await self.write(visitor, "groups", groups, import_id)
-                await self.write(visitor, "topics", others, import_id)
+                await self.write(visitor, "topics", topic_logs, import_id)
                 await self.write(visitor, "registry", [REGISTRY], import_id)
                 await visitor.finish_import()
             return self.document(str(visitor), exists)
@@ -63,7 +63,7 @@ class Import:
             visitor.close()
 
     async def prepare(self) -> tuple[Topics, Visitor]:
-        """The topics of the directory, and who reaches the cluster. Raises Failure if a broker uses the directory."""
+        """The topics of the directory, and access to the cluster. Raises Failure if a broker uses the directory."""
         if self._source.used_by is not None:
             raise Failure(
                 EXIT.REFUSED,
@@ -75,7 +75,7 @@ class Import:
         return topics, Visitor(config)
 
     async def check(self, logs: list[CopiedLog], payload_max: int) -> None:
-        """Read and verify all of it. Raises Failure with what cannot be imported."""
+        """Read and verify these logs. Raises Failure if any cannot be imported."""
         problems: list[str] = []
         self._progress.begin("verified", len(logs), sum([await self._source.size_of(log) for log in logs]))
         for log in logs:
@@ -92,18 +92,18 @@ class Import:
 
     async def _check_log(self, log: CopiedLog, batch_bytes_max: int, problems: list[str]) -> None:
         end = await self._source.end_of(log)
-        written = self._written.get(str(log))
+        exported = self._exported.get(str(log))
         if end is None:
             self._progress.skip_log()
-            if written is not None:
-                problems.append(f"{log}: the export had {written.batches} batches of it, and it is gone")
+            if exported is not None:
+                problems.append(f"{log}: the export had {exported.batches} batches of it, and its folder is missing")
             return
         self._ends[str(log)] = end
-        seen = BatchTotals()
+        totals = BatchTotals()
         reading = await self._source.read(log, end)
         try:
             async for _, header, batch in reading.batches():
-                seen.add(header, batch)
+                totals.add(header, batch)
                 self._progress.add_bytes(header.size)
                 if header.size > batch_bytes_max:
                     problems.append(
@@ -112,10 +112,10 @@ class Import:
                     return
         finally:
             reading.close()
-        found = done(log, reading.state, seen)
-        if written is not None and (written.next, written.start) == (found.next, found.start) and written.crc32c != found.crc32c:
-            problems.append(f"{log}: its batches are not those that were exported")
-        self._checked[str(log)] = found
+        checked = done(log, reading.state, totals)
+        if exported is not None and (exported.next, exported.start) == (checked.next, checked.start) and exported.crc32c != checked.crc32c:
+            problems.append(f"{log}: its batches are not the exported ones")
+        self._checked[str(log)] = checked
         self._progress.add_log()
 
     @property
@@ -125,9 +125,9 @@ class Import:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     async def write(self, visitor: Visitor, stage: str, logs: list[CopiedLog], import_id: str) -> None:
-        found = [log for log in logs if str(log) in self._checked]
-        self._progress.begin(stage, len(found), sum(self._checked[str(log)].bytes for log in found))
-        room = asyncio.Semaphore(TOGETHER)
+        copied = [log for log in logs if str(log) in self._checked]
+        self._progress.begin(stage, len(copied), sum(self._checked[str(log)].bytes for log in copied))
+        room = asyncio.Semaphore(CONCURRENT_LOGS)
 
         async def write(log: CopiedLog) -> None:
             async with room:
@@ -135,12 +135,12 @@ class Import:
                 self._progress.add_log()
 
         async with asyncio.TaskGroup() as together:
-            for log in found:
+            for log in copied:
                 together.create_task(write(log))
         self._progress.end()
 
     async def write_log(self, visitor: Visitor, log: CopiedLog, import_id: str) -> None:
-        """Write one log, and tell the nodes that it is there."""
+        """Write one log, and publish it to the nodes."""
         place = visitor.place(log.id, None if log.internal else log.topic_id)
         reading = await self._source.read(log, self._ends[str(log)])
         try:
@@ -158,15 +158,15 @@ class Import:
     async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
         """Hook of `Restore`: append what must follow the copied batches. An import appends nothing."""
 
-    def document(self, target: str, again: bool) -> dict[str, Any]:
+    def document(self, target: str, continued: bool) -> dict[str, Any]:
         checked = self._checked.values()
         return {
             "source": str(self._source),
             "target": target,
             "store": target.rpartition("/")[0],
             "cluster_id": self._source.cluster_id,
-            "continued": again,
+            "continued": continued,
             "logs": len(checked),
-            "batches": sum(one.batches for one in checked),
-            "bytes": sum(one.bytes for one in checked),
+            "batches": sum(log.batches for log in checked),
+            "bytes": sum(log.bytes for log in checked),
         }

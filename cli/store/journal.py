@@ -1,7 +1,7 @@
 """The journal of an export: `tenure.export` in the target, an append-only file of JSON lines. Incomplete lines are ignored.
 
-It begins with the source. Behind the line `plan`, which says where each topic ends, an export that is repeated goes on; before it, it
-begins anew. Each log that is complete has a line with the checksum of all its batches.
+The first line has the source. The line `plan` has the end of each topic's log: a repeated export continues if the journal has a plan, and
+starts over otherwise. Each completely copied log has a line with the checksum of its batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BatchTotals:
     def __init__(self) -> None:
         self.batches = 0
         self.bytes = 0
-        self.compacted_to = 0  # behind the last gap between batches, which only a compaction leaves
+        self.compacted_to = 0  # offset after the last gap between batches; only compaction leaves gaps
         self._next_offset = -1
         self._crc = 0
 
@@ -45,7 +45,7 @@ class BatchTotals:
 
 
 class Done(NamedTuple):
-    """A log that is complete."""
+    """A log that was copied completely."""
 
     log: str
     start: int
@@ -70,7 +70,7 @@ class Planned(NamedTuple):
 
 class Journal:
     def __init__(self, path: str) -> None:
-        """Read what is there."""
+        """Read the journal, if it exists."""
         self.header: dict[str, Any] = {}
         self.plan: list[Planned] | None = None
         self.done: dict[str, Done] = {}
@@ -84,23 +84,23 @@ class Journal:
                 self.done[line["log"]] = Done(**line)
 
     def _lines(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        parsed: list[dict[str, Any]] = []
         try:
             with open(self._path, "rb") as file:
                 lines = file.read().split(b"\n")[:-1]
         except FileNotFoundError:
-            return found
+            return parsed
         for line in lines:
             try:
                 value = json.loads(line)
             except ValueError:
                 continue
             if isinstance(value, dict):
-                found.append(value)
-        return found
+                parsed.append(value)
+        return parsed
 
     def begin(self, source: str, cluster_id: str, began: str) -> None:
-        """Forget all and begin with this header."""
+        """Replace the journal by one with only this header."""
         self.header = {"export": VERSION, "source": source, "cluster_id": cluster_id, "began": began}
         self.plan, self.done = None, {}
         new = f"{self._path}.new"
@@ -112,15 +112,15 @@ class Journal:
 
     def add_plan(self, plan: list[Planned]) -> None:
         self.plan = plan
-        self._add({"plan": [[one.log.id.name, one.log.id.partition, one.log.topic_id.hex(), list(one.end)] for one in plan]})
+        self._append({"plan": [[planned.log.id.name, planned.log.id.partition, planned.log.topic_id.hex(), list(planned.end)] for planned in plan]})
 
     def add_done(self, done: Done) -> None:
         self.done[done.log] = done
-        self._add(done._asdict())
+        self._append(done._asdict())
 
-    def _add(self, value: dict[str, Any]) -> None:
+    def _append(self, value: dict[str, Any]) -> None:
         with open(self._path, "ab") as file:
-            file.write(b"\n" + _line(value))  # behind a line that a killed process has not finished
+            file.write(b"\n" + _line(value))  # after a line that a killed process may have left incomplete
             file.flush()
             os.fsync(file.fileno())
 

@@ -1,4 +1,4 @@
-"""The logs of a cluster, and what a source of them is."""
+"""The logs of a cluster, and the port to a source of logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.log_copy import LogEnd, LogState
 
 
 class CopiedLog(NamedTuple):
-    """`topic_id`: of the topic that it is a partition of; the registry is of none."""
+    """A log to copy. `topic_id`: of its topic; b"" for the registry."""
 
     id: LogId
     topic_id: bytes = b""
@@ -36,20 +36,20 @@ REGISTRY = CopiedLog(LogId(REGISTRY_LOG, 0))
 
 
 class Reading(Protocol):
-    """One log up to an end."""
+    """A read of one log up to an end."""
 
-    first_offset: int  # from which on there may be batches
+    first_offset: int  # batches begin here or later
     state: LogState  # complete when all batches were read
 
     def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
-        """Each batch, verified, with the base offset of its segment. Raises DamagedLog and OSError, and StartMoved: begin again."""
+        """Each batch, verified, with the base offset of its segment. Raises DamagedLog and OSError, and StartMoved: read again from the start."""
         ...
 
     def close(self) -> None: ...
 
 
 class Source(Protocol):
-    """A cluster that is copied, and may be in use."""
+    """The cluster to copy, which may be in use."""
 
     node_id: int  # of the broker that may serve the copy
 
@@ -57,13 +57,13 @@ class Source(Protocol):
     def cluster_id(self) -> str: ...
 
     async def end_of(self, log: CopiedLog) -> LogEnd | None:
-        """Where the log ends now, with everything that was acknowledged before the source was opened; None: it does not exist."""
+        """The log's current end, after every record that was acknowledged before the source was opened; None: the log does not exist."""
         ...
 
     async def read(self, log: CopiedLog, end: LogEnd) -> Reading: ...
 
     async def size_of(self, log: CopiedLog) -> int:
-        """Its bytes, nearly."""
+        """The log's approximate size in bytes."""
         ...
 
     def close(self) -> None: ...
@@ -74,7 +74,7 @@ def no_id() -> bytes:
 
 
 async def topics_of(source: Source) -> Topics:
-    """The registry as it is now."""
+    """Read the current registry."""
     topics = Topics(no_id)
     end = await source.end_of(REGISTRY)
     if end is not None:
@@ -90,7 +90,7 @@ async def topics_of(source: Source) -> Topics:
 
 
 def logs_of_groups(topics: Topics) -> list[CopiedLog]:
-    """Offsets, then notes."""
+    """The logs of offsets, then those of notes."""
     return [log for name in (CONSUMER_OFFSETS, NOTES_LOG) for log in _partitions(topics, name)]
 
 

@@ -1,4 +1,4 @@
-"""How far a copy is: one line that changes on a terminal, else a line from time to time. Both on standard error."""
+"""The progress of a copy on standard error: on a terminal one line that is updated, else a line from time to time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def sized(number: float) -> str:
-    """Of bytes: 512 bytes, 1.3 MB."""
+    """A number of bytes as text: 512 bytes, 1.3 MB."""
     unit = 0
     while number >= 1000 and unit < len(UNITS) - 1:
         number /= 1000
@@ -32,7 +32,7 @@ class Progress:
         self._width = 0
 
     def begin(self, stage: str, logs: int, size: int) -> None:
-        """A stage of so many logs, with so many bytes; 0: not known."""
+        """Begin a stage with this number of logs and bytes; 0: unknown."""
         self.end()
         self._stage, self._of_logs, self._of_bytes = stage, logs, size
         self._logs = self._bytes = 0
@@ -51,11 +51,11 @@ class Progress:
         self._logs += 1
 
     def skip_log(self) -> None:
-        """A log that does not exist or is empty: it no longer counts."""
+        """Do not count a log that does not exist or is empty."""
         self._of_logs -= 1
 
     def end(self) -> None:
-        """The stage is over."""
+        """End the stage."""
         if self._stage:
             self._of_bytes = 0
             self._show()

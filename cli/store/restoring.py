@@ -1,7 +1,7 @@
-"""`tenure store import --only`: replace damaged logs of a cluster in JetStream by those of an older export of it, while its nodes are stopped.
+"""`tenure store import --only`: replace damaged logs of a cluster in JetStream by those of an older export, while its nodes are stopped.
 
-Groups go back to the offsets of the export, which lie before the ends of their topics, so their consumers read again. A topic goes on at
-the offset at which the damaged log ended: what came since the export is missing, and no offset is used twice.
+Groups return to the committed offsets of the export, so their consumers read some records again. A topic continues at the offset at which
+the damaged log ended: records since the export are missing, and no offset is used twice.
 """
 
 from __future__ import annotations
@@ -30,71 +30,71 @@ class Restore(Import):
     def __init__(
         self, source: DirectorySource, config_for: Callable[[int], Config], progress: Progress, warn: Callable[[str], None], names: Sequence[str]
     ) -> None:
-        """`names`: of the logs to replace."""
+        """`names`: the logs to replace."""
         super().__init__(source, config_for, progress, warn)
         self._names = names
-        self._lost: dict[str, tuple[int, int]] = {}  # offset and epoch at which each of them ended
-        self._gone: set[str] = set()  # topics of the export that were deleted since
+        self._damaged_ends: dict[str, tuple[int, int]] = {}  # offset and epoch at which each damaged log ended
+        self._deleted_topics: set[str] = set()  # names of topics that were deleted since the export
 
     async def run(self, dry_run: bool) -> dict[str, Any]:
         topics, visitor = await self.prepare()
         try:
-            wanted = self._wanted(topics)
+            chosen = self._chosen(topics)
             if not await reach(visitor) or not visitor.cluster_id:
                 raise Failure(EXIT.MISSING, f"there is no cluster {visitor}; name it with --cluster NAME")
             if visitor.cluster_id != self._source.cluster_id:
                 raise Failure(EXIT.REFUSED, f"--from {self._source} is of cluster {self._source.cluster_id}, and {visitor} is {visitor.cluster_id}")
-            await self.check(wanted, visitor.connection.payload_max)
+            await self.check(chosen, visitor.connection.payload_max)
             begun = visitor.begun_restore(self.import_id)
-            now = await topics_of(StreamSource(visitor))
-            self._gone = {name for name, topic in topics.by_name.items() if topic.id not in now.by_id}
-            self._lost = begun if begun is not None else await self._lost_ends(visitor, wanted)
+            current = await topics_of(StreamSource(visitor))
+            self._deleted_topics = {name for name, topic in topics.by_name.items() if topic.id not in current.by_id}
+            self._damaged_ends = begun if begun is not None else await self._ends_of_damaged(visitor, chosen)
             if not dry_run:
                 if begun is None:
-                    await visitor.begin_restore(self.import_id, self._lost)
-                for log in wanted:
+                    await visitor.begin_restore(self.import_id, self._damaged_ends)
+                for log in chosen:
                     await visitor.drop_unless_of(visitor.place(log.id, None if log.internal else log.topic_id), self.import_id)
-                await self.write(visitor, "restored", wanted, self.import_id)
+                await self.write(visitor, "restored", chosen, self.import_id)
                 await visitor.finish_import()
             return self.document(str(visitor), begun is not None)
         finally:
             visitor.close()
 
-    def _wanted(self, topics: Topics) -> list[CopiedLog]:
+    def _chosen(self, topics: Topics) -> list[CopiedLog]:
         known = {str(log): log for log in (*logs_of_groups(topics), *logs_of_topics(topics))}
         for name in self._names:
             if name.rpartition("-")[0] == REGISTRY_LOG:
-                raise Failure(EXIT.REFUSED, f"--only {name}: topics and producer ids must not go back alone; import the whole export as another cluster")
+                raise Failure(EXIT.REFUSED, f"--only {name}: the registry cannot be restored alone; import the complete export as another cluster")
             if name not in known:
                 raise Failure(EXIT.MISSING, f"--only {name}: there is no such log in {self._source}; a log is named TOPIC-PARTITION")
         return [known[name] for name in dict.fromkeys(self._names)]
 
-    async def _lost_ends(self, visitor: Visitor, wanted: list[CopiedLog]) -> dict[str, tuple[int, int]]:
-        """Where the damaged logs ended. Raises Failure where one must not be replaced."""
+    async def _ends_of_damaged(self, visitor: Visitor, chosen: list[CopiedLog]) -> dict[str, tuple[int, int]]:
+        """The ends of the damaged logs. Raises Failure if one of the logs must not be replaced."""
         if nodes := await visitor.live_nodes():
             raise Failure(EXIT.REFUSED, f"cluster {visitor}: node {', '.join(map(str, nodes))} runs; stop all nodes first")
         lost: dict[str, tuple[int, int]] = {}
-        for log in wanted:
+        for log in chosen:
             place = visitor.place(log.id, None if log.internal else log.topic_id)
-            if log.id.name in self._gone:
+            if log.id.name in self._deleted_topics:
                 raise Failure(EXIT.REFUSED, f"--only {log}: its topic was deleted since the export")
             if not await visitor.damage_of(log.id, place):
-                raise Failure(EXIT.REFUSED, f"--only {log}: nothing is wrong with it in {visitor}")
+                raise Failure(EXIT.REFUSED, f"--only {log}: it is not damaged in {visitor}")
             offset, epoch, certain = await visitor.last_entry_of(log.id, place)
             if not certain and not log.internal:
                 raise Failure(
                     EXIT.REFUSED,
-                    f"--only {log}: its end is lost, so new records could get offsets that consumers have passed; import the whole export as another cluster",
+                    f"--only {log}: its end is lost, so new records could get offsets that consumers have passed; import the complete export as another cluster",
                 )
             lost[str(log)] = offset, epoch
         return lost
 
     async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
-        offset, epoch = self._lost[str(log)]
+        offset, epoch = self._damaged_ends[str(log)]
         state.epoch = max(state.epoch, epoch + 1)
         if not log.internal:
             state.next_offset = max(state.next_offset, offset)
-            state.producers.clear()  # they have gone on since: any sequence is accepted, as after an expiration
+            state.producers.clear()  # they have produced since the export: any sequence is accepted, as after an expiration
         elif log.id.name == CONSUMER_OFFSETS and (stale := await self._stale_offsets(log)):
             batch = bytearray(build_facts(stale, 0))
             stamp(batch, 0, state.next_offset, state.epoch)
@@ -103,14 +103,14 @@ class Restore(Import):
             state.next_offset = header.next_offset
 
     async def _stale_offsets(self, log: CopiedLog) -> list[Fact]:
-        """Tombstones for offsets of topics that were deleted since: a new topic of such a name begins anew."""
+        """Tombstones for the offsets of topics deleted since the export, so that a new topic of such a name has no committed offsets."""
         keys: dict[bytes, None] = {}
         reading = await self._source.read(log, self._ends[str(log)])
         try:
             async for _, _, batch in reading.batches():
                 for key, _ in facts_of(batch):
                     match read_offsets_key(key):
-                        case OffsetCommitKey(topic=topic) if topic in self._gone:
+                        case OffsetCommitKey(topic=topic) if topic in self._deleted_topics:
                             keys[key] = None
         finally:
             reading.close()

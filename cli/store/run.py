@@ -1,4 +1,4 @@
-"""`tenure store export|import`: which of them, between what, and one line for whatever fails."""
+"""`tenure store export|import`: run the action, show its result, and turn errors into one line."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def run(options: argparse.Namespace) -> int:
     check(options)
     logs.configure("warning", "console")
     try:
-        document = asyncio.run(work(options, screen))
+        document = asyncio.run(execute(options, screen))
     except BaseExceptionGroup as several:
         raise describe_failure(first_of(several), options) from None
     except (DamagedLog, StoreProblem, Failure) as error:
         raise describe_failure(error, options) from None
     except KeyboardInterrupt:
-        screen.warn("interrupted; the same command goes on from there")
+        screen.warn("interrupted; repeat the command to continue")
         raise
     finally:
         logs.close()
@@ -54,12 +54,12 @@ def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseE
     """The error as a Failure with a text for users of `tenure store`."""
     if isinstance(error, DamagedLog):
         hint = "docs/cluster.md, How do I restore a partition that no node serves?"
-        return Failure(EXIT.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; nothing was left out, so it ends here", hint=hint)
+        return Failure(EXIT.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; no damaged record is skipped, so the command ends here", hint=hint)
     if isinstance(error, NotEmpty | TooFewServers):
         return Failure(EXIT.REFUSED, str(error))
     if isinstance(error, StoreProblem):
-        again = "" if options.dry_run else "; the same command goes on from there"
-        return Failure(EXIT.UNREACHABLE, f"{error}{again}", hint="see that nats-server runs")
+        repeat = "" if options.dry_run else "; repeat the command to continue"
+        return Failure(EXIT.UNREACHABLE, f"{error}{repeat}", hint="check that nats-server runs")
     return error
 
 
@@ -67,13 +67,13 @@ def check(options: argparse.Namespace) -> None:
     """Raise Failure unless an export goes to a folder, and an import from a folder to JetStream."""
     source, target = options.source, options.target
     if options.action == "export" and is_store(target):
-        raise Failure(EXIT.USAGE, f"--to {target}: an export goes to a folder; tenure store import puts a folder into JetStream")
+        raise Failure(EXIT.USAGE, f"--to {target}: an export writes a folder; tenure store import copies a folder into JetStream")
     if options.action == "import" and is_store(source):
-        raise Failure(EXIT.USAGE, f"--from {source}: an import comes from a folder; tenure store export makes one")
+        raise Failure(EXIT.USAGE, f"--from {source}: an import reads a folder; tenure store export writes one")
     if options.action == "import" and not is_store(target):
         raise Failure(
             EXIT.USAGE,
-            f"--to {target}: an import goes to JetStream (nats://HOST:PORT); a folder needs none: tenure serve --data {source}, "
+            f"--to {target}: an import writes to JetStream (nats://HOST:PORT); a folder needs no import: tenure serve --data {source}, "
             f"or tenure store export --from {source} --to {target} for a copy",
         )
     if options.action == "export" and not is_store(source) and (options.cluster is not None or options.settings):
@@ -84,7 +84,7 @@ def is_store(text: str) -> bool:
     return text.startswith(SCHEMES)
 
 
-async def work(options: argparse.Namespace, screen: Screen) -> dict[str, Any]:
+async def execute(options: argparse.Namespace, screen: Screen) -> dict[str, Any]:
     progress = Progress(screen.err)
     if options.action == "import":
         directory = DirectorySource(options.source)
@@ -121,21 +121,21 @@ async def source_of(options: argparse.Namespace) -> Source:
 
 
 async def dry_run_document(source: Source, target: Target) -> dict[str, Any]:
-    """What an export would copy."""
+    """The totals of the logs that an export would copy."""
     topics = await topics_of(source)
-    found = [log for log in (*logs_of_groups(topics), *logs_of_topics(topics)) if await source.end_of(log) is not None]
-    size = sum([await source.size_of(log) for log in found])
-    ids = {"source": str(source), "target": target.given, "cluster_id": source.cluster_id}
-    return {**ids, "continued": target.begun, "logs": len(found) + 1, "bytes": size}
+    logs = [log for log in (*logs_of_groups(topics), *logs_of_topics(topics)) if await source.end_of(log) is not None]
+    size = sum([await source.size_of(log) for log in logs])
+    ids = {"source": str(source), "target": target.path_given, "cluster_id": source.cluster_id}
+    return {**ids, "continued": target.continues, "logs": len(logs) + 1, "bytes": size}
 
 
 def show(options: argparse.Namespace, screen: Screen, document: dict[str, Any]) -> None:
-    what = f"{counted(document['logs'], 'log')}, {sized(document['bytes'])}"
-    way = f"cluster {document['cluster_id']} from {document['source']} to {document['target']}"
+    totals = f"{counted(document['logs'], 'log')}, {sized(document['bytes'])}"
+    copy = f"cluster {document['cluster_id']} from {document['source']} to {document['target']}"
     if options.dry_run:
-        screen.line(f"would {options.action} {way}: {what}")
+        screen.line(f"would {options.action} {copy}: {totals}")
         return
-    screen.line(f"{options.action}ed {way}: {what}")
+    screen.line(f"{options.action}ed {copy}: {totals}")
     if options.action == "export":
         screen.line(f"serve it with one broker: tenure serve --data {options.target}")
         screen.line(f"put it into JetStream:    tenure store import --from {options.target} --to nats://HOST:PORT --cluster NAME")

@@ -13,11 +13,11 @@ from cli.failure import EXIT, Failure
 from cli.store.logs import CopiedLog
 from storage.log_copy import LogEnd
 
-NODE_ID = 1  # of the broker that may serve the copy
+NODE_ID = 1  # node id of the broker that may serve the copy
 
 
 def config_of(option: str, store: str, cluster: str | None, settings: list[str], partitions: int = 0) -> Config:
-    """The settings of a node of that cluster, with so many partitions of groups; `option` names the store. Raises Failure."""
+    """The settings of a node of the cluster, with this number of partitions of groups. `option`: for error texts. Raises Failure."""
     try:
         parse_servers(store)
     except ValueError as error:
@@ -37,7 +37,7 @@ async def reach(visitor: Visitor) -> bool:
     except TooOld as error:
         raise Failure(EXIT.LACKING, f"store {visitor}: {error}") from None
     except (OSError, NatsError, TimeoutError) as error:
-        hint = "start nats-server there, or name the address of one that runs"
+        hint = "start nats-server there, or name the address of a running server"
         raise Failure(EXIT.UNREACHABLE, f"store {visitor}: {str(error) or 'no answer'}; {hint}", hint=hint) from None
 
 

@@ -51,10 +51,10 @@ def await_change(cluster: Cluster, names: Sequence[str], has_change: Callable[[T
 
 
 def required_topics(cluster: Cluster, names: Sequence[str], *, creatable: bool = False) -> dict[str, TopicInfo]:
-    there, missing = existing_topics(cluster, names)
+    existing, missing = existing_topics(cluster, names)
     if missing:
         raise unknown_topics(cluster, missing, creatable=creatable)
-    return there
+    return existing
 
 
 def unknown_topics(cluster: Cluster, missing: Sequence[str], *, creatable: bool = False, more: str = "") -> Failure:

@@ -89,11 +89,11 @@ def clickstream(cluster: Cluster) -> None:
     """A rebalance storm: a new version exceeds max.poll.interval.ms, leaves and rejoins again and again."""
     service = cluster.service("clickstream", {"clicks": 24}, 6, per_s=60, commit_ms=120_000)
     begin, end = cluster.moment(SATURDAY, 9, 0), cluster.moment(SATURDAY, 9, 40)
-    bad = service.add(6, "clickstream-canary")
-    bad.rebalance_ms = 10_000  # max.poll.interval.ms
-    bad.assigned = lambda pod: pod.busy(16_000)
-    cluster.at(begin, bad.start)
-    cluster.at(end, bad.stop)
+    canary = service.add(6, "clickstream-canary")
+    canary.rebalance_ms = 10_000  # max.poll.interval.ms
+    canary.assigned = lambda pod: pod.busy(16_000)
+    cluster.at(begin, canary.start)
+    cluster.at(end, canary.stop)
     cluster.remark("storm", "clickstream", begin, end, client="clickstream-canary")
 
 
@@ -127,13 +127,13 @@ def fraud(cluster: Cluster) -> None:
     twin = service.add(9, "fraud-check-0-copy", "fraud-check-0")
     first = service.pods[0]
 
-    def start_again(pod: Client) -> None:
+    def restart_later(pod: Client) -> None:
         moment = cluster.world.now + 20_000
         if moment < end or pod is first:
             cluster.at(moment, lambda: None if pod.alive else pod.start())
 
     for pod in (first, twin):
-        pod.gave_up = start_again
+        pod.gave_up = restart_later
     cluster.at(begin, twin.start)
     cluster.at(end, twin.crash)
     cluster.at(end + MINUTE_MS, lambda: None if first.alive else first.start())

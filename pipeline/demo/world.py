@@ -10,7 +10,7 @@ from typing import Any, Final
 from pipeline.demo.cast import play
 from pipeline.demo.cluster import START_MS, Cluster
 from pipeline.demo.directory import Directory
-from pipeline.virtual import Nowhere, TrueEpisode, World
+from pipeline.virtual import Nowhere, TrueRebalance, World
 
 PARTITIONS: Final = 4
 TRUTH: Final = "truth.json"
@@ -88,7 +88,7 @@ def truth_of(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _episode(episode: TrueEpisode) -> dict[str, Any]:
+def _episode(episode: TrueRebalance) -> dict[str, Any]:
     return asdict(episode) | {"rounds": episode.rounds, "changes": [change._asdict() for change in episode.changes]}
 
 

@@ -158,9 +158,9 @@ def _episode(axis: Axis, y: float, lane: float, episode: dict[str, Any]) -> Mark
     end = episode["end_ms"] if episode["end_ms"] is not None else axis.to_ms
     x = axis.x(begin)
     kind = f"bar cause-{family(episode['cause'])}" + (" uncertain" if episode["confidence"] in ("weak", "none") else "")
-    took = "" if episode["end_ms"] is None or episode["start_hi_ms"] is None else f", {short_time(episode['end_ms'] - episode['start_hi_ms'])}"
+    duration = "" if episode["end_ms"] is None or episode["start_hi_ms"] is None else f", {short_time(episode['end_ms'] - episode['start_hi_ms'])}"
     generation = "?" if episode["to_generation"] is None else episode["to_generation"]
-    title = f"{span_text(begin, None)} generation {generation}: {episode['cause'].replace('_', ' ')}{took} ({episode['confidence']}). {episode['evidence']}"
+    title = f"{span_text(begin, None)} generation {generation}: {episode['cause'].replace('_', ' ')}{duration} ({episode['confidence']}). {episode['evidence']}"
     return rect(x, y + 7, max(axis.x(end) - x, 2.5), lane - 14, kind, title)
 
 
@@ -279,7 +279,7 @@ def heat_map(lag: dict[str, Any]) -> Markup:
     if not rows:
         return Markup("")
     count = max(len(row["lag"]) for row in rows)
-    most = _highest_lag(lag)
+    lag_max = _highest_lag(lag)
     axis = Axis(lag["from_ms"], lag["from_ms"] + count * lag["step_ms"], left=190)
     height = 16 if len(rows) <= 24 else 9
     bottom = 4 + height * len(rows)
@@ -289,36 +289,36 @@ def heat_map(lag: dict[str, Any]) -> Markup:
         name = f"{row['topic']}-{row['partition']}"
         if height > 9 or number % 2 == 0:
             parts.append(text(0, y + min(height - 4, 12), _shortened(name, 30), "label small"))
-        for begin, end, cell in _runs(row["lag"], most):
+        for begin, end, cell in _runs(row["lag"], lag_max):
             x, until = axis.x(lag["from_ms"] + begin * lag["step_ms"]), axis.x(lag["from_ms"] + end * lag["step_ms"])
-            shade = _shade(cell, most)
+            shade = _shade(cell, lag_max)
             parts.append(rect(x, y, until - x, height - 1, f"heat heat-{shade}", f"{name} {span_text(lag['from_ms'] + begin * lag['step_ms'], None)}: lag {cell}"))
     return svg(bottom + 20, "lag by partition and time", axis.to_svg(bottom, bottom), *parts)
 
 
 def heat_key(lag: dict[str, Any]) -> Markup:
     """The legend of the heat map."""
-    most = _highest_lag(lag)
+    lag_max = _highest_lag(lag)
     marks = [
-        rect(14 * shade, 0, 14, 12, f"heat-{shade}", f"up to {int(most * (shade / SHADES) ** 2):,} records behind") for shade in range(SHADES + 1)
+        rect(14 * shade, 0, 14, 12, f"heat-{shade}", f"up to {int(lag_max * (shade / SHADES) ** 2):,} records behind") for shade in range(SHADES + 1)
     ]
     width = 14 * (SHADES + 1)
     key = Markup('<svg class="key" viewBox="0 0 {w} 12" width="{w}" height="12" role="img" aria-label="shades">{marks}</svg>').format(
         w=width, marks=Markup("").join(marks)
     )
-    return Markup("0 {key} {most} records behind").format(key=key, most=f"{most:,}")
+    return Markup("0 {key} {lag_max} records behind").format(key=key, lag_max=f"{lag_max:,}")
 
 
 def _highest_lag(lag: dict[str, Any]) -> int:
     return max((cell or 0 for row in lag["partitions"] for cell in row["lag"]), default=0)
 
 
-def _shade(cell: int, most: int) -> int:
+def _shade(cell: int, lag_max: int) -> int:
     """The shade grows with the square root of the lag, so that differences in small lags are visible."""
-    return min(ceil(sqrt(cell / most) * SHADES - 1e-9), SHADES) if cell and most else 0
+    return min(ceil(sqrt(cell / lag_max) * SHADES - 1e-9), SHADES) if cell and lag_max else 0
 
 
-def _runs(cells: Sequence[int | None], most: int) -> list[tuple[int, int, int]]:
+def _runs(cells: Sequence[int | None], lag_max: int) -> list[tuple[int, int, int]]:
     """Adjacent cells with the same shade, as (begin, end, highest lag)."""
     runs: list[tuple[int, int, int]] = []
     shade = -1
@@ -326,7 +326,7 @@ def _runs(cells: Sequence[int | None], most: int) -> list[tuple[int, int, int]]:
         if cell is None:
             shade = -1
             continue
-        cell_shade = _shade(cell, most)
+        cell_shade = _shade(cell, lag_max)
         if runs and cell_shade == shade and runs[-1][1] == at:
             begin, _, highest = runs[-1]
             runs[-1] = (begin, at + 1, max(highest, cell))
@@ -346,15 +346,15 @@ class Mark(NamedTuple):
 def status_strip(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
     """The status of each partition over time."""
     lanes: dict[tuple[str, int], list[Mark]] = {}
-    bad = set()
+    not_ok = set()
     for row in rows:
         lane = (row["topic"], row["topic_partition"])
         title = f"{lane[0]}-{lane[1]} {span_text(row['from_ms'], row['to_ms'])}: {row['status']} ({row['rule']})"
         lanes.setdefault(lane, []).append(Mark(row["from_ms"], row["to_ms"], f"status-{row['status'].lower()}", title))
         if row["status"] not in ("OK", "UNKNOWN"):
-            bad.add(lane)
-    shown = sorted(sorted(lanes, key=lambda lane: (lane not in bad, lane))[:16])
-    return _strips("status of the partitions over time", [(f"{topic}-{number}", lanes[topic, number]) for topic, number in shown], from_ms, to_ms)
+            not_ok.add(lane)
+    lanes_shown = sorted(sorted(lanes, key=lambda lane: (lane not in not_ok, lane))[:16])
+    return _strips("status of the partitions over time", [(f"{topic}-{number}", lanes[topic, number]) for topic, number in lanes_shown], from_ms, to_ms)
 
 
 def coverage(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
@@ -366,8 +366,8 @@ def coverage(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup
         title = f"{row['log']}-{row['partition']} offsets {row['from_offset']} to {row['to_offset']}: {'complete' if row['complete'] else row['why']}"
         mark = Mark(begin, end, "status-ok" if row["complete"] else "status-unknown", title)
         lanes.setdefault((row["cluster"], row["log"], row["partition"]), []).append(mark)
-    shown = sorted({(row["cluster"], row["log"], row["partition"]) for row in rows if not row["complete"]})[:30]
-    return _strips("completeness of the logs", [(f"{lane[1]}-{lane[2]}", lanes[lane]) for lane in shown], from_ms, to_ms)
+    lanes_shown = sorted({(row["cluster"], row["log"], row["partition"]) for row in rows if not row["complete"]})[:30]
+    return _strips("completeness of the logs", [(f"{lane[1]}-{lane[2]}", lanes[lane]) for lane in lanes_shown], from_ms, to_ms)
 
 
 def _strips(label: str, lanes: Sequence[tuple[str, Sequence[Mark]]], from_ms: int, to_ms: int) -> Markup:

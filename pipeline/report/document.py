@@ -131,17 +131,17 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
     }
 
 
-def _limited(rows: list[Any], most: int = ROWS_MAX) -> dict[str, Any]:
+def _limited(rows: list[Any], rows_max: int = ROWS_MAX) -> dict[str, Any]:
     """The newest rows, and the total number."""
-    return {"count": len(rows), "rows": [row._asdict() for row in rows[-most:]]}
+    return {"count": len(rows), "rows": [row._asdict() for row in rows[-rows_max:]]}
 
 
 def _status_rows(rows: list[Status]) -> dict[str, Any]:
     """The status rows; if there are too many, without partitions that were always OK."""
     shown = rows
     if len(rows) > STATUS_MAX:
-        bad = {(row.topic, row.topic_partition) for row in rows if row.status not in GOOD_STATUSES}
-        shown = sorted(rows, key=lambda row: ((row.topic, row.topic_partition) not in bad, row.topic, row.topic_partition, row.from_ms))
+        not_ok = {(row.topic, row.topic_partition) for row in rows if row.status not in GOOD_STATUSES}
+        shown = sorted(rows, key=lambda row: ((row.topic, row.topic_partition) not in not_ok, row.topic, row.topic_partition, row.from_ms))
     return {"count": len(rows), "rows": [row._asdict() for row in shown[:STATUS_MAX]]}
 
 
@@ -192,8 +192,8 @@ def _weakest(confidences: Iterable[str]) -> str:
     return min(confidences, key=lambda confidence: order.index(confidence) if confidence in order else 0, default="none")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _time(seconds: float) -> str:

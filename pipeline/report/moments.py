@@ -58,12 +58,12 @@ def _trigger(episode: Episode) -> str | None:
 def _moment(chain: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
     first = chain[0]
     begin, end = _begin(first), max(episode.end_ms or 0 for episode in chain)
-    who = Counter(map(_trigger, chain))
-    del who[None]
+    triggers = Counter(map(_trigger, chain))
+    del triggers[None]
     cost: Counter[str | None] = Counter()
     for episode in chain:
         cost[_trigger(episode)] += round(1_000 * (episode.partition_seconds_lost or 0.0))
-    culprit = max(who, key=lambda name: (cost[name], who[name]), default=None)
+    culprit = max(triggers, key=lambda name: (cost[name], triggers[name]), default=None)
     deploy = next((deploy for deploy in deploys if deploy.start_ms <= end and begin <= deploy.end_ms), None)
     typical = _typical_rebalance(chain, None if deploy is not None else culprit)
     return {
@@ -75,8 +75,8 @@ def _moment(chain: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
         "partition_seconds_lost": round(sum(episode.partition_seconds_lost or 0.0 for episode in chain), 1),
         "causes": dict(Counter(episode.cause for episode in chain).most_common()),
         "who": culprit,
-        "who_rebalances": who[culprit],
-        "others": max(len(who) - 1, 0),
+        "who_rebalances": triggers[culprit],
+        "others": max(len(triggers) - 1, 0),
         "restarted": deploy.restarted if deploy is not None else None,
         "of_members": deploy.members if deploy is not None else None,
         "cause": typical.cause,

@@ -17,10 +17,10 @@ def lines(text: str) -> str:
     return "\n".join(map(plain, text.split("\n")))
 
 
-def brief(text: str, most: int = 60) -> str:
+def brief(text: str, length_max: int = 60) -> str:
     """The text, shortened in the middle if it is long."""
     text = plain(text)
-    return text if len(text) <= most else f"{text[: most - 21]}…{text[-20:]}"
+    return text if len(text) <= length_max else f"{text[: length_max - 21]}…{text[-20:]}"
 
 
 def moment(ms: int | None) -> str:

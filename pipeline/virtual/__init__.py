@@ -15,7 +15,7 @@ Only heartbeats with a visible effect are sent, so that a simulated week costs o
 from pipeline.virtual.assigning import ASSIGNORS
 from pipeline.virtual.client import Client
 from pipeline.virtual.recorder import Memory, Nowhere, Recorder
-from pipeline.virtual.truth import Change, Restart, TrueEpisode
+from pipeline.virtual.truth import Change, Restart, TrueRebalance
 from pipeline.virtual.world import World
 
-__all__ = ["ASSIGNORS", "Change", "Client", "Memory", "Nowhere", "Recorder", "Restart", "TrueEpisode", "World"]
+__all__ = ["ASSIGNORS", "Change", "Client", "Memory", "Nowhere", "Recorder", "Restart", "TrueRebalance", "World"]

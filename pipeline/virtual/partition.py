@@ -57,7 +57,7 @@ class Partition:
 
     # Requests
 
-    def join(self, client: Client, request: JoinRequest, asked: PendingRequest) -> bool:
+    def join(self, client: Client, request: JoinRequest, pending: PendingRequest) -> bool:
         shard = self.shard
         if shard is None:
             return False
@@ -70,7 +70,7 @@ class Partition:
             cause = "static_during_completing" if group.state is State.COMPLETING else "static_protocol_changed"
         else:
             cause = "new_member"
-        shard.join(request, asked, now, now)
+        shard.join(request, pending, now, now)
         self.end_step(request.group_id, cause, client)
         return True
 
@@ -91,9 +91,9 @@ class Partition:
                 else:
                     self._watch(id, "sync_timeout" if state is not State.PREPARING else "join_timeout", None, "evicted")
 
-    def end_step(self, group: str, cause: str, client: Client | None, gone: str = "expired") -> None:
+    def end_step(self, group: str, cause: str, client: Client | None, removal: str = "expired") -> None:
         self.append()
-        self._watch(group, cause, client, gone)
+        self._watch(group, cause, client, removal)
 
     def append(self, commit: Hashable = None) -> None:
         """Write the facts of the step to the log. `commit`: a name if they are only commits, which the next ones of that name supersede."""
@@ -102,7 +102,7 @@ class Partition:
         hold = shard.hold
         while hold.has_untaken:
             before = hold.taken
-            batch = hold.take(self.world.now)
+            batch = hold.take_batch(self.world.now)
             facts = hold.taken - before
             name = commit or len(self._batches)
             self._batches.pop(name, None)
@@ -114,7 +114,7 @@ class Partition:
 
     # History
 
-    def _watch(self, group_id: str, cause: str, client: Client | None, how: str) -> None:
+    def _watch(self, group_id: str, cause: str, client: Client | None, removal: str) -> None:
         history = self.history(group_id)
         assert self.shard is not None
         group = self.shard.groups.get(group_id)
@@ -124,13 +124,13 @@ class Partition:
             return
         if not history.differs(group):
             return
-        changes = self._changes(history, group, client, how)
+        changes = self._changes(history, group, client, removal)
         if client is None and changes:
             client = self._owners[changes[0].member_id][0] if changes[0].member_id in self._owners else None
         trigger, follows = (client.name, client.revoking) if client is not None else (None, False)
         history.update(group, self.world.now, cause, trigger, self.world.why, changes, follows)
-        for one in self.world.clients.get(group_id, ()):
-            one.schedule_heartbeat()
+        for group_client in self.world.clients.get(group_id, ()):
+            group_client.schedule_heartbeat()
 
     def _changes(self, history: GroupHistory, group: Group, client: Client | None, how: str) -> list[Change]:
         now = self.world.now

@@ -45,7 +45,7 @@ class Restart:
 
 
 @dataclass(slots=True)
-class TrueEpisode:
+class TrueRebalance:
     group: str
     start_ms: int
     from_generation: int
@@ -88,7 +88,7 @@ class GroupHistory:
         self.generation = 0
         self.members: dict[str, str | None] = {}  # member id -> instance id
         self.last_version: object = None
-        self.episodes: list[TrueEpisode] = []
+        self.episodes: list[TrueRebalance] = []
         self.changes: list[Change] = []  # of all episodes, and others
         self.deleted_ms: list[int] = []
 
@@ -108,18 +108,18 @@ class GroupHistory:
     def update(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change], follows: bool) -> None:
         """Record the group after a step."""
         before, after = self.state, group.state
-        was_at_rest = before in RESTED
+        was_stable = before in RESTED
         is_cause = False
-        if was_at_rest and (after is not before or group.generation != self.generation):
+        if was_stable and (after is not before or group.generation != self.generation):
             is_cause = True
             is_formation = not self.episodes and not self.generation
-            episode = TrueEpisode(group.id, at_ms, self.generation, cause, trigger, is_formation, members_before=len(self.members), why=why, follows=follows)
+            episode = TrueRebalance(group.id, at_ms, self.generation, cause, trigger, is_formation, members_before=len(self.members), why=why, follows=follows)
             self.episodes.append(episode)
         elif before is State.COMPLETING and (after is State.PREPARING or group.generation != self.generation):
             is_cause = True
             self.episodes[-1].also.append(cause)
         self.changes += changes
-        if is_cause or not was_at_rest:
+        if is_cause or not was_stable:
             episode = self.episodes[-1]
             episode.changes += changes
             if after in RESTED:
@@ -132,10 +132,10 @@ class GroupHistory:
         self.members = {id: member.instance_id for id, member in group.members.items()}
         self.last_version = group.version
 
-    def avoidable(self) -> list[TrueEpisode]:
+    def avoidable(self) -> list[TrueRebalance]:
         """Rebalances caused only by restarts within the longest possible session timeout."""
         absences = set(self._paired())
-        episodes: list[TrueEpisode] = []
+        episodes: list[TrueRebalance] = []
         for number, episode in enumerate(self.episodes):
             if episode.follows:
                 by_absences = bool(episodes) and episodes[-1] is self.episodes[number - 1]
@@ -147,14 +147,14 @@ class GroupHistory:
 
     def _paired(self) -> Iterator[Change]:
         """The changes that are part of an absence: a process left and joined again, before or after the group had removed its old member."""
-        lives: dict[str, list[list[Change]]] = {}  # for each process or instance the changes of each of its member ids
+        ids_of_process: dict[str, list[list[Change]]] = {}  # for each process or instance the changes of each of its member ids
         for change in self.changes:
-            of_client = lives.setdefault(change.instance_id or change.client, [])
+            of_client = ids_of_process.setdefault(change.instance_id or change.client, [])
             if change.what in ("joined", "replaced"):
                 of_client.append([change])
             else:
                 next(life for life in of_client if life[0].member_id == change.member_id).append(change)
-        for of_client in lives.values():
+        for of_client in ids_of_process.values():
             returned = False  # whether it is the return of a known process
             for before, after in pairwise(of_client):
                 went, back = before[-1], after[0]

@@ -14,7 +14,7 @@ from coordinator.notes import Coordinator
 from pipeline.virtual.client import Client, PendingRequest
 from pipeline.virtual.partition import Partition
 from pipeline.virtual.recorder import Memory, Recorder
-from pipeline.virtual.truth import Change, Restart, TrueEpisode
+from pipeline.virtual.truth import Change, Restart, TrueRebalance
 
 RETRY_MS: Final = 200
 UNREACHABLE: Final = -1  # no reply: the coordinator is down
@@ -93,10 +93,10 @@ class World:
             assigned = self._of[group] = self.partitions[partition_of(group, len(self.partitions))]
         return assigned
 
-    def episodes(self, group: str) -> list[TrueEpisode]:
+    def episodes(self, group: str) -> list[TrueRebalance]:
         return self.partition(group).history(group).episodes
 
-    def avoidable(self, group: str) -> list[TrueEpisode]:
+    def avoidable(self, group: str) -> list[TrueRebalance]:
         """The rebalances that instance ids and a long enough session timeout would have avoided."""
         return self.partition(group).history(group).avoidable()
 
@@ -112,8 +112,8 @@ class World:
         return shard.groups.get(group) if shard is not None else None
 
     def generation(self, group: str) -> int:
-        found = self.group(group)
-        return found.generation if found is not None else 0
+        state = self.group(group)
+        return state.generation if state is not None else 0
 
     # Restarts of the coordinator
 
@@ -142,14 +142,14 @@ class World:
 
     # Requests of clients
 
-    def join(self, client: Client, request: JoinRequest, asked: PendingRequest) -> bool:
-        return self.partition(request.group_id).join(client, request, asked)
+    def join(self, client: Client, request: JoinRequest, pending: PendingRequest) -> bool:
+        return self.partition(request.group_id).join(client, request, pending)
 
-    def sync(self, client: Client, request: SyncRequest, asked: PendingRequest) -> bool:
+    def sync(self, client: Client, request: SyncRequest, pending: PendingRequest) -> bool:
         partition = self.partition(request.group_id)
         if partition.shard is None:
             return False
-        partition.shard.sync(request, asked, self.now, self.now)
+        partition.shard.sync(request, pending, self.now, self.now)
         partition.end_step(request.group_id, "sync", client)
         return True
 
@@ -169,7 +169,7 @@ class World:
             return [UNREACHABLE] * len(leavers)
         codes = partition.shard.leave(group, leavers, self.now, self.now)
         removed = client is None
-        partition.end_step(group, "admin_removed" if removed else "member_left", client, gone="removed" if removed else "left")
+        partition.end_step(group, "admin_removed" if removed else "member_left", client, removal="removed" if removed else "left")
         return codes
 
     def commit(self, commit: Commit) -> int:

@@ -153,19 +153,19 @@ class Work:
         files = files_of([*JUDGED, *FAST_PATHS])
         sources = Sources()
         folders = ("tests", "coordinator", "storage", "broker", "protocol")
-        others = [str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("test_")]
-        state = digest(sources.together(others), *files)
-        kept = KEPT / "touched.json"
-        known: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+        other_files = [str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("test_")]
+        state = digest(sources.combined_digest(other_files), *files)
+        cache_file = KEPT / "touched.json"
+        known: dict[str, Any] = json.loads(cache_file.read_text()) if cache_file.exists() else {}
         by_file: dict[str, list[str]] = {}
         for test in runner.items:
             by_file.setdefault(test.partition("::")[0], []).append(test)
-        states = {file: f"{state} {sources.of(file)}" for file in by_file}
+        states = {file: f"{state} {sources.digest_of(file)}" for file in by_file}
         new = [file for file in by_file if file not in known or known[file][0] != states[file]]
         traced = runner.touch([test for file in new for test in by_file[file]], files)
         for file in new:
             known[file] = [states[file], {test: traced[test] for test in by_file[file] if test in traced}]
-        write_atomically(kept, json.dumps(known))
+        write_atomically(cache_file, json.dumps(known))
         return {test: Touched(*one) for file in by_file for test, one in known[file][1].items()}
 
     def _jobs(self) -> Iterator[Job]:
@@ -185,7 +185,7 @@ class Work:
         self.results.keep(mutation, tests, verdict)
         self.report.add(mutation, verdict)
         if verdict.by:
-            killers = self.killers.setdefault(where(mutation), [])
+            killers = self.killers.setdefault(position_of(mutation), [])
             if verdict.by in killers:
                 killers.remove(verdict.by)
             killers.insert(0, verdict.by)
@@ -197,8 +197,8 @@ class Work:
         folder, stem = file.rpartition("/")[0], Path(file).stem
         budget = SECONDS_OF_TESTS
         if mutation.outer is None:  # any test of a user of the file, or of its folder, may detect it
-            beside = [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some]
-            candidates = dict.fromkeys([*self.by_file.get(file, ()), *beside])
+            same_folder = [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some]
+            candidates = dict.fromkeys([*self.by_file.get(file, ()), *same_folder])
             budget *= 4
         else:
             first, last = mutation.lines
@@ -206,7 +206,7 @@ class Work:
             if not candidates and mutation.parent is mutation.outer.args:  # a default
                 body = range(mutation.outer.body[0].lineno, (mutation.outer.end_lineno or 0) + 1)
                 candidates = dict.fromkeys([test for line in body for test in self.by_line.get((file, line), ())])
-        killers = {test: number for number, test in enumerate(self.killers.get(where(mutation), ())[:20])}
+        killers = {test: number for number, test in enumerate(self.killers.get(position_of(mutation), ())[:20])}
 
         turns: dict[str, int] = {}  # alternate between test files, as tests of one file are similar
         turn: dict[str, int] = {}
@@ -226,7 +226,7 @@ class Work:
         return ordered
 
 
-def where(mutation: Mutation) -> tuple[str, int]:
+def position_of(mutation: Mutation) -> tuple[str, int]:
     return mutation.key.file, mutation.outer.lineno if mutation.outer is not None else 0
 
 

@@ -69,11 +69,11 @@ class Mutation:
     def undo(self) -> None:
         self._put(self.old)
 
-    def _put(self, what: object) -> None:
+    def _put(self, replacement: object) -> None:
         if self.index < 0:
-            setattr(self.parent, self.name, what)
+            setattr(self.parent, self.name, replacement)
         else:
-            getattr(self.parent, self.name)[self.index] = what
+            getattr(self.parent, self.name)[self.index] = replacement
 
 
 class Change(NamedTuple):
@@ -134,7 +134,7 @@ class Finder:
             if any(isinstance(base, ast.Name) and base.id in TYPE_ONLY for base in statement.bases):
                 return None
             return self.statements(statement, outer, f"{prefix}{statement.name}.")
-        if is_left_out(statement, outer is None):
+        if is_excluded(statement, outer is None):
             return None
         self._add(owner, outer, prefix, self._of_statement(statement, name, index, outer))
         for field, value in ast.iter_fields(statement):
@@ -168,47 +168,47 @@ class Finder:
         for below, value in ast.iter_fields(node):
             self._expressions(node, below, value, outer, prefix)
 
-    def _add(self, parent: ast.AST, outer: Function | None, prefix: str, found: Iterator[Change] | list[Change]) -> None:
-        for one in found:
+    def _add(self, parent: ast.AST, outer: Function | None, prefix: str, changes: Iterator[Change] | list[Change]) -> None:
+        for change in changes:
             target = parent
-            if isinstance(one.old, _Inside):
-                target, old = one.old
+            if isinstance(change.old, _Inside):
+                target, old = change.old
             else:
-                old = one.old
-            mutation = Mutation(target, one.name, one.place, old, one.new)
-            number = getattr(one.at, "lineno", 0)
+                old = change.old
+            mutation = Mutation(target, change.name, change.place, old, change.new)
+            number = getattr(change.at, "lineno", 0)
             mutation.number = number
-            mutation.lines = (number, getattr(one.at, "end_lineno", number))
+            mutation.lines = (number, getattr(change.at, "end_lineno", number))
             mutation.outer = outer
             first, last = (outer.lineno, outer.end_lineno or outer.lineno) if outer is not None else (number, number)
             mutation.source = "\n".join(self.lines[first - 1 : last])
             line = self.lines[number - 1].partition("  # ")[0].strip()
-            mutation.key = Key(self.file, prefix.rstrip(".") if outer is not None else "", line, one.change)
+            mutation.key = Key(self.file, prefix.rstrip(".") if outer is not None else "", line, change.change)
             self.found.append(mutation)
 
     # Possible mutations.
 
     def _of_statement(self, statement: ast.stmt, name: str, index: int, outer: Function | None) -> Iterator[Change]:
-        nothing = ast.copy_location(ast.Pass(), statement)
+        pass_statement = ast.copy_location(ast.Pass(), statement)
         match statement:
             case ast.Expr(value=ast.Call() | ast.Await()) | ast.Delete():
-                yield Change(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, pass_statement, "statement deleted", statement)
             case ast.Assign() | ast.AnnAssign() if outer is not None and _is_more_than_a_name(statement, outer):
-                yield Change(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, pass_statement, "statement deleted", statement)
             case ast.AugAssign() if outer is not None:
-                yield Change(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, pass_statement, "statement deleted", statement)
                 other = ARITHMETIC.get(type(statement.op))
                 if other is not None and not _is_text(statement.value):
                     signs = f"{SIGNS[type(statement.op)]}= -> {SIGNS[other]}="
                     yield Change("op", -1, _Inside(statement, statement.op), other(), signs, statement)
             case ast.Return(value=None) | ast.Raise():
-                yield Change(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, pass_statement, "statement deleted", statement)
             case ast.Return(value=value) if not (isinstance(value, ast.Constant) and value.value is None):
                 none = ast.copy_location(ast.Return(ast.copy_location(ast.Constant(None), statement)), statement)
                 yield Change(name, index, statement, none, "return None", statement)
             case ast.Continue():
                 yield Change(name, index, statement, ast.copy_location(ast.Break(), statement), "continue -> break", statement)
-                yield Change(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, pass_statement, "statement deleted", statement)
             case ast.Break():
                 yield Change(name, index, statement, ast.copy_location(ast.Continue(), statement), "break -> continue", statement)
             case ast.If() | ast.IfExp():
@@ -229,9 +229,9 @@ class Finder:
                         other = table.get(type(op))
                         if other is not None:
                             yield Change("ops", number, _Inside(node, op), other(), f"{SIGNS[type(op)]} -> {SIGNS[other]}", node)
-                    beside = node.comparators[number]
-                    if isinstance(op, (ast.In, ast.NotIn)) and isinstance(beside, (ast.Tuple, ast.Set, ast.List)) and len(beside.elts) > 1:
-                        yield from _dropped(beside)
+                    container = node.comparators[number]
+                    if isinstance(op, (ast.In, ast.NotIn)) and isinstance(container, (ast.Tuple, ast.Set, ast.List)) and len(container.elts) > 1:
+                        yield from _dropped(container)
             case ast.BinOp():
                 other_op = ARITHMETIC.get(type(node.op))
                 if other_op is not None and not _is_text(node.left) and not _is_text(node.right):
@@ -298,20 +298,20 @@ def _dropped(node: ast.Tuple | ast.Set | ast.List) -> Iterator[Change]:
 
 def of_constant(node: ast.Constant, at_import: bool = False) -> Iterator[tuple[ast.Constant, str]]:
     value = node.value
-    others: tuple[object, ...]
+    alternatives: tuple[object, ...]
     if isinstance(value, bool):
-        others = (not value,)
+        alternatives = (not value,)
     elif isinstance(value, int):
-        others = (value // 2,) if abs(value) >= LARGE else (value + 1, value - 1) if not at_import and value else (value + 1,)
+        alternatives = (value // 2,) if abs(value) >= LARGE else (value + 1, value - 1) if not at_import and value else (value + 1,)
     elif isinstance(value, float):
-        others = (value + 1,)
+        alternatives = (value + 1,)
     elif isinstance(value, str):
-        others = ("",) if value else ("x",)
+        alternatives = ("",) if value else ("x",)
     elif isinstance(value, bytes):
-        others = (b"",) if value else (b"x",)
+        alternatives = (b"",) if value else (b"x",)
     else:
-        others = ()
-    for other in others:
+        alternatives = ()
+    for other in alternatives:
         yield _constant(other, node), f"{value!r} -> {other!r}"
 
 
@@ -350,7 +350,7 @@ def _is_more_than_a_name(statement: ast.Assign | ast.AnnAssign, outer: Function)
     return all(stores.count(name) > 1 or name in arguments for name in names)
 
 
-def is_left_out(statement: ast.stmt, at_import: bool) -> bool:
+def is_excluded(statement: ast.stmt, at_import: bool) -> bool:
     """Whether a statement has no behaviour, or none that tests should check."""
     match statement:
         case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Global() | ast.Nonlocal():

@@ -23,8 +23,8 @@ class Report:
         self._counts.setdefault(mutation.key.file, Counter())[EQUIVALENT] += 1
 
     def add(self, mutation: Mutation, verdict: Verdict) -> None:
-        self._counts.setdefault(mutation.key.file, Counter())[verdict.what] += 1
-        if verdict.what in (SURVIVED, UNTOUCHED):
+        self._counts.setdefault(mutation.key.file, Counter())[verdict.outcome] += 1
+        if verdict.outcome in (SURVIVED, UNTOUCHED):
             self._survivors.append((mutation, verdict))
         if time.monotonic() - self._progress_shown > 30:
             self._progress_shown = time.monotonic()
@@ -35,7 +35,7 @@ class Report:
         """Print the table and the survivors. Return 1 if too many survive, or an entry of the list of equivalents is stale."""
         for mutation, verdict in sorted(self._survivors, key=lambda one: (one[0].key.file, one[0].number)):
             key = mutation.key
-            touched = ", touched by no test" if verdict.what == UNTOUCHED else ""
+            touched = ", touched by no test" if verdict.outcome == UNTOUCHED else ""
             print(f"{key.file}:{mutation.number} {key.function} [{key.id}]{touched}\n    {key.line}\n    {key.change}")
         for key in self._stale:
             print(f"listed as equivalent, but no such mutation: {described(key)}")

@@ -35,14 +35,14 @@ class Sources:
     def __init__(self) -> None:
         self._digests: dict[str, str] = {}
 
-    def of(self, file: str) -> str:
+    def digest_of(self, file: str) -> str:
         if file not in self._digests:
             path = ROOT / file
             self._digests[file] = digest(path.read_text()) if path.exists() else ""
         return self._digests[file]
 
-    def together(self, files: Iterable[str]) -> str:
-        return digest(*[f"{file} {self.of(file)}" for file in sorted(files)])
+    def combined_digest(self, files: Iterable[str]) -> str:
+        return digest(*[f"{file} {self.digest_of(file)}" for file in sorted(files)])
 
 
 class Results:
@@ -50,34 +50,34 @@ class Results:
 
     def __init__(self, path: Path = KEPT / "verdicts.json", fresh: bool = False) -> None:
         self._path = path
-        self._kept: dict[str, list[str]] = {}
+        self._saved: dict[str, list[str]] = {}
         if path.exists() and not fresh:
-            self._kept = json.loads(path.read_text())
+            self._saved = json.loads(path.read_text())
         self._sources = Sources()
         self._new: dict[str, list[str]] = {}
 
     def known(self, mutation: Mutation, tests: list[str]) -> Verdict | None:
         """The cached verdict. It is valid while the killing test or, for a mutation that was not killed, all of its tests are unchanged."""
-        cached = self._kept.get(mutation.key.id)
+        cached = self._saved.get(mutation.key.id)
         if cached is None:
             return None
-        what, by, basis = cached
-        killed = what in (KILLED, TIMEOUT)
-        return Verdict(what, by, 0.0) if basis == self._basis(mutation, [by] if killed and by else tests) else None
+        outcome, by, basis = cached
+        killed = outcome in (KILLED, TIMEOUT)
+        return Verdict(outcome, by, 0.0) if basis == self._basis(mutation, [by] if killed and by else tests) else None
 
     def keep(self, mutation: Mutation, tests: list[str], verdict: Verdict) -> None:
-        killed = verdict.what in (KILLED, TIMEOUT)
+        killed = verdict.outcome in (KILLED, TIMEOUT)
         basis = self._basis(mutation, [verdict.by] if killed and verdict.by else tests)
-        self._new[mutation.key.id] = self._kept[mutation.key.id] = [verdict.what, verdict.by, basis]
+        self._new[mutation.key.id] = self._saved[mutation.key.id] = [verdict.outcome, verdict.by, basis]
         if len(self._new) >= 50:
             self.save()
 
     def _basis(self, mutation: Mutation, tests: list[str]) -> str:
         files = {test.partition("::")[0] for test in tests}
-        return digest(mutation.source, self._sources.together(files))
+        return digest(mutation.source, self._sources.combined_digest(files))
 
     def save(self) -> None:
         """Save, and keep the verdicts of concurrent runs."""
-        kept = json.loads(self._path.read_text()) if self._path.exists() else {}
-        write_atomically(self._path, json.dumps(kept | self._new, indent=0))
+        saved = json.loads(self._path.read_text()) if self._path.exists() else {}
+        write_atomically(self._path, json.dumps(saved | self._new, indent=0))
         self._new.clear()

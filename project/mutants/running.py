@@ -56,7 +56,7 @@ class Touched(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    what: str
+    outcome: str
     by: str  # the test that killed it
     seconds: float
 
@@ -147,7 +147,7 @@ class Runner:
     # Verdicts.
 
     def judge(self, jobs: Iterable[Job], done: Callable[[Job, Verdict], None]) -> None:
-        """Each job in a fork, `workers` of them at a time."""
+        """Run each job in a fork, `workers` of them at a time."""
         running: list[Running] = []
         waiting = iter(jobs)
         job = next(waiting, None)
@@ -195,9 +195,9 @@ class Runner:
         os.close(run.pipe)
         code = os.waitstatus_to_exitcode(os.waitpid(run.pid, 0)[1])
         shutil.rmtree(f"{scratch}/p{run.pid}", ignore_errors=True)
-        at = Path(scratch, str(run.pid))
-        last = at.read_text() if at.exists() else ""
-        at.unlink(missing_ok=True)
+        result_file = Path(scratch, str(run.pid))
+        last = result_file.read_text() if result_file.exists() else ""
+        result_file.unlink(missing_ok=True)
         seconds = time.monotonic() - run.began
         if code == 0:
             return Verdict(SURVIVED, "", seconds)

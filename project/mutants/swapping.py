@@ -25,11 +25,11 @@ def swap(tree: ast.Module, mutation: Mutation, path: str, module: str) -> None:
         raise NotSwapped
     mutation.apply()
     try:
-        whole = compile(ast.fix_missing_locations(tree), path, "exec")
+        module_code = compile(ast.fix_missing_locations(tree), path, "exec")
         defaults, kw_defaults = evaluated_defaults(outer, functions[0])
     finally:
         mutation.undo()
-    code = find(whole, outer.name, lines)
+    code = find(module_code, outer.name, lines)
     for function in functions:
         if code is None or code.co_freevars != function.__code__.co_freevars:
             raise NotSwapped
@@ -51,8 +51,8 @@ def evaluated_defaults(outer: Function, function: FunctionType) -> tuple[tuple[o
 
     arguments = outer.args
     plain = tuple(value(default) for default in arguments.defaults) or None
-    named = {kwonlyarg.arg: value(given) for kwonlyarg, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if given is not None}
-    return plain, named or None
+    keywords = {kwonlyarg.arg: value(default) for kwonlyarg, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is not None}
+    return plain, keywords or None
 
 
 def find(code: CodeType, name: str, line: int) -> CodeType | None:

@@ -10,7 +10,7 @@ import pytest
 
 from bench import native, rows, table
 from bench.data import FLOOR_TOPIC, summary
-from bench.load import KEPT, LoadError, compared, generate, ratios, warm, without_groups
+from bench.load import KEPT_FIELDS, LoadError, compared, generate, ratios, warm, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
 from tests.bench.one_topic import Topic
@@ -152,7 +152,7 @@ def test_a_row_is_chosen_by_its_name_or_how_it_begins() -> None:
 
 def test_a_disturbed_round_does_not_affect_the_ratio_of_minima() -> None:
     row = next(row for row in rows.LOAD_ROWS if row.name == "commit-1")
-    field = dict.fromkeys(KEPT, 1.0)
+    field = dict.fromkeys(KEPT_FIELDS, 1.0)
     samples = {
         "floor": [field | {"srv_us_per_req": cost} for cost in (5.0, 9.0, 6.0)],
         "ours": [field | {"srv_us_per_req": cost} for cost in (40.0, 12.0, 13.0)],

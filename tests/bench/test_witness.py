@@ -95,6 +95,6 @@ def test_a_failed_row_is_not_measured_in_later_rounds(monkeypatch: pytest.Monkey
 
 def test_the_witness_records_its_fastest_and_slowest_time() -> None:
     found = Witness(None)
-    looks = [found.look() for _ in range(20)]
+    looks = [found.measure() for _ in range(20)]
     assert 0 < found.best <= found.worst
     assert all(1.0 <= look <= found.worst / found.best for look in looks)

@@ -274,7 +274,7 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("torn-end", "torn end", torn_end, r"a batch of \d+ bytes is cut short after \d+ \(\d+ bytes\)"),
     ("torn-end", "zeros at the end", continued(OFFSETS, bytes(5_000), crashed=True), r"zeros instead of a batch \(5000 bytes\)"),
     ("turns-damaged", "turn", partial(damaged_turns, FILE_BYTES), r"no turn begins there \(\d+ bytes\)"),
-    ("turns-damaged", "needed turn", partial(damaged_turns, -1), rf"a batch of {OFFSETS}-0, offsets 6 to 6, is not what was written"),
+    ("turns-damaged", "needed turn", partial(damaged_turns, -1), rf"a batch of {OFFSETS}-0, offsets 6 to 6, differs from the batch that was written"),
     ("turns-needed", "needed turn", partial(damaged_turns, -1), rf"{OFFSETS}-0 had a batch here that ends before offset 7, but the log now ends before 6"),
     ("turns-newer", "newer turns", turns_of_a_newer_version, r"it has version 2 and this version reads up to 1"),
     ("damaged-end", "last batch", overwritten(OFFSETS, -1, b"!", crashed=True), r"checksum is wrong \(\d+ bytes to the end, which is not the remainder of an interrupted write\)"),

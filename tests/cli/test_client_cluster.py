@@ -292,7 +292,7 @@ def test_changing_requests_are_not_retried_after_a_lost_connection(two: tuple[Fa
         cluster.coordinator("g", DeleteGroupsRequest(["g"]))
     assert raised.value.code == EXIT.UNREACHABLE
     assert raised.value.line == (
-        f"{two[1].address} closed the connection before it answered DeleteGroups; it may have been done all the same: check before trying again"
+        f"{two[1].address} closed the connection before it answered DeleteGroups; it may have taken effect: check before trying again"
     )
     assert kinds(two[1], DeleteGroupsRequest) == 1
 

@@ -19,7 +19,7 @@ from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, st
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
+TLS = "wants TLS, which this command does not support: name a PLAINTEXT listener"
 # Time enough for an answer on a busy machine.
 PATIENT = 5.0
 
@@ -167,7 +167,7 @@ def sasl() -> Iterator[SaslBroker]:
 
 def test_a_sasl_listener_is_named_with_its_mechanisms(sasl: SaslBroker) -> None:
     offered = "PLAIN, SCRAM-SHA-512\\x1b[31m"
-    wanted = f"{sasl.address} wants SASL ({offered}), which this command does not speak: name a PLAINTEXT listener"
+    wanted = f"{sasl.address} wants SASL ({offered}), which this command does not support: name a PLAINTEXT listener"
     assert failure(sasl.address).line == wanted
 
 

@@ -59,9 +59,9 @@ def make_key(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("listener", "line"),
     [
-        ("TLS", "wants TLS, which this command does not speak: name a PLAINTEXT listener"),
-        ("BOTH", "wants TLS, which this command does not speak: name a PLAINTEXT listener"),
-        ("SASL", "wants SASL (PLAIN, SCRAM-SHA-512), which this command does not speak: name a PLAINTEXT listener"),
+        ("TLS", "wants TLS, which this command does not support: name a PLAINTEXT listener"),
+        ("BOTH", "wants TLS, which this command does not support: name a PLAINTEXT listener"),
+        ("SASL", "wants SASL (PLAIN, SCRAM-SHA-512), which this command does not support: name a PLAINTEXT listener"),
         ("CONTROLLER", "is no broker (a KRaft controller, perhaps): name a listener for clients"),
     ],
 )

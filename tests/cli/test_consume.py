@@ -124,7 +124,7 @@ def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, a
     ask("produce", topic, "--partition", "0", "--value", "a5")
     fetcher = Fetcher(cluster, lambda text: None)
     fetcher.assign({(topic, 0): 5})
-    fetcher._ask_leaders()  # the part of poll() before it waits
+    fetcher._request_from_leaders()  # the part of poll() before it waits
     fetcher.assign({(topic, 0): 1})
     assert poll_until(fetcher, 5) == ["a1", "a2", "a3", "a4", "a5"]
     fetcher.close()

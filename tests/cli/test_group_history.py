@@ -68,7 +68,7 @@ def test_the_history_is_printed_in_words(lived: str, ask: Tenure) -> None:
     assert "b-" in shown
     assert ': "enough for today"' in shown
     assert "and kept its seat: no rebalance" in shown
-    assert "end       nobody is left" in shown
+    assert "end       no member remains" in shown
     assert shown.endswith("1 restart of static members caused no rebalance\n")
     assert "\x1b" not in shown
 
@@ -127,8 +127,8 @@ def test_a_rebalance_under_way_is_shown_as_open(bootstrap: str, ask: Tenure) -> 
     with group_members(bootstrap, "open", ["told"]) as members:
         members.settle({"a": {}, "b": {}})
         members.leave("b")
-        shown = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance under way" in now))
-    assert "end       not over yet" in shown
+        shown = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance in progress" in now))
+    assert "end       still in progress" in shown
 
 
 def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:

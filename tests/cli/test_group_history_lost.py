@@ -51,7 +51,7 @@ def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(
     assert "one rebalance is missing here: generation 1 -> 2, the notes were lost" in shown
     assert "stored    generation 2 with 2 members: a and b" in shown
     assert entries[-1]["complete"]  # the notes of the new coordinator are complete
-    assert "its last notes may be missing" in shown
+    assert "the last notes may be missing" in shown
 
 
 def moved(entry: dict[str, Any]) -> set[tuple[int, str | None, str | None]]:

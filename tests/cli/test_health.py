@@ -161,7 +161,7 @@ def test_a_port_without_a_listener_is_exit_code_1(health: Tenure) -> None:
         (close, "does not answer"),
         (reset, "does not answer"),
         (speak(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
-        (speak(b"\x15\x03\x03\0\x02\x02\x0a\0"), "wants TLS, which this command does not speak: name a PLAINTEXT listener"),
+        (speak(b"\x15\x03\x03\0\x02\x02\x0a\0"), "wants TLS, which this command does not support: name a PLAINTEXT listener"),
         (speak(b"SSH-2.0-nobody\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-nobody'"),
         (speak(b"\0\0"), "does not answer as Kafka: it closed the connection"),
         (speak(struct.pack(">iihi", 10, 1, 35, 0)), "does not answer as Kafka: ApiVersions is answered with error 35"),

@@ -104,7 +104,7 @@ def test_an_interrupted_export_goes_on(after: int, cluster: ClusterFolder, tenur
 
 
 def test_an_export_that_goes_on_copies_no_log_again(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = Export._copied
+    copied = Export._copy_once
     names: list[str] = []
 
     async def copy(self: Export, log: object, end: object) -> object:
@@ -113,7 +113,7 @@ def test_an_export_that_goes_on_copies_no_log_again(cluster: ClusterFolder, tenu
             raise Killed
         return await copied(self, log, end)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Export, "_copied", copy)
+    monkeypatch.setattr(Export, "_copy_once", copy)
     assert tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy")).code == 70
     exported(tenure, cluster.path, tmp_path / "copy")
     assert len(names) == 15
@@ -182,15 +182,15 @@ def test_a_directory_in_use_is_read_up_to_its_last_whole_batch(cluster: ClusterF
     ("arguments", "code", "line"),
     [
         (("export", "--from", "x"), 64, "--to is missing"),
-        (("export", "--from", "x", "--to", "nats://h"), 64, "--to nats://h: an export goes to a folder"),
+        (("export", "--from", "x", "--to", "nats://h"), 64, "--to nats://h: an export writes a folder"),
         (("export", "--from", "nowhere", "--to", "y"), 66, "--from nowhere does not exist; name a data directory"),
         (("export", "--from", ".", "--to", "y"), 66, "--from . is no data directory: it has no meta.properties"),
         (("export", "--from", ".", "--cluster", "c", "--to", "y"), 64, "--cluster and --set are for JetStream"),
         (("export", "--from", "nats://127.0.0.1:1", "--to", "y"), 69, "store nats://127.0.0.1:1/tenure: "),
         (("export", "--from", "nats://h", "--set", "store.replicas=9", "--to", "y"), 78, "store.replicas=9"),
         (("export", "--from", "nats://h:x", "--to", "y"), 64, "--from: 'h:x' is not HOST:PORT"),
-        (("import", "--from", "nats://h", "--to", "nats://h"), 64, "--from nats://h: an import comes from a folder"),
-        (("import", "--from", "x", "--to", "y"), 64, "--to y: an import goes to JetStream (nats://HOST:PORT); a folder needs none"),
+        (("import", "--from", "nats://h", "--to", "nats://h"), 64, "--from nats://h: an import reads a folder"),
+        (("import", "--from", "x", "--to", "y"), 64, "--to y: an import writes to JetStream (nats://HOST:PORT); a folder needs no import"),
         (("import", "--from", "nowhere", "--to", "nats://h"), 66, "--from nowhere does not exist"),
     ],
 )
@@ -222,7 +222,7 @@ def test_groups_come_before_the_ends_of_topics_and_the_registry_behind_them(
     cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No commit may point past its records, and no record may have a producer id that the registry will give again."""
-    ends_of, copy = DirectorySource.end_of, Export._copied
+    ends_of, copy = DirectorySource.end_of, Export._copy_once
     ends: dict[str, int] = {}
     copied: dict[str, int] = {}
     moments = count()
@@ -236,7 +236,7 @@ def test_groups_come_before_the_ends_of_topics_and_the_registry_behind_them(
         return await copy(self, log, end)
 
     monkeypatch.setattr(DirectorySource, "end_of", end_of)
-    monkeypatch.setattr(Export, "_copied", copy_noted)
+    monkeypatch.setattr(Export, "_copy_once", copy_noted)
     exported(tenure, cluster.path, tmp_path / "copy")
     topics = [name for name in copied if not name.startswith("__")]
     groups = [name for name in copied if name.startswith("__consumer_offsets")]
@@ -249,7 +249,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, 
     ends_of = DirectorySource.end_of
     planned: list[CopiedLog] = []
     copied: list[str] = []
-    copy = Export._copied
+    copy = Export._copy_once
 
     async def end_of(self: DirectorySource, log: CopiedLog) -> LogEnd | None:
         if str(log) == "late-0" and not planned:
@@ -263,7 +263,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, 
         return await copy(self, log, end)
 
     monkeypatch.setattr(DirectorySource, "end_of", end_of)
-    monkeypatch.setattr(Export, "_copied", copy_named)
+    monkeypatch.setattr(Export, "_copy_once", copy_named)
     exported(tenure, cluster.path, tmp_path / "copy")
     assert [copied.count("__consumer_offsets-0"), copied.count("orders-0")] == [2, 1]
     assert "late-0" not in contents(tmp_path / "copy")
@@ -272,14 +272,14 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, 
 def test_a_log_whose_records_go_meanwhile_goes_on_where_it_ended(
     cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = Export._copied
+    copy = Export._copy_once
 
     async def copy_after_deletion(self: Export, log: CopiedLog, end: LogEnd) -> object:
         if str(log) == "orders-0" and (cluster.path / "orders-0").exists():
             shutil.rmtree(cluster.path / "orders-0")
         return await copy(self, log, end)
 
-    monkeypatch.setattr(Export, "_copied", copy_after_deletion)
+    monkeypatch.setattr(Export, "_copy_once", copy_after_deletion)
     monkeypatch.setattr(export, "PAUSE_SECONDS", 0)
     lock = OsDisk().lock(f"{cluster.path}/.lock", "a broker")
     assert not isinstance(lock, str)

@@ -156,7 +156,7 @@ class Stage:
         shard = self._serving
         batch: list[Fact] = []
         while shard.hold.has_untaken:
-            batch += facts_of(bytes(shard.hold.take(self.now)))
+            batch += facts_of(bytes(shard.hold.take_batch(self.now)))
         self._newest += [as_record(fact, shard.groups.get(_group_of(fact)), during) for fact in batch]
         self.in_flight += batch
         if not self._holds:

@@ -233,7 +233,7 @@ def batches_of(shard: Shard) -> list[int]:
     """The number of facts in each batch that the log gets now."""
     batches = []
     while shard.hold.has_untaken:
-        batches.append(len(list(facts_of(bytes(shard.hold.take(0))))))
+        batches.append(len(list(facts_of(bytes(shard.hold.take_batch(0))))))
     return batches
 
 

@@ -22,7 +22,7 @@ ROOMY = 1 << 20
 
 def taken(hold: Hold) -> list[Fact]:
     """The facts of the next batch, if there is one."""
-    return list(facts_of(bytes(hold.take(0)))) if hold.has_untaken else []
+    return list(facts_of(bytes(hold.take_batch(0)))) if hold.has_untaken else []
 
 
 def taken_sizes(hold: Hold) -> list[int]:
@@ -126,7 +126,7 @@ def test_a_batch_takes_as_many_whole_operations_as_fit_in_order(steps: list[list
     batches: list[list[Fact]] = []
 
     def take() -> None:
-        batch = hold.take(0)
+        batch = hold.take_batch(0)
         batches.append(list(facts_of(bytes(batch))))
         facts, size = operations.pop(0)
         while facts < len(batches[-1]):

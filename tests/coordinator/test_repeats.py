@@ -371,7 +371,7 @@ def test_repeated_commits_share_a_batch_while_they_fit(play: Play, spare: int, b
     assert outcomes == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(5)]
     found = []
     while shard.hold.has_untaken:
-        found.append(list(facts_of(bytes(shard.hold.take(0)))))
+        found.append(list(facts_of(bytes(shard.hold.take_batch(0)))))
     assert [len(facts) for facts in found] == batches
     shard.hold.confirm(shard.hold.taken)
     play.log += [fact for facts in found for fact in facts]
@@ -498,6 +498,6 @@ def test_a_batch_keeps_the_order_of_repeated_and_usual_facts(steps: list[tuple[b
             hold.emitted += len(rows)
         else:
             hold.emit(plain_facts(rows, moment))
-    batch = bytes(hold.take(5_000))
+    batch = bytes(hold.take_batch(5_000))
     assert list(facts_of(batch)) == [fact for moment, (_, rows) in enumerate(steps) for fact in plain_facts(rows, moment)]
     assert validate(batch, 0, len(batch)).record_count == hold.taken == hold.emitted

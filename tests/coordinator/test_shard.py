@@ -10,7 +10,7 @@ from coordinator import Commit, GroupConfig, JoinRequest, Leaver, Shard, SyncReq
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.notes import Kind
-from coordinator.shard import GROUPS_AT_ONCE
+from coordinator.shard import GROUPS_PER_STEP
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
@@ -189,7 +189,7 @@ def test_a_session_begun_by_a_load_counts_no_heartbeat_gap(play: Play) -> None:
 
 @pytest.mark.parametrize(
     ("groups", "parts"),
-    [(0, 1), (1, 1), (GROUPS_AT_ONCE - 1, 1), (GROUPS_AT_ONCE, 2), (2 * GROUPS_AT_ONCE - 1, 2), (2 * GROUPS_AT_ONCE, 3), (120, 3)],
+    [(0, 1), (1, 1), (GROUPS_PER_STEP - 1, 1), (GROUPS_PER_STEP, 2), (2 * GROUPS_PER_STEP - 1, 2), (2 * GROUPS_PER_STEP, 3), (120, 3)],
 )
 def test_groups_are_opened_fifty_at_a_time(groups: int, parts: int) -> None:
     facts = [(offset_key(offset_key_prefix(f"g{number}", "t"), 0), offset_value(1, -1, b"", 1)) for number in range(groups)]
@@ -222,7 +222,7 @@ def test_a_shard_without_a_note_sink_serves() -> None:
     waiter = Waiter()
     shard.join(joining(), waiter, 0, 0)
     shard.advance(0, 0, 0)
-    shard.hold.take(0)
+    shard.hold.take_batch(0)
     shard.hold.confirm(shard.hold.emitted)
     assert waiter.released == 1
     assert waiter.reply.generation == 1

@@ -189,7 +189,7 @@ class Folded(NamedTuple):
     recorded: bool
 
     def story(self) -> list[Entry]:
-        return story_of("g", self.notes, self.records, whole=True, recorded=self.recorded)
+        return story_of("g", self.notes, self.records, from_start=True, recorded=self.recorded)
 
 
 def folds(life: Life, seed: int) -> Iterator[Folded]:

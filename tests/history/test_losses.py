@@ -66,7 +66,7 @@ def false_in(found: Rebalance, truth: Rebalance, over: int, recorded: bool) -> s
         if not holds:
             wrong.append(what)
 
-    must("began", found.began_ms == truth.began_ms if found.whole else truth.began_ms <= found.began_ms <= over)
+    must("began", found.began_ms == truth.began_ms if found.begin_known else truth.began_ms <= found.began_ms <= over)
     must("ended", found.ended_ms in (-1, truth.ended_ms) or found.end is End.UNKNOWN)
     must("from_generation", found.from_generation in (-1, truth.from_generation))
     must("to_generation", found.to_generation in (-1, truth.to_generation))
@@ -77,21 +77,21 @@ def false_in(found: Rebalance, truth: Rebalance, over: int, recorded: bool) -> s
     must("members_before", found.members_before in (-1, truth.members_before))
     must("members_after", found.members_after in (-1, truth.members_after))
     must("joined", {one.instance_id or one.member_id for one in found.joined} <= {one.instance_id or one.member_id for one in truth.joined})
-    rejoined = {one.member_id for one in truth.came if one.again} | {one.member_id for one in truth.joined}
-    must("rejoined", {one.member_id for one in found.came if one.again} <= rejoined)
-    must("went", set(found.went) <= set(truth.went))
-    must("returned", set(found.returned) <= set(truth.returned))
+    rejoined = {one.member_id for one in truth.joins if one.was_member} | {one.member_id for one in truth.joined}
+    must("rejoined", {one.member_id for one in found.joins if one.was_member} <= rejoined)
+    must("went", set(found.removals) <= set(truth.removals))
+    must("returned", set(found.returns) <= set(truth.returns))
     must("laggards", set(found.laggards) <= set(truth.laggards))
-    must("also", not Counter(found.also) - Counter(truth.also))
+    must("also", not Counter(found.restart_causes) - Counter(truth.restart_causes))
     must("rounds", found.rounds <= truth.rounds)
     must("join_ms", found.join_ms in (-1, truth.join_ms))
     must("sync_ms", found.sync_ms in (-1, truth.sync_ms))
-    last = found.last_to_come
-    must("last_to_come", last is None or (truth.last_to_come is not None and last.member_id == truth.last_to_come.member_id))
+    last = found.last_joiner
+    must("last_to_come", last is None or (truth.last_joiner is not None and last.member_id == truth.last_joiner.member_id))
     must("moved", moves_of(found) is None or seats(found) == seats(truth))
     if found.complete:
         must("complete", truth.end is found.end or found.end is End.OPEN)
-        must("complete", (found.rounds, found.also, set(found.went)) == (truth.rounds, truth.also, set(truth.went)) or found.end is End.OPEN)
+        must("complete", (found.rounds, found.restart_causes, set(found.removals)) == (truth.rounds, truth.restart_causes, set(truth.removals)) or found.end is End.OPEN)
         must("title", title(found) == title(truth) or found.end is End.OPEN)
     return ", ".join(wrong)
 
@@ -110,7 +110,7 @@ def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> N
         latest = min(fitting, key=lambda at: (at < latest, at in seen, at))
         seen.setdefault(latest, []).append(rebalance)
     for at, twice in seen.items():
-        assert len(twice) == 1 or all(one.end is End.UNKNOWN or not one.whole for one in twice), f"{real[at]} is told twice: {twice}"
+        assert len(twice) == 1 or all(one.end is End.UNKNOWN or not one.begin_known for one in twice), f"{real[at]} is told twice: {twice}"
     deletions = [entry.at_ms for entry in truth if isinstance(entry, GroupDeleted)]
     for entry in found:
         if isinstance(entry, GroupDeleted):
@@ -119,12 +119,12 @@ def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> N
     gaps = [entry for entry in found if isinstance(entry, RebalancesMissing)]
     for gap in gaps:
         inside = [one for one in real if gap.after_ms <= until(one) and one.began_ms <= gap.before_ms and one.end in (End.STABLE, End.EMPTY)]
-        assert gap.least <= len(inside), f"{short(gap)} has only {inside}"
+        assert gap.count_min <= len(inside), f"{short(gap)} has only {inside}"
         if gap.after is not None:
             real_one = [one for one in real if one.after is not None and one.after.offset <= gap.after.offset][-1]
             assert gap.to_generation == real_one.to_generation
-            assert gap.from_generation in (-1, real_one.from_generation) or gap.least != gap.most or gap.most > 1
-            if gap.least == gap.most == 1 and gap.from_generation >= 0:
+            assert gap.from_generation in (-1, real_one.from_generation) or gap.count_min != gap.count_max or gap.count_max > 1
+            if gap.count_min == gap.count_max == 1 and gap.from_generation >= 0:
                 assert moves_of(gap) is None or seats(gap) == seats(real_one)
     # Nothing is missing without a word.
     vague = [
@@ -146,7 +146,7 @@ def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> N
             continue
         covering: list[Entry]
         if one.end in (End.STABLE, End.EMPTY):
-            covering = [gap for gap in gaps if gap.after_ms <= over[at] and one.began_ms <= gap.before_ms and gap.most]
+            covering = [gap for gap in gaps if gap.after_ms <= over[at] and one.began_ms <= gap.before_ms and gap.count_max]
             covering += [entry for entry in found if isinstance(entry, GroupDeleted) and not entry.recorded and entry.at_ms >= over[at]]
             if not recorded:  # all that is known is that the end is not
                 covering += [entry for entry in rebalances(found) if entry.end is End.UNKNOWN and entry.began_ms <= one.began_ms]
@@ -173,7 +173,7 @@ def at_end(entry: Entry) -> int:
 def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[Life, list[Entry]]:
     life = Life(play, seed, suspended=suspended)
     life.lead(40)
-    truth = story_of("g", play.note_records, play.images, whole=True, recorded=True)
+    truth = story_of("g", play.note_records, play.images, from_start=True, recorded=True)
     assert not [entry for entry in truth if isinstance(entry, (RebalancesMissing, NotesMissing))]
     check(truth, truth)
     return life, truth
@@ -232,11 +232,11 @@ def moved_clock(fold: Folded, chance: random.Random) -> Folded:
 def timeless(entry: Entry) -> object:
     """The history without times."""
     if isinstance(entry, Rebalance):
-        members = [[one.new_id if isinstance(one, StaticReturned) else one.member_id for one in some] for some in (entry.came, entry.went, entry.returned)]
+        members = [[one.new_id if isinstance(one, StaticReturned) else one.member_id for one in some] for some in (entry.joins, entry.removals, entry.returns)]
         generations = entry.from_generation, entry.to_generation, entry.members_before, entry.members_after
-        return entry.cause, entry.about, entry.end, entry.rounds, entry.whole, entry.lost, generations, members, moves_of(entry)
+        return entry.cause, entry.about, entry.end, entry.rounds, entry.begin_known, entry.missing_notes, generations, members, moves_of(entry)
     if isinstance(entry, RebalancesMissing):
-        return "missing", entry.from_generation, entry.to_generation, entry.least, entry.most, entry.notes, moves_of(entry)
+        return "missing", entry.from_generation, entry.to_generation, entry.count_min, entry.count_max, entry.notes, moves_of(entry)
     return (type(entry), *(entry[1:] if isinstance(entry, (CoordinatorChanged, NotesMissing, GroupDeleted)) else entry[1:3]))
 
 
@@ -251,9 +251,9 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
         if fold is whole:
             assert [timeless(entry) for entry in moved] == [timeless(entry) for entry in fold.story()]
         for entry in rebalances(moved):
-            assert entry.took_ms >= -1
-            if entry.last_to_come is not None:
-                assert entry.last_to_come.at_ms >= entry.began_ms
+            assert entry.duration_ms >= -1
+            if entry.last_joiner is not None:
+                assert entry.last_joiner.at_ms >= entry.began_ms
         assert all(restart.away_ms >= 0 for restart in avoidable(moved).restarts)
 
 
@@ -264,7 +264,7 @@ def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -
         life.join()
         life.settle()
     notes, images = play.note_records, play.images
-    settled = [entry.after for entry in rebalances(story_of("g", notes, images, whole=True, recorded=True))]
+    settled = [entry.after for entry in rebalances(story_of("g", notes, images, from_start=True, recorded=True))]
     first, _, last = [image for image in settled if image is not None]
     for records, known in (([first, last], False), (images, True)):
         found = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
@@ -277,5 +277,5 @@ def test_a_record_of_the_moment_of_a_suspension_was_stored_before_it(play: Noted
     suspended = [note for note in play.note_records if not note.group]
     assert play.images[-1].at_ms == suspended[0].at_ms
     order = Order()
-    events = [*order.feed(suspended, play.images), *order.rest()]
+    events = [*order.feed(suspended, play.images), *order.remaining_records()]
     assert events.index(suspended[0]) == len(play.images) > 0

@@ -17,7 +17,7 @@ def stay(id: str, joined: int | None, gone: int | None = None, *, client: str = 
 
 
 def pairs_found(*stays: Stay) -> list[tuple[str, str, bool, bool]]:
-    return [(stays[pair.old].member_id, stays[pair.new].member_id, pair.strong, pair.sure) for pair in pairs_of(stays)]
+    return [(stays[pair.old].member_id, stays[pair.new].member_id, pair.strong, pair.unambiguous) for pair in pairs_of(stays)]
 
 
 def test_the_same_client_on_the_same_host_is_the_same_process() -> None:

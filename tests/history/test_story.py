@@ -56,8 +56,8 @@ def test_members_that_join_during_the_initial_delay_form_the_group(play: Play, s
     assert (formed.cause, formed.from_state, formed.end) == (Cause.NEW_MEMBER, State.EMPTY, End.STABLE)
     assert (formed.from_generation, formed.to_generation, formed.members_before, formed.members_after) == (0, 1, 0, 2)
     assert [came.member_id for came in formed.joined] == ["c-a", "c-b"]
-    assert formed.took_ms == 10_000
-    assert formed.whole
+    assert formed.duration_ms == 10_000
+    assert formed.begin_known
     assert title(formed) == "c-a and c-b joined the empty group"
 
 
@@ -74,10 +74,10 @@ def test_a_new_member_is_distinguished_from_rejoining_ones(play: Play, story: Re
     assert grown.cause is Cause.NEW_MEMBER
     assert [came.member_id for came in grown.joined] == ["c-c"]
     assert (grown.from_generation, grown.to_generation, grown.members_before, grown.members_after) == (1, 2, 2, 3)
-    last = grown.last_to_come
+    last = grown.last_joiner
     assert last is not None
     assert last.member_id == "c-b"
-    assert (grown.took_ms, grown.join_ms, grown.sync_ms) == (3_000, 3_000, 0)
+    assert (grown.duration_ms, grown.join_ms, grown.sync_ms) == (3_000, 3_000, 0)
     assert title(grown) == "c-c joined"
 
 
@@ -97,8 +97,8 @@ def test_a_static_member_that_comes_back_with_another_offer_is_the_cause(play: P
     play.sync("a'", {"a'": 1}, generation=2)
     changed = only_rebalance(story())
     assert changed.cause is Cause.STATIC_PROTOCOL_CHANGED
-    assert [(back.instance_id, back.outcome) for back in changed.returned] == [("ia", Replacement.PROTOCOL_CHANGED)]
-    assert title(changed).startswith("ia came back with another offer")
+    assert [(back.instance_id, back.outcome) for back in changed.returns] == [("ia", Replacement.PROTOCOL_CHANGED)]
+    assert title(changed).startswith("ia returned with other assignors")
 
 
 def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, story: ReadStory) -> None:
@@ -107,10 +107,10 @@ def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, stor
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
     expired = only_rebalance(story())
-    (gone,) = expired.went
-    assert (expired.cause, gone.how, gone.member_id) == (Cause.SESSION_EXPIRED, Removal.EXPIRED, "c-b")
+    (gone,) = expired.removals
+    assert (expired.cause, gone.cause, gone.member_id) == (Cause.SESSION_EXPIRED, Removal.EXPIRED, "c-b")
     assert (expired.members_before, expired.members_after) == (2, 1)
-    assert title(expired) == "c-b was not heard of for 10.0 s (session timeout 10.0 s)"
+    assert title(expired) == "c-b sent no heartbeat for 10.0 s (session timeout 10.0 s)"
 
 
 def test_a_group_without_members_is_empty(play: Play, story: ReadStory) -> None:
@@ -128,7 +128,7 @@ def test_a_removal_by_instance_id_is_named_as_such(play: Play, story: ReadStory)
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
     removed = only_rebalance(story())
-    assert [gone.how for gone in removed.went] == [Removal.ADMIN_REMOVED]
+    assert [gone.cause for gone in removed.removals] == [Removal.ADMIN_REMOVED]
     assert title(removed) == "ib was removed by instance id"
 
 
@@ -141,7 +141,7 @@ def test_a_restarted_rebalance_has_two_rounds(play: Play, story: ReadStory) -> N
     (only,) = story_of("g", note_records(play))
     assert isinstance(only, Rebalance)
     assert only.end is End.STABLE
-    assert not only.whole  # it was under way when the notes began
+    assert not only.begin_known  # it was under way when the notes began
 
 
 def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> None:
@@ -154,7 +154,7 @@ def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> No
     play.join("b")
     play.sync("a", {"a": 1}, generation=3)
     twice = only_rebalance(story())
-    assert (twice.rounds, twice.also, twice.end) == (2, [Cause.MEMBER_LEFT], End.STABLE)
+    assert (twice.rounds, twice.restart_causes, twice.end) == (2, [Cause.MEMBER_LEFT], End.STABLE)
     assert (twice.from_generation, twice.to_generation) == (1, 3)
 
 
@@ -163,7 +163,7 @@ def test_a_running_rebalance_is_shown_as_open(play: Play, story: ReadStory) -> N
     play.join("c", version=3)
     under_way = only_rebalance(story())
     assert under_way.end is End.OPEN
-    assert under_way.took_ms == -1
+    assert under_way.duration_ms == -1
 
 
 def test_members_that_did_not_rejoin_in_time_are_named(play: Play, story: ReadStory) -> None:
@@ -174,7 +174,7 @@ def test_members_that_did_not_rejoin_in_time_are_named(play: Play, story: ReadSt
     play.sync("a", {"a": 1}, generation=2)
     late = only_rebalance(story())
     assert late.laggards == ["c-b"]
-    assert [gone.how for gone in late.went] == [Removal.REBALANCE_TIMEOUT]
+    assert [gone.cause for gone in late.removals] == [Removal.REBALANCE_TIMEOUT]
 
 
 # Notes written by hand, for cases that a playbook cannot produce.
@@ -212,9 +212,9 @@ def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
-    assert (cut.end, cut.took_ms) == (End.UNKNOWN, -1)  # it may have come to its end right before
+    assert (cut.end, cut.duration_ms) == (End.UNKNOWN, -1)  # it may have come to its end right before
     assert isinstance(loaded, CoordinatorChanged)
-    assert (loaded.what, loaded.groups) == (Coordinator.LOADED, 7)
+    assert (loaded.change, loaded.groups) == (Coordinator.LOADED, 7)
 
 
 def test_missing_notes_are_counted_and_not_invented() -> None:
@@ -222,9 +222,9 @@ def test_missing_notes_are_counted_and_not_invented() -> None:
     notes.note(RoundEnd(RoundResult.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
     notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
     known = only_rebalance(notes.story())
-    assert (known.cause, known.whole, known.lost, known.to_generation) == (None, False, 4, 9)
-    assert (known.took_ms, known.join_ms, known.sync_ms) == (-1, 3_000, 500)  # of its last round alone
-    assert title(known) == "its cause is not known: the notes of its beginning are missing"
+    assert (known.cause, known.begin_known, known.missing_notes, known.to_generation) == (None, False, 4, 9)
+    assert (known.duration_ms, known.join_ms, known.sync_ms) == (-1, 3_000, 500)  # of its last round alone
+    assert title(known) == "unknown cause: the notes of its beginning are missing"
 
 
 def test_the_end_of_a_rebalance_is_found_without_its_state_change_note() -> None:
@@ -233,7 +233,7 @@ def test_the_end_of_a_rebalance_is_found_without_its_state_change_note() -> None
     notes.change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, generation=2)
     first, second = notes.story()
     assert isinstance(first, Rebalance)
-    assert (first.end, first.took_ms) == (End.STABLE, 20)
+    assert (first.end, first.duration_ms) == (End.STABLE, 20)
     assert isinstance(second, Rebalance)
     assert second.end is End.OPEN
 
@@ -268,7 +268,7 @@ def test_unknown_state_and_cause_numbers_are_accepted() -> None:
     notes = Notes()
     notes.note(StateChange(3, 1, 99, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), Kind.MEMBER_GONE)
     under_way = only_rebalance(notes.story())
-    assert (under_way.cause, [gone.how for gone in under_way.went]) == (None, [None])
+    assert (under_way.cause, [gone.cause for gone in under_way.removals]) == (None, [None])
 
 
 # Avoidable rebalances.
@@ -333,5 +333,5 @@ def test_a_joined_member_implies_a_rebalance_whose_note_is_missing() -> None:
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
     begun, refused = notes.story()
     assert isinstance(begun, Rebalance)
-    assert (begun.cause, begun.whole, begun.from_generation, [only_rebalance.member_id for only_rebalance in begun.came]) == (None, False, 1, ["a1"])
+    assert (begun.cause, begun.begin_known, begun.from_generation, [only_rebalance.member_id for only_rebalance in begun.joins]) == (None, False, 1, ["a1"])
     assert isinstance(refused, CommitsRefused)

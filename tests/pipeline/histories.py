@@ -13,7 +13,7 @@ from typing import NamedTuple
 from history import GroupRecord
 from pipeline.advice import AdviceTables, advise
 from pipeline.rows import GroupTables
-from pipeline.virtual import Client, Memory, TrueEpisode, World
+from pipeline.virtual import Client, Memory, TrueRebalance, World
 from tests.pipeline.playing import CLUSTER, GROUP, commits_of, edges_of, fold
 from tests.pipeline.scenarios import BEGIN_MS, HOUR_MS, MINUTE_MS, pod
 
@@ -31,11 +31,11 @@ class Lived(NamedTuple):
     plain: Told
 
     @property
-    def truth(self) -> list[TrueEpisode]:
+    def truth(self) -> list[TrueRebalance]:
         return self.world.episodes(GROUP)
 
     @property
-    def settled(self) -> list[TrueEpisode]:
+    def settled(self) -> list[TrueRebalance]:
         """The rebalances that left a group record: an interrupted one leaves none."""
         return [one for one in self.truth if one.end in ("stable", "empty")]
 

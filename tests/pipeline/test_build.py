@@ -43,7 +43,7 @@ def test_building_in_slices_gives_the_same_tables(world: Path, at_once: dict[str
 def test_a_second_run_finds_nothing_new(world: Path, tmp_path: Path) -> None:
     warehouse = analyzed(tmp_path / "out", world, [])
     before = warehouse.current()
-    assert before.of("rebalances")
+    assert before.files_of("rebalances")
     with warehouse.locked():
         ingest(warehouse, RUNNER, Inputs.of([str(world)]), QUIET)
         assert build(warehouse, RUNNER) == {"built": "no new records"}

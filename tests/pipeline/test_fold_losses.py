@@ -28,7 +28,7 @@ def left_by_compaction(records: Sequence[GroupRecord]) -> list[Coverage]:
 def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None:
     life = Life(play, seed)
     life.lead(40)
-    truth = [one for one in story_of("g", play.note_records, play.images, whole=True, recorded=True) if isinstance(one, Rebalance)]
+    truth = [one for one in story_of("g", play.note_records, play.images, from_start=True, recorded=True) if isinstance(one, Rebalance)]
     strong: list[bool] = []
     for number, lost in enumerate(folds(life, seed)):
         if number % EVERY or not lost.records:

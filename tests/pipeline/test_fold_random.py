@@ -12,7 +12,7 @@ import pytest
 from history import GroupRecord
 from history.inferred import STANDS_FOR
 from pipeline.rows import Coverage, Edge, GroupTables
-from pipeline.virtual import Memory, TrueEpisode, World
+from pipeline.virtual import Memory, TrueRebalance, World
 from tests.pipeline.playing import commits_of, edges_of, fold
 from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
 
@@ -30,11 +30,11 @@ class Lived(NamedTuple):
     noted: GroupTables
 
     @property
-    def truth(self) -> list[TrueEpisode]:
+    def truth(self) -> list[TrueRebalance]:
         return self.world.episodes(GROUP)
 
     @property
-    def settled(self) -> list[TrueEpisode]:
+    def settled(self) -> list[TrueRebalance]:
         """The rebalances that left a group record: an interrupted one leaves none."""
         return [one for one in self.truth if one.end in ("stable", "empty")]
 

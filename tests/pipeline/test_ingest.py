@@ -60,7 +60,7 @@ def test_a_file_has_one_log_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(f"pipeline.{module}.SPLIT_BYTES", 20_000)
     run(out, data)
     warehouse = Warehouse.open(out)
-    files = warehouse.current().of("records")
+    files = warehouse.current().files_of("records")
     assert len(files) > 6
     spans = []
     for file in files:

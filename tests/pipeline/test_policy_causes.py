@@ -83,7 +83,7 @@ def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
     play.after(0)
     found = rebalanced(play, "a")
     assert (found.cause, found.avoidable) == ("requested", NO)
-    assert found.evidence == 'an operator asked for a rebalance: "orders has grown"'
+    assert found.evidence == 'an operator requested a rebalance: "orders has grown"'
 
 
 def test_changed_topics_are_named(play: NotedPlay) -> None:

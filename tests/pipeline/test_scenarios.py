@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from history import Rebalance, story_of
-from pipeline.virtual import TrueEpisode, World
+from pipeline.virtual import TrueRebalance, World
 from tests.cli.log_folders import Command
 from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, SCENARIOS, Expected, play, random_script, write, write_transactions
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def as_expected(episode: TrueEpisode) -> Expected:
+def as_expected(episode: TrueRebalance) -> Expected:
     def who(what: str) -> tuple[str, ...]:
         return tuple(sorted(change.client for change in episode.changes if change.what == what))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pipeline.rows import Episode
-from pipeline.virtual import TrueEpisode
+from pipeline.virtual import TrueRebalance
 
 
 def stated(row: Episode) -> tuple[object, ...]:
@@ -14,7 +14,7 @@ def stated(row: Episode) -> tuple[object, ...]:
     return row.start_lo_ms, row.start_hi_ms, ended, row.end, cause, row.cause == "formation", row.contributing, row.rounds, row.members_before
 
 
-def actual(one: TrueEpisode) -> tuple[object, ...]:
+def actual(one: TrueRebalance) -> tuple[object, ...]:
     ended = one.end_ms if one.end != "interrupted" else None
     return one.start_ms, one.start_ms, ended, one.end, one.cause, not one.from_generation, one.also, one.rounds, one.members_before
 
@@ -23,5 +23,5 @@ def counted(keys: list[str]) -> Counter[str]:
     return Counter(keys)
 
 
-def actual_members(one: TrueEpisode, *what: str) -> Counter[str]:
+def actual_members(one: TrueRebalance, *what: str) -> Counter[str]:
     return Counter(change.instance_id or change.member_id for change in one.changes if change.what in what)

@@ -254,7 +254,7 @@ def test_absences_that_end_in_time_and_together_are_well(stand: Stand) -> None:
 def test_a_request_is_held_against_a_group_only_when_the_notes_of_its_last_step_are_known(stand: Stand, durable: int) -> None:
     hold = Some(durable=durable, emitted=3, held=[])
     shard = Some(groups={"g": Some(state=STABLE)}, hold=hold)
-    node = Some(serving=True, broker=Some(shards=Some(of=lambda group: Some(shard=shard))))
+    node = Some(serving=True, broker=Some(shards=Some(journal_of=lambda group: Some(shard=shard))))
     run: Any = Some(world=stand.world, node=node, nodes=[node], plan=Some(broker={}, policies=None), served_since=lambda group, moment: True)
     watch = PolicyWatch(run)
     request = [Change("rebalance.request", SET, "grown")]

@@ -74,47 +74,47 @@ def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
 
 def test_a_byte_is_held_by_one_process(hold: Callable[[], Holder]) -> None:
     first, second = hold(), hold()
-    assert first("take", FIRST) == "True"
-    assert second("take", FIRST) == "False"
-    assert second("take", SECOND) == "True"
-    assert first("take", SECOND) == "False"
-    assert first("take", FIRST) == "True"
+    assert first("lock", FIRST) == "True"
+    assert second("lock", FIRST) == "False"
+    assert second("lock", SECOND) == "True"
+    assert first("lock", SECOND) == "False"
+    assert first("lock", FIRST) == "True"
 
 
 def test_a_dropped_byte_is_free_and_the_others_stay(hold: Callable[[], Holder]) -> None:
     first, second = hold(), hold()
     for at in (FIRST, SECOND):
-        assert first("take", at) == "True"
+        assert first("lock", at) == "True"
     first("drop", FIRST)
-    assert second("take", FIRST) == "True"
-    assert second("take", SECOND) == "False"
+    assert second("lock", FIRST) == "True"
+    assert second("lock", SECOND) == "False"
     second("drop", SECOND)
-    assert second("take", SECOND) == "False", "a process drops only what it holds"
+    assert second("lock", SECOND) == "False", "a process drops only what it holds"
 
 
 def test_the_locks_of_a_killed_process_are_free(hold: Callable[[], Holder]) -> None:
     first, second = hold(), hold()
-    assert first("take", FIRST) == "True"
+    assert first("lock", FIRST) == "True"
     first.kill()
-    assert second("take", FIRST) == "True"
+    assert second("lock", FIRST) == "True"
 
 
 def test_closed_locks_are_free(hold: Callable[[], Holder]) -> None:
     first, second = hold(), hold()
-    assert first("take", FIRST) == "True"
+    assert first("lock", FIRST) == "True"
     first("close")
     first("close")
-    assert second("take", FIRST) == "True"
+    assert second("lock", FIRST) == "True"
 
 
 def test_a_file_system_with_locks_is_detected_and_a_probe_drops_no_other_lock(hold: Callable[[], Holder]) -> None:
     first, second = hold(), hold()
-    assert first("take", FIRST) == "True"
-    assert first("work", SECOND) == "True"
-    assert second("take", FIRST) == "False"
+    assert first("lock", FIRST) == "True"
+    assert first("are_supported", SECOND) == "True"
+    assert second("lock", FIRST) == "False"
     first("drop", SECOND)
-    assert second("take", SECOND) == "True"
-    assert first("work", SECOND) == "False", "another process holds the byte"
+    assert second("lock", SECOND) == "True"
+    assert first("are_supported", SECOND) == "False", "another process holds the byte"
 
 
 def test_locks_of_many_logs_are_spread_evenly_over_files(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_locks_of_many_logs_are_spread_evenly_over_files(tmp_path: Path) -> None
     numbers = [file_of(at) for at in bytes_of_logs]
     assert max(numbers.count(number) for number in range(LOCK_FILES)) < 150
     locks = OsByteLocks(str(tmp_path / "locks"))
-    assert all(map(locks.take, bytes_of_logs))
+    assert all(map(locks.lock, bytes_of_logs))
     locks.close()
     assert len(list(tmp_path.iterdir())) == LOCK_FILES
 

@@ -15,7 +15,7 @@ import pytest
 
 from protocol.batch import Record, build
 from storage import Log, OsDisk
-from storage.cleaner import ABANDONED, Report, is_owner_gone, main, request_line
+from storage.cleaner import ABANDONED, Report, main, owner_has_ended, request_line
 from storage.swap import promote, remove_deleted
 from tests.storage.logs import append_flushed, compaction, keyed_batch, overwrite, read, records_by_offset, reopen, values_by_key
 
@@ -171,9 +171,9 @@ def test_the_owner_lives_until_standard_input_closes(owner: Owner, monkeypatch: 
         return asked(read, write, odd, timeout)
 
     monkeypatch.setattr(select, "select", noted)
-    assert not is_owner_gone()
+    assert not owner_has_ended()
     owner.write(b"?")
-    assert not is_owner_gone()
+    assert not owner_has_ended()
     owner.close()
-    assert is_owner_gone()
+    assert owner_has_ended()
     assert waits == [0, 0, 0]

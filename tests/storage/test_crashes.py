@@ -112,7 +112,7 @@ def test_batches_read_while_opening_survive_the_next_crash(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_an_unsynced_folder_name_is_synced_by_the_next_flush(seed: int) -> None:
     disk = data_disk(seed)
-    disk.folder("/data").change(put=FOLDER, what=Folder())
+    disk.folder("/data").change(put=FOLDER, content=Folder())
     log, _ = reopen(disk, "/data")
     append_flushed(log, batch("a"))
     disk.crash()

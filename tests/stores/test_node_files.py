@@ -33,8 +33,8 @@ class Watcher:
 
     def die(self) -> None:
         """As at kill -9: the system closes the file, and the addresses stay."""
-        os.close(self.files._mine)
-        self.files._mine = -1
+        os.close(self.files._own_lock)
+        self.files._own_lock = -1
 
 
 @pytest.fixture

@@ -62,12 +62,12 @@ class Finder:
         topic = self._topics.by_name.get(name)
         if topic is None or not 0 <= index < topic.partitions:
             return None
-        partition = self.of(topic)[index]
+        partition = self.of_topic(topic)[index]
         if partition.error:
             self.asked.append(str(partition))
         return partition
 
-    def of(self, topic: Any) -> list[Partition]:
+    def of_topic(self, topic: Any) -> list[Partition]:
         served = self._served.get(topic.id)
         if served is None:
             settings = log_settings({}, {})

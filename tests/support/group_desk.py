@@ -81,7 +81,7 @@ class Desk(World):
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
         for name, partitions in topics.items():
             self.topics.create(name, partitions, {}, 0)
-        self.topics.hold.take(0)
+        self.topics.hold.take_batch(0)
         self.topics.hold.confirm(self.topics.hold.emitted)
         self.dispatch = Dispatch(1 << 20)
         parts: Any = SimpleNamespace(
@@ -101,7 +101,7 @@ class Desk(World):
         self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
 
     def log_of(self, group_id: str) -> ScriptedLog:
-        return self.log(self.shards.of(group_id).partition)
+        return self.log(self.shards.journal_of(group_id).partition)
 
     def hold_appends(self) -> ScriptedLog:
         """The log of group "g", whose appends wait from now on."""

@@ -181,7 +181,7 @@ class World:
 
     def join(self, group: str = "g", member_id: str = "", instance: str | None = "i", rebalance_ms: int = 60_000, metadata: bytes = b"all") -> Waiter:
         waiter = Waiter()
-        journal = self.shards.of(group)
+        journal = self.shards.journal_of(group)
         request = JoinRequest(group, member_id, instance, "consumer", (("range", metadata),), SESSION_MS, rebalance_ms, "client", "/here")
         journal.shard.join(request, waiter, self.clock.tick(), self.clock.wall)
         journal.stepped()
@@ -190,7 +190,7 @@ class World:
 
     def sync(self, group: str, generation: int, member_id: str, **assignments: bytes) -> Waiter:
         waiter = Waiter()
-        journal = self.shards.of(group)
+        journal = self.shards.journal_of(group)
         journal.shard.sync(SyncRequest(group, generation, member_id, None, assignments), waiter, self.clock.tick(), self.clock.wall)
         journal.stepped()
         self.loop.run()
@@ -199,7 +199,7 @@ class World:
     def commit(self, group: str = "g", offset: int = 7) -> Waiter:
         """An OffsetCommit without a member id."""
         waiter = Waiter()
-        journal = self.shards.of(group)
+        journal = self.shards.journal_of(group)
         partition = OffsetCommitRequestPartition(0, offset, -1, "")
         waiter.reply = SyncReply(journal.shard.commit(Commit(group, -1, "", None, [("topic", [partition])]), self.clock.tick(), self.clock.wall))
         journal.reply(waiter)
@@ -208,7 +208,7 @@ class World:
         return waiter
 
     def offset(self, group: str = "g") -> int | None:
-        group_state = self.shards.of(group).shard.groups.get(group)
+        group_state = self.shards.journal_of(group).shard.groups.get(group)
         value = group_state.offsets["topic"].values.get(0) if group_state is not None and "topic" in group_state.offsets else None
         return None if value is None else int.from_bytes(value[2:10], "big")
 

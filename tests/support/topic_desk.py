@@ -34,7 +34,7 @@ class EmptyPartitions:
         self.calls: list[tuple[str, str]] = []
         self.epoch_changed: Any = None
 
-    def of(self, topic: Topic) -> list[Partition]:
+    def of_topic(self, topic: Topic) -> list[Partition]:
         partitions = [Partition(topic, index, log_settings({}, {}), self) for index in range(topic.partitions)]
         for partition in partitions:
             partition.use(MemoryTopicLog(partition.id))
@@ -45,7 +45,7 @@ class EmptyPartitions:
 
     def find(self, name: str, index: int) -> Any:
         topic = self._topics.by_name.get(name)
-        return self.of(topic)[index] if topic is not None and 0 <= index < topic.partitions else None
+        return self.of_topic(topic)[index] if topic is not None and 0 <= index < topic.partitions else None
 
     def created(self, topic: Topic) -> None:
         self.calls.append(("created", topic.name))

@@ -58,7 +58,7 @@ class Claim:
         self._loop = engine.connection.loop
         self._deadline = self._loop.time() + CLAIM_SECONDS
         self._claims_sent: set[tuple[str, int]] = set()  # entry ids of this attempt's claims: any of them may be in the stream
-        self._proved_seq = -1  # sequence of the last entry for which an up-to-date read of the meta stream is awaited
+        self._awaited_seq = -1  # sequence of the last entry for which an up-to-date read of the meta stream is awaited
         self._ended = False
 
     def begin(self) -> None:
@@ -131,8 +131,8 @@ class Claim:
             pass
         elif self._meta.view.is_live(last.node, last.incarnation):
             self._end(HeldBy(f"node {last.node}"))
-        elif self._proved_seq != message.seq:  # the owner may be alive: this node may have read the meta stream from a lagging replica
-            self._proved_seq = message.seq
+        elif self._awaited_seq != message.seq:  # the owner may be alive: this node may have read the meta stream from a lagging replica
+            self._awaited_seq = message.seq
             self._meta.when_current(self._step(self.begin))
         else:
             self._claim(state, last)

@@ -89,8 +89,8 @@ class _Link(asyncio.Protocol):
     def _greet(self) -> None:
         version = server_version(self.info)
         if version < VERSION_MIN:
-            wanted = ".".join(map(str, VERSION_MIN))
-            self._fail(TooOld(f"nats-server {self.info.get('version')} is older than {wanted}; older servers have accepted writes of two nodes at one position of a log"))
+            version_min = ".".join(map(str, VERSION_MIN))
+            self._fail(TooOld(f"nats-server {self.info.get('version')} is older than {version_min}; older servers have accepted writes of two nodes at one position of a log"))
         elif not self.info.get("jetstream"):
             self._fail(NatsError("the server has no JetStream: start it with jetstream enabled"))
         elif self._tls is not None:

@@ -133,18 +133,18 @@ class Engine:
     def names(self, subject: str, done: Callable[[list[str] | Refused], None], offset: int = 0) -> None:
         """The names of all streams whose subject matches."""
 
-        def told(body: dict[str, Any] | Refused) -> None:
+        def answered(body: dict[str, Any] | Refused) -> None:
             if isinstance(body, Refused):
                 done(body)
                 return
-            found = [str(one) for one in body.get("streams") or []]
+            stream_names = [str(name) for name in body.get("streams") or []]
             total = int(body.get("total", 0))
-            if found and offset + len(found) < total:
-                self.names(subject, lambda more: done(more if isinstance(more, Refused) else found + more), offset + len(found))
+            if stream_names and offset + len(stream_names) < total:
+                self.names(subject, lambda more: done(more if isinstance(more, Refused) else stream_names + more), offset + len(stream_names))
             else:
-                done(found)
+                done(stream_names)
 
-        self.call("STREAM.NAMES", {"subject": subject, "offset": offset}, told)
+        self.call("STREAM.NAMES", {"subject": subject, "offset": offset}, answered)
 
     def purge(self, name: str, before_seq: int, done: Callable[[Refused | None], None]) -> None:
         """Delete the messages before `before_seq`."""

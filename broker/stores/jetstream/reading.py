@@ -54,7 +54,7 @@ class EntryReader:
     def ended(self) -> bool:
         return self._next_seq > self._last_seq or self.problem is not None
 
-    def take(self) -> ReadEntry:
+    def next_entry(self) -> ReadEntry:
         entry = self.ready.popleft()
         self._bytes -= len(entry.payload)
         if not self._reading and self._bytes < AHEAD_BYTES:
@@ -137,7 +137,7 @@ def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, on_ent
             facts: list[Fact] = []
             size = 0
             while reader.ready and size < SLICE_BYTES:
-                read = reader.take()
+                read = reader.next_entry()
                 size += len(read.payload)
                 on_entry(read.entry)
                 put_facts_of(place, read, facts, layouts)
@@ -188,7 +188,7 @@ def read_all(engine: Engine, place: Place, first_seq: int, last_seq: int, done: 
         if not reader:
             return
         while reader[0].ready:
-            entries.append(reader[0].take())
+            entries.append(reader[0].next_entry())
         if reader[0].problem is not None:
             done(reader[0].problem)
         elif reader[0].ended:

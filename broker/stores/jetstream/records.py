@@ -175,7 +175,7 @@ class Records:
             self._anchors.insert(at, (offset, seq))
 
     def cut(self, offset: int, seq: int) -> None:
-        """Drop what was in the entries before `seq`, which are deleted; `seq` begins at `offset` or before."""
+        """Forget the entries before `seq`, which are deleted; `seq` begins at `offset` or before."""
         self._anchors = [(offset, seq), *(anchor for anchor in self._anchors if anchor[0] > offset)]
         self._tail.drop(offset)
         for base in [base for base in self._cold if base < offset]:
@@ -326,7 +326,7 @@ class Records:
 
         def ended(result: Refused | None) -> None:
             # The entry that held the offset may have been deleted during the read.
-            self._keep(offset, run if begins <= offset else Run(offset))
+            self._cache_run(offset, run if begins <= offset else Run(offset))
 
         self._engine.read(self._place.stream, seq, receive, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
 
@@ -336,15 +336,15 @@ class Records:
         end = self._cleaned[at + 1].base if at + 1 < len(self._cleaned) else self._cleaned_end
         run = Run(cleaned.base if at >= 0 else 0)
 
-        def got(message: Stored | Refused) -> None:
+        def received(message: Stored | Refused) -> None:
             if not isinstance(message, Refused):
                 _put(run, message, run.base)
                 run.end = end
-            self._keep(offset, run)
+            self._cache_run(offset, run)
 
-        self._engine.get(self._place.stream, cleaned.seq, Contained(got, partial(self._loaded, offset, False)))
+        self._engine.get(self._place.stream, cleaned.seq, Contained(received, partial(self._loaded, offset, False)))
 
-    def _keep(self, offset: int, run: Run) -> None:
+    def _cache_run(self, offset: int, run: Run) -> None:
         if run.has(offset):
             self._cold[run.base] = run
             while sum(cold.bytes for cold in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:

@@ -126,14 +126,14 @@ class JetStreamStore:
                     log.warning("the engine cannot be used yet", store=str(self._servers), reason=str(error) or "no answer")
             await asyncio.sleep(START_PAUSE_SECONDS)
 
-    async def _retry_until_done(self, step: Callable[[Callable[[Refused | None], None]], None], passed: Collection[int] = ()) -> None:
+    async def _retry_until_done(self, step: Callable[[Callable[[Refused | None], None]], None], accepted_codes: Collection[int] = ()) -> None:
         """Repeat a request until the engine has carried it out."""
         result: Refused | None = None
         for _ in range(START_ATTEMPTS):
             answered: asyncio.Future[Refused | None] = self.loop.create_future()
             step(answered.set_result)
             result = await answered
-            if result is None or result.code in passed:
+            if result is None or result.code in accepted_codes:
                 return
             await asyncio.sleep(START_PAUSE_SECONDS)
         raise StartError(f"store {self._servers}: {result.text if result is not None else ''}", ExitCode.DISK)
@@ -154,9 +154,9 @@ class JetStreamStore:
         if layout != LAYOUT:
             raise StartError(f"store {self.data_path}: it has layout {layout}, and this version supports {LAYOUT}", ExitCode.DATA)
         self.cluster_id = str(self.meta.format.get("cluster_id"))
-        wanted = self._config.cluster_id
-        if wanted and wanted != self.cluster_id:
-            raise StartError(f"store {self.data_path} belongs to cluster {self.cluster_id}, not {wanted}", ExitCode.DATA)
+        configured_id = self._config.cluster_id
+        if configured_id and configured_id != self.cluster_id:
+            raise StartError(f"store {self.data_path} belongs to cluster {self.cluster_id}, not {configured_id}", ExitCode.DATA)
 
     async def join(self, me: NodeInfo) -> None:
         """Take this node's id; an earlier process with this id stops."""
@@ -197,7 +197,7 @@ class JetStreamStore:
     def when_current(self, done: Callable[[], None]) -> None:
         self.meta.refresh(lambda read: done())
 
-    def look_for_nodes(self) -> None:
+    def find_new_nodes(self) -> None:
         self.meta.refresh(lambda read: None)
 
     def lock_log(self, id: LogId) -> HeldBy | Unreadable | int:

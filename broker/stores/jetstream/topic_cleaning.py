@@ -174,7 +174,7 @@ class TopicLogPass:
         try:
             while True:
                 if reader.ready:
-                    read = reader.take()
+                    read = reader.next_entry()
                     if read.entry.kind == DATA:
                         yield read.payload
                 elif reader.problem is not None:
@@ -195,13 +195,13 @@ class TopicLogPass:
             if isinstance(self._message, Stored):
                 yield self._message.payload
                 return
-            again_at = self._monotonic() + GET_RETRY_SECONDS  # the replica lags, or the engine elects a leader
-            while self._monotonic() < again_at:
+            retry_at = self._monotonic() + GET_RETRY_SECONDS  # the replica lags, or the engine elects a leader
+            while self._monotonic() < retry_at:
                 yield None
         raise OSError(f"{self._owned.place.stream}: the engine does not return entry {seq}")
 
-    def _receive(self, got: Stored | Refused) -> None:
-        self._message = got
+    def _receive(self, message: Stored | Refused) -> None:
+        self._message = message
 
     # Writing.
 

@@ -47,9 +47,9 @@ class TopicState:
 def encode_state(state: TopicState, producers: Producers) -> bytes:
     known: list[Any] = []
     for id in producers:
-        one = producers.get(id)
-        if one is not None:
-            known.append([id, one.epoch, one.last_timestamp, one.coordinator_epoch, one.transaction_offset, one.batches])
+        producer = producers.get(id)
+        if producer is not None:
+            known.append([id, producer.epoch, producer.last_timestamp, producer.coordinator_epoch, producer.transaction_offset, producer.batches])
     body = {
         "seq": state.seq,
         "start": state.start_offset,
@@ -67,9 +67,9 @@ def decode_state(payload: bytes, producers: Producers) -> TopicState:
     try:
         body = json.loads(zlib.decompress(payload))
         for id, epoch, last_timestamp, coordinator_epoch, transaction_offset, batches in body["producers"]:
-            one = Producer(epoch, last_timestamp, coordinator_epoch, transaction_offset)
-            one.batches = [(first, last, base, timestamp) for first, last, base, timestamp in batches]
-            producers.put(id, one)
+            producer = Producer(epoch, last_timestamp, coordinator_epoch, transaction_offset)
+            producer.batches = [(first, last, base, timestamp) for first, last, base, timestamp in batches]
+            producers.put(id, producer)
         epochs = [(epoch, offset) for epoch, offset in body["epochs"]]
         return TopicState(body["seq"], body["start"], body["next"], epochs, [Part(*part) for part in body["parts"]], body.get("clean_to", 0))
     except (zlib.error, KeyError, TypeError) as error:

@@ -171,7 +171,7 @@ class Visitor:
             while True:
                 changed.clear()
                 while reader.ready:
-                    yield reader.take()
+                    yield reader.next_entry()
                 if reader.problem is not None:
                     if await self.first_seq(place) > first_seq:
                         raise StartMoved(place.name)
@@ -218,9 +218,9 @@ class Visitor:
 
     async def _refuse_streams(self) -> None:
         names: list[str] | Refused = await self._retry_until_answered(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
-        others = [] if isinstance(names, Refused) else [name for name in names if name != self.names.meta_stream]
-        if others:
-            raise NotEmpty(f"cluster {self} is not empty: there is stream {others[0]}; import under another name (--cluster NAME)")
+        other_streams = [] if isinstance(names, Refused) else [name for name in names if name != self.names.meta_stream]
+        if other_streams:
+            raise NotEmpty(f"cluster {self} is not empty: there is stream {other_streams[0]}; import under another name (--cluster NAME)")
 
     async def begin_restore(self, import_id: str, ends: Mapping[str, tuple[int, int]]) -> None:
         """Prevent nodes from starting until damaged logs are replaced. `ends`: the offset and the epoch at which each log ended."""

@@ -42,7 +42,7 @@ class Parser:
     def feed(self, data: bytes) -> list[Message | bytes]:
         buffer = self._bytes
         buffer += data
-        found: list[Message | bytes] = []
+        items: list[Message | bytes] = []
         at = 0
         while True:
             if self._head is not None:
@@ -51,7 +51,7 @@ class Parser:
                     break
                 subject, sid, header_bytes = self._head
                 self._head = None
-                found.append(_message(subject, sid, bytes(buffer[at : at + header_bytes]), bytes(buffer[at + header_bytes : end])))
+                items.append(_message(subject, sid, bytes(buffer[at : at + header_bytes]), bytes(buffer[at + header_bytes : end])))
                 at = end + 2
                 continue
             end = buffer.find(END, at)
@@ -64,9 +64,9 @@ class Parser:
             if line.startswith((b"MSG ", b"HMSG ")):
                 self._begin(line)
             else:
-                found.append(line)
+                items.append(line)
         del buffer[:at]
-        return found
+        return items
 
     def _begin(self, line: bytes) -> None:
         words = line.decode("ascii", "replace").split()
@@ -85,12 +85,12 @@ def _message(subject: str, sid: int, headers: bytes, payload: bytes) -> Message:
     lines = headers.decode("utf-8", "replace").split("\r\n")
     words = lines[0].split(None, 2)
     status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
-    found = {}
+    parsed = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")
         if colon:
-            found[name] = value.strip()
-    return Message(subject, sid, payload, status, found)
+            parsed[name] = value.strip()
+    return Message(subject, sid, payload, status, parsed)
 
 
 def publish_parts(subject: str, payload: bytes | bytearray, reply: str, headers: bytes) -> list[bytes | bytearray]:

@@ -13,7 +13,7 @@ OTHER = NodeInfo(7, (("PLAIN", "there.example", 1234), ("INSIDE", "10.0.0.7", 56
 
 
 def partition(desk: Desk, group: str) -> int:
-    return desk.shards.of(group).partition
+    return desk.shards.journal_of(group).partition
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -187,7 +187,7 @@ def test_a_failed_append_fails_the_group_and_not_the_topic_in_one_request(desk: 
 
 
 def test_changes_are_refused_while_the_partition_loads(desk: TopicDesk) -> None:
-    desk.shards.of("g").refusal = LOADING
+    desk.shards.journal_of("g").refusal = LOADING
     assert change(desk, "g", (CHANGE, SET, "keep"))[0] == LOADING
     (result,) = Peer(desk).ask(describing("g"), 4).results
     assert result.error_code == LOADING

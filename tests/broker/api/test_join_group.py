@@ -33,7 +33,7 @@ def test_a_member_joins_in_every_version(desk: Desk, peer: Peer, version: int) -
 
 def test_join_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: Peer) -> None:
     joined(desk, peer, joining(rebalance=-1), 0)
-    (member,) = desk.shards.of("g").shard.groups["g"].members.values()
+    (member,) = desk.shards.journal_of("g").shard.groups["g"].members.values()
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 10_000)
 
 

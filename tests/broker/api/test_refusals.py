@@ -89,7 +89,7 @@ def test_errors_independent_of_the_group_come_before_loading(desk: Desk, peer: P
 
 def test_list_groups_is_complete_or_an_error(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
-    other = desk.shards.journals[(desk.shards.of("g").partition + 1) % len(desk.shards.journals)]
+    other = desk.shards.journals[(desk.shards.journal_of("g").partition + 1) % len(desk.shards.journals)]
     for version in range(6):
         for refusal in (LOADING, SUSPENDED):
             other.refusal = refusal
@@ -153,7 +153,7 @@ def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(desk: Desk, p
 
 def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer: Peer) -> None:
     log = desk.hold_appends()
-    assert desk.shards.of("g") is not desk.shards.of("elsewhere")
+    assert desk.shards.journal_of("g") is not desk.shards.journal_of("elsewhere")
     peers = {name: Peer(desk) for name in REQUESTS}
     for name, (request, version) in REQUESTS.items():
         peers[name].send(request, version)
@@ -212,7 +212,7 @@ def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
     stable(desk, peer)
     parked = Peer(desk)
     parked.send(joining(instance="new"), 9)
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
 
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, call))
     reply = peer.ask(asked, version)
@@ -232,7 +232,7 @@ def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
 @pytest.mark.plain
 @pytest.mark.parametrize("when", ["before it is parked", "after it was parked", "after it was answered"])
 def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "join", when != "before it is parked"))
     # An unknown member is refused at once: its reply is held when the defect shows.
     answered = when == "after it was answered"

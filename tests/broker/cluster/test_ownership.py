@@ -63,8 +63,8 @@ class Node:
         self.ownership.released(log, self.world.now)
         self.world.send(receiver, "offered", [log])
 
-    def ask(self, owner: int, logs: list[LogId]) -> None:
-        self.world.send(owner, "asked", self.id, logs)
+    def request_release(self, owner: int, logs: list[LogId]) -> None:
+        self.world.send(owner, "release_requested", self.id, logs)
 
     def call(self, name: str, *arguments: Any) -> None:
         if self.alive:
@@ -231,7 +231,7 @@ def test_a_log_is_not_handed_to_a_node_that_is_placed_behind_its_owner(world: Wo
     before = dict(world.locks)
     for node in world.nodes.values():
         for other in world.nodes.values():
-            other.ownership.asked(node.id, OFFSETS, world.now)
+            other.ownership.release_requested(node.id, OFFSETS, world.now)
     world.run(2_000)
     assert world.locks == before
 
@@ -266,7 +266,7 @@ class Table:
     def acquire(self, log: LogId) -> None:
         self.tried.append(log)
 
-    def ask(self, owner: int, logs: list[LogId]) -> None: ...
+    def request_release(self, owner: int, logs: list[LogId]) -> None: ...
 
 
 @pytest.mark.parametrize(("logs", "grace_ms"), [(10, GRACE_MS), (400 * LOGS_PER_MS, 400)])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.cluster.messages import Kind
-from broker.cluster.producer_ids import GIVE_UP_SECONDS, RETRY_SECONDS, ControllerIds
+from broker.cluster.producer_ids import RESERVE_SECONDS_MAX, RETRY_SECONDS, ControllerIds
 from broker.topics.leaders import NO_NODE
 from broker.topics.producer_ids import Reserved
 from protocol.errors import ErrorCode
@@ -97,7 +97,7 @@ def test_the_next_controller_is_asked_after_the_one_before_has_not_answered(play
 def test_clients_hear_of_it_when_there_is_no_controller_for_long(play: Play) -> None:
     play.controller = NO_NODE
     play.want()
-    play.loop.pass_ms(1_000 * (GIVE_UP_SECONDS - RETRY_SECONDS))
+    play.loop.pass_ms(1_000 * (RESERVE_SECONDS_MAX - RETRY_SECONDS))
     assert play.blocks == []
     play.loop.pass_ms(2_000 * RETRY_SECONDS)
     assert play.blocks == [None]

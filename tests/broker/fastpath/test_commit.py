@@ -83,9 +83,9 @@ def test_fast_path_replies_follow_the_current_state(desk: Desk, peer: Peer, deco
     assert peer.reply().generation_id == 2
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): ErrorCode.ILLEGAL_GENERATION, ("t", 2): ErrorCode.ILLEGAL_GENERATION}
     desk.pass_ms(100_000)
-    desk.shards.of("g").refusal = 15
+    desk.shards.journal_of("g").refusal = 15
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {15}
-    desk.shards.of("g").refusal = 0
+    desk.shards.journal_of("g").refusal = 0
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.UNKNOWN_MEMBER_ID}
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (3, -1, "m", 0)}
     assert len(decoded) == 2 + 3  # refused requests take the usual path
@@ -364,7 +364,7 @@ def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(desk: Desk, pee
     for offset in range(4):
         for number, other in enumerate((peer, *others)):
             other.ask(commit(id, 10 * number + offset), 9)
-    group = desk.shards.of("g").shard.groups["g"]
+    group = desk.shards.journal_of("g").shard.groups["g"]
     assert len(group._unread) == 4
     for other in others[::-1]:
         other.connection.connection_lost(None)

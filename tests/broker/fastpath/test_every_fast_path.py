@@ -91,7 +91,7 @@ def learned(desk: Desk, build: Callable[[Desk], Repeated]) -> Repeated:
 
 @pytest.mark.parametrize("refusal", [14, 15, 16])
 def test_a_partition_that_does_not_serve_refuses(desk: Desk, learned: Repeated, refusal: int) -> None:
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     journal.refusal = refusal
     emitted = journal.shard.hold.emitted
     assert learned.send() == learned.codes.get(refusal, refusal)

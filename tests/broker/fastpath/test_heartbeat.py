@@ -85,7 +85,7 @@ def test_a_late_fast_heartbeat_is_noted(desk: Desk, peer: Peer, learned_heartbea
     desk.pass_ms(9_000)
     desk.turn.armed_at = NEVER
     assert peer.ask(learned_heartbeat, 4).error_code == 0
-    assert desk.turn.armed_at <= desk.shards.of("g").wake_at
+    assert desk.turn.armed_at <= desk.shards.journal_of("g").wake_at
     assert decoded == []
 
 
@@ -100,7 +100,7 @@ def test_a_fast_heartbeat_waits_for_appends_in_flight(desk: Desk, peer: Peer, le
 
 @pytest.mark.plain
 def test_a_defect_is_answered_once(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
         assert peer.ask(learned_heartbeat, 4).error_code == -1
@@ -131,7 +131,7 @@ def test_a_repeated_heartbeat_skips_the_group_lookup(
     desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer.ask(learned_heartbeat, 4)
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
     for _ in range(3):
         assert peer.ask(learned_heartbeat, 4).error_code == 0
@@ -157,9 +157,9 @@ def test_a_commit_refused_by_the_fast_path_leaves_its_connection_usable(desk: De
         assert peer.ask(request, 9).topics[0].partitions[0].error_code == 0
     other = Peer(desk)
     other.send(joining(), 3)
-    (member,) = [member for member in desk.shards.of("g").shard.groups["g"].members.values() if member.id == id]
+    (member,) = [member for member in desk.shards.journal_of("g").shard.groups["g"].members.values() if member.id == id]
     peer.ask(LeaveGroupRequest("g", [MemberIdentity(id, None)]), 3)
-    assert member.id not in desk.shards.of("g").shard.groups["g"].members
+    assert member.id not in desk.shards.journal_of("g").shard.groups["g"].members
     assert peer.ask(request, 9).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert not peer.connection.busy
     assert peer.ask(HeartbeatRequest("g", 1, id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID

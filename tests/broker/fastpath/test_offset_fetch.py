@@ -179,7 +179,7 @@ def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(
     """Metadata of an old coordinator that is not UTF-8 grows when decoded as text."""
     other.ask(committing(offset=3), 9)
     known(peer, 5)
-    group = desk.shards.of("g").shard.groups["g"]
+    group = desk.shards.journal_of("g").shard.groups["g"]
     group.offsets["t"].values[0] = b"\0\1" + pack(">qh", 4, 20_000) + b"\xff" * 20_000 + pack(">qq", 0, 0)
     group.invalidate_offsets()
     defects = DEFECTS.count
@@ -203,7 +203,7 @@ def test_a_defect_elsewhere_leaves_no_stale_reply(desk: Desk, peer: Peer, other:
     other.ask(committing(offset=3), 9)
     answer = known(peer)
     desk.log_of("g").stored.clear()
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
         other.ask(committing(offset=4, text="m"), 9)

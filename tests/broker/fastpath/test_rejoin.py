@@ -202,7 +202,7 @@ def test_a_refused_join_is_refused_again(pair: Pair, decoded: list[int], wrong: 
 
 
 def test_a_full_group_refuses_a_former_member(desk: Desk, pair: Pair, decoded: list[int]) -> None:
-    shard = desk.shards.of("g").shard
+    shard = desk.shards.journal_of("g").shard
     shard._size_max = 1
     shard._out.config = shard._out.config._replace(group_max_size=1)
     pair.a.join()
@@ -243,7 +243,7 @@ def test_another_protocol_is_sent_with_the_next_assignment(desk: Desk) -> None:
 
 
 def test_changed_timeouts_of_a_join_take_effect(desk: Desk, pair: Pair, decoded: list[int]) -> None:
-    member = desk.shards.of("g").shard.groups["g"].members[pair.b.id]
+    member = desk.shards.journal_of("g").shard.groups["g"].members[pair.b.id]
     request = pair.b.request()
     request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
     pair.a.join()
@@ -348,7 +348,7 @@ def test_when_the_log_refuses_all_waiting_requests_are_answered(desk: Desk, pair
 
 def test_a_parked_member_is_answered_with_its_id(desk: Desk, pair: Pair) -> None:
     pair.a.join()
-    desk.shards.of("g").shard.abandon()
+    desk.shards.journal_of("g").shard.abandon()
     desk.loop.run()
     reply = pair.a.joined()
     assert (reply.error_code, reply.member_id, reply.generation_id) == (ErrorCode.NOT_COORDINATOR, pair.a.id, -1)
@@ -367,7 +367,7 @@ def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
         desk.pass_ms(0)
         a.joined(), b.joined()
     defects = DEFECTS.count
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, call, True))
         if call == "sync":
@@ -418,7 +418,7 @@ def test_each_request_is_answered_once(desk: Desk, pair: Pair, kind: type[JoinFa
 def test_a_deadline_set_by_a_fast_join_is_scheduled(desk: Desk, pair: Pair) -> None:
     """It may be the only deadline, so the caller that wakes the shard must get it."""
     a, b = pair.a, pair.b
-    shard = desk.shards.of("g").shard
+    shard = desk.shards.journal_of("g").shard
     desk.turn.armed_at = NEVER
     a.join()  # the join phase begins
     assert desk.turn.armed_at <= shard.wake_at < NEVER
@@ -434,7 +434,7 @@ def test_a_deadline_set_by_a_fast_join_is_scheduled(desk: Desk, pair: Pair) -> N
 @pytest.mark.parametrize("after", [False, True])
 def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair.a, pair.b
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     shard = journal.shard
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(shard, "join", after))

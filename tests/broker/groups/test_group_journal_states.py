@@ -40,7 +40,7 @@ def test_a_partition_without_a_log_refuses_every_operation_of_a_log() -> None:
     NO_LOG.append(b"", 1, failures.append)
     NO_LOG.recover(failures.append)
     assert [type(failure) for failure in failures] == [Fenced, Fenced]
-    assert [str(failure) for failure in failures] == ["this partition is not ours"] * 2
+    assert [str(failure) for failure in failures] == ["this node does not own the partition"] * 2
 
 
 def test_an_unloaded_partition_is_not_served_and_reports_no_problem() -> None:

@@ -26,7 +26,7 @@ def call_of(desk: Desk, peer: Peer) -> Call:
 
 def test_a_reply_is_held_only_while_an_append_is_in_flight(desk: Desk) -> None:
     peer = Peer(desk)
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     reply = HeartbeatResponse(0, 0)
     assert answer(journal, call_of(desk, peer), reply) is reply
     log = desk.hold_appends()
@@ -42,7 +42,7 @@ def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(d
     peer, other = Peer(desk), Peer(desk)
     desk.hold_appends()
     other.send(committing(), 9)
-    parts = [desk.shards.of("g"), *[journal for journal in desk.shards.journals if journal is not desk.shards.of("g")]][:journals]
+    parts = [desk.shards.journal_of("g"), *[journal for journal in desk.shards.journals if journal is not desk.shards.journal_of("g")]][:journals]
     answer_together(call_of(desk, peer), None, parts, lambda part, error: None)  # type: ignore[arg-type]
     defects = DEFECTS.count
     desk.append_succeeds()
@@ -54,7 +54,7 @@ def test_a_refused_part_of_a_reply_is_replaced_by_its_error(desk: Desk) -> None:
     peer, other = Peer(desk), Peer(desk)
     log = desk.hold_appends()
     other.send(committing(), 9)
-    journal = desk.shards.of("g")
+    journal = desk.shards.journal_of("g")
     served = next(other_journal for other_journal in desk.shards.journals if other_journal is not journal)
     refused: list[tuple[int, int]] = []
     answer_together(call_of(desk, peer), HeartbeatResponse(0, 0), [served, journal], lambda part, error: refused.append((part, error)))

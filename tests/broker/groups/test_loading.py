@@ -105,7 +105,7 @@ def test_loaded_members_have_a_full_session() -> None:
 
 
 def group_in(world: World, partition: int) -> str:
-    return next(name for name in map(str, range(1000)) if world.shards.of(name).partition == partition)
+    return next(name for name in map(str, range(1000)) if world.shards.journal_of(name).partition == partition)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.groups.change_log import LINES_A_SECOND
-from broker.groups.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_QUEUED_MAX, RETRY_MS
+from broker.groups.change_log import LINES_PER_SECOND
+from broker.groups.notes import GATHER_MS, NOTES_PER_PASS, NOTES_QUEUED_MAX, RETRY_MS
 from coordinator import Note
 from coordinator.notes import Coordinator, Kind
 from coordinator.states import State
@@ -134,11 +134,11 @@ def test_a_fenced_notes_log_loses_notes_and_is_acquired_again(desk: NoteDesk, re
 
 
 def test_many_notes_are_written_in_parts(desk: NoteDesk) -> None:
-    desk.tell(*[change()] * (3 * NOTES_AT_ONCE))
+    desk.tell(*[change()] * (3 * NOTES_PER_PASS))
     desk.passes()
-    assert len(desk.written()) == NOTES_AT_ONCE
+    assert len(desk.written()) == NOTES_PER_PASS
     desk.passes()
-    assert [header.seq for _, header, _ in desk.written()] == list(range(3 * NOTES_AT_ONCE))
+    assert [header.seq for _, header, _ in desk.written()] == list(range(3 * NOTES_PER_PASS))
 
 
 def test_large_notes_are_several_batches(desk: NoteDesk) -> None:
@@ -170,11 +170,11 @@ def test_waiting_notes_are_limited(desk: NoteDesk) -> None:
 def test_the_last_notes_are_written_at_the_stop(desk: NoteDesk) -> None:
     desk.tell(change())
     desk.passes()
-    desk.tell(*[change()] * (NOTES_AT_ONCE + 1))
+    desk.tell(*[change()] * (NOTES_PER_PASS + 1))
     ended: list[bool] = []
     desk.notes.close(lambda: ended.append(True))
     desk.passes(0)
-    assert (len(desk.written()), ended) == (NOTES_AT_ONCE + 2, [True])
+    assert (len(desk.written()), ended) == (NOTES_PER_PASS + 2, [True])
     desk.tell(change())
     assert not desk.loop.timers
 
@@ -255,14 +255,14 @@ def test_more_than_fifty_state_changes_a_second_are_counted_in_one_line(desk: No
         "broker.groups.change_log.log.info",
         lambda event, **values: lines.append(event if event == "group" else (values["changes"], values["groups"])),
     )
-    for _ in range(LINES_A_SECOND + 30):
+    for _ in range(LINES_PER_SECOND + 30):
         desk.tell(change())
-    assert lines == ["group"] * LINES_A_SECOND
+    assert lines == ["group"] * LINES_PER_SECOND
     desk.passes(1_000)
-    assert lines[LINES_A_SECOND:] == [(30, 1)]
+    assert lines[LINES_PER_SECOND:] == [(30, 1)]
     desk.tell(change())
     desk.passes(1_000)
-    assert lines[LINES_A_SECOND:] == [(30, 1), "group"]
+    assert lines[LINES_PER_SECOND:] == [(30, 1), "group"]
 
 
 def test_only_state_changes_are_logged_one_line_each(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:

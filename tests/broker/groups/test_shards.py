@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from broker.groups.shards import GROUP_ID_CACHED_MAX, GROUPS_CACHED_MAX, IDS_AT_ONCE, FreshIds, Shards
+from broker.groups.shards import GROUP_ID_CACHED_MAX, GROUPS_CACHED_MAX, IDS_PER_CALL, FreshIds, Shards
 from broker.settings.config import load_config
 from broker.wiring import group_config
 from coordinator import GroupConfig, partition_of
@@ -18,8 +18,8 @@ from tests.support.journals import LATE_MS
 def test_a_group_is_stored_in_kafkas_partition_for_it() -> None:
     shards = World(50).shards
     for group in ("orders", "", "groups of grün", "x" * 1000, "\U0001f600"):
-        assert shards.of(group).partition == partition_of(group, 50)
-        assert shards.of(group) is shards.of(group)
+        assert shards.journal_of(group).partition == partition_of(group, 50)
+        assert shards.journal_of(group) is shards.journal_of(group)
 
 
 @pytest.mark.plain  # calls of compiled code cannot be counted
@@ -37,7 +37,7 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
 
     def asked(*names: str) -> list[str]:
         computed.clear()
-        assert [shards.of(name).partition for name in names] == [partition_of(name, 3) for name in names]
+        assert [shards.journal_of(name).partition for name in names] == [partition_of(name, 3) for name in names]
         return list(computed)
 
     longest, longer = "n" * GROUP_ID_CACHED_MAX, "n" * (GROUP_ID_CACHED_MAX + 1)
@@ -50,13 +50,13 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_partition_cache_is_limited() -> None:
     shards = World(3).shards
     for number in range(GROUPS_CACHED_MAX + 1):
-        shards.of(f"{number}")
+        shards.journal_of(f"{number}")
         assert len(shards._journal_of_group) <= GROUPS_CACHED_MAX
 
 
 def test_fresh_ids_are_random_uuids() -> None:
     fresh = FreshIds()
-    ids = [fresh() for _ in range(3 * IDS_AT_ONCE)]
+    ids = [fresh() for _ in range(3 * IDS_PER_CALL)]
     assert len(set(ids)) == len(ids)
     for id in ids:
         parsed = uuid.UUID(id)
@@ -72,8 +72,8 @@ def test_fresh_ids_take_every_byte_once() -> None:
         return bytes(number % 256 for number in range(size))
 
     fresh = FreshIds(random)
-    first = [fresh() for _ in range(IDS_AT_ONCE)]
-    assert sizes == [16 * IDS_AT_ONCE]
+    first = [fresh() for _ in range(IDS_PER_CALL)]
+    assert sizes == [16 * IDS_PER_CALL]
     assert first[0] == "00010203-0405-4607-8809-0a0b0c0d0e0f"
     assert first[1] == "10111213-1415-4617-9819-1a1b1c1d1e1f"
     assert fresh() == first[0]

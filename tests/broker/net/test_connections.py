@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.net.connections import CLOSED_AT_ONCE_MAX, IDLE_MS, MADE_ROOM, SILENT_MS, Connections
+from broker.net.connections import CLOSED_PER_CALL_MAX, IDLE_MS, MADE_ROOM, SILENT_MS, Connections
 from broker.runtime.clock import Clock
 
 
@@ -63,4 +63,4 @@ def test_several_connections_are_closed_at_once_among_many(connections: Connecti
         peer.ends()
     for _ in range(5_000):
         Peer(connections, 0)
-    assert connections.make_room(10_000) == CLOSED_AT_ONCE_MAX
+    assert connections.make_room(10_000) == CLOSED_PER_CALL_MAX

@@ -243,7 +243,7 @@ def test_a_raising_reply_does_not_hold_up_others(planted: Callable[[], int], at:
     hold.emit([(b"key", b"value")])
     unconfirmed = Reply()
     hold.reply(unconfirmed)
-    hold.take(0)
+    hold.take_batch(0)
     hold.confirm(3, close_failed_reply)
     assert [reply.heard for reply in replies] == [["release"]] * 3
     assert [reply.connection.ended for reply in replies] == [number == at for number in range(3)]
@@ -259,7 +259,7 @@ def test_a_raising_refusal_does_not_hold_up_others(planted: Callable[[], int], l
     for reply in replies:
         hold.emit([(b"key", b"value")])
         hold.reply(reply)
-    hold.take(0)
+    hold.take_batch(0)
     if late:
         hold.fail_until(3, 7, close_failed_reply)
     else:

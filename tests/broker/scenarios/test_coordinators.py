@@ -54,7 +54,7 @@ def test_newer_versions_find_several_coordinators_in_request_order(peer: Peer, v
 
 def unowned(desk: Desk, group: str) -> None:
     """The group's partition has no owner."""
-    desk.cluster.owners[desk.shards.of(group).partition] = None
+    desk.cluster.owners[desk.shards.journal_of(group).partition] = None
 
 
 @pytest.mark.parametrize("version", [row("FC-06", version) for version in range(4)])
@@ -68,7 +68,7 @@ def test_the_groups_of_an_unowned_partition_have_no_coordinator(desk: Desk, peer
 @scenario("FC-06")
 def test_only_groups_of_unowned_partitions_have_no_coordinator(desk: Desk, peer: Peer) -> None:
     unowned(desk, "g")
-    other = next(name for name in map(str, range(100)) if desk.shards.of(name) is not desk.shards.of("g"))
+    other = next(name for name in map(str, range(100)) if desk.shards.journal_of(name) is not desk.shards.journal_of("g"))
     found = find(peer, "g", other, version=6)
     assert [(one.key, one.error_code, one.node_id, one.host, one.port) for one in found] == [
         ("g", 15, -1, "", -1),
@@ -78,14 +78,14 @@ def test_only_groups_of_unowned_partitions_have_no_coordinator(desk: Desk, peer:
 
 def test_a_remote_coordinator_is_named_with_its_address_for_the_dialled_listener(desk: Desk, peer: Peer) -> None:
     other = NodeInfo(7, ((DIALLED.name, "there.example", 19092), ("INSIDE", "10.0.0.7", 9)))
-    desk.cluster.owners[desk.shards.of("g").partition] = other
+    desk.cluster.owners[desk.shards.journal_of("g").partition] = other
     (found,) = find(peer, "g", version=4)
     assert (found.error_code, found.node_id, found.host, found.port) == (0, 7, "there.example", 19092)
 
 
 @scenario("FC-06")
 def test_an_owner_without_the_dialled_listener_is_not_available(desk: Desk, peer: Peer) -> None:
-    desk.cluster.owners[desk.shards.of("g").partition] = NodeInfo(7, (("INSIDE", "10.0.0.7", 9),))
+    desk.cluster.owners[desk.shards.journal_of("g").partition] = NodeInfo(7, (("INSIDE", "10.0.0.7", 9),))
     (found,) = find(peer, "g", version=4)
     assert (found.error_code, found.node_id) == (15, -1)
 

@@ -128,14 +128,14 @@ def test_an_unreadable_offsets_partition_has_no_coordinator(monkeypatch: pytest.
 
 def another_partition(desk: Desk, group: str) -> str:
     """A group of a partition owned elsewhere."""
-    return next(name for name in (f"{group}{number}" for number in range(1_000)) if desk.shards.of(name) is not desk.shards.of(group))
+    return next(name for name in (f"{group}{number}" for number in range(1_000)) if desk.shards.journal_of(name) is not desk.shards.journal_of(group))
 
 
 @scenario("OF-07")
 def test_an_offset_fetch_to_the_wrong_coordinator_is_refused(desk: Desk, peer: Peer) -> None:
     peer.ask(committing("x"), 9)
     y = another_partition(desk, "x")
-    desk.shards.of(y).unload(lambda: None)
+    desk.shards.journal_of(y).unload(lambda: None)
     request = OffsetFetchRequest(fetching("x", 8).groups + fetching(y, 8).groups)
     mine, theirs = peer.ask(request, 8).groups
     assert (mine.group_id, mine.error_code, mine.topics[0].partitions[0].committed_offset) == ("x", 0, 5)
@@ -147,7 +147,7 @@ def test_deleting_groups_at_the_wrong_coordinator_is_refused(desk: Desk, peer: P
     y = another_partition(desk, "x")
     for group in ("x", y):
         peer.ask(committing(group), 9)
-    desk.shards.of(y).unload(lambda: None)
+    desk.shards.journal_of(y).unload(lambda: None)
     results = peer.ask(DeleteGroupsRequest([y, "x"]), 2).results
     assert {result.group_id: result.error_code for result in results} == {"x": 0, y: NOT_OURS}
 
@@ -204,7 +204,7 @@ def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(desk: D
     parked.send(joining(instance="new"), 9)
     assert parked.reply() is None
     gone: list[bool] = []
-    desk.shards.of("g").unload(lambda: gone.append(True))
+    desk.shards.journal_of("g").unload(lambda: gone.append(True))
     desk.loop.run()
     assert gone == [True]
     reply = parked.reply()

@@ -95,7 +95,7 @@ def test_null_metadata_is_returned_as_empty(peer: Peer, version: int) -> None:
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_the_retention_time_is_honoured_in_versions_2_to_4(desk: Desk, peer: Peer, version: int) -> None:
     commit(peer, {("t", 0): 5}, retention=1_000, version=version)
-    value = desk.shards.of("g").shard.groups["g"].offsets["t"].values[0]
+    value = desk.shards.journal_of("g").shard.groups["g"].offsets["t"].values[0]
     assert value[:2] == b"\0\1"
     assert int.from_bytes(value[-8:], "big") == desk.clock.now + 1_000
 
@@ -111,7 +111,7 @@ def test_partitions_that_do_not_exist_are_refused_and_the_others_kept(peer: Peer
 def test_without_rights_to_any_topic_the_group_is_not_checked() -> None:
     desk = Desk(Refusing((*READ_TOPIC, None)))
     assert commit(Peer(desk), {("t", 0): 1, ("u", 0): 2}, generation=99, id="nobody") == {("t", 0): 29, ("u", 0): 29}
-    assert desk.shards.of("g").shard.groups == {}
+    assert desk.shards.journal_of("g").shard.groups == {}
 
 
 def test_without_rights_to_one_topic_the_others_are_kept() -> None:
@@ -252,5 +252,5 @@ def test_deleting_offsets_takes_rights_to_the_group_and_to_the_topic() -> None:
 @scenario("AD-03")
 def test_offset_delete_is_refused_for_a_group_of_another_type_with_members(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
-    desk.shards.of("g").shard.groups["g"].protocol_type = "connect"
+    desk.shards.journal_of("g").shard.groups["g"].protocol_type = "connect"
     assert delete(peer, ("t", 0), ("nowhere", 0)) == (68, {})

@@ -28,7 +28,7 @@ def join(peer: Peer, desk: Desk, instance: str | None, version: int, session: in
 @scenario("DJ-41")
 def test_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: Peer) -> None:
     assert join(peer, desk, None, 0, session=8_000, rebalance=-1).error_code == ErrorCode.NONE
-    (member,) = desk.shards.of("g").shard.groups["g"].members.values()
+    (member,) = desk.shards.journal_of("g").shard.groups["g"].members.values()
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (8_000, 8_000)
 
 
@@ -67,6 +67,6 @@ def test_a_sync_without_a_protocol_is_refused_before_authorization(type: str | N
 
 @scenario("HB-08")
 def test_heartbeats_are_accepted_while_the_partition_loads(desk: Desk, peer: Peer) -> None:
-    desk.shards.of("g").refusal = LOADING
+    desk.shards.journal_of("g").refusal = LOADING
     for version in range(5):
         assert peer.ask(HeartbeatRequest("g", 7, "me", "im" if version >= 3 else None), version).error_code == ErrorCode.NONE

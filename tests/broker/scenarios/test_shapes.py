@@ -242,7 +242,7 @@ def test_offset_commit_bytes_in_each_version(desk: Desk, peer: RawPeer, version:
     old = (i32(0) if version >= 3 else b"") + i32(1) + text("t") + i32(1) + i32(0) + i16(0)
     flexible = NO_TAGS + i32(0) + b"\x02" + short("t") + b"\x02" + i32(0) + i16(0) + 3 * NO_TAGS
     assert peer.asks(COMMIT, version, body) == (flexible if version >= 8 else old)
-    value = desk.shards.of("g").shard.groups["g"].offsets["t"].values[0]
+    value = desk.shards.journal_of("g").shard.groups["g"].offsets["t"].values[0]
     now = i64(desk.clock.now)
     if retained:
         assert value == i16(1) + i64(42) + text("m") + now + i64(desk.clock.now + 1_000)

@@ -73,7 +73,7 @@ def test_waiting_connections_are_served_as_others_leave(tmp_path: Path, loop: st
             for peer in served(peers, 0):
                 peer.close()
                 peers.remove(peer)
-        assert eventually(lambda: len(entries(started, "accepting goes on")) == 1)
+        assert eventually(lambda: len(entries(started, "accepting resumes")) == 1)
         assert len(entries(started, "accepting pauses")) == 1
         with Client(started.port) as client:
             assert answered(client)

@@ -83,7 +83,7 @@ def place() -> Place:
     place = Place()
     for group in GROUPS:
         place.commit(group, "t", "u")
-    assert len({place.desk.shards.of(group) for group in GROUPS}) == len(place.desk.shards.journals)
+    assert len({place.desk.shards.journal_of(group) for group in GROUPS}) == len(place.desk.shards.journals)
     return place
 
 
@@ -136,7 +136,7 @@ def test_a_late_deletion_removes_offsets_once_durable(place: Place) -> None:
 
 def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(place: Place) -> None:
     journal = place.desk.shards.journals[2]
-    group = next(group for group in GROUPS if place.desk.shards.of(group) is journal)
+    group = next(group for group in GROUPS if place.desk.shards.journal_of(group) is journal)
     place.desk.shards.journals[2].unload(lambda: None)
     place.run()
     place.delete("t")
@@ -150,7 +150,7 @@ def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(place: Pl
 
 
 def test_a_partition_retries_refused_offset_tombstones(place: Place) -> None:
-    journal = place.desk.shards.of("group-0")
+    journal = place.desk.shards.journal_of("group-0")
     log = place.desk.log_of("group-0")
     log.immediate = False
     place.delete("t")

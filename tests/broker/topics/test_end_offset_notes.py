@@ -76,7 +76,7 @@ class Served:
         self.by_id[topic.id] = topic
         return topic
 
-    def of(self, topic: Topic) -> list[Part]:
+    def of_topic(self, topic: Topic) -> list[Part]:
         return topic.parts
 
     def was_never_written(self, part: Part) -> bool:

@@ -158,7 +158,7 @@ class Play:
                 call, more = desk.later.pop(chance.randrange(len(desk.later)))
                 call(*more)
             case 10 if topic is not None:
-                partition = chance.choice(desk.partitions.of(topic))
+                partition = chance.choice(desk.partitions.of_topic(topic))
                 if partition.opened and not partition.error:
                     cast(MemoryTopicLog, partition.owned).broken = "the disk is full"
                     partition.failed(AppendFailed("the disk is full"))
@@ -279,10 +279,10 @@ def test_a_partition_waiting_for_an_old_folder_has_no_leader_epoch_yet() -> None
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.partitions.created(desk.topics.create("t", 1, {}, 0))
     desk.partitions.find("t", 0)  # it is opened when the others are
-    assert desk.metadata.__self__._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(-1))
+    assert desk.metadata.__self__._entries.entry_of(desk.topics.by_name["t"], 12).endswith(partition_bytes(-1))
     for done in list(desk.logs.opening):
         done(desk.logs.log(0))
-    assert desk.metadata.__self__._entries.of(desk.topics.by_name["t"], 12).endswith(partition_bytes(0))
+    assert desk.metadata.__self__._entries.entry_of(desk.topics.by_name["t"], 12).endswith(partition_bytes(0))
 
 
 def partition_bytes(epoch: int) -> bytes:

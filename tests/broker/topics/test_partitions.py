@@ -75,7 +75,7 @@ def test_a_requested_partition_is_opened_first(broker: TopicBroker) -> None:
     assert broker.find("orders", 19).error == 0
     assert broker.find("orders", 12).error == OPENING
     broker.threads.run_all()
-    assert [partition.error for partition in broker.partitions.of(broker.topics.by_name["orders"])] == [0] * 20
+    assert [partition.error for partition in broker.partitions.of_topic(broker.topics.by_name["orders"])] == [0] * 20
 
 
 def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: TopicBroker) -> None:

@@ -25,7 +25,7 @@ class Registry(Topics):
 
     def flush(self) -> None:
         while self.hold.has_untaken:
-            self.log += facts_of(bytes(self.hold.take(0)))
+            self.log += facts_of(bytes(self.hold.take_batch(0)))
             self.hold.confirm(self.hold.taken)
 
     def reopen(self) -> None:

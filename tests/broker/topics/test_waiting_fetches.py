@@ -23,7 +23,7 @@ def desk() -> FetchDesk:
 
 
 def no_fetch_waits(desk: FetchDesk) -> bool:
-    return not len(desk.fetches) and not any(partition.waiters for topic in desk.topics.by_name.values() for partition in desk.finder.of(topic))
+    return not len(desk.fetches) and not any(partition.waiters for topic in desk.topics.by_name.values() for partition in desk.finder.of_topic(topic))
 
 
 def test_a_fetch_at_the_end_waits_for_its_maximum_wait(desk: FetchDesk) -> None:

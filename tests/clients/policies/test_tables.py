@@ -148,7 +148,7 @@ def test_the_table_of_arrivals(players: Players, killed_at: float | None) -> Non
 
 
 def regroup(players: Players, leader: Actor, *others: Actor) -> None:
-    """All members join the rebalance under way, and get their assignments."""
+    """All members join the rebalance in progress, and get their assignments."""
     for actor in (leader, *others):
         if actor not in players.waiting:
             actor.say_join()

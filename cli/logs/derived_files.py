@@ -30,13 +30,13 @@ def entries(path: str, layout: Struct) -> Iterator[tuple[int, int] | str]:
         while at < end:
             data = file.read(at, min(READ_BYTES, end - at))
             at += len(data)
-            whole = len(data) - len(data) % layout.size
-            for entry in layout.iter_unpack(data[:whole]):
+            complete_size = len(data) - len(data) % layout.size
+            for entry in layout.iter_unpack(data[:complete_size]):
                 if not any(entry):
                     return
                 yield entry
-            if whole < len(data):
-                yield f"it ends in {len(data) - whole} bytes that are no entry"
+            if complete_size < len(data):
+                yield f"it ends in {len(data) - complete_size} bytes that are no entry"
                 return
     finally:
         file.close()
@@ -78,8 +78,8 @@ class IndexCheck:
             self.report(self.missing_target(self._entry))
         self.stop()
 
-    def report(self, what: str) -> None:
-        self._problems.add("index-wrong", self.path, max(0, self._number - 1) * self.layout.size, what)
+    def report(self, problem: str) -> None:
+        self._problems.add("index-wrong", self.path, max(0, self._number - 1) * self.layout.size, problem)
         self.stop()
 
     def _advance(self) -> None:
@@ -106,7 +106,7 @@ class OffsetIndexCheck(IndexCheck):
     """
 
     def __init__(self, segment_path: str, base: int, problems: Problems) -> None:
-        self._wanted = -1
+        self._expected_offset = -1
         super().__init__(segment_path, base, problems)
 
     def in_order(self, last: tuple[int, int], entry: tuple[int, int]) -> bool:
@@ -116,7 +116,7 @@ class OffsetIndexCheck(IndexCheck):
         return f"it points to byte {entry[1]}, after the end of the segment"
 
     def stop(self) -> None:
-        self._wanted = -1
+        self._expected_offset = -1
         super().stop()
 
     def batch(self, batch: Batch) -> None:
@@ -125,19 +125,19 @@ class OffsetIndexCheck(IndexCheck):
             if entry[1] < batch.position:
                 self.report(f"it points to byte {entry[1]}, where no batch begins")
                 return
-            if self._wanted >= 0:
-                self.report(f"it has offset {self._wanted}, where no batch before the next entry ends")
+            if self._expected_offset >= 0:
+                self.report(f"it has offset {self._expected_offset}, where no batch before the next entry ends")
                 return
-            self._wanted = self.base + entry[0]
+            self._expected_offset = self.base + entry[0]
             self._advance()
-        if self._wanted >= 0 and batch.header.last_offset >= self._wanted:
-            if batch.header.last_offset > self._wanted:
-                self.report(f"it has offset {self._wanted}, but its batch ends at {batch.header.last_offset}")
-            self._wanted = -1
+        if self._expected_offset >= 0 and batch.header.last_offset >= self._expected_offset:
+            if batch.header.last_offset > self._expected_offset:
+                self.report(f"it has offset {self._expected_offset}, but its batch ends at {batch.header.last_offset}")
+            self._expected_offset = -1
 
     def finish(self) -> None:
-        if self._wanted >= 0 and self._entry is None:
-            self.report(f"it has offset {self._wanted}, which the segment does not contain")
+        if self._expected_offset >= 0 and self._entry is None:
+            self.report(f"it has offset {self._expected_offset}, which the segment does not contain")
         super().finish()
 
 

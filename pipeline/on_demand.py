@@ -33,7 +33,7 @@ def clusters_of(warehouse: Warehouse, group: str) -> list[str]:
 
 def bucket_of(warehouse: Warehouse, cluster: str, group: str) -> str:
     """The bucket that holds the group."""
-    for file in warehouse.current().of("groups"):
+    for file in warehouse.current().files_of("groups"):
         if file.bucket.rpartition("/")[0] == cluster and len(warehouse.load(file, only={"group": group})):
             return file.bucket
     raise KeyError(group)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from pipeline.asked import advice_for, bucket_of, clusters_of, tables_of
+from pipeline.on_demand import advice_for, bucket_of, clusters_of, tables_of
 from pipeline.rows import Episode
 from pipeline.schema import rows_of
 from pipeline.timeouts import Options
@@ -103,6 +103,6 @@ def test_analyze_reads_a_single_group(out: Path) -> None:
     (cluster,) = clusters_of(warehouse, "g")
     assert clusters_of(warehouse, "q") == []
     assert tables_of(warehouse, cluster, "g").episodes == rows_of(Episode, warehouse.read("rebalances"))
-    assert bucket_of(warehouse, cluster, "g") == warehouse.current().of("groups")[0].bucket
+    assert bucket_of(warehouse, cluster, "g") == warehouse.current().files_of("groups")[0].bucket
     (tables,) = advice_for(warehouse, "g", Options())
     assert len(tables.episodes) == 7

@@ -87,16 +87,16 @@ def offsets_of(reply: Any, group: str) -> dict[Key, Committed]:
 # The logs
 
 
-def partitions_of(cluster: Cluster, named: Mapping[str, Collection[int] | None]) -> set[Key]:
+def partitions_of(cluster: Cluster, scopes: Mapping[str, Collection[int] | None]) -> set[Key]:
     """The named partitions of each topic (None: all of it); Failure if one does not exist."""
-    topics = required_topics(cluster, list(named)) if named else {}
+    topics = required_topics(cluster, list(scopes)) if scopes else {}
     keys: set[Key] = set()
-    for topic, wanted in named.items():
+    for topic, numbers in scopes.items():
         existing = topics[topic].partitions
-        missing = sorted(set(wanted or ()) - existing.keys())
+        missing = sorted(set(numbers or ()) - existing.keys())
         if missing:
             raise Failure(EXIT.MISSING, f"topic {topic} has no partition {', '.join(map(str, missing[:5]))}: it has {len(existing)}, numbered from 0", word=UNKNOWN_PARTITION)
-        keys |= {(topic, partition) for partition in (existing if wanted is None else wanted)}
+        keys |= {(topic, partition) for partition in (existing if numbers is None else numbers)}
     return keys
 
 
