@@ -14,7 +14,7 @@ from broker.logging.logs import log
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-settings.register_profile("busy", deadline=None)  # how long an example takes says more about the machine
+settings.register_profile("busy", deadline=None)  # the duration of an example depends on the machine
 settings.load_profile("busy")
 
 ONCE = ("tests/bench/", "tests/broker/recorded/", "tests/coordinator/policies/", "tests/history/")  # no dependence on the Python version
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze the collected tests: a full collection would walk them all, which takes a quarter of a second each time."""
+    """Freeze the collected tests for the garbage collector: a full collection would traverse them, a quarter of a second each time."""
     gc.freeze()
     gc.enable()
 

@@ -1,4 +1,4 @@
-"""How far tests of random cases go: TEST_DEPTH=60 makes ten times as many."""
+"""The number of random cases of a test: TEST_DEPTH=60 makes ten times as many."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ TIMEOUT_S = 600
 
 
 def install(package: str) -> str:
-    """Why it could not be installed; nothing where it was."""
+    """The reason why it could not be installed, or "" if it was."""
     if shutil.which("apt-get") is None:
         return "there is no apt-get that would install it"
     first = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]

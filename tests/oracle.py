@@ -1,7 +1,7 @@
-"""Apache Kafka itself, where Java is there: its jars, by name from Maven, and a way to run what is in them.
+"""Apache Kafka, if Java is installed: its jars, from Maven, and a way to run their classes.
 
-A test that needs it calls `kafka_jars()` or `run_java()`, which skip with the reason when it cannot be had. The jars are
-fetched once into `.cache/kafka-4.3.1`; KAFKA_JARS names a folder that has them already.
+A test that needs it calls `kafka_jars()` or `run_java()`, which skip the test with the reason if it is not available. The jars are
+fetched once into `.cache/kafka-4.3.1`; KAFKA_JARS names a folder of jars to use instead.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ JAVA = ("java", "-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1")  # quick 
 
 def kafka_jars() -> Path:
     """The folder of Kafka's jars; skips the test when it cannot be had."""
-    found = find_jars()
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
+    jars = find_jars()
+    if isinstance(jars, str):
+        pytest.skip(jars)
+    return jars
 
 
 @functools.cache
@@ -40,8 +40,8 @@ def find_jars() -> Path | str:
     """The folder of Kafka's jars, or why there is none."""
     if shutil.which("java") is None:
         return "Kafka as oracle needs java, which is not on PATH"
-    if given := os.environ.get("KAFKA_JARS"):
-        return Path(given)
+    if path := os.environ.get("KAFKA_JARS"):
+        return Path(path)
     jars = CACHE / f"kafka-{KAFKA_VERSION}"
     return jars if jars.is_dir() else fetch_jars(jars)
 

@@ -1,4 +1,4 @@
-"""A broker as its own process, and a client that says exactly what a test wants it to say."""
+"""A broker as its own process, and a client that sends exactly the bytes of a test."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subpro
 
 
 class Broker:
-    """A started `tenure serve`, once it listens on as many `listeners` as that; its standard error is collected as it comes."""
+    """A started `tenure serve` that listens on so many `listeners`; its standard error is collected."""
 
     def __init__(self, *arguments: str, command: tuple[str, ...] = (), listeners: int = 1, **more: str) -> None:
         begin = time.monotonic()
@@ -80,13 +80,13 @@ class Broker:
             raise
         self.started_after = time.monotonic() - begin
 
-    def _await_listening(self, begin: float, wanted: int) -> None:
+    def _await_listening(self, begin: float, count: int) -> None:
         assert self.process.stdout is not None
-        while len(self.listeners) < wanted:
+        while len(self.listeners) < count:
             line = self.process.stdout.readline()
-            found = re.fullmatch(r"listening (\S+) (.*):(\d+)\n", line)
-            assert found, f"instead of listening: {line!r}; exit {self.process.poll()}; {self.errors()}"
-            self.listeners[found[1]] = (found[2].strip("[]"), int(found[3]))
+            match = re.fullmatch(r"listening (\S+) (.*):(\d+)\n", line)
+            assert match, f"instead of listening: {line!r}; exit {self.process.poll()}; {self.errors()}"
+            self.listeners[match[1]] = (match[2].strip("[]"), int(match[3]))
             assert time.monotonic() - begin < START_SECONDS
 
     def _read(self) -> None:
@@ -115,7 +115,7 @@ class Broker:
             raise AssertionError(f"no line with {part!r} in: {self.errors()}") from None
 
     def memory_kib(self) -> int:
-        """Resident memory; Linux only, as the tests that ask."""
+        """Resident memory; Linux only, as the tests that use it."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])  # type: ignore[index]
 
@@ -132,7 +132,7 @@ class Broker:
         return self.wait()
 
     def kill(self) -> None:
-        """kill -9, when it still runs; what the test profile would have taken away itself goes too."""
+        """kill -9, if it still runs, and remove the temporary data of the test profile."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(ANSWER_SECONDS)
@@ -154,7 +154,7 @@ def broker(*arguments: str, command: tuple[str, ...] = (), listeners: int = 1, *
 
 
 class Client:
-    """One connection; requests and replies as our own messages, or as bytes."""
+    """One connection; requests and replies are our messages, or bytes."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", client_id: str | None = "test", source: str | None = None) -> None:
         came_from = None if source is None else (source, 0)

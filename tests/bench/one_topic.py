@@ -44,7 +44,7 @@ class Topic:
             batch,
         )
         self._log: list[bytes] = []  # one record in each
-        self._given = 0
+        self._next_offset = 0
         self._grown = threading.Condition()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._handlers: dict[int, Callable[[Any], Any]] = {
@@ -82,17 +82,17 @@ class Topic:
             self._log.append(pack(">q", len(self._log)) + records[8:])
             self._grown.notify_all()
             part = produce.PartitionProduceResponse(
-                0 if first else self._partition, 0 if first else self._error, self._given, log_start_offset=0
+                0 if first else self._partition, 0 if first else self._error, self._next_offset, log_start_offset=0
             )
-            self._given += self._step
+            self._next_offset += self._step
         return produce.ProduceResponse([produce.TopicProduceResponse(NAME, partition_responses=[part])])
 
     def _fetch(self, request: fetch.FetchRequest) -> fetch.FetchResponse:
-        asked = request.topics[0].partitions[0].fetch_offset
+        fetch_offset = request.topics[0].partitions[0].fetch_offset
         with self._grown:
             if not self._at_once:
-                self._grown.wait_for(lambda: len(self._log) > asked, request.max_wait_ms / 1000)
-            records = self._wrong(self._log[asked]) if asked < len(self._log) else b""
+                self._grown.wait_for(lambda: len(self._log) > fetch_offset, request.max_wait_ms / 1000)
+            records = self._wrong(self._log[fetch_offset]) if fetch_offset < len(self._log) else b""
             part = fetch.PartitionData(0, self._error, len(self._log), records=records)
         return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(self._topic_id, partitions=[part])])
 

@@ -86,7 +86,7 @@ def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "answer", "said"),
+    ("work", "answer", "refusal"),
     [
         ("produce", {}, None),
         ("produce", {"error": 7}, "Produce: error 7"),
@@ -106,13 +106,13 @@ def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
         ("long-poll", {"at_once": True}, "Fetch: answered without a record"),
     ],
 )
-def test_every_reply_about_records_is_checked(built: Tools, work: str, answer: dict[str, Any], said: str | None) -> None:
+def test_every_reply_about_records_is_checked(built: Tools, work: str, answer: dict[str, Any], refusal: str | None) -> None:
     with Topic(**answer) as server:
         arguments = ("-w", work, "-W", "0")
-        if said is None:
+        if refusal is None:
             assert generate(built.kgdata, None, server, arguments, 0.05)["requests"] > 0
         else:
-            with pytest.raises(LoadError, match=said):
+            with pytest.raises(LoadError, match=refusal):
                 generate(built.kgdata, None, server, arguments, 0.05)
 
 
@@ -124,7 +124,7 @@ def test_partitions_are_awaited_until_each_has_its_record(built: Tools) -> None:
             generate(built.kgdata, None, server, ("-w", "await", "--fill", "2"), 0)
 
 
-def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_compiler_there_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(native, "BUILD", tmp_path)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.delenv("CC", raising=False)
@@ -134,7 +134,7 @@ def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tm
     assert "\n" not in str(raised.value)
 
 
-def test_a_row_needs_what_it_sends() -> None:
+def test_a_row_needs_the_apis_that_it_sends() -> None:
     heartbeat = row_named("heartbeat-200")
     all_served = dict.fromkeys(rows.NAMES, (0, 20))
     assert heartbeat.missing(all_served) == []
@@ -142,7 +142,7 @@ def test_a_row_needs_what_it_sends() -> None:
     assert heartbeat.missing({18: (0, 4)}) == ["FindCoordinator v4", "JoinGroup v9", "SyncGroup v5", "Heartbeat v4"]
 
 
-def test_a_row_is_chosen_by_its_name_or_how_it_begins() -> None:
+def test_a_row_is_chosen_by_its_name_or_a_prefix() -> None:
     assert rows.chosen([]) == set(rows.ALL_NAMES)
     assert rows.chosen(["connect"]) == {"connect"}
     assert rows.chosen(["commit", "start"]) == {"commit-1", "commit-10", "commit-100", "commit-turns", "start"}
@@ -189,8 +189,8 @@ def test_compiled_produce_and_fetch_have_targets_relative_to_kafka() -> None:
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    found = ratios([{"x": 4.0}, {"x": 30.0}, {"x": 3.0}], [{"x": 2.0}, {"x": 10.0}, {"x": 3.0}], "x")
-    assert (found["median"], found["min"], found["max"]) == (2.0, 1.0, 3.0)
+    row = ratios([{"x": 4.0}, {"x": 30.0}, {"x": 3.0}], [{"x": 2.0}, {"x": 10.0}, {"x": 3.0}], "x")
+    assert (row["median"], row["min"], row["max"]) == (2.0, 1.0, 3.0)
 
 
 def sample(cost: float) -> dict[str, float]:
@@ -224,15 +224,15 @@ def test_a_missed_target_is_marked_and_named() -> None:
 
 def test_an_unserved_row_has_targets_but_no_figure() -> None:
     result = {"status": "not served yet", "missing": ["OffsetCommit v8"]}
-    shown = table.text(report(commit_10=result))
-    line = next(line for line in shown.splitlines() if line.startswith("commit, 10"))
+    page_text = table.text(report(commit_10=result))
+    line = next(line for line in page_text.splitlines() if line.startswith("commit, 10"))
     assert line.split() == ["commit,", "10", "partitions", "CPU", "-", "-", "not", "served", "yet", "-", "-", "5", "2.8", "2", "8.1", "-", "-", "-"]
-    assert "commit-10: not served yet (the broker does not offer OffsetCommit v8)" in shown
+    assert "commit-10: not served yet (the broker does not offer OffsetCommit v8)" in page_text
     assert table.missed_targets(report(commit_10=result)) == []
 
 
 @pytest.mark.parametrize(
-    ("measure", "figure", "said"),
+    ("measure", "figure", "noise"),
     [
         ("load_before", 3.0, "3.0 tasks ran before the measurement"),
         ("steal", 0.1, "10 % of the time went to other guests"),
@@ -240,13 +240,13 @@ def test_an_unserved_row_has_targets_but_no_figure() -> None:
         ("busy", 0.4, "the broker was only 40 % busy"),
     ],
 )
-def test_a_noisy_machine_is_distinguished_from_a_quiet_one(measure: str, figure: float, said: str) -> None:
-    found = report()
-    assert "NOISY" not in table.text(found)
-    found["noise"][measure] = figure
-    shown = table.text(found)
-    assert "NOISY" in shown
-    assert said in shown
+def test_a_noisy_machine_is_distinguished_from_a_quiet_one(measure: str, figure: float, noise: str) -> None:
+    results = report()
+    assert "NOISY" not in table.text(results)
+    results["noise"][measure] = figure
+    page_text = table.text(results)
+    assert "NOISY" in page_text
+    assert noise in page_text
 
 
 def test_the_cost_of_flushing_is_compared_within_a_round() -> None:
@@ -254,8 +254,8 @@ def test_the_cost_of_flushing_is_compared_within_a_round() -> None:
     samples = {"floor": [sample(1.0)] * 2, "ours": [sample(2.0), sample(4.0)], "always": [sample(5.0), sample(6.0)]}
     result = {"status": "measured", **compared(row, samples)}
     assert result["always_to_interval"]["rounds"] == [2.5, 1.5]
-    shown = table.text(report(commit_1=result))
-    line = shown[shown.index("offsets.flush=always / interval") :].splitlines()[1]
+    page_text = table.text(report(commit_1=result))
+    line = page_text[page_text.index("offsets.flush=always / interval") :].splitlines()[1]
     assert line.split() == ["commit,", "1", "partition", "CPU", "3.00", "5.50", "2.00", "1.50..2.50", "2", "ok"]
     dear = {"status": "measured", **compared(row, samples | {"always": [sample(9.0), sample(9.0)]})}
     assert "commit-1 with offsets.flush=always: 3.38 times the cost, at most 2" in table.missed_targets(report(commit_1=dear))
@@ -265,12 +265,12 @@ def test_the_cost_of_flushing_is_compared_within_a_round() -> None:
 def test_rows_without_calm_rounds_are_named_and_skipped_rounds_counted() -> None:
     row = row_named("heartbeat-200")
     result = {"status": "measured", **compared(row, {"floor": [sample(2.0)], "ours": [sample(3.0)]})}
-    shown = table.text(report(heartbeat_200=result | {"rounds": {"calm": 5, "taken": 9, "calm_enough": True}}))
-    assert "NOISY" not in shown
-    assert "a fixed piece of Python took up to 2.0 times its best; 4 rounds left out" in shown
-    shown = table.text(report(heartbeat_200=result | {"rounds": {"calm": 1, "taken": 9, "calm_enough": False}}))
-    assert "NOISY" in shown
-    assert "too often to leave out such rounds in heartbeat-200" in shown
+    page_text = table.text(report(heartbeat_200=result | {"rounds": {"calm": 5, "taken": 9, "calm_enough": True}}))
+    assert "NOISY" not in page_text
+    assert "a fixed piece of Python took up to 2.0 times its best; 4 rounds left out" in page_text
+    page_text = table.text(report(heartbeat_200=result | {"rounds": {"calm": 1, "taken": 9, "calm_enough": False}}))
+    assert "NOISY" in page_text
+    assert "too often to leave out such rounds in heartbeat-200" in page_text
 
 
 def data_report(**costs: float) -> dict[str, Any]:
@@ -290,14 +290,14 @@ def test_a_data_figure_has_a_minimum_target() -> None:
 
 def test_an_unserved_data_row_has_targets_but_no_figure() -> None:
     result = {"status": "not served yet", "missing": ["Fetch v17"], "figures": []}
-    shown = table.text(report(fetch_1mb=result))
-    assert next(line for line in shown.splitlines() if line.startswith("fetch of")).split()[-6:] == ["not", "served", "yet", "-", ">=", "600"] or shown
-    assert "fetch-1mb: not served yet (the broker does not offer Fetch v17)" in shown
+    page_text = table.text(report(fetch_1mb=result))
+    assert next(line for line in page_text.splitlines() if line.startswith("fetch of")).split()[-6:] == ["not", "served", "yet", "-", ">=", "600"] or page_text
+    assert "fetch-1mb: not served yet (the broker does not offer Fetch v17)" in page_text
     assert table.missed_targets(report(fetch_1mb=result)) == []
 
 
-def test_a_failed_row_says_why() -> None:
-    shown = table.text(report(metadata={"status": "failed", "reason": "3 lost_conns"}))
-    assert "metadata: failed: 3 lost_conns" in shown
-    assert "FAILED: metadata" in shown
-    assert "the machine was quiet" in shown
+def test_a_failed_row_has_a_reason() -> None:
+    page_text = table.text(report(metadata={"status": "failed", "reason": "3 lost_conns"}))
+    assert "metadata: failed: 3 lost_conns" in page_text
+    assert "FAILED: metadata" in page_text
+    assert "the machine was quiet" in page_text

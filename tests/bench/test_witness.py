@@ -11,7 +11,7 @@ from bench.witness import CALM_AT_MOST, WAIT_SECONDS, Sample, Witness, measure_a
 
 
 class FakeWitness:
-    """A clock and the slowness of the witness over time; a measurement takes a second, a reading no time."""
+    """A clock, and how slow the witness is at each time; a measurement lasts a second, a reading no time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *noise: tuple[float, float]) -> None:
         self.seconds = 0.0
@@ -44,39 +44,39 @@ def numbers(samples: list[Sample]) -> list[int]:
 
 def test_a_quiet_machine_is_measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = FakeWitness(monkeypatch)
-    taken = neighbour.take(5, 30.0)
-    assert (taken.calm_enough, taken.calm, taken.taken, neighbour.seconds) == (True, 5, 5, 10.0)
-    assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2, 3, 4], "ours": [0, 1, 2, 3, 4]}
+    rounds = neighbour.take(5, 30.0)
+    assert (rounds.calm_enough, rounds.calm, rounds.taken, neighbour.seconds) == (True, 5, 5, 10.0)
+    assert {name: numbers(samples) for name, samples in rounds.samples.items()} == {"floor": [0, 1, 2, 3, 4], "ours": [0, 1, 2, 3, 4]}
 
 
 def test_a_disturbed_round_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = FakeWitness(monkeypatch, (2.5, 2.0), (4.0, CALM_AT_MOST))
-    taken = neighbour.take(3, 30.0)
-    assert (taken.calm_enough, taken.calm, taken.taken) == (True, 3, 4)
-    assert numbers(taken.samples["ours"]) == numbers(taken.samples["floor"]) == [0, 2, 3]
+    rounds = neighbour.take(3, 30.0)
+    assert (rounds.calm_enough, rounds.calm, rounds.taken) == (True, 3, 4)
+    assert numbers(rounds.samples["ours"]) == numbers(rounds.samples["floor"]) == [0, 2, 3]
 
 
 def test_a_round_does_not_begin_while_another_process_has_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = FakeWitness(monkeypatch, (0.0, 2.0), (WAIT_SECONDS / 2, 1.0))
-    taken = neighbour.take(3, 30.0)
-    assert (taken.calm, taken.taken) == (3, 3)
+    rounds = neighbour.take(3, 30.0)
+    assert (rounds.calm, rounds.taken) == (3, 3)
     assert [slow for _, _, slow in neighbour.measured] == [1.0] * 6
 
 
 @pytest.mark.parametrize(("patience", "tried"), [(0.0, 3), (-1.0, 3), (30.0, 3), (60.0, 5)])
 def test_after_the_wait_limit_disturbed_rounds_count_too(monkeypatch: pytest.MonkeyPatch, patience: float, tried: int) -> None:
     neighbour = FakeWitness(monkeypatch, (0.0, 2.0))
-    taken = neighbour.take(3, patience)
-    assert (taken.calm_enough, taken.calm, taken.taken) == (False, 0, tried)
-    assert len(taken.samples["ours"]) == len(taken.samples["floor"]) == tried
+    rounds = neighbour.take(3, patience)
+    assert (rounds.calm_enough, rounds.calm, rounds.taken) == (False, 0, tried)
+    assert len(rounds.samples["ours"]) == len(rounds.samples["floor"]) == tried
     assert neighbour.seconds <= max(patience, 0) + WAIT_SECONDS + 3 * 2
 
 
 def test_only_calm_rounds_count_if_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour = FakeWitness(monkeypatch, (6.5, 2.0))
-    taken = neighbour.take(5, 20.0)
-    assert (taken.calm_enough, taken.calm) == (True, 3)
-    assert [sample["slow"] for sample in taken.samples["ours"]] == [1.0] * 3
+    rounds = neighbour.take(5, 20.0)
+    assert (rounds.calm_enough, rounds.calm) == (True, 3)
+    assert [sample["slow"] for sample in rounds.samples["ours"]] == [1.0] * 3
 
 
 def test_a_failed_row_is_not_measured_in_later_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +89,12 @@ def test_a_failed_row_is_not_measured_in_later_rounds(monkeypatch: pytest.Monkey
             return None
         return neighbour.measure(name, number)
 
-    taken = measure_alternately(neighbour.witness, 3, 30.0, lambda: [name for name in ("floor", "ours", "kafka") if name not in lost], measure)
-    assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2], "ours": [0, 1, 2]}
+    rounds = measure_alternately(neighbour.witness, 3, 30.0, lambda: [name for name in ("floor", "ours", "kafka") if name not in lost], measure)
+    assert {name: numbers(samples) for name, samples in rounds.samples.items()} == {"floor": [0, 1, 2], "ours": [0, 1, 2]}
 
 
 def test_the_witness_records_its_fastest_and_slowest_time() -> None:
-    found = Witness(None)
-    looks = [found.measure() for _ in range(20)]
-    assert 0 < found.best <= found.worst
-    assert all(1.0 <= look <= found.worst / found.best for look in looks)
+    watched = Witness(None)
+    looks = [watched.measure() for _ in range(20)]
+    assert 0 < watched.best <= watched.worst
+    assert all(1.0 <= look <= watched.worst / watched.best for look in looks)

@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_contained_exception(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The broker contains exceptions: fail a test in which there was one, unless the test or its module plants some."""
+    """The broker contains exceptions: fail a test in which there was one, unless the test or its module plants exceptions."""
     before = DEFECTS.count
     yield
     planted = "planted_defect" in request.fixturenames or not PLANTING.isdisjoint(vars(request.module))

@@ -212,9 +212,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
             assert client.ask(producing(b"".join([BATCH]), TOPIC), 9)
             large = broker_batch()
             assert client.ask(producing(large, LARGE), 9).responses[0].partition_responses[0].error_code == 0
-        made = Planted(ours, folder / "control")
-        yield made
-        made.close()
+        cluster = Planted(ours, folder / "control")
+        yield cluster
+        cluster.close()
 
 
 def broker_batch() -> bytes:
@@ -263,7 +263,7 @@ def test_a_fault_at_any_point_ends_at_most_one_connection(planted: Planted, poin
     before = planted.say("count", point)
     planted.say("arm", point)
     for seat in planted.seats:
-        seat.asked.clear()
+        seat.unanswered.clear()
         seat.send(CHUNK)
     ended = [seat for seat in planted.seats if not all_replies(seat)]
     if point in ALWAYS_MET and planted.say("count", point) == before:

@@ -1,4 +1,4 @@
-"""Many members, many offsets, one large group: what the broker promises about memory, time and pauses, in a short form.
+"""Many members, many offsets, one large group: the broker's limits of memory, time and pauses, in a short form.
 
 `make soak ARGS=--scale` runs the full form (SCALE=full). Times are compared with a loop of fixed work on the same machine: what counts is
 processor time, so that a slow or busy machine does not fail it.
@@ -24,10 +24,7 @@ from tests.support.lasting import LastingBroker, described, stored_offsets
 from tests.support.many_offsets import TOPIC, plain_reading, write_offsets
 from tests.support.pinger import PAUSE_SECONDS_MAX, pinging, result_of
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(sys.platform != "linux", reason="memory and processor time are read from /proc"),
-]
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(sys.platform != "linux", reason="memory and processor time are read from /proc")]
 
 FULL = os.environ.get("SCALE") == "full"
 
@@ -36,11 +33,11 @@ YARDSTICK_SECONDS = 0.125
 
 
 def yardstick() -> float:
-    """How much slower this machine is than that one, now."""
+    """How much slower this machine is now than the reference machine."""
     begin = time.process_time()
-    kept: dict[int, bytes] = {}
+    payloads: dict[int, bytes] = {}
     for number in range(300_000):
-        kept[number & 4095] = number.to_bytes(8, "big")
+        payloads[number & 4095] = number.to_bytes(8, "big")
     return (time.process_time() - begin) / 0.3 / YARDSTICK_SECONDS
 
 
@@ -80,7 +77,7 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
     assert {name: result[name] for name in ("errors", "lost_conns", "malformed", "rejoins")} == dict.fromkeys(
         ("errors", "lost_conns", "malformed", "rejoins"), 0
     )
-    # make bench measures how many are possible. Each member sent several, or one would have expired.
+    # make bench measures how many are possible. Each member sent several heartbeats, or one would have expired.
     assert result["heartbeat"]["n"] >= MEMBERS * 2
     assert states == ["Stable"] * (MEMBERS // 10)
     member_bytes = (loaded - idle) * 1024 / MEMBERS
@@ -104,7 +101,7 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
     try:
         empty.start()
         assert empty.broker is not None
-        nothing = processor_seconds(empty.broker.pid)
+        idle_seconds = processor_seconds(empty.broker.pid)
     finally:
         empty.__exit__()
     write_offsets(tmp_path / "data", GROUPS, OFFSETS_EACH, per_batch, 50)
@@ -114,7 +111,7 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
         least = plain_reading(tmp_path / "data")
         with LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=50", "offsets.retention.minutes=2147483647") as lasting:
             assert lasting.broker is not None
-            spent = processor_seconds(lasting.broker.pid) - nothing
+            spent = processor_seconds(lasting.broker.pid) - idle_seconds
             stored = stored_offsets(lasting.port, f"group-{GROUPS - 1:06}")
             assert stored == {(TOPIC, number): (number, "") for number in range(OFFSETS_EACH)}
             if killed:
@@ -141,20 +138,20 @@ ROUNDS = 3
 
 def test_a_rolling_restart_of_a_thousand_static_members_causes_no_rebalance(tmp_path: Path) -> None:
     async def play(port: int) -> None:
-        faces = await gather(port, CROWD, static=True)
-        generation = faces[0].generation
-        seats = {face.instance: face.assignment for face in faces}
-        called_back = sum(face.called_back for face in faces)
-        for number, face in enumerate(faces):
-            await face.connect(port)
-            face.member_id = ""
-            joined = await face.join()
-            assert (joined.generation_id, await face.sync(joined)) == (generation, 0)
-            assert face.assignment == seats[face.instance]
-            assert await faces[(number * 7) % CROWD].beat() == 0
-        assert await asyncio.gather(*(face.beat() for face in faces)) == [0] * CROWD
-        assert sum(face.called_back for face in faces) == called_back
-        disperse(faces)
+        members = await gather(port, CROWD, static=True)
+        generation = members[0].generation
+        seats = {member.instance: member.assignment for member in members}
+        rejoin_errors = sum(member.rejoin_errors for member in members)
+        for number, member in enumerate(members):
+            await member.connect(port)
+            member.member_id = ""
+            joined = await member.join()
+            assert (joined.generation_id, await member.sync(joined)) == (generation, 0)
+            assert member.assignment == seats[member.instance]
+            assert await members[(number * 7) % CROWD].beat() == 0
+        assert await asyncio.gather(*(member.beat() for member in members)) == [0] * CROWD
+        assert sum(member.rejoin_errors for member in members) == rejoin_errors
+        disperse(members)
 
     with LastingBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as lasting:
         asyncio.run(play(lasting.port))
@@ -166,21 +163,21 @@ def test_a_rebalance_of_a_thousand_members_delays_no_other_client(tmp_path: Path
     pauses: list[dict[str, Any]] = []
 
     async def play(port: int, pid: int) -> None:
-        faces = await gather(port, CROWD, static=False)
+        members = await gather(port, CROWD, static=False)
         for number in range(ROUNDS):
-            before = faces[0].generation
+            before = members[0].generation
             with pinging(port, pid) as pinger:
-                # The leader rejoins; the others are told to rejoin, and the last of them completes the round.
-                leader = next(face for face in faces if face.leads)
+                # The leader rejoins; heartbeats tell the followers to rejoin, and the last of them completes the join phase.
+                leader = next(member for member in members if member.leads)
                 rejoined = asyncio.create_task(leader.take_part())
-                while await faces[1 if faces[0] is leader else 0].beat() == 0:
+                while await members[1 if members[0] is leader else 0].beat() == 0:
                     await asyncio.sleep(0.005)
-                await asyncio.gather(*(face.take_part() for face in faces if face is not leader))
+                await asyncio.gather(*(member.take_part() for member in members if member is not leader))
                 await rejoined
                 pauses.append(result_of(pinger))
-            await settle(faces)
-            assert faces[0].generation == before + 1, f"round {number}"
-        disperse(faces)
+            await settle(members)
+            assert members[0].generation == before + 1, f"round {number}"
+        disperse(members)
 
     with LastingBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as lasting:
         assert lasting.broker is not None

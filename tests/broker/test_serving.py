@@ -51,7 +51,7 @@ def metadata(client: Client, *names: str, version: int = 12, create: bool = Fals
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_what_is_served(client: Client, version: int) -> None:
+def test_api_versions_lists_the_served_apis(client: Client, version: int) -> None:
     reply = client.ask(ApiVersionsRequest("tests", "1.0"), version)
     assert reply.error_code == ErrorCode.NONE
     ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
@@ -168,11 +168,11 @@ def test_counts_at_their_limits_get_kafkas_codes(client: Client, partitions: int
 
 def test_settings_are_kept_and_shown(client: Client) -> None:
     created = client.ask(CreateTopicsRequest([topic("kept", retention_ms="1000", cleanup_policy="compact")], 5000), 7).topics[0]
-    shown = {config.name: (config.value, config.config_source) for config in created.configs}
-    assert shown["retention.ms"] == ("1000", 1)
-    assert shown["cleanup.policy"] == ("compact", 1)
-    assert shown["segment.bytes"] == ("1073741824", 5)
-    assert len(shown) == 33
+    configs = {config.name: (config.value, config.config_source) for config in created.configs}
+    assert configs["retention.ms"] == ("1000", 1)
+    assert configs["cleanup.policy"] == ("compact", 1)
+    assert configs["segment.bytes"] == ("1073741824", 5)
+    assert len(configs) == 33
 
 
 @pytest.mark.parametrize(
@@ -303,14 +303,14 @@ def test_a_registry_with_a_torn_tail_is_cut_and_serves(tmp_path: Path) -> None:
 
 @pytest.mark.once  # no dependence on the Python version
 def test_every_frame_is_logged_decoded_at_debug_and_none_at_info() -> None:
-    for level, shown in (("debug", True), ("info", False)):
+    for level, is_traced in (("debug", True), ("info", False)):
         with broker("--profile", "test", "--set", f"log.level={level}", "--set", "log.format=json") as started:
             with Client(started.port) as client:
                 metadata(client, "shown", version=9)
             started.stop()
             frames = [json.loads(line) for line in started.lines if '"Metadata"' in line]
-            assert [(frame["event"], frame["version"], frame["correlation_id"]) for frame in frames] == ([("<", 9, 1), (">", 9, 1)] if shown else [])
-            assert not shown or "name='shown'" in frames[0]["message"]
+            assert [(frame["event"], frame["version"], frame["correlation_id"]) for frame in frames] == ([("<", 9, 1), (">", 9, 1)] if is_traced else [])
+            assert not is_traced or "name='shown'" in frames[0]["message"]
 
 
 @pytest.mark.once  # no dependence on the Python version

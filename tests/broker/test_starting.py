@@ -1,4 +1,4 @@
-"""Whatever prevents the start of a broker is one line and an exit code; settings that differ from the defaults are printed."""
+"""A broker that cannot start prints one line and exits with a code; settings that differ from the defaults are printed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path, listeners: str) -> None:
         ("127.0.0.1:1", None),
     ],
 )
-def test_an_address_that_cannot_be_listened_on_is_one_line(tmp_path: Path, address: str, reason: str | None) -> None:
+def test_an_unusable_listen_address_is_one_line(tmp_path: Path, address: str, reason: str | None) -> None:
     if reason is None:
         if os.geteuid() == 0:
             pytest.skip("root may listen on every port")
@@ -132,7 +132,7 @@ def test_all_wrong_settings_are_reported_at_once_with_their_source(tmp_path: Pat
     assert all(line.startswith("tenure: ") for line in lines)
 
 
-def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_start_leaves_no_file(tmp_path: Path) -> None:
     code, _ = failed_start("--profile", "test", "--listen", "192.0.2.1:0", TMPDIR=str(tmp_path))
     assert code == ExitCode.LISTEN
     assert list(tmp_path.iterdir()) == []
@@ -153,9 +153,9 @@ def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: s
 
 def test_every_changed_setting_is_printed_with_its_source(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
-        started.await_line('"event": "listening"')  # which comes after them
-        shown = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
-    assert shown == {
+        started.await_line('"event": "listening"')  # which is logged after them
+        settings = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
+    assert settings == {
         "listeners": ("127.0.0.1:0", "--listen"),
         "log.dirs": (str(tmp_path), "--data"),
         "num.partitions": ("3", "--set"),
@@ -175,7 +175,7 @@ def test_a_traced_start_logs_how_long_each_step_took(tmp_path: Path) -> None:
 
 
 def test_eight_brokers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Each with its own port and data, and none leaves files behind."""
+    """Each broker has its own port and data, and removes its files."""
     processes = [start("--profile", "test", TMPDIR=str(tmp_path)) for _ in range(8)]
     try:
         ports = []

@@ -66,12 +66,12 @@ def unread(started: Broker, stack: ExitStack) -> None:
         send_until_stuck(client.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
 
 
-def nothing(started: Broker, stack: ExitStack) -> None:
+def no_clients(started: Broker, stack: ExitStack) -> None:
     """No client is connected."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("clients_are", [nothing, idle, half_sent, unread])
+@pytest.mark.parametrize("clients_are", [no_clients, idle, half_sent, unread])
 def test_idle_half_sent_and_unread_connections_do_not_delay_the_stop(loop: str, clients_are: Callable[[Broker, ExitStack], None]) -> None:
     with broker(*on(loop)) as started, ExitStack() as stack:
         clients_are(started, stack)
@@ -95,7 +95,7 @@ def test_no_connection_is_accepted_while_the_broker_stops(loop: str) -> None:
         send_until_stuck(stuck.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         started.signal(signal.SIGTERM)
         assert eventually(lambda: refused(started.port), 2)
-        assert started.process.poll() is None, "it ended before anybody could be refused"
+        assert started.process.poll() is None, "it ended before it could refuse a connection"
         assert started.wait() == 0
 
 
@@ -147,7 +147,7 @@ def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) 
     assert stored == {topic.name: topic.topic_id for topic in acknowledged}
 
 
-def test_a_hanging_disk_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+def test_a_hanging_disk_does_not_delay_the_stop(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     arguments = kept_in(tmp_path / "data", "offsets.flush=always")
     with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, unread):
@@ -161,7 +161,7 @@ def test_a_hanging_disk_does_not_hold_up_the_stop(tmp_path: Path) -> None:
     assert code == ExitCode.DISK
     assert seconds < STOP_SECONDS
     assert defects(started) == []
-    assert [line for line in started.lines if line.startswith("tenure: stopped, but")], "one line says what happened"
+    assert [line for line in started.lines if line.startswith("tenure: stopped, but")], "one line reports the end"
 
 
 def test_a_held_reply_leaves_during_the_stop_when_the_disk_recovers(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def held_reply_came(client: Client) -> bool:
         return False
 
 
-def test_the_clean_shutdown_marker_tells_an_orderly_stop_from_any_other(tmp_path: Path) -> None:
+def test_only_an_orderly_stop_writes_the_clean_shutdown_marker(tmp_path: Path) -> None:
     data = tmp_path / "data"
     marker = data / ".kafka_cleanshutdown"
     disk = SlowDisk(tmp_path)

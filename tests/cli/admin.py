@@ -1,4 +1,4 @@
-"""A client that makes topics with known offsets and times, commits offsets, and joins groups; on the port of any cluster."""
+"""A client that creates topics with known offsets and times, commits offsets, and joins groups; on the port of any cluster."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def port_of(bootstrap: str) -> int:
 
 
 class Admin(Client):
-    """Tries again while a topic or a coordinator is being created, which takes Kafka a moment."""
+    """Retry while Kafka creates a topic or a coordinator, which lasts a moment."""
 
     def topic(self, name: str, counts: tuple[int, ...] = (10, 10, 0), begins: Mapping[int, int] = {1: 4}) -> None:
         """By default partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty.
 
-        The topic may exist: a worker of the tests can come back to a module.
+        The topic may exist: a test worker may run this module twice.
         """
-        kept = [CreatableTopicConfig("retention.ms", "-1")]
-        made = self.ask(CreateTopicsRequest([CreatableTopic(name, len(counts), 1, [], kept)], 10_000), 5).topics[0].error_code
-        if made == ErrorCode.TOPIC_ALREADY_EXISTS:
+        configs = [CreatableTopicConfig("retention.ms", "-1")]
+        error_code = self.ask(CreateTopicsRequest([CreatableTopic(name, len(counts), 1, [], configs)], 10_000), 5).topics[0].error_code
+        if error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return
-        assert made == 0
+        assert error_code == 0
         for partition, count in enumerate(counts):
             if count:
                 records = [Record(number, BASE_MS + 1000 * number, None, b"%d" % number, []) for number in range(count)]
                 self.retry(partial(self.produced, name, partition, build(records)))
-        asked = [DeleteRecordsPartition(partition, begin) for partition, begin in begins.items()]
-        if asked:
-            reply = self.ask(DeleteRecordsRequest([DeleteRecordsTopic(name, asked)], 10_000), 1)
+        partitions = [DeleteRecordsPartition(partition, begin) for partition, begin in begins.items()]
+        if partitions:
+            reply = self.ask(DeleteRecordsRequest([DeleteRecordsTopic(name, partitions)], 10_000), 1)
             assert not any(partition.error_code for partition in reply.topics[0].partitions), reply
 
     def produced(self, name: str, partition: int, batch: bytes) -> int:

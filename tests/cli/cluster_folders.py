@@ -1,4 +1,4 @@
-"""A data directory with every kind of log that a copy has to keep, and what of it has to be the same afterwards."""
+"""A data directory with every kind of log that a copy must preserve, and the contents that must be equal in the copy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ClusterFolder:
         self.ends[name, partition] = log.next_offset
 
     def _orders(self, batches: int) -> None:
-        """Several segments and epochs, with idempotent producers; the other partition has one batch."""
+        """Several segments and epochs, with idempotent producers; the second partition has one batch."""
         folder = f"{self.path}/orders-0"
         producers = Producers()
         for epoch in range(3):
@@ -111,7 +111,7 @@ class ClusterFolder:
 
 
 class Content(NamedTuple):
-    """What has to be the same."""
+    """The contents of a log that must be equal in a copy."""
 
     start: int
     end: int
@@ -125,7 +125,7 @@ def contents(path: Path | str) -> dict[str, Content]:
     """Of a directory that was stopped in order, as a broker reads it."""
     disk = OsDisk()
     starts = read_offsets(disk, f"{path}/{LOG_STARTS}")
-    found = {}
+    contents_by_log = {}
     for folder in sorted(Path(path).iterdir()):
         name, _, partition = folder.name.rpartition("-")
         if not folder.is_dir() or not partition.isdigit():
@@ -139,10 +139,11 @@ def contents(path: Path | str) -> dict[str, Content]:
         internal = name.startswith("__")
         start = starts.get((name, int(partition)), 0)
         log, _ = Log.open(handles, str(folder), 1 << 20, 0, True, deferred=not internal, start_offset=start, producers=None if internal else producers)
-        known = {id: described(producers, id) for id in producers}
-        found[folder.name] = Content(log.start_offset, log.next_offset, data, [epoch for epoch in log._epochs if epoch[1] < log.next_offset], log.epoch, known)
+        producer_states = {id: described(producers, id) for id in producers}
+        epochs = [epoch for epoch in log._epochs if epoch[1] < log.next_offset]
+        contents_by_log[folder.name] = Content(log.start_offset, log.next_offset, data, epochs, log.epoch, producer_states)
         handles.close()
-    return found
+    return contents_by_log
 
 
 def described(producers: Producers, id: int) -> Any:

@@ -1,4 +1,4 @@
-"""A client that appends records and commits their ends without a pause, and what of that an export must have."""
+"""A client that appends records and commits their end offsets without a pause, and the part of them that an export must have."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class Load:
 
 
 def check(copied: dict[str, Content], promised: dict[str, int]) -> dict[str, int]:
-    """No commit of before the export is missing, and none lies behind the records; the committed offsets."""
+    """No commit made before the export is missing, and none is beyond the end of the records; returns the committed offsets."""
     end = copied[f"{TOPIC}-0"].end
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     partitions = sum(name.startswith("__consumer_offsets-") for name in copied)
     for name, content in copied.items():
         if not name.startswith("__consumer_offsets-"):
@@ -82,14 +82,14 @@ def check(copied: dict[str, Content], promised: dict[str, int]) -> dict[str, int
             match read_offsets_key(key):
                 case OffsetCommitKey(group=group, topic=topic) if value is not None and topic == TOPIC:
                     assert name == f"__consumer_offsets-{partition_of(group, partitions)}"
-                    found[group] = read_record(OffsetCommitValue, value).offset
-    assert {group: found.get(group, -1) for group, offset in promised.items() if found.get(group, -1) < offset} == {}
-    assert {group: offset for group, offset in found.items() if offset > end} == {}
-    return found
+                    offsets[group] = read_record(OffsetCommitValue, value).offset
+    assert {group: offsets.get(group, -1) for group, offset in promised.items() if offsets.get(group, -1) < offset} == {}
+    assert {group: offset for group, offset in offsets.items() if offset > end} == {}
+    return offsets
 
 
 def check_producer_ids(copied: dict[str, Content]) -> None:
-    """No producer id of the records will be given to another producer."""
+    """No producer id of the records is assigned a second time."""
     ids = [
         read_record(ProducerIdsValue, value).next_id
         for key, value in facts_of(copied["__tenure_topics-0"].batches)

@@ -59,10 +59,10 @@ def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
     """`tenure ARGUMENTS` in this process, not on a terminal."""
 
     def run(*arguments: str, stdin: str | bytes = "") -> Result:
-        given = io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
+        stream = io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape", newline="", write_through=True) for _ in range(2))
         with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", given)
+            patch.setattr(sys, "stdin", stream)
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
             try:

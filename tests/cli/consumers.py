@@ -1,4 +1,4 @@
-"""Members of groups that `tenure consume` makes: as a process, and as its own class in this process."""
+"""Members of groups by `tenure consume`: as a process, and as its own class in this process."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def member(cluster: Cluster, group: str, *topics: str, **more: Any) -> Member:
 
 
 def described(cluster: Cluster, group: str) -> DescribedGroup:
-    found: DescribedGroup = cluster.coordinator(group, DescribeGroupsRequest([group])).groups[0]
-    return found
+    group_reply: DescribedGroup = cluster.coordinator(group, DescribeGroupsRequest([group])).groups[0]
+    return group_reply
 
 
 def await_members(cluster: Cluster, group: str, members: int) -> DescribedGroup:
@@ -70,11 +70,11 @@ def await_committed(cluster: Cluster, group: str, topic: str, records: int) -> N
 
 
 def poll_until(fetcher: Fetcher, records: int) -> list[str]:
-    found: list[str] = []
+    values: list[str] = []
 
     def enough() -> bool:
-        found.extend((record.record.value or b"").decode() for chunk in fetcher.poll(0.2) for record in chunk.records)
-        return len(found) >= records
+        values.extend((record.record.value or b"").decode() for chunk in fetcher.poll(0.2) for record in chunk.records)
+        return len(values) >= records
 
     wait_until(enough, pause=0)
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""Brokers with scripted answers, and a proxy that makes a started broker offer only the API versions of an old Kafka."""
+"""Brokers with scripted answers, and a proxy that limits a started broker to the API versions of an old Kafka."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Listener:
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Every connection so far ends."""
+        """Close all open connections."""
         while self.connections:
             connection = self.connections.pop()
             with suppress(OSError):
@@ -89,17 +89,17 @@ class Listener:
 
 
 class FakeBroker(Listener):
-    """Answers by API: `answers[key](request, version)` returns the reply, None for silence; `asked` has the requests, ApiVersions excepted."""
+    """Answers by API: `answers[key](request, version)` returns the reply, None for silence. `requests` are all but ApiVersions."""
 
     def __init__(self, answers: Mapping[int, Answer] | None = None, *, host: str = "127.0.0.1", versions: Versions | None = None) -> None:
         self.answers: dict[int, Answer] = dict(answers or {})
-        self._given = versions
-        self.asked: list[tuple[Message, int]] = []
+        self._offered_versions = versions
+        self.requests: list[tuple[Message, int]] = []
         super().__init__(host)
 
     @property
     def versions(self) -> Versions:
-        return {key: APIS[key].served for key in (API_VERSIONS, *self.answers)} if self._given is None else self._given
+        return {key: APIS[key].served for key in (API_VERSIONS, *self.answers)} if self._offered_versions is None else self._offered_versions
 
     def serve(self, connection: socket.socket) -> None:
         while True:
@@ -111,7 +111,7 @@ class FakeBroker(Listener):
                 reply: Message | bytes | None = ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in self.versions.items()])
             else:
                 if key != API_VERSIONS:
-                    self.asked.append((request, version))
+                    self.requests.append((request, version))
                 reply = self.answers[key](request, version)
             if reply is not None:
                 body = reply if isinstance(reply, bytes) else reply.encode(version)
@@ -129,13 +129,13 @@ def metadata_of(*brokers: FakeBroker, controller: int = 0, topics: Callable[[Any
 
 
 class OldCluster(Listener):
-    """A proxy that offers only these versions, and closes the connection at others; `asked` are the keys and versions of requests."""
+    """A proxy that offers only these versions, and closes the connection at others; `requests` has their keys and versions."""
 
     def __init__(self, bootstrap: str, versions: Versions) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._broker = (host, int(port))
         self.versions = versions
-        self.asked: list[tuple[int, int]] = []
+        self.requests: list[tuple[int, int]] = []
         super().__init__()
 
     def serve(self, connection: socket.socket) -> None:
@@ -145,12 +145,12 @@ class OldCluster(Listener):
                 key, version, correlation_id = unpack(">hhi", frame[:8])
                 oldest, newest = self.versions.get(key, (0, -1))
                 if key != API_VERSIONS and not oldest <= version <= newest:
-                    self.asked.append((key, version))
+                    self.requests.append((key, version))
                     raise Close
                 if key == API_VERSIONS and version > newest:
                     connection.sendall(frame_of(pack(">i", correlation_id) + ApiVersionsResponse(error_code=35).encode(0)))
                     continue
-                self.asked.append((key, version))
+                self.requests.append((key, version))
                 broker.sendall(frame_of(frame))
                 reply = read_frame(broker)
                 connection.sendall(self._changed(reply, key, version, correlation_id))
@@ -171,9 +171,9 @@ class OldCluster(Listener):
                     broker.host, broker.port = self.host, self.port
             case FindCoordinatorResponse():
                 entries: list[Any] = [*message.coordinators] or [message]
-                for found in entries:
-                    if found.port > 0:
-                        found.host, found.port = self.host, self.port
+                for endpoint in entries:
+                    if endpoint.port > 0:
+                        endpoint.host, endpoint.port = self.host, self.port
             case _:
                 return frame_of(reply)
         return encode_response(key, version, correlation_id, message.encode(version))
@@ -183,12 +183,12 @@ def versions_of(release: tuple[int, int]) -> Versions:
     """The versions of that Kafka release, for the APIs that this project knows."""
     if release == (2, 4):
         return KAFKA_2_4
-    found = {}
+    ranges = {}
     for key, api in APIS.items():
-        known = [version for version in range(api.served[0], api.served[1] + 1) if since(key, version) <= release]
-        if known:
-            found[key] = (known[0], known[-1])
-    return found
+        served = [version for version in range(api.served[0], api.served[1] + 1) if since(key, version) <= release]
+        if served:
+            ranges[key] = (served[0], served[-1])
+    return ranges
 
 
 @contextmanager

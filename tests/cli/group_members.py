@@ -1,4 +1,4 @@
-"""Members of groups, each on its connection, that join, are assigned the given partitions, and leave."""
+"""Members of groups, each on its connection, that join, are assigned partitions of the test's choice, and leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cli.admin import port_of
 from tests.running import Client, wait_until
 
 JOIN, SYNC = 5, 3  # the versions that bring instance ids
-JOIN_AT_ONCE = 3  # from version 4 on a newcomer without an id gets one first
+JOIN_AT_ONCE = 3  # from version 4 on, a newcomer without an id is given a member id first
 Assignments = Mapping[str, Mapping[str, Sequence[int]]]  # the partitions of each topic, by member name
 
 
@@ -49,9 +49,9 @@ class GroupMembers:
     def close(self) -> None:
         self._stack.close()
 
-    def settle(self, given: Assignments, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> GroupMembers:
+    def settle(self, assigned: Assignments, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> GroupMembers:
         """Newcomers join, and the leader assigns `given`. `begin` names the member that starts the rebalance when no member is new."""
-        new = [name for name in given if name not in self.ids]
+        new = [name for name in assigned if name not in self.ids]
         for name in new:
             client = self._stack.enter_context(Client(self._port, client_id=name))
             self._members[name] = Member(client, name, name if name in static else None, session_ms)
@@ -59,8 +59,8 @@ class GroupMembers:
             leader = self._rejoin(name)
         if not new:
             leader = self._rejoin(begin=begin)
-        parts = [SyncGroupRequestAssignment(self.ids[name], assignment(topics)) for name, topics in given.items()]
-        for name in [leader, *(name for name in given if name != leader)]:
+        parts = [SyncGroupRequestAssignment(self.ids[name], assignment(topics)) for name, topics in assigned.items()]
+        for name in [leader, *(name for name in assigned if name != leader)]:
             request = SyncGroupRequest(
                 self.group, self.generation, self.ids[name], self._members[name].instance, assignments=parts if name == leader else []
             )
@@ -68,7 +68,7 @@ class GroupMembers:
         return self
 
     def _rejoin(self, *newcomer: str, begin: str = "") -> str:
-        """All members learn of the rebalance, and join again; the name of the leader."""
+        """All members learn of the rebalance and rejoin; returns the name of the leader."""
         if begin:
             self._send_join(begin)
         for name in self.ids:
@@ -117,7 +117,7 @@ class GroupMembers:
         return bytes(self._members[name].client.ask(request, SYNC).assignment)
 
     def restart(self, name: str) -> None:
-        """A static member joins again without its member id, as after a restart of its process."""
+        """A static member rejoins without its member id, as after a restart of its process."""
         del self.ids[name]
         self._send_join(name)
         self._joined(name)

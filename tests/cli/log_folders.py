@@ -23,18 +23,8 @@ from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
-from protocol.messages.coordinator_notes import (
-    EndOffsets,
-    NoteHeader,
-    NoteKey,
-    PartitionEnds,
-    StateChange,
-)
-from protocol.messages.topics_registry import (
-    TopicKey,
-    TopicSetting,
-    TopicValue,
-)
+from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds, StateChange
+from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
 from protocol.records import with_version, write_note
 from storage import DataDirectory, Handles, Log, OsDisk
 from tests.running import environment
@@ -90,8 +80,8 @@ def topic(name: str, partitions: int, settings: dict[str, str] | None = None) ->
 
 def groups_of(partition: int, count: int) -> list[str]:
     """Names of groups that live in this partition."""
-    found = (name for number in range(10_000) if partition_of(name := f"group-{number}", PARTITIONS) == partition)
-    return [next(found) for _ in range(count)]
+    names = (name for number in range(10_000) if partition_of(name := f"group-{number}", PARTITIONS) == partition)
+    return [next(names) for _ in range(count)]
 
 
 class Folder:
@@ -161,12 +151,12 @@ def cut(file: Path, size: int) -> None:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Everything that writing would change: names, modes, times and bytes."""
-    found = {}
+    """All properties that a write would change: names, modes, times and bytes."""
+    entries = {}
     for path in [folder, *folder.rglob("*")]:
         status = path.lstat()
-        found[str(path)] = (status.st_mode, status.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
-    return found
+        entries[str(path)] = (status.st_mode, status.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+    return entries
 
 
 class Command:
@@ -186,29 +176,29 @@ class Command:
         return code, output.out.splitlines()
 
     def lines(self, *arguments: object, code: int = 0) -> list[str]:
-        got, lines = self.run("dump", *arguments)
-        assert got == code, (lines, self.errors)
+        exit_code, lines = self.run("dump", *arguments)
+        assert exit_code == code, (lines, self.errors)
         return lines
 
     def records(self, *arguments: object, code: int = 0) -> list[dict[str, Any]]:
-        """The JSON lines; the last one has the error if the exit code reports one."""
-        found = [json.loads(line) for line in self.lines(*arguments, "--json", code=code)]
+        """The JSON lines; the last line has the error if the exit code reports an error."""
+        rows = [json.loads(line) for line in self.lines(*arguments, "--json", code=code)]
         if code:
-            assert set(found.pop()["error"]) == {"code", "message", "hint"}
-        return found
+            assert set(rows.pop()["error"]) == {"code", "message", "hint"}
+        return rows
 
     def problems(self, path: Path | None = None) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
-        """Exit code, problems and summary of verify; the readable lines must say the same."""
+        """Exit code, problems and summary of verify; the text output must list the same."""
         path = path or self.folder / "data"
         code, lines = self.run("verify", path, "--json")
-        *found, last = [json.loads(line) for line in lines]
+        *problems, last = [json.loads(line) for line in lines]
         text_code, text = self.run("verify", path)
         assert text_code == code
         lines = [line for line in text if line.startswith(("problem ", "warning ", "and "))]
-        assert len(lines) == len(found)
-        for problem, line in zip(found, lines, strict=True):
+        assert len(lines) == len(problems)
+        for problem, line in zip(problems, lines, strict=True):
             if "what" in problem:
                 assert line.startswith(f"{problem['level']} {problem['problem']}: {problem['file']}")
                 assert problem["what"] in line
                 assert line.endswith(f". To go on: {problem['go_on']}.")
-        return code, found, last["summary"]
+        return code, problems, last["summary"]

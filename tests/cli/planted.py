@@ -43,13 +43,13 @@ def overwritten(log: str, at: int, data: bytes, ending: str = ".log", crashed: b
     return plant
 
 
-def cut_short(log: str, taken: int, *without: str) -> Plant:
+def cut_short(log: str, bytes_cut: int, *without: str) -> Plant:
     """The first segment loses its last bytes, and the directory these files."""
 
     def plant(folder: Folder) -> Path:
         for name in without:
             (folder.path / name).unlink()
-        cut(folder.segment(log), -taken)
+        cut(folder.segment(log), -bytes_cut)
         return folder.segment(log)
 
     return plant
@@ -67,7 +67,7 @@ def continued(log: str, data: bytes, ending: str = ".log", crashed: bool = False
 
 
 def index_entry(ending: str, at: int, changed: Callable[[int], int]) -> Plant:
-    """One byte of the index is changed."""
+    """Change one byte of the index."""
 
     def plant(folder: Folder) -> Path:
         file = folder.segment("orders").with_suffix(ending)
@@ -123,7 +123,7 @@ damaged_in_an_older_segment = overwritten("orders", 100, b"!")
 
 
 def damaged_turns(at: int, folder: Folder) -> Path:
-    """A log of two turns, one in the log of offsets and one missing there, with one changed byte."""
+    """A file of two turns, one present in the log of offsets and one missing there, with one changed byte."""
     folder.crashed()
     data = folder.segment(OFFSETS).read_bytes()
     has = list(iterate(data, 0, len(data)))[-1]

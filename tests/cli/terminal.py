@@ -43,7 +43,7 @@ class Terminal:
         os.write(self._master, keys)
 
     def until(self, pattern: str | None) -> str:
-        """Read until the pattern appears; without one, until the process has closed the terminal."""
+        """Read until the pattern appears; without a pattern, until the process has closed the terminal."""
         deadline = time.monotonic() + SECONDS
         while pattern is None or not re.search(pattern, self.text):
             assert time.monotonic() < deadline, self.text

@@ -24,28 +24,28 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+def run_words(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     code = cli.main(["analyze", *map(str, words)])
     return code, *capsys.readouterr()
 
 
 def test_advice_is_a_sentence_a_setting_and_a_table(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = said(capsys, "advise", "--out", out, "--group", "g")
+    code, text, _ = run_words(capsys, "advise", "--out", out, "--group", "g")
     assert code == 0
     assert text.startswith("g: 6 of 7 rebalances in ")
     assert "\n  session.timeout.ms=30000\n" in text
-    code, text, _ = said(capsys, "advise", "--out", out, "--group", "g", "--json")
+    code, text, _ = run_words(capsys, "advise", "--out", out, "--group", "g", "--json")
     (cluster,) = json.loads(text)["clusters"]
     assert (code, cluster["advice"][0]["recommended_ms"], cluster["advice"][0]["avoided"]) == (0, 30_000, 6)
 
 
 def test_advice_respects_the_limit_for_noticing_a_crash(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = said(capsys, "advise", "--out", out, "--group", "g", "--max-detect", "15s", "--json")
+    code, text, _ = run_words(capsys, "advise", "--out", out, "--group", "g", "--max-detect", "15s", "--json")
     assert (code, json.loads(text)["clusters"][0]["advice"][0]["recommended_ms"]) == (0, 15_000)
 
 
 def test_a_history_is_replayed(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = said(capsys, "whatif", "--out", out, "--group", "g", "--static", "--session-timeout", "60s")
+    code, text, _ = run_words(capsys, "whatif", "--out", out, "--group", "g", "--static", "--session-timeout", "60s")
     assert (code, text.splitlines()) == (
         0,
         [
@@ -53,28 +53,28 @@ def test_a_history_is_replayed(out: Path, capsys: pytest.CaptureFixture[str]) ->
             "as static members with a session timeout of 60 s: 1, 6 fewer",
         ],
     )
-    code, text, _ = said(capsys, "whatif", "--out", out, "--group", "g", "--static", "--json")
+    code, text, _ = run_words(capsys, "whatif", "--out", out, "--group", "g", "--static", "--json")
     (replay,) = json.loads(text)["replays"]
     assert (replay["session_timeout_ms"], replay["as_asked"], replay["saved"]) == (10_000, 7, 0)  # as it was: too short
 
 
 def test_the_tables_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = said(capsys, "reconcile", "--out", out, "--json")
+    code, text, _ = run_words(capsys, "reconcile", "--out", out, "--json")
     checks = json.loads(text)
     assert (code, checks["failing"]) == (0, 0)
     assert len(checks["checks"]) > 5
 
 
 def test_status_of_all_and_of_one(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = said(capsys, "status", "--out", out, "--json")
+    code, text, _ = run_words(capsys, "status", "--out", out, "--json")
     partitions = json.loads(text)["partitions"]
     assert (code, {partition["group"] for partition in partitions}, len(partitions)) == (0, {"g"}, 12)
-    assert said(capsys, "status", "--out", out, "--group", "g", "--json")[1] == text
+    assert run_words(capsys, "status", "--out", out, "--group", "g", "--json")[1] == text
 
 
 @pytest.mark.parametrize("action", ["advise", "whatif", "status"])
 def test_analyze_names_an_unknown_group(out: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
-    code, _, error = said(capsys, action, "--out", out, "--group", "q")
+    code, _, error = run_words(capsys, action, "--out", out, "--group", "q")
     assert code == 66
     assert error.startswith("tenure: no group 'q' in ")
 
@@ -91,7 +91,7 @@ def test_analyze_names_an_unknown_group(out: Path, capsys: pytest.CaptureFixture
 )
 def test_wrong_arguments(out: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     try:
-        code, _, error = said(capsys, words[0], "--out", out, *words[1:])
+        code, _, error = run_words(capsys, words[0], "--out", out, *words[1:])
     except SystemExit as exit:
         code, error = int(str(exit.code)), capsys.readouterr().err
     assert code == 64

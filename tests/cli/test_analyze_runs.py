@@ -1,4 +1,4 @@
-"""`tenure analyze run`, `ingest` and `build`, without Spark: one at a time, in tables of this version, and again and again until Ctrl-C."""
+"""`tenure analyze run`, `ingest` and `build`, without Spark: one process at a time, in tables of this version, and with --follow until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Following:
         assert text, self.process.communicate(timeout=SECONDS)[1]
         return dict(json.loads(text))
 
-    def said(self, part: str) -> None:
+    def await_line(self, part: str) -> None:
         """Wait until the process has printed this."""
         assert self.process.stderr is not None
         while part not in (line := self.process.stderr.readline()):
@@ -103,14 +103,14 @@ def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Pa
             before = page.stat().st_mtime_ns
             for turn in (1, 2):
                 commit_offsets(served.port, turn)
-                while run.line()["groups"] != 3 * turn + 3:  # commits made in between may come in two turns
+                while run.line()["groups"] != 3 * turn + 3:  # commits made meanwhile may be read in two turns
                     pass
             assert page.stat().st_mtime_ns > before
             assert len(Warehouse.open(out).read("groups")) == 9
             wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # between two turns others may work in the folder
             code, warned = run.end(signal.SIGINT)
             assert code == 130
-            assert all("another run uses it" in line for line in warned.splitlines())  # the build, if a turn came in between
+            assert all("another run uses it" in line for line in warned.splitlines())  # the build, if a turn ran meanwhile
         with following(*command("ingest", out, "--offsets", f"kafka://127.0.0.1:{served.port}")) as run:
             run.line()
             assert run.end(signal.SIGTERM) == (143, "")
@@ -167,5 +167,5 @@ def test_a_follow_turn_waits_for_a_running_analysis(data: Path, tmp_path: Path) 
     with following(*command("run", out, "--offsets", data)) as run:
         run.line()
         with locked(Warehouse.open(out)):
-            run.said("another run uses it")
+            run.await_line("another run uses it")
         assert run.end(signal.SIGINT)[0] == 130

@@ -14,7 +14,7 @@ from tests.cli.conftest import Tenure
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("kafka:9093", [("kafka", 9093)]),
         ("kafka", [("kafka", 9092)]),
@@ -26,8 +26,8 @@ from tests.cli.conftest import Tenure
         (" a:1 , b:2,a:1,", [("a", 1), ("b", 2)]),
     ],
 )
-def test_broker_addresses_are_accepted_in_all_usual_forms(text: str, found: list[tuple[str, int]]) -> None:
-    assert addresses(text) == found
+def test_broker_addresses_are_accepted_in_all_usual_forms(text: str, expected: list[tuple[str, int]]) -> None:
+    assert addresses(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", ",", "kafka:", "kafka:x", "kafka:0", "kafka:99999", ":9092", "http://kafka:9092", "a b:1", "1.2.3:1", "a:1;b:2"])

@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def two() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+def broker_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
     """Brokers 0 and 1, of which 0 is the controller; group g is coordinated by 1."""
     with FakeBroker() as first, FakeBroker() as second:
         for number, broker in enumerate((first, second)):
@@ -47,15 +47,14 @@ def two() -> Iterator[tuple[FakeBroker, FakeBroker]]:
 
 
 def coordinator_is(broker: FakeBroker, id: int, *errors: int) -> Callable[[Any, int], Message]:
-    """These errors first, one per request."""
-    left = list(errors)
+    """Reply with these errors first, one per request."""
+    errors_left = list(errors)
 
     def answer(request: Any, version: int) -> Message:
-        error = left.pop(0) if left else 0
+        error = errors_left.pop(0) if errors_left else 0
         keys = request.coordinator_keys if version >= 4 else [request.key]
-        found = [Coordinator(key, -1 if error else id, broker.host, broker.port, error, None) for key in keys]
-        one = found[0]
-        return FindCoordinatorResponse(coordinators=found, error_code=error, error_message=None, node_id=one.node_id, host=one.host, port=one.port)
+        coordinators = [Coordinator(key, -1 if error else id, broker.host, broker.port, error, None) for key in keys]
+        return FindCoordinatorResponse(0, coordinators, error, None, coordinators[0].node_id, broker.host, broker.port)
 
     return answer
 
@@ -65,20 +64,20 @@ def lists(*names: str) -> Callable[[Any, int], Message]:
 
 
 def describes(*errors: int) -> Callable[[Any, int], Message]:
-    left = list(errors)
+    errors_left = list(errors)
 
     def answer(request: Any, version: int) -> Message:
-        error = left.pop(0) if left else 0
+        error = errors_left.pop(0) if errors_left else 0
         return DescribeGroupsResponse(groups=[DescribedGroup(error, None, name, "Stable", "consumer", "range", []) for name in request.groups])
 
     return answer
 
 
 def creates(*errors: int) -> Callable[[Any, int], Message]:
-    left = list(errors)
+    errors_left = list(errors)
 
     def answer(request: Any, version: int) -> Message:
-        error = left.pop(0) if left else 0
+        error = errors_left.pop(0) if errors_left else 0
         return CreateTopicsResponse(topics=[CreatableTopicResult(topic.name, error_code=error) for topic in request.topics])
 
     return answer
@@ -101,99 +100,99 @@ def once(first: Callable[[Any, int], Any], then: Callable[[Any, int], Any]) -> C
     return lambda request, version: (answers.pop() if answers else then)(request, version)
 
 
-def to(*brokers: Listener, timeout: float = 5) -> Cluster:
+def cluster_of(*brokers: Listener, timeout: float = 5) -> Cluster:
     return Cluster(addresses(",".join(broker.address for broker in brokers)), timeout)
 
 
-def kinds(broker: FakeBroker, *kind: type[Message]) -> int:
-    return sum(isinstance(request, kind) for request, _ in broker.asked)
+def count_requests(broker: FakeBroker, *kind: type[Message]) -> int:
+    return sum(isinstance(request, kind) for request, _ in broker.requests)
 
 
 NEW_TOPIC = CreateTopicsRequest([CreatableTopic("t", 1, 1)])
 
 
-def test_the_cluster_is_described_from_metadata(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[0]) as cluster:
+def test_the_cluster_is_described_from_metadata(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.id == "fake"
         assert cluster.controller_id == 0
-        assert [(broker.id, broker.port) for broker in cluster.brokers.values()] == [(0, two[0].port), (1, two[1].port)]
-        assert kinds(two[0], MetadataRequest) == 1
+        assert [(broker.id, broker.port) for broker in cluster.brokers.values()] == [(0, broker_pair[0].port), (1, broker_pair[1].port)]
+        assert count_requests(broker_pair[0], MetadataRequest) == 1
 
 
-def test_requests_go_to_the_coordinator_the_controller_or_every_broker(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[1]) as cluster:
+def test_requests_go_to_the_coordinator_the_controller_or_every_broker(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[1]) as cluster:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
         cluster.controller(NEW_TOPIC)
         assert {id: reply.groups[0].group_id for id, reply in cluster.ask_all_brokers(ListGroupsRequest()).items()} == {0: "of-0", 1: "of-1"}
-    assert [kinds(broker, DescribeGroupsRequest) for broker in two] == [0, 1]
-    assert [kinds(broker, CreateTopicsRequest) for broker in two] == [1, 0]
+    assert [count_requests(broker, DescribeGroupsRequest) for broker in broker_pair] == [0, 1]
+    assert [count_requests(broker, CreateTopicsRequest) for broker in broker_pair] == [1, 0]
 
 
-def test_a_coordinator_is_looked_for_once(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[0]) as cluster:
+def test_a_coordinator_is_looked_up_once(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0]) as cluster:
         for _ in range(3):
             cluster.coordinator("g", DescribeGroupsRequest(["g"]))
-    assert sum(kinds(broker, FindCoordinatorRequest) for broker in two) == 1
+    assert sum(count_requests(broker, FindCoordinatorRequest) for broker in broker_pair) == 1
 
 
 @pytest.mark.parametrize("error", [14, 15, 16])
-def test_a_moving_or_loading_coordinator_is_retried(two: tuple[FakeBroker, FakeBroker], error: int) -> None:
-    two[1].answers[DESCRIBE] = describes(error, error)
-    two[0].answers[FIND] = coordinator_is(two[1], 1, 15)
-    with to(two[0]) as cluster:
+def test_a_moving_or_loading_coordinator_is_retried(broker_pair: tuple[FakeBroker, FakeBroker], error: int) -> None:
+    broker_pair[1].answers[DESCRIBE] = describes(error, error)
+    broker_pair[0].answers[FIND] = coordinator_is(broker_pair[1], 1, 15)
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
-    assert kinds(two[1], DescribeGroupsRequest) == 3
-    assert kinds(two[0], FindCoordinatorRequest) == 4
+    assert count_requests(broker_pair[1], DescribeGroupsRequest) == 3
+    assert count_requests(broker_pair[0], FindCoordinatorRequest) == 4
 
 
-def test_a_missing_coordinator_is_a_retriable_failure_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[DESCRIBE] = describes(*[14] * 1000)
-    with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
+def test_a_missing_coordinator_is_a_retriable_failure_within_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[DESCRIBE] = describes(*[14] * 1000)
+    with cluster_of(broker_pair[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
     assert raised.value.code == EXIT.AGAIN
     assert raised.value.line == "group g: its coordinator is still loading; try again, or wait longer with --timeout"
 
 
-def test_an_unauthorized_group_is_reported_as_forbidden(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[FIND] = coordinator_is(two[1], 1, 30)
-    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+def test_an_unauthorized_group_is_reported_as_forbidden(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0].answers[FIND] = coordinator_is(broker_pair[1], 1, 30)
+    with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
     assert (raised.value.code, raised.value.line) == (EXIT.FORBIDDEN, "group g: this user may not use the group")
 
 
-def test_the_errors_of_other_groups_in_a_reply_are_not_this_groups(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[DELETE] = lambda request, version: DeleteGroupsResponse(
+def test_the_errors_of_other_groups_in_a_reply_are_not_this_groups(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[DELETE] = lambda request, version: DeleteGroupsResponse(
         results=[DeletableGroupResult("g", 0), DeletableGroupResult("other", 16)]
     )
-    with to(two[0]) as cluster:
+    with cluster_of(broker_pair[0]) as cluster:
         assert len(cluster.coordinator("g", DeleteGroupsRequest(["g", "other"])).results) == 2
-    assert kinds(two[1], DeleteGroupsRequest) == 1
+    assert count_requests(broker_pair[1], DeleteGroupsRequest) == 1
 
 
-def test_coordinators_of_many_groups_are_found_in_one_request(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[0]) as cluster:
+def test_coordinators_of_many_groups_are_found_in_one_request(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.coordinators(["a", "b", "a", "c"]) == {1: ["a", "b", "c"]}
-    assert kinds(two[0], FindCoordinatorRequest) == 1
+    assert count_requests(broker_pair[0], FindCoordinatorRequest) == 1
 
 
-def test_coordinators_of_an_old_cluster_are_found_one_by_one(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0]._given = {**two[0].versions, FIND: (0, 3)}
-    with to(two[0]) as cluster:
+def test_coordinators_of_an_old_cluster_are_found_one_by_one(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0]._offered_versions = {**broker_pair[0].versions, FIND: (0, 3)}
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.coordinators(["a", "b"]) == {1: ["a", "b"]}
-    assert kinds(two[0], FindCoordinatorRequest) == 2
+    assert count_requests(broker_pair[0], FindCoordinatorRequest) == 2
 
 
-def test_a_controller_that_moved_is_looked_for_again(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[CREATE] = creates(*[41] * 100)
-    two[0].answers[METADATA] = once(metadata_of(*two, controller=0), metadata_of(*two, controller=1))
-    with to(two[0]) as cluster:
+def test_a_controller_that_moved_is_looked_up_again(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0].answers[CREATE] = creates(*[41] * 100)
+    broker_pair[0].answers[METADATA] = once(metadata_of(*broker_pair, controller=0), metadata_of(*broker_pair, controller=1))
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.controller(NEW_TOPIC).topics[0].error_code == 0
-    assert [kinds(broker, CreateTopicsRequest) for broker in two] == [1, 1]
+    assert [count_requests(broker, CreateTopicsRequest) for broker in broker_pair] == [1, 1]
 
 
-def test_a_cluster_without_a_controller_is_a_retriable_failure(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[METADATA] = metadata_of(*two, controller=-1)
-    with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
+def test_a_cluster_without_a_controller_is_a_retriable_failure(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0].answers[METADATA] = metadata_of(*broker_pair, controller=-1)
+    with cluster_of(broker_pair[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
         cluster.controller(NEW_TOPIC)
     assert "has no controller at the moment" in raised.value.line
 
@@ -205,33 +204,34 @@ def topic(*leaders: int, error: int = 0) -> MetadataResponseTopic:
     return MetadataResponseTopic(error, "t", bytes(16), False, [MetadataResponsePartition(0, at, leader) for at, leader in enumerate(leaders)])
 
 
-def test_the_leader_of_a_partition_comes_from_metadata_and_is_remembered(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(0, 1)])
-    with to(two[0]) as cluster:
+def test_the_leader_of_a_partition_comes_from_metadata_and_is_remembered(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0].answers[METADATA] = metadata_of(*broker_pair, topics=lambda request: [topic(0, 1)])
+    with cluster_of(broker_pair[0]) as cluster:
         assert [cluster.leader("t", 0), cluster.leader("t", 1)] == [0, 1]
-        requests = [request for request, _ in two[0].asked if isinstance(request, MetadataRequest)]
+        requests = [request for request, _ in broker_pair[0].requests if isinstance(request, MetadataRequest)]
     assert len(requests) == 1
     assert not requests[0].allow_auto_topic_creation
 
 
-def test_a_leader_election_is_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_leader_election_is_waited_for(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     answers = [topic(-1), topic(error=5), topic(1)]
-    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [answers.pop(0) if len(answers) > 1 else answers[0]])
-    with to(two[0]) as cluster:
+    broker_pair[0].answers[METADATA] = metadata_of(*broker_pair, topics=lambda request: [answers.pop(0) if len(answers) > 1 else answers[0]])
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.leader("t", 0) == 1
 
 
-def test_a_missing_leader_is_a_retriable_failure(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(-1)])
-    with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
+def test_a_missing_leader_is_a_retriable_failure(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    for broker in broker_pair:  # the client asks the second if the first is slow
+        broker.answers[METADATA] = metadata_of(*broker_pair, topics=lambda request: [topic(-1)])
+    with cluster_of(broker_pair[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
         cluster.leader("t", 0)
     assert (raised.value.code, raised.value.line) == (EXIT.AGAIN, "topic t partition 0: no leader at the moment; try again")
 
 
-def test_an_unknown_partition_is_reported_at_once(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(0)])
+def test_an_unknown_partition_is_reported_at_once(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0].answers[METADATA] = metadata_of(*broker_pair, topics=lambda request: [topic(0)])
     begin = time.monotonic()
-    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+    with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.leader("t", 7)
     assert raised.value.code == EXIT.MISSING
     assert time.monotonic() - begin < 4
@@ -240,29 +240,29 @@ def test_an_unknown_partition_is_reported_at_once(two: tuple[FakeBroker, FakeBro
 # Brokers that do not answer
 
 
-def test_the_next_address_is_tried_when_the_first_is_dead(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_the_next_address_is_tried_when_the_first_is_dead(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with Listener() as nobody:
         dead = nobody.address
-    with Cluster(addresses(f"{dead},{two[1].address}"), 5) as cluster:
+    with Cluster(addresses(f"{dead},{broker_pair[1].address}"), 5) as cluster:
         assert cluster.id == "fake"
 
 
-def test_the_next_address_is_tried_when_the_first_is_silent(two: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_address_is_tried_when_the_first_is_silent(broker_pair: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "PATIENCE_SECONDS", 0.1)
-    with FakeBroker({18: silent}) as first, to(first, two[1]) as cluster:
+    with FakeBroker({18: silent}) as first, cluster_of(first, broker_pair[1]) as cluster:
         assert cluster.id == "fake"
 
 
-def test_the_next_broker_is_asked_when_the_first_is_silent(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[LIST] = silent
-    with to(*two, timeout=1.5) as cluster:
+def test_the_next_broker_is_asked_when_the_first_is_silent(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0].answers[LIST] = silent
+    with cluster_of(*broker_pair, timeout=1.5) as cluster:
         assert cluster.id == "fake"
         assert cluster.any(ListGroupsRequest()).groups[0].group_id == "of-1"
 
 
 def test_all_unreachable_brokers_are_named_in_one_line() -> None:
-    with Listener() as one, Listener() as other:
-        names = [one.address, other.address]
+    with Listener() as first, Listener() as second_listener:
+        names = [first.address, second_listener.address]
     with Cluster(addresses(",".join(names)), 5) as cluster, pytest.raises(Failure) as raised:
         cluster.any(ListGroupsRequest())
     refused = "connection refused (is a broker running there?)"
@@ -270,45 +270,45 @@ def test_all_unreachable_brokers_are_named_in_one_line() -> None:
     assert raised.value.line == f"no broker answers: {names[0]}: {refused}; {names[1]}: {refused}"
 
 
-def test_a_connection_closed_while_idle_is_reopened(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[0]) as cluster:
+def test_a_connection_closed_while_idle_is_reopened(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0]) as cluster:
         cluster.controller(NEW_TOPIC)
-        two[0].hang_up()
+        broker_pair[0].hang_up()
         time.sleep(0.02)
         cluster.controller(NEW_TOPIC)
-    assert kinds(two[0], CreateTopicsRequest) == 2
+    assert count_requests(broker_pair[0], CreateTopicsRequest) == 2
 
 
-def test_read_requests_are_retried_after_a_lost_connection(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[DESCRIBE] = once(cuts, describes())
-    with to(two[0]) as cluster:
+def test_read_requests_are_retried_after_a_lost_connection(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[DESCRIBE] = once(cuts, describes())
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
-    assert kinds(two[1], DescribeGroupsRequest) == 2
+    assert count_requests(broker_pair[1], DescribeGroupsRequest) == 2
 
 
-def test_changing_requests_are_not_retried_after_a_lost_connection(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[DELETE] = once(cuts, deletes())
-    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+def test_changing_requests_are_not_retried_after_a_lost_connection(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[DELETE] = once(cuts, deletes())
+    with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.coordinator("g", DeleteGroupsRequest(["g"]))
     assert raised.value.code == EXIT.UNREACHABLE
     assert raised.value.line == (
-        f"{two[1].address} closed the connection before it answered DeleteGroups; it may have taken effect: check before trying again"
+        f"{broker_pair[1].address} closed the connection before it answered DeleteGroups; it may have taken effect: check before trying again"
     )
-    assert kinds(two[1], DeleteGroupsRequest) == 1
+    assert count_requests(broker_pair[1], DeleteGroupsRequest) == 1
 
 
-def test_a_coordinator_that_died_is_looked_up_again(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[0]) as cluster:
+def test_a_coordinator_that_died_is_looked_up_again(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0]) as cluster:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
-        two[1].close()
-        two[0].answers[FIND] = coordinator_is(two[0], 0)
+        broker_pair[1].close()
+        broker_pair[0].answers[FIND] = coordinator_is(broker_pair[0], 0)
         assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
-    assert kinds(two[0], DescribeGroupsRequest) == 1
+    assert count_requests(broker_pair[0], DescribeGroupsRequest) == 1
 
 
-def test_an_unreachable_advertised_address_is_named(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].host = "broker.invalid"
-    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+def test_an_unreachable_advertised_address_is_named(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].host = "broker.invalid"
+    with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
     assert raised.value.code == EXIT.UNREACHABLE
     assert raised.value.line.startswith("broker 1 cannot be reached at its advertised address: broker.invalid:")
@@ -326,10 +326,10 @@ def test_a_single_broker_is_contacted_at_its_bootstrap_address() -> None:
                 cluster.advertised(0)
 
 
-def test_unreachable_brokers_are_named_beside_the_replies_of_the_others(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].close()
+def test_unreachable_brokers_are_named_with_the_replies_of_the_others(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].close()
     missing: dict[int, Failure] = {}
-    with to(two[0], timeout=0.4) as cluster:
+    with cluster_of(broker_pair[0], timeout=0.4) as cluster:
         assert list(cluster.ask_all_brokers(ListGroupsRequest(), missing=missing)) == [0]
         assert list(missing) == [1]
         with pytest.raises(Failure) as raised:
@@ -337,42 +337,42 @@ def test_unreachable_brokers_are_named_beside_the_replies_of_the_others(two: tup
     assert raised.value.code == EXIT.UNREACHABLE
 
 
-def test_a_silent_broker_is_reported_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[LIST] = silent
+def test_a_silent_broker_is_reported_within_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[LIST] = silent
     begin = time.monotonic()
-    with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
+    with cluster_of(broker_pair[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
     assert time.monotonic() - begin < 2
-    assert raised.value.line == f"{two[1].address} does not answer ListGroups within 0.3 s"
+    assert raised.value.line == f"{broker_pair[1].address} does not answer ListGroups within 0.3 s"
 
 
-def test_a_late_reply_is_not_taken_for_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[LIST] = once(silent, lists("second"))
-    with to(two[0], timeout=5) as cluster:
+def test_a_late_reply_is_not_used_for_the_next_request(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[LIST] = once(silent, lists("second"))
+    with cluster_of(broker_pair[0], timeout=5) as cluster:
         with pytest.raises(Failure):
             cluster.node(1, ListGroupsRequest(), timeout=0.1)
         assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "second"
 
 
-def test_an_undecodable_reply_is_reported(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[LIST] = lambda request, version: b"\0\0"
-    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+def test_an_undecodable_reply_is_reported(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[LIST] = lambda request, version: b"\0\0"
+    with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
-    assert raised.value.line.startswith(f"{two[1].address}: its reply to ListGroups is invalid (")
+    assert raised.value.line.startswith(f"{broker_pair[1].address}: its reply to ListGroups is invalid (")
 
 
-def test_a_broker_with_only_newer_versions_needs_a_newer_command(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1]._given = {**two[1].versions, LIST: (90, 99)}
-    with to(two[0]) as cluster, pytest.raises(Failure) as raised:
+def test_a_broker_with_only_newer_versions_needs_a_newer_command(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1]._offered_versions = {**broker_pair[1].versions, LIST: (90, 99)}
+    with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
     assert raised.value.code == EXIT.LACKING
     assert raised.value.line.endswith("serves ListGroups only in versions 90 to 99, this command knows versions 0 to 5: use a newer tenure")
 
 
-def test_with_a_timeout_of_0_a_dead_broker_is_not_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[0], timeout=30) as cluster:
+def test_with_a_timeout_of_0_a_dead_broker_is_not_waited_for(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0], timeout=30) as cluster:
         assert cluster.id == "fake"
-        two[1].close()
+        broker_pair[1].close()
         begin = time.monotonic()
         with pytest.raises(Failure) as raised:
             cluster.node(1, ListGroupsRequest(), patient=False)
@@ -380,39 +380,39 @@ def test_with_a_timeout_of_0_a_dead_broker_is_not_waited_for(two: tuple[FakeBrok
     assert raised.value.code == EXIT.UNREACHABLE
 
 
-def test_a_broker_restarted_at_another_address_is_found(two: tuple[FakeBroker, FakeBroker]) -> None:
-    with to(two[0]) as cluster, FakeBroker({LIST: lists("moved")}) as moved:
+def test_a_broker_restarted_at_another_address_is_found(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0]) as cluster, FakeBroker({LIST: lists("moved")}) as moved:
         assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "of-1"
-        two[1].close()
-        two[0].answers[METADATA] = metadata_of(two[0], moved)
-        moved.answers[METADATA] = metadata_of(two[0], moved)
+        broker_pair[1].close()
+        broker_pair[0].answers[METADATA] = metadata_of(broker_pair[0], moved)
+        moved.answers[METADATA] = metadata_of(broker_pair[0], moved)
         assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "moved"
 
 
-def test_groups_of_a_lost_coordinator_are_requested_from_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_groups_of_a_lost_coordinator_are_requested_from_the_next(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     def ask(broker_id: int, groups: list[str]) -> dict[str, int]:
         assert cluster.version(DESCRIBE, broker_id) >= 0
         return {group.group_id: broker_id for group in cluster.node(broker_id, DescribeGroupsRequest(groups)).groups}
 
-    with to(two[0]) as cluster:
+    with cluster_of(broker_pair[0]) as cluster:
         assert cluster.by_coordinator(["g", "h"], ask) == {"g": 1, "h": 1}
-        two[1].close()
-        two[0].answers[FIND] = once(coordinator_is(two[1], 1), coordinator_is(two[0], 0))
+        broker_pair[1].close()
+        broker_pair[0].answers[FIND] = once(coordinator_is(broker_pair[1], 1), coordinator_is(broker_pair[0], 0))
         assert cluster.by_coordinator(["g", "h"], ask) == {"g": 0, "h": 0}
 
 
-def test_groups_without_a_reachable_coordinator_are_reported_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].close()
+def test_groups_without_a_reachable_coordinator_are_reported_within_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].close()
     begin = time.monotonic()
-    with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
+    with cluster_of(broker_pair[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
         cluster.by_coordinator(["g"], lambda broker_id, groups: {"g": cluster.node(broker_id, DescribeGroupsRequest(groups))})
     assert time.monotonic() - begin < 3
     assert raised.value.line.startswith("broker 1 cannot be reached at its advertised address: ")
 
 
-def test_api_versions_of_an_unreachable_broker_fail_with_one_line(two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].close()
-    with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure, match="broker 1 cannot be reached"):
+def test_api_versions_of_an_unreachable_broker_fail_with_one_line(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].close()
+    with cluster_of(broker_pair[0], timeout=0.2) as cluster, pytest.raises(Failure, match="broker 1 cannot be reached"):
         cluster.version(DESCRIBE, 1)
-    with to(two[1], timeout=0.2) as cluster, pytest.raises(Failure, match="connection refused"):
+    with cluster_of(broker_pair[1], timeout=0.2) as cluster, pytest.raises(Failure, match="connection refused"):
         cluster.version(DESCRIBE)

@@ -28,7 +28,7 @@ def test_every_request_uses_a_version_of_the_cluster(bootstrap: str, release: tu
         assert cluster.coordinator("old", DescribeGroupsRequest(["old"])).groups[0].group_id == "old"
         assert cluster.coordinators(["a", "b", "old"]) == {cluster.controller_id: ["a", "b", "old"]}
         assert cluster.topics(["not-there"])["not-there"].error == 3
-        versions = dict(old.asked)
+        versions = dict(old.requests)
         assert versions[MetadataRequest.API_KEY] == min(old.versions[3][1], 13)
         assert versions[FindCoordinatorRequest.API_KEY] == min(old.versions[10][1], 6)
         assert versions[ListGroupsRequest.API_KEY] == min(old.versions[16][1], 5)

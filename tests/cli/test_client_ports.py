@@ -1,4 +1,4 @@
-"""Ports where no broker answers properly: one line that names the listener, within the timeout."""
+"""Ports without a proper Kafka broker: the command prints one line that names the listener, within the timeout."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def test_looking_up_a_name_takes_no_longer_than_the_timeout(monkeypatch: pytest.
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, bootstrap: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = taken.getsockname()
+    with socket.create_server(("127.0.0.1", 0)) as blocker:
+        nobody = blocker.getsockname()
     host, _, port = bootstrap.rpartition(":")
     entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (nobody, (host, int(port)))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: entries)
@@ -167,11 +167,11 @@ def sasl() -> Iterator[SaslBroker]:
 
 def test_a_sasl_listener_is_named_with_its_mechanisms(sasl: SaslBroker) -> None:
     offered = "PLAIN, SCRAM-SHA-512\\x1b[31m"
-    wanted = f"{sasl.address} wants SASL ({offered}), which this command does not support: name a PLAINTEXT listener"
-    assert failure(sasl.address).line == wanted
+    expected = f"{sasl.address} wants SASL ({offered}), which this command does not support: name a PLAINTEXT listener"
+    assert failure(sasl.address).line == expected
 
 
-def test_a_closed_connection_alone_is_not_taken_for_sasl() -> None:
+def test_a_closed_connection_alone_does_not_mean_sasl() -> None:
     def cut(request: object, version: int) -> None:
         raise Close
 
@@ -179,7 +179,7 @@ def test_a_closed_connection_alone_is_not_taken_for_sasl() -> None:
         assert failure(broker.address, 1.0).line == f"{broker.address} closed the connection before it answered Metadata"
 
 
-def test_a_controller_is_not_taken_for_a_broker() -> None:
+def test_a_controller_is_distinguished_from_a_broker() -> None:
     with FakeBroker(versions={18: (0, 4), 52: (0, 2)}) as controller:
         assert failure(controller.address).line == f"{controller.address} is no broker (a KRaft controller, perhaps): name a listener for clients"
 

@@ -39,15 +39,15 @@ def ports() -> Iterator[dict[str, int]]:
     with kafka_folder() as (folder, port):
         make_key(folder)
         names = ("SASL", "TLS", "BOTH")
-        found = dict(zip(names, free_ports(3), strict=True))
+        ports_by_name = dict(zip(names, free_ports(3), strict=True))
         properties = folder / "server.properties"
         text = properties.read_text()
-        more = "".join(f",{name}://127.0.0.1:{number}" for name, number in found.items())
+        more = "".join(f",{name}://127.0.0.1:{number}" for name, number in ports_by_name.items())
         lines = [line + more if line.startswith(("listeners=", "advertised.listeners=")) else line for line in text.splitlines()]
         controller = next(line for line in lines if line.startswith("controller.quorum.voters=")).rpartition(":")[2]
         properties.write_text("\n".join(lines) + SECURED.format(folder=folder))
         with running_kafka(folder, port):
-            yield found | {"PLAINTEXT": port, "CONTROLLER": int(controller)}
+            yield ports_by_name | {"PLAINTEXT": port, "CONTROLLER": int(controller)}
 
 
 def make_key(folder: Path) -> None:
@@ -86,24 +86,24 @@ def test_a_cluster_of_three_works_with_one_broker_down(tenure: Tenure) -> None:
             reset = tenure("group", "offsets", "reset", group, "--to-latest", "--topic", "orders", "--bootstrap", names[0], "--timeout", "30", "--yes")
             assert (reset.code, reset.err) == (0, "")
         listed = json.loads(tenure("group", "list", "--bootstrap", names[1], "--json").out)["groups"]
-        assert sorted(one["group"] for one in listed) == groups
+        assert sorted(group["group"] for group in listed) == groups
         assert tenure("cluster", "--bootstrap", names[1]).out.splitlines()[2].split() == ["controller", "broker", "1"]
         kafka.kill(3)
         dead_first = f"{names[2]},{names[0]}"
         begin = time.monotonic()
-        seen = tenure("topic", "describe", "orders", "--bootstrap", dead_first, "--timeout", str(SECONDS))
-        assert (seen.code, seen.err) == (0, "")
-        assert time.monotonic() - begin < 5, "it is not yet missed, and nobody waits for that"
+        description = tenure("topic", "describe", "orders", "--bootstrap", dead_first, "--timeout", str(SECONDS))
+        assert (description.code, description.err) == (0, "")
+        assert time.monotonic() - begin < 5, "the cluster does not yet report it as down, and the command does not wait for that"
         lines = "".join(f"{number}:{number}\n" for number in range(60))
         sent = tenure("produce", "orders", "--key-separator", ":", "--bootstrap", dead_first, "--timeout", str(SECONDS), stdin=lines)
         assert (sent.code, sent.err, sent.out.splitlines()[0]) == (0, "", "60 records written to orders:")
         described = tenure("group", "describe", *groups, "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert described.code == 0, described.err
         wait_until(lambda: all(broker["reachable"] == (broker["id"] != 3) for broker in brokers(at(dead_first, tenure))), SECONDS, pause=0.2)
-        shown = tenure("cluster", "--bootstrap", dead_first, "--timeout", str(SECONDS))
-        assert shown.out.splitlines()[-1].split()[3:5] in (["rack-3", "fenced"], ["rack-3", "not"])
+        listing = tenure("cluster", "--bootstrap", dead_first, "--timeout", str(SECONDS))
+        assert listing.out.splitlines()[-1].split()[3:5] in (["rack-3", "fenced"], ["rack-3", "not"])
 
 
 def brokers(ask: Tenure) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(ask("cluster", "--timeout", "20", "--json").out)["brokers"]
-    return found
+    listed: list[dict[str, object]] = json.loads(ask("cluster", "--timeout", "20", "--json").out)["brokers"]
+    return listed

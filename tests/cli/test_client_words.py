@@ -34,10 +34,10 @@ def test_an_error_code_is_a_line_that_names_its_subject(code: int, message: str 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code])
 def test_every_kafka_error_code_has_a_one_line_message(code: ErrorCode) -> None:
-    found = failure(code, "x")
-    assert found.line.startswith("x: ")
-    assert found.line.isprintable()
-    assert len(found.line) > 10
+    failed = failure(code, "x")
+    assert failed.line.startswith("x: ")
+    assert failed.line.isprintable()
+    assert len(failed.line) > 10
     assert name_of(code) == code.name
 
 

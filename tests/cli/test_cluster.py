@@ -75,13 +75,13 @@ def test_releases_before_2_4_are_not_distinguished() -> None:
 
 
 @pytest.fixture
-def two() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+def broker_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
     """Brokers 0 and 1 with a topic that is not well, and two groups on each."""
 
     def topics(request: Any) -> list[MetadataResponseTopic]:
         partitions = [MetadataResponsePartition(0, 0, 0, 1, [0, 1], [0]), MetadataResponsePartition(5, 1, -1, 1, [0, 1], [])]
-        found = [MetadataResponseTopic(0, "orders", bytes(16), False, partitions)]
-        return found if request.topics is None else [MetadataResponseTopic(3, topic.name, bytes(16), False, []) for topic in request.topics]
+        topics = [MetadataResponseTopic(0, "orders", bytes(16), False, partitions)]
+        return topics if request.topics is None else [MetadataResponseTopic(3, topic.name, bytes(16), False, []) for topic in request.topics]
 
     with FakeBroker() as first, FakeBroker() as second:
         for broker in (first, second):
@@ -100,8 +100,8 @@ def describes(*fenced: DescribeClusterBroker) -> Any:
     return answer
 
 
-def test_several_brokers_are_counted_together(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
-    result = tenure("cluster", "--bootstrap", two[1].address)
+def test_several_brokers_are_counted_together(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    result = tenure("cluster", "--bootstrap", broker_pair[1].address)
     assert (result.code, result.err) == (0, "")
     assert [line.split(None, 1) for line in result.out.splitlines()[:7]] == [
         ["cluster", "fake"],
@@ -117,31 +117,31 @@ def test_several_brokers_are_counted_together(tenure: Tenure, two: tuple[FakeBro
 
 @pytest.mark.parametrize(("leader", "error", "text"), [(1, 0, "broker 1"), (3000, 0, "node 3000, which is no broker"), (-1, 0, "-"), (0, 29, "-")])
 def test_the_controller_comes_from_the_quorum_not_from_metadata(
-    tenure: Tenure, two: tuple[FakeBroker, FakeBroker], leader: int, error: int, text: str
+    tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker], leader: int, error: int, text: str
 ) -> None:
     def answer(request: Any, version: int) -> Message:
         part = DescribeQuorumResponsePartitionData(0, leader_id=leader)
         return DescribeQuorumResponse(error, topics=[DescribeQuorumResponseTopicData("__cluster_metadata", [part])])
 
-    for broker in two:
+    for broker in broker_pair:
         broker.answers[DescribeQuorumRequest.API_KEY] = answer
-    result = tenure("cluster", "--bootstrap", two[0].address)
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address)
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[2].split(None, 1) == ["controller", text]
     assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["up", "controller" if text == "broker 1" else "up"]
 
 
-def test_brokers_of_two_releases_are_distinguished(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
-    for broker, release in zip(two, ((2, 8), (3, 9)), strict=True):
-        broker._given = {key: span for key, span in versions_of(release).items() if key in (3, 16, 18, 35, 47, 1)}
-    result = tenure("cluster", "--bootstrap", two[0].address)
+def test_brokers_of_two_releases_are_distinguished(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    for broker, release in zip(broker_pair, ((2, 8), (3, 9)), strict=True):
+        broker._offered_versions = {key: span for key, span in versions_of(release).items() if key in (3, 16, 18, 35, 47, 1)}
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address)
     assert result.out.splitlines()[1] == "software    looks like Kafka 2.8 to 3.9"
     assert [line.split("  ")[-1].strip() for line in result.out.splitlines()[-3:]] == ["LOOKS LIKE", "Kafka 2.8", "Kafka 3.9"]
 
 
-def test_a_broker_out_of_reach_is_shown_and_is_exit_code_1(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].host = "broker.invalid\x1b[31m"
-    result = tenure("cluster", "--bootstrap", two[0].address, "--timeout", "2")
+def test_a_broker_out_of_reach_is_shown_and_is_exit_code_1(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].host = "broker.invalid\x1b[31m"
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address, "--timeout", "2")
     assert result.code == 1
     assert "not reachable from here" in result.out.splitlines()[-1]
     assert "broker.invalid\\x1b[31m" in result.out.splitlines()[-1]
@@ -150,16 +150,16 @@ def test_a_broker_out_of_reach_is_shown_and_is_exit_code_1(tenure: Tenure, two: 
     assert "groups      -" in result.out
 
 
-def test_a_fenced_broker_is_shown_if_the_cluster_reports_it(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[0].answers[DESCRIBE] = describes(DescribeClusterBroker(7, "gone", 9092, "rack-a", True))
-    result = tenure("cluster", "--bootstrap", two[0].address)
+def test_a_fenced_broker_is_shown_if_the_cluster_reports_it(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[0].answers[DESCRIBE] = describes(DescribeClusterBroker(7, "gone", 9092, "rack-a", True))
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address)
     assert result.out.splitlines()[-1].split() == ["7", "gone", "9092", "rack-a", "fenced"]
-    value = json.loads(tenure("cluster", "--bootstrap", two[0].address, "--json").out)
+    value = json.loads(tenure("cluster", "--bootstrap", broker_pair[0].address, "--json").out)
     assert [(broker["id"], broker["fenced"], broker["reachable"]) for broker in value["brokers"]] == [(0, False, True), (1, False, True), (7, True, False)]
 
 
-def test_without_the_right_to_list_groups_the_rest_is_shown(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
-    two[1].answers[LIST] = lambda request, version: ListGroupsResponse(error_code=31)
-    result = tenure("cluster", "--bootstrap", two[0].address)
+def test_without_the_right_to_list_groups_the_rest_is_shown(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[LIST] = lambda request, version: ListGroupsResponse(error_code=31)
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address)
     assert (result.code, result.err) == (1, "tenure: groups of broker 1 are not counted: this user has no permission for this in the cluster\n")
     assert "groups      -" in result.out

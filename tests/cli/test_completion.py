@@ -27,9 +27,9 @@ SECONDS = 20
 
 def words(line: str) -> list[str]:
     *before, current = line.split(" ")
-    found = offer(before, current)
-    assert found.kind == "words"
-    return [word for word, _ in found.words]
+    offered = offer(before, current)
+    assert offered.kind == "words"
+    return [word for word, _ in offered.words]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_an_option_removes_completions_that_it_excludes() -> None:
     assert "--topic" in words("group offsets reset g --topic t --to")
 
 
-def test_files_and_folders_are_left_to_the_shell() -> None:
+def test_the_shell_completes_files_and_folders() -> None:
     assert offer(["log", "dump"], "").kind == "files"
     assert offer(["serve", "--data"], "").kind == "folders"
     assert offer(["serve", "--config"], "x").kind == "files"
@@ -162,10 +162,10 @@ def installed(tmp_path: Path) -> Path:
 
 
 def shell(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.skip(f"{name} is not here: apt-get install {name}")
-    return found
+    return path
 
 
 def settings(folder: Path, **more: str) -> dict[str, str]:

@@ -167,8 +167,8 @@ def test_consuming_reconnects_after_a_lost_connection(cluster: Cluster, topic: s
 def test_a_signal_ends_consuming_quietly_and_at_once(bootstrap: str, topic: str, number: signal.Signals, code: int) -> None:
     with consuming(bootstrap, topic, "--from-beginning", "--format", "{value}") as process:
         assert process.stdout is not None
-        seen = {process.stdout.readline() for _ in range(8)}
-        assert len(seen) == 8
+        lines_read = {process.stdout.readline() for _ in range(8)}
+        assert len(lines_read) == 8
         begin = time.monotonic()
         process.send_signal(number)
         out, err = process.communicate(timeout=10)

@@ -35,15 +35,15 @@ def produce(ask: Tenure, topic: str, values: str) -> None:
 
 def test_two_processes_share_a_topic_and_one_takes_over_when_the_other_ends(bootstrap: str, cluster: Cluster, ask: Tenure, topic: str) -> None:
     arguments = (topic, "--group", topic, "--from-beginning", "--json", "--heartbeat", "0.1")
-    with consuming(bootstrap, *arguments) as one, consuming(bootstrap, *arguments) as two:
+    with consuming(bootstrap, *arguments) as first, consuming(bootstrap, *arguments) as second:
         await_members(cluster, topic, 2)
         produce(ask, topic, "abcde")
         await_committed(cluster, topic, topic, 20)
-        seen_by_two = stop(two, signal.SIGINT)
+        seen_by_two = stop(second, signal.SIGINT)
         await_members(cluster, topic, 1)
         produce(ask, topic, "f")
         await_committed(cluster, topic, topic, 24)
-        seen_by_one = stop(one, signal.SIGTERM)
+        seen_by_one = stop(first, signal.SIGTERM)
     await_members(cluster, topic, 0)
     assert len({partition for partition, _ in seen_by_two}) == 2
     assert Counter(seen_by_one + seen_by_two) == Counter((partition, offset) for partition in range(4) for offset in range(6))
@@ -66,7 +66,7 @@ def test_tenure_consume_shares_a_group_with_kafka_python_as_leader_and_follower(
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-    seen: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     ended = threading.Event()
 
     def consume() -> None:
@@ -81,7 +81,7 @@ def test_tenure_consume_shares_a_group_with_kafka_python_as_leader_and_follower(
         )
         while not ended.is_set():
             for records in consumer.poll(POLL_MS).values():
-                seen.extend((record.partition, record.offset) for record in records)
+                positions.extend((record.partition, record.offset) for record in records)
         consumer.close()
 
     theirs = threading.Thread(target=consume, daemon=True)
@@ -102,7 +102,7 @@ def test_tenure_consume_shares_a_group_with_kafka_python_as_leader_and_follower(
         produce(ask, topic, "f")
         await_committed(cluster, topic, topic, 24)
         seen_by_us = stop(ours, signal.SIGINT)
-    kept = await_members(cluster, topic, 1)
-    assert [member.group_instance_id for member in kept.members] == ["desk"]
-    assert len({partition for partition, _ in seen}) == 2
-    assert Counter(seen + seen_by_us) == Counter((partition, offset) for partition in range(4) for offset in range(6))
+    group = await_members(cluster, topic, 1)
+    assert [member.group_instance_id for member in group.members] == ["desk"]
+    assert len({partition for partition, _ in positions}) == 2
+    assert Counter(positions + seen_by_us) == Counter((partition, offset) for partition in range(4) for offset in range(6))

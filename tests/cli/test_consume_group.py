@@ -35,23 +35,23 @@ def consume(ask: Tenure, topic: str) -> Tenure:
     return lambda *arguments, stdin="": ask("consume", topic, "--group", topic, *arguments, stdin=stdin)
 
 
-def await_loss(one: Member) -> None:
-    """Until the coordinator tells it to give up its seat."""
-    wait_until(lambda: one.seat_lost)
+def await_loss(owner: Member) -> None:
+    """Wait until the coordinator has told the member that another process has its seat."""
+    wait_until(lambda: owner.seat_lost)
 
 
 def in_background(function: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
-    came: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            came.append(function())
+            results.append(function())
         except Failure as failure:
-            came.append(failure)
+            results.append(failure)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    return thread, came
+    return thread, results
 
 
 def test_a_member_continues_at_the_groups_offsets_and_leaves(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
@@ -83,8 +83,8 @@ def test_a_new_group_begins_at_the_end_and_commits_that(consume: Tenure, cluster
 
 def test_a_static_member_keeps_its_assignment_unless_it_leaves(consume: Tenure, cluster: Cluster, topic: str) -> None:
     consume("--from-beginning", "--no-follow", "--instance", "desk")
-    kept = described(cluster, topic)
-    assert [(one.group_instance_id, kept.group_state) for one in kept.members] == [("desk", "Stable")]
+    group = described(cluster, topic)
+    assert [(member_row.group_instance_id, group.group_state) for member_row in group.members] == [("desk", "Stable")]
     reported = consume("--no-follow", "--instance", "desk", "--verbose").err
     assert f"instance desk of group {topic}, generation 1: {topic}-0,1" in reported
     consume("--no-follow", "--instance", "desk", "--leave")
@@ -95,11 +95,11 @@ def test_members_share_partitions_and_a_leaving_member_releases_its_own(cluster:
     first, second = member(cluster, topic), member(cluster, topic, assignors=["roundrobin"])
     with first._cluster, second._cluster:
         assert first.join().places == [(topic, 0), (topic, 1)]
-        thread, came = in_background(second.join)
+        thread, results = in_background(second.join)
         await_loss(first)
         seat = first.join()
         thread.join(5)
-        assert sorted([*seat.places, *came[0].places]) == [(topic, 0), (topic, 1)]
+        assert sorted([*seat.places, *results[0].places]) == [(topic, 0), (topic, 1)]
         assert len(seat.places) == 1
         assert described(cluster, topic).protocol_data == "roundrobin"
         second.leave()
@@ -126,54 +126,54 @@ def test_the_second_process_of_an_instance_fences_the_first(cluster: Cluster, to
 
 
 def test_a_removed_member_joins_again_as_a_new_member(cluster: Cluster, topic: str) -> None:
-    one = member(cluster, topic)
-    with one._cluster:
-        seat = one.join()
-        other = member(cluster, topic)
-        other._member_id = seat.member_id
-        other.leave()
-        other._cluster.close()
-        await_loss(one)
-        again = one.join()
-        assert again.member_id != seat.member_id
-        assert again.places == seat.places
-        one.leave()
+    owner = member(cluster, topic)
+    with owner._cluster:
+        seat = owner.join()
+        impostor = member(cluster, topic)
+        impostor._member_id = seat.member_id
+        impostor.leave()
+        impostor._cluster.close()
+        await_loss(owner)
+        rejoined = owner.join()
+        assert rejoined.member_id != seat.member_id
+        assert rejoined.places == seat.places
+        owner.leave()
 
 
 def test_unchanged_offsets_are_not_committed_again(cluster: Cluster, topic: str) -> None:
-    one = member(cluster, topic)
-    with one._cluster:
-        seat = one.join()
-        commits = Commits(one._cluster, one, enabled=True)
+    owner = member(cluster, topic)
+    with owner._cluster:
+        seat = owner.join()
+        commits = Commits(owner._cluster, owner, enabled=True)
         commits.add((topic, 0), 1)
         assert commits.due
         assert commits.commit(seat)
         assert not commits.due
-        one.leave()
+        owner.leave()
 
 
 def test_a_leader_sees_that_a_topic_has_grown(cluster: Cluster, ask: Tenure, topic: str) -> None:
-    one = member(cluster, topic)
-    with one._cluster:
-        one.join()
-        assert not one.partitions_changed
+    owner = member(cluster, topic)
+    with owner._cluster:
+        owner.join()
+        assert not owner.partitions_changed
         ask("topic", "alter", topic, "--partitions", "3")
-        assert one.partitions_changed
-        assert one.join().places == [(topic, 0), (topic, 1), (topic, 2)]
-        one.leave()
+        assert owner.partitions_changed
+        assert owner.join().places == [(topic, 0), (topic, 1), (topic, 2)]
+        owner.leave()
 
 
 def test_a_group_of_another_protocol_is_reported(cluster: Cluster, ask: Tenure, consume: Tenure, topic: str) -> None:
-    one = member(cluster, topic, assignors=["range"])
-    with one._cluster:
-        one.join()
+    owner = member(cluster, topic, assignors=["range"])
+    with owner._cluster:
+        owner.join()
         result = consume("--assignor", "roundrobin")
         assert result.code == 1
         assert result.err == (
             f"tenure: group {topic}: its members have no assignor in common with this command (roundrobin), or are no consumers "
             f"(tenure group describe {topic})\n"
         )
-        one.leave()
+        owner.leave()
     short = consume("--session-timeout", "0.05", "--heartbeat", "0.01")
     assert (short.code, "--session-timeout" in short.err) == (1, True)
 
@@ -211,7 +211,7 @@ def test_a_member_that_starts_later_reads_an_added_partition_from_its_beginning(
 
 
 def test_members_started_together_skip_earlier_records(cluster: Cluster, topic: str) -> None:
-    """One member finds offsets of the other in the topic: its own partition does not count as new for that."""
+    """One member finds offsets that the other has committed: its own partition does not count as new because of them."""
     places = {(topic, 0), (topic, 1)}
     before = committed_offsets(cluster, topic, places)
     assert known_partitions_of_group(places, before) == places
@@ -226,7 +226,7 @@ def test_the_start_position_is_committed_before_the_first_record(consume: Tenure
             wait_until(lambda: committed_offsets(helper, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 1})
             return bool(described(helper, topic).members)
 
-    thread, came = in_background(watch)
+    thread, results = in_background(watch)
     assert consume("--from", "latest", "--idle", "1").out == ""
     thread.join(15)
-    assert came == [True]
+    assert results == [True]

@@ -22,8 +22,8 @@ from protocol.messages.fetch import AbortedTransaction
 
 
 def shares(assignor: str, members: Sequence[Subscriber], **partitions: int) -> dict[str, str]:
-    found = ASSIGNORS[assignor](members, partitions)
-    return {who: " ".join(f"{topic}{''.join(map(str, numbers))}" for topic, numbers in sorted(share.items())) for who, share in found.items()}
+    assigned = ASSIGNORS[assignor](members, partitions)
+    return {member_id: " ".join(f"{topic}{''.join(map(str, numbers))}" for topic, numbers in sorted(share.items())) for member_id, share in assigned.items()}
 
 
 def test_range_gives_the_first_members_an_extra_partition_of_each_topic() -> None:
@@ -46,9 +46,9 @@ def test_only_subscribers_of_a_topic_get_its_partitions_and_a_missing_topic_has_
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_static_members_are_ordered_by_instance_id_not_by_member_id(assignor: str) -> None:
     first = [Subscriber("m9", "desk-1", ["a"]), Subscriber("m1", "desk-2", ["a"]), Subscriber("m0", None, ["a"])]
-    later = [Subscriber("m0", None, ["a"]), Subscriber("m1", "desk-1", ["a"]), Subscriber("m9", "desk-2", ["a"])]
+    restarted = [Subscriber("m0", None, ["a"]), Subscriber("m1", "desk-1", ["a"]), Subscriber("m9", "desk-2", ["a"])]
     assert shares(assignor, first, a=3) == {"m9": "a0", "m1": "a1", "m0": "a2"}
-    assert shares(assignor, later, a=3) == {"m1": "a0", "m9": "a1", "m0": "a2"}
+    assert shares(assignor, restarted, a=3) == {"m1": "a0", "m9": "a1", "m0": "a2"}
 
 
 @pytest.mark.once
@@ -71,8 +71,8 @@ def test_assignments_are_those_of_kafka_python(assignor: str) -> None:
         ours = ASSIGNORS[assignor](members, {topic: count for topic, count in partitions.items() if any(topic in m.topics for m in members)})
         cluster = KafkaPythonCluster(partitions)
         subscriptions = {member.member_id: member for member in members}
-        found = assign_with(theirs, cluster, subscriptions)
-        assert ours == found, members
+        assigned = assign_with(theirs, cluster, subscriptions)
+        assert ours == assigned, members
 
 
 class KafkaPythonCluster:
@@ -87,23 +87,25 @@ def assign_with(theirs: Any, cluster: KafkaPythonCluster, members: dict[str, Sub
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
     group = [
-        type("Joined", (), {"member_id": who, "group_instance_id": None, "metadata": ConsumerProtocolSubscription(version=0, topics=list(one.topics))})()
-        for who, one in members.items()
+        type("Joined", (), {"member_id": member_id, "group_instance_id": None, "metadata": ConsumerProtocolSubscription(version=0, topics=list(topics.topics))})()
+        for member_id, topics in members.items()
     ]
-    found = theirs.assign(cluster, group)
-    return {who: {topic: sorted(numbers) for topic, numbers in share.assigned_partitions if numbers} for who, share in found.items()}
+    assigned = theirs.assign(cluster, group)
+    return {member_id: {topic: sorted(numbers) for topic, numbers in share.assigned_partitions if numbers} for member_id, share in assigned.items()}
 
 
-# How records look
+# How records are printed
 
 
-def found(key: bytes | None = b"k", value: bytes | None = b"v", timestamp: int = 1_700_000_000_123, headers: Sequence[tuple[bytes, bytes | None]] = ()) -> ConsumedRecord:
+def consumed(
+    key: bytes | None = b"k", value: bytes | None = b"v", timestamp: int = 1_700_000_000_123, headers: Sequence[tuple[bytes, bytes | None]] = ()
+) -> ConsumedRecord:
     return ConsumedRecord("orders", 2, Record(7, timestamp, key, value, headers))
 
 
 def test_a_template_has_placeholders_escapes_and_braces() -> None:
     layout = Layout("{topic}/{partition}@{offset}\\t{key}={value} {{{headers}}}", as_text)
-    assert layout.line(found(headers=[(b"a", b"1"), (b"b", None)])) == b"orders/2@7\tk=v {a=1, b=null}\n"
+    assert layout.line(consumed(headers=[(b"a", b"1"), (b"b", None)])) == b"orders/2@7\tk=v {a=1, b=null}\n"
 
 
 @pytest.mark.parametrize("template", ["{foo}", "{", "{value", "}", "{key:", "{}"])
@@ -114,8 +116,8 @@ def test_an_invalid_template_is_refused(template: str) -> None:
 
 def test_the_long_format_omits_missing_fields() -> None:
     layout = Layout(LONG, as_text)
-    assert layout.line(found(headers=[(b"n", b"v")])) == b"2023-11-14T22:13:20.123Z  orders-2@7  k: v  [n=v]\n"
-    assert layout.line(found(key=None, value=None)) == b"2023-11-14T22:13:20.123Z  orders-2@7  null\n"
+    assert layout.line(consumed(headers=[(b"n", b"v")])) == b"2023-11-14T22:13:20.123Z  orders-2@7  k: v  [n=v]\n"
+    assert layout.line(consumed(key=None, value=None)) == b"2023-11-14T22:13:20.123Z  orders-2@7  null\n"
 
 
 @pytest.mark.parametrize(
@@ -137,15 +139,15 @@ def test_control_characters_are_escaped_on_a_terminal_but_not_in_a_pipe(value: b
 @pytest.mark.parametrize("timestamp", [-1, 0, 1_700_000_000_123, (1 << 63) - 1, -5])
 @pytest.mark.parametrize("data", [b"text", "\u6f22".encode(), b"\x00\xff", b"", None])
 def test_a_record_printed_as_json_can_be_produced_again_unchanged(data: bytes | None, timestamp: int) -> None:
-    record = found(data, data, timestamp, [(b"n", data), (b"n", b"again")])
+    record = consumed(data, data, timestamp, [(b"n", data), (b"n", b"again")])
     line = json.dumps(document(record)).encode()
     if timestamp < -1:
         with pytest.raises(Failure, match="line 3 has a timestamp"):
             json_lines(None, [], None, False)(line, 3)
         return
     draft = json_lines(None, [], None, False)(line, 3)
-    again = draft.record(7, -1)
-    assert (draft.partition, again) == (2, record.record)
+    next_record = draft.record(7, -1)
+    assert (draft.partition, next_record) == (2, record.record)
 
 
 # Where reading begins
@@ -238,7 +240,7 @@ def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "description"),
+    ("text", "description"),
     [
         ("earliest", "from the start of the log"),
         ("latest", "from the end of the log"),
@@ -248,8 +250,8 @@ def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
         ("2026-11-21T08:30:00+01:00", "from 2026-11-21T07:30:00Z on"),
     ],
 )
-def test_the_start_of_reading_is_described_in_words(given: str, description: str) -> None:
-    assert parse_begin(given).text == description
+def test_the_start_of_reading_is_described_in_words(text: str, description: str) -> None:
+    assert parse_begin(text).text == description
 
 
 class WithoutCoordinator:

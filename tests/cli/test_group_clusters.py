@@ -30,26 +30,26 @@ def test_everything_works_on_old_clusters(bootstrap: str, admin: Admin, tenure: 
     group, topic = f"old-{release[0]}-{release[1]}", f"aged-{release[0]}-{release[1]}"
     with ExitStack() as stack:
         old = stack.enter_context(old_cluster(bootstrap, release))
-        where = ("--bootstrap", old.address)
+        options = ("--bootstrap", old.address)
         admin.topic(topic, counts=(10, 10), begins={})
         admin.commit(group, {(topic, 0): 4})
         members = stack.enter_context(group_members(bootstrap, group, [topic]))
         members.settle({"a": {topic: [0]}, "b": {topic: [1]}}, static=["a", "b"])
         (listed,) = [
-            one for one in json.loads(tenure("group", "list", "--state", "Stable", "--json", *where).out)["groups"] if one["group"] == group
+            group_row for group_row in json.loads(tenure("group", "list", "--state", "Stable", "--json", *options).out)["groups"] if group_row["group"] == group
         ]
         assert (listed["state"], listed["type"], listed["members"], listed["static_members"]) == ("Stable", "classic", 2, 2)
-        assert group not in tenure("group", "list", "--state", "Empty", *where).out.split()
-        described = tenure("group", "describe", group, "nope", *where)
+        assert group not in tenure("group", "list", "--state", "Empty", *options).out.split()
+        described = tenure("group", "describe", group, "nope", *options)
         assert (described.code, described.err) == (66, "tenure: there is no group nope\n")
         assert described.out.splitlines()[1] == "2 members (static); 2 partitions, lag 6"
-        assert members.ids["a"] in tenure("group", "members", group, *where).out
-        removed = tenure("group", "remove-member", group, "--instance", "b", "--reason", "scaled in", *where)
+        assert members.ids["a"] in tenure("group", "members", group, *options).out
+        removed = tenure("group", "remove-member", group, "--instance", "b", "--reason", "scaled in", *options)
         assert removed.code == 0
         assert ("accepts no reasons" in removed.err) is (release < (3, 2))
         assert removed.out.splitlines()[-1] == f"removed b from group {group}: it rebalances now"
-        assert tenure("group", "remove-member", group, "--all", *where).code == 0
-        assert tenure("group", "delete", group, *where).out.splitlines()[-1] == f"deleted group {group}"
+        assert tenure("group", "remove-member", group, "--all", *options).code == 0
+        assert tenure("group", "delete", group, *options).out.splitlines()[-1] == f"deleted group {group}"
         assert entries_of(at(old.address, tenure), group, 1)[0]["cause"] == "new_member"
 
 
@@ -66,19 +66,19 @@ def test_a_cluster_that_cannot_remove_members_is_named(bootstrap: str, tenure: T
 
 def test_groups_of_all_brokers_are_listed_and_a_silent_broker_is_named(tenure: Tenure) -> None:
     with FakeBroker() as first, FakeBroker() as second, socket.create_server(("127.0.0.1", 0)) as closed:
-        gone = closed.getsockname()[1]
+        closed_port = closed.getsockname()[1]
         closed.close()
 
         def listing(name: str) -> object:
             return lambda request, version: ListGroupsResponse(groups=[ListedGroup(name, "consumer", "Empty", "classic")])
 
         def metadata(request: object, version: int) -> MetadataResponse:
-            ports = [first.port, second.port, gone]
+            ports = [first.port, second.port, closed_port]
             return MetadataResponse(
                 brokers=[MetadataResponseBroker(at, "127.0.0.1", port) for at, port in enumerate(ports)], controller_id=0
             )
 
-        def found(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+        def find_coordinators(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
             return FindCoordinatorResponse(
                 coordinators=[Coordinator(key, int(key[-1]), "127.0.0.1", 1) for key in request.coordinator_keys]
             )
@@ -90,14 +90,14 @@ def test_groups_of_all_brokers_are_listed_and_a_silent_broker_is_named(tenure: T
             broker.answers |= {
                 MetadataRequest.API_KEY: metadata,
                 ListGroupsRequest.API_KEY: listing(name),
-                FindCoordinatorRequest.API_KEY: found,
+                FindCoordinatorRequest.API_KEY: find_coordinators,
                 DescribeGroupsRequest.API_KEY: describing,
             }
         done = tenure("group", "list", "--bootstrap", first.address, "--timeout", "2")
         assert done.code == 75
         assert [line.split()[0] for line in done.out.splitlines()] == ["GROUP", "g-0", "g-1"]
         assert done.err.count("\n") == 1
-        assert f":{gone}" in done.err
+        assert f":{closed_port}" in done.err
         assert done.err.endswith("its groups are missing here\n")
 
 
@@ -116,7 +116,7 @@ def test_a_loading_broker_is_retried(tenure: Tenure) -> None:
 
 
 def test_a_refused_deletion_is_reported_for_each_group(tenure: Tenure) -> None:
-    """A member joined between the look and the deletion."""
+    """A member joined between the description and the deletion."""
     with FakeBroker() as broker:
         broker.answers |= {
             MetadataRequest.API_KEY: metadata_of(broker),

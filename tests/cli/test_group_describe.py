@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(scope="module")
 def orders(bootstrap: str, admin: Admin) -> Iterator[GroupMembers]:
-    """Topic `described` with three partitions; a static and a dynamic member, and one unassigned partition."""
+    """Topic `described` with three partitions; one static and one dynamic member, and an unassigned partition."""
     admin.topic("described", counts=(10, 10, 10), begins={})
     admin.commit("orders", {("described", 0): 10, ("described", 1): 4, ("described", 2): 7})
     admin.commit("alone", {("described", 0): 3})
@@ -54,11 +54,11 @@ def test_groups_are_listed_as_json(orders: GroupMembers, ask: Tenure) -> None:
     } in listed
 
 
-@pytest.mark.parametrize(("filters", "found"), [(["stable"], True), (["Empty", "STABLE"], True), (["Empty"], False)])
-def test_groups_of_a_state_are_listed(orders: GroupMembers, ask: Tenure, filters: list[str], found: bool) -> None:
-    asked = [word for state in filters for word in ("--state", state)]
-    done = ask("group", "list", *asked, "--json")
-    assert ("orders" in {group["group"] for group in json.loads(done.out)["groups"]}) is found
+@pytest.mark.parametrize(("filters", "listed"), [(["stable"], True), (["Empty", "STABLE"], True), (["Empty"], False)])
+def test_groups_of_a_state_are_listed(orders: GroupMembers, ask: Tenure, filters: list[str], listed: bool) -> None:
+    state_options = [word for state in filters for word in ("--state", state)]
+    done = ask("group", "list", *state_options, "--json")
+    assert ("orders" in {group["group"] for group in json.loads(done.out)["groups"]}) is listed
 
 
 def test_groups_of_a_type_are_listed(orders: GroupMembers, ask: Tenure) -> None:
@@ -140,9 +140,9 @@ def test_the_members_of_a_group_are_shown(orders: GroupMembers, ask: Tenure) -> 
 
 
 def test_the_members_of_a_group_are_shown_as_json(orders: GroupMembers, ask: Tenure) -> None:
-    found = json.loads(ask("group", "members", "orders", "--json").out)
-    assert (found["state"], found["protocol"]) == ("Stable", "range")
-    assert found["members"][0] == {
+    described = json.loads(ask("group", "members", "orders", "--json").out)
+    assert (described["state"], described["protocol"]) == ("Stable", "range")
+    assert described["members"][0] == {
         "member_id": orders.ids["worker-1"],
         "instance_id": "worker-1",
         "client_id": "worker-1",

@@ -78,8 +78,8 @@ def cluster() -> Iterator[FakeBroker]:
         )
 
     def committed(request: Any, version: int) -> OffsetFetchResponse:
-        found = [OffsetFetchResponseTopics("t", [OffsetFetchResponsePartitions(0, 5)])]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id, found if group.group_id == "flow" else []) for group in request.groups])
+        topics = [OffsetFetchResponseTopics("t", [OffsetFetchResponsePartitions(0, 5)])]
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id, topics if group.group_id == "flow" else []) for group in request.groups])
 
     def ends(request: Any, version: int) -> ListOffsetsResponse:
         offset = 9 if request.topics[0].partitions[0].timestamp == -1 else 0
@@ -111,10 +111,10 @@ def cluster() -> Iterator[FakeBroker]:
 
 
 def test_groups_of_all_types_are_described_together(cluster: FakeBroker) -> None:
-    with Cluster(addresses(cluster.address), 5) as asked:
-        found = describe(asked, ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"])
-    assert list(found) == ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"]
-    modern, cooperative, connect, shared, nope, moving, strange = found.values()
+    with Cluster(addresses(cluster.address), 5) as client:
+        groups = describe(client, ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"])
+    assert list(groups) == ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"]
+    modern, cooperative, connect, shared, nope, moving, strange = groups.values()
     assert nope is None
     assert modern is not None
     assert (modern.type, modern.state, modern.epoch, modern.static, modern.cooperative) == ("consumer", "Reconciling", 8, 1, True)
@@ -135,13 +135,13 @@ def test_groups_of_all_types_are_described_together(cluster: FakeBroker) -> None
 
 
 def test_assigned_and_still_owned_partitions_are_shown(cluster: FakeBroker, tenure: Tenure) -> None:
-    shown = tenure("group", "members", "cooperative", "--bootstrap", cluster.address).out.splitlines()
-    assert shown[0].split()[-2:] == ["PARTITIONS", "OWNED"]
-    assert shown[1].endswith("2  t 0,1       t 0-2")
-    shown = tenure("group", "members", "modern", "--bootstrap", cluster.address).out.splitlines()
-    assert shown[0].split()[-2:] == ["PARTITIONS", "TARGET"]
-    shown = tenure("group", "members", "connect", "--bootstrap", cluster.address).out.splitlines()
-    assert shown[1].split() == ["-", "m2", "worker", "10.0.0.2", "-", "-", "-"]
+    output = tenure("group", "members", "cooperative", "--bootstrap", cluster.address).out.splitlines()
+    assert output[0].split()[-2:] == ["PARTITIONS", "OWNED"]
+    assert output[1].endswith("2  t 0,1       t 0-2")
+    output = tenure("group", "members", "modern", "--bootstrap", cluster.address).out.splitlines()
+    assert output[0].split()[-2:] == ["PARTITIONS", "TARGET"]
+    output = tenure("group", "members", "connect", "--bootstrap", cluster.address).out.splitlines()
+    assert output[1].split() == ["-", "m2", "worker", "10.0.0.2", "-", "-", "-"]
 
 
 def test_a_share_group_is_named_as_such(cluster: FakeBroker, tenure: Tenure) -> None:

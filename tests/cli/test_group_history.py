@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(scope="module")
 def lived(bootstrap: str, admin: Admin) -> str:
-    """The name of a group that was formed, grew, kept a seat through a restart, and lost all members."""
+    """The name of a group that formed, grew, kept a seat through a restart, and lost all members."""
     admin.topic("told", counts=(1, 1, 1, 1), begins={})
     with group_members(bootstrap, "lived", ["told"]) as members:
         members.settle({"a": {"told": [0, 1, 2, 3]}}, static=["a"])
@@ -34,8 +34,8 @@ def lived(bootstrap: str, admin: Admin) -> str:
 
 
 def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(lived: str, ask: Tenure) -> None:
-    formed, grown, back, left, emptied = entries_of(ask, lived, 4)
-    assert [one["kind"] for one in (formed, grown, back, left, emptied)] == [
+    formed, grown, returned, leaving, emptied = entries_of(ask, lived, 4)
+    assert [entry["kind"] for entry in (formed, grown, returned, leaving, emptied)] == [
         "rebalance",
         "rebalance",
         "static_member_returned",
@@ -47,9 +47,9 @@ def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(lived: 
     assert (grown["cause_text"].endswith(" joined"), grown["members_before"], grown["members_after"]) == (True, 1, 2)
     b = grown["joined"][0]["member_id"]
     assert [(move["partition"], move["from"], move["to"]) for move in grown["moved"]] == [(2, "a", b), (3, "a", b)]
-    assert (back["instance_id"], back["outcome"]) == ("a", "no_rebalance")
-    assert (left["cause"], left["gone"][0]["how"], left["gone"][0]["reason"]) == ("member_left", "left", "enough for today")
-    assert [(move["partition"], move["from"], move["to"]) for move in left["moved"]] == [(2, b, "a"), (3, b, "a")]
+    assert (returned["instance_id"], returned["outcome"]) == ("a", "no_rebalance")
+    assert (leaving["cause"], leaving["gone"][0]["how"], leaving["gone"][0]["reason"]) == ("member_left", "left", "enough for today")
+    assert [(move["partition"], move["from"], move["to"]) for move in leaving["moved"]] == [(2, b, "a"), (3, b, "a")]
     assert (emptied["end"], emptied["members_after"], len(emptied["moved"])) == ("empty", 0, 4)
     assert emptied["ended"].endswith("Z")
     assert formed["took_ms"] >= 0
@@ -59,18 +59,18 @@ def test_the_history_is_printed_in_words(lived: str, ask: Tenure) -> None:
     entries_of(ask, lived, 4)
     done = ask("group", "history", lived)
     assert (done.code, done.err) == (0, "")
-    shown = done.out
-    assert "why       a joined the empty group" in shown
-    assert "joined    a (a on 127.0.0.1)" in shown
-    assert "moved     told 2,3: a -> b-" in shown
-    assert "2 partitions stayed" in shown
-    assert "stopped   every partition, for " in shown
-    assert "b-" in shown
-    assert ': "enough for today"' in shown
-    assert "and kept its seat: no rebalance" in shown
-    assert "end       no member remains" in shown
-    assert shown.endswith("1 restart of static members caused no rebalance\n")
-    assert "\x1b" not in shown
+    output = done.out
+    assert "why       a joined the empty group" in output
+    assert "joined    a (a on 127.0.0.1)" in output
+    assert "moved     told 2,3: a -> b-" in output
+    assert "2 partitions stayed" in output
+    assert "stopped   every partition, for " in output
+    assert "b-" in output
+    assert ': "enough for today"' in output
+    assert "and kept its seat: no rebalance" in output
+    assert "end       no member remains" in output
+    assert output.endswith("1 restart of static members caused no rebalance\n")
+    assert "\x1b" not in output
 
 
 def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, ask: Tenure) -> None:
@@ -80,9 +80,9 @@ def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, as
         members.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}}, begin="a")
         entries = entries_of(ask, "steps", 3)
         assert [len(entry["moved"]) for entry in entries] == [4, 2, 2]
-        shown = ask("group", "history", "steps").out
-    assert "stopped   only the moved partitions (cooperative-sticky)" in shown
-    assert shown.count("joined again, and partitions without an owner were assigned (cooperative-sticky)") == 1
+        output = ask("group", "history", "steps").out
+    assert "stopped   only the moved partitions (cooperative-sticky)" in output
+    assert output.count("joined again, and partitions without an owner were assigned (cooperative-sticky)") == 1
 
 
 def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(lived: str, ask: Tenure) -> None:
@@ -97,7 +97,7 @@ def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(lived: s
 def test_since_omits_earlier_entries(lived: str, ask: Tenure) -> None:
     *before, emptied = entries_of(ask, lived, 4)
     recent = entries_of(ask, lived, 1, "--since", emptied["at"])
-    assert recent == [one for one in [*before, emptied] if max(one["at"], one.get("ended", one["at"])) >= emptied["at"]]
+    assert recent == [entry for entry in [*before, emptied] if max(entry["at"], entry.get("ended", entry["at"])) >= emptied["at"]]
     done = ask("group", "history", lived, "--since", "2100-01-01")
     assert (done.code, done.out) == (0, "group lived has no history since 2100-01-01T00:00:00Z\n")
     assert len(entries_of(ask, lived, 4, "--since", "1h")) == 5
@@ -127,8 +127,8 @@ def test_a_rebalance_under_way_is_shown_as_open(bootstrap: str, ask: Tenure) -> 
     with group_members(bootstrap, "open", ["told"]) as members:
         members.settle({"a": {}, "b": {}})
         members.leave("b")
-        shown = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance in progress" in now))
-    assert "end       still in progress" in shown
+        output = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance in progress" in now))
+    assert "end       still in progress" in output
 
 
 def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:
@@ -168,5 +168,5 @@ def test_a_closed_pipe_ends_the_history_quietly(bootstrap: str, lived: str) -> N
     )
     os.close(write)
     os.close(read)
-    _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (141, "")
+    _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (141, "")

@@ -39,7 +39,7 @@ def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(
                 time.sleep(0.02)
             assert code == 0
         entries = entries_of(ask, "killed", 2)
-        shown = ask("group", "history", "killed").out
+        output = ask("group", "history", "killed").out
     assert [entry["to_generation"] for entry in entries if entry["kind"] in ("rebalance", "gap")] == [1, 2, 3]
     second_one = next(entry for entry in entries if entry.get("to_generation") == 2)
     assert (second_one["kind"], second_one["from_generation"], second_one["cause"]) == ("gap", 1, None)
@@ -48,10 +48,10 @@ def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(
     assert moved(entries[-1]) == {(0, "a", None), (1, "b", None), (2, "b", None)}
     started = next(entry for entry in entries if entry["kind"] == "coordinator")
     assert started["stopped_in_order"] is False
-    assert "one rebalance is missing here: generation 1 -> 2, the notes were lost" in shown
-    assert "stored    generation 2 with 2 members: a and b" in shown
+    assert "one rebalance is missing here: generation 1 -> 2, the notes were lost" in output
+    assert "stored    generation 2 with 2 members: a and b" in output
     assert entries[-1]["complete"]  # the notes of the new coordinator are complete
-    assert "the last notes may be missing" in shown
+    assert "the last notes may be missing" in output
 
 
 def moved(entry: dict[str, Any]) -> set[tuple[int, str | None, str | None]]:

@@ -36,7 +36,7 @@ class Desk:
         self.batches: list[bytes] = []
         self.errors: list[int] = []
         self.internal = True
-        self.asked: list[tuple[str, int]] = []
+        self.fetches: list[tuple[str, int]] = []
         self.broker.answers |= {
             MetadataRequest.API_KEY: metadata_of(self.broker, topics=self._topics),
             FetchRequest.API_KEY: self._fetch,
@@ -53,19 +53,19 @@ class Desk:
         return ListOffsetsResponse(0, [ListOffsetsTopicResponse(topic.name, [ListOffsetsPartitionResponse(0, offset=offset)])])
 
     def _fetch(self, request: Any, version: int) -> FetchResponse:
-        wanted = request.topics[0]
-        name = NAMES[wanted.topic_id]
-        self.asked.append((name, wanted.partitions[0].fetch_offset))
+        requested = request.topics[0]
+        name = NAMES[requested.topic_id]
+        self.fetches.append((name, requested.partitions[0].fetch_offset))
         error = self.errors.pop(0) if self.errors else 0
         data = PartitionData(0, error, 9, 9, 0, aborted_transactions=[], records=b"" if error or not self.batches else self.batches.pop(0))
-        return FetchResponse(0, 0, 0, [FetchableTopicResponse(wanted.topic_id, name, [data])])
+        return FetchResponse(0, 0, 0, [FetchableTopicResponse(requested.topic_id, name, [data])])
 
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    made = Desk()
-    with made.broker:
-        yield made
+    broker_desk = Desk()
+    with broker_desk.broker:
+        yield broker_desk
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def notes(desk: Desk) -> Iterator[Notes]:
 
 
 def batch(base: int, *records: tuple[bytes, bytes | None]) -> bytes:
-    made = bytearray(build([Record(number, 0, key, value, []) for number, (key, value) in enumerate(records)]))
-    made[:8] = base.to_bytes(8, "big")
-    return bytes(made)
+    data = bytearray(build([Record(number, 0, key, value, []) for number, (key, value) in enumerate(records)]))
+    data[:8] = base.to_bytes(8, "big")
+    return bytes(data)
 
 
 def note(group: str, generation: int, kind: int = Kind.ROUND_END) -> tuple[bytes, bytes]:
@@ -94,7 +94,7 @@ def test_notes_of_a_group_are_read_from_the_last_position(desk: Desk, notes: Not
     notes.begin(None)
     assert [note.header.generation for note in notes.read()] == [1, 2, 3]
     assert notes.offset == 9
-    assert desk.asked == [(NOTES, 5), (NOTES, 8)]
+    assert desk.fetches == [(NOTES, 5), (NOTES, 8)]
 
 
 def test_records_before_the_position_in_a_batch_are_not_read_twice(desk: Desk, notes: Notes) -> None:
@@ -121,7 +121,7 @@ def test_notes_deleted_while_reading_are_skipped(desk: Desk, notes: Notes) -> No
     desk.batches = [batch(5, note("g", 1))]
     notes.offset = 2
     assert len(list(notes.read())) == 1
-    assert [offset for _, offset in desk.asked][:2] == [2, 5]
+    assert [offset for _, offset in desk.fetches][:2] == [2, 5]
 
 
 def test_a_partition_that_does_not_open_is_reported_within_the_timeout(desk: Desk, notes: Notes) -> None:
@@ -140,11 +140,11 @@ def test_since_a_later_time_begins_at_the_end(desk: Desk, notes: Notes) -> None:
 
 def test_records_of_a_group_are_read_once_and_gaps_are_found(desk: Desk, notes: Notes) -> None:
     desk.batches = [batch(5, image(1), image(2), image(3, "other")), batch(8, image(4))]
-    assert [(found.offset, found.generation) for found in notes.images()] == [(5, 1), (6, 2), (8, 4)]
+    assert [(image_note.offset, image_note.generation) for image_note in notes.images()] == [(5, 1), (6, 2), (8, 4)]
     assert not notes.recorded  # the log began at 5
     desk.batches = [batch(9, (group_key("g"), None))]
-    assert [(found.offset, found.stored) for found in notes.images()] == [(9, None)]
-    assert desk.asked == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
+    assert [(image_note.offset, image_note.stored) for image_note in notes.images()] == [(9, None)]
+    assert desk.fetches == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
 
 
 def test_unauthorized_records_are_treated_as_absent(desk: Desk, notes: Notes) -> None:

@@ -45,7 +45,7 @@ LEADERS = {"t": (0, 1, 0), "headless": (-1,)}
 
 
 class Pair:
-    """Group G of broker 1; G has committed 5 for everything, and for a topic that is gone."""
+    """Group G of broker 1 has committed 5 for every partition, and for a deleted topic."""
 
     def __init__(self) -> None:
         self.brokers = [FakeBroker(), FakeBroker()]
@@ -84,12 +84,12 @@ class Pair:
     def offsets(self, broker: int, request: Any, version: int) -> Message:
         topics = []
         for topic in request.topics:
-            found = []
-            for asked in topic.partitions:
-                stale = self.moved and asked.partition_index == 1
-                error = 6 if stale or LEADERS[topic.name][asked.partition_index] != broker else 0
-                found.append(ListOffsetsPartitionResponse(asked.partition_index, error, -1, {-2: 2, -1: 9}.get(asked.timestamp, 3)))
-            topics.append(ListOffsetsTopicResponse(topic.name, found))
+            partitions = []
+            for partition in topic.partitions:
+                stale = self.moved and partition.partition_index == 1
+                error = 6 if stale or LEADERS[topic.name][partition.partition_index] != broker else 0
+                partitions.append(ListOffsetsPartitionResponse(partition.partition_index, error, -1, {-2: 2, -1: 9}.get(partition.timestamp, 3)))
+            topics.append(ListOffsetsTopicResponse(topic.name, partitions))
         self.moved = False
         return ListOffsetsResponse(topics=topics)
 
@@ -115,23 +115,23 @@ class Pair:
         topics = []
         for topic in request.topics:
             refused = self.refused if topic.name == "t" else {}
-            found = [OffsetDeleteResponsePartition(partition.partition_index, refused.get(partition.partition_index, 0)) for partition in topic.partitions]
-            topics.append(OffsetDeleteResponseTopic(topic.name, found))
+            partitions = [OffsetDeleteResponsePartition(partition.partition_index, refused.get(partition.partition_index, 0)) for partition in topic.partitions]
+            topics.append(OffsetDeleteResponseTopic(topic.name, partitions))
         return OffsetDeleteResponse(topics=topics)
 
     def described(self, request: Any, version: int) -> Message:
         return DescribeGroupsResponse(groups=[DescribedGroup(69 if group == "N" else 0, None, group, "Empty") for group in request.groups])
 
-    def asked(self, kind: type[Message]) -> list[int]:
-        """Which brokers were asked this, in no order."""
-        return sorted(number for number, broker in enumerate(self.brokers) for request, _ in broker.asked if isinstance(request, kind))
+    def brokers_asked(self, kind: type[Message]) -> list[int]:
+        """The brokers that received this request, in no order."""
+        return sorted(number for number, broker in enumerate(self.brokers) for request, _ in broker.requests if isinstance(request, kind))
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    made = Pair()
-    yield made
-    for broker in made.brokers:
+    brokers = Pair()
+    yield brokers
+    for broker in brokers.brokers:
         broker.close()
 
 
@@ -141,26 +141,26 @@ def offsets(pair: Pair, tenure: Tenure) -> Tenure:
 
 
 def test_offsets_of_many_groups_need_two_requests_per_leader_and_one_per_coordinator(pair: Pair, offsets: Tenure) -> None:
-    shown = offsets("show", "G", "H", "G", "--topic", "t")
-    assert (shown.code, shown.err) == (0, "")
-    assert [line.split() for line in shown.out.splitlines()[1:4]] == [["G", "t", str(number), "5", "2", "9", "4"] for number in range(3)]
-    assert shown.out.splitlines()[-2:] == ["G: lag 12 in 3 partitions", "H: lag 12 in 3 partitions"]
-    assert pair.asked(OffsetFetchRequest) == [1]
-    assert pair.asked(ListOffsetsRequest) == [0, 0, 1, 1]
+    result = offsets("show", "G", "H", "G", "--topic", "t")
+    assert (result.code, result.err) == (0, "")
+    assert [line.split() for line in result.out.splitlines()[1:4]] == [["G", "t", str(number), "5", "2", "9", "4"] for number in range(3)]
+    assert result.out.splitlines()[-2:] == ["G: lag 12 in 3 partitions", "H: lag 12 in 3 partitions"]
+    assert pair.brokers_asked(OffsetFetchRequest) == [1]
+    assert pair.brokers_asked(ListOffsetsRequest) == [0, 0, 1, 1]
 
 
 def test_partitions_without_a_leader_are_shown_with_the_reason(pair: Pair, offsets: Tenure) -> None:
     rows = json.loads(offsets("show", "G", "--json").out)["groups"][0]["offsets"]
     notes = {(row["topic"], row["partition"]): row["note"] for row in rows if row["note"]}
-    gone = "there is no such topic or partition"
-    assert notes == {("gone", 0): gone, ("gone", 1): gone, ("t", 3): gone, ("headless", 0): "no leader at the moment; try again"}
+    no_topic = "there is no such topic or partition"
+    assert notes == {("gone", 0): no_topic, ("gone", 1): no_topic, ("t", 3): no_topic, ("headless", 0): "no leader at the moment; try again"}
     assert all((row["lag"], row["latest_offset"], row["committed_offset"]) == (None, None, 5) for row in rows if row["note"])
 
 
 def test_a_moved_leader_is_found_again(pair: Pair, offsets: Tenure) -> None:
     pair.moved = True
     assert offsets("reset", "G", "--to-earliest", "--topic", "t").code == 0
-    (commit,) = [request for request, _ in pair.brokers[1].asked if isinstance(request, OffsetCommitRequest)]
+    (commit,) = [request for request, _ in pair.brokers[1].requests if isinstance(request, OffsetCommitRequest)]
     assert [(partition.partition_index, partition.committed_offset) for partition in commit.topics[0].partitions] == [(0, 2), (1, 2), (2, 2)]
     assert (commit.generation_id_or_member_epoch, commit.member_id, commit.group_instance_id) == (-1, "", None)
 
@@ -168,7 +168,7 @@ def test_a_moved_leader_is_found_again(pair: Pair, offsets: Tenure) -> None:
 def test_a_partition_without_a_leader_stops_the_whole_reset(pair: Pair, offsets: Tenure) -> None:
     result = offsets("reset", "G", "--to-latest", "--topic", "t", "--topic", "headless", "--timeout", "0.3")
     assert (result.code, result.err) == (75, "tenure: topic headless partition 0: no leader at the moment; try again\n")
-    assert pair.asked(OffsetCommitRequest) == []
+    assert pair.brokers_asked(OffsetCommitRequest) == []
 
 
 def test_all_topics_skips_deleted_topics(pair: Pair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,23 +27,23 @@ def test_an_offset_outside_of_the_log_becomes_the_nearer_end() -> None:
 
 
 def test_a_shift_counts_from_the_committed_offset_and_stays_in_the_log() -> None:
-    one = {("t", 0): BOUNDS["t", 0]}
-    assert goals(offsets_plan.shifted(-25, one, COMMITTED)) == [(40, 15, None)]
-    assert goals(offsets_plan.shifted(-41, one, COMMITTED)) == [(40, 10, "-1 is before the earliest")]
-    assert goals(offsets_plan.shifted(61, one, COMMITTED)) == [(40, 100, "101 is after the latest")]
+    single = {("t", 0): BOUNDS["t", 0]}
+    assert goals(offsets_plan.shifted(-25, single, COMMITTED)) == [(40, 15, None)]
+    assert goals(offsets_plan.shifted(-41, single, COMMITTED)) == [(40, 10, "-1 is before the earliest")]
+    assert goals(offsets_plan.shifted(61, single, COMMITTED)) == [(40, 100, "101 is after the latest")]
     with pytest.raises(NotCommitted) as refused:
         offsets_plan.shifted(1, BOUNDS, COMMITTED)
     assert refused.value.keys == [("t", 1)]
 
 
 def test_a_time_without_a_later_record_is_the_end() -> None:
-    found = {("t", 0): None, ("t", 1): Committed(0)}
-    assert goals(offsets_plan.to_time(found, "noon", BOUNDS, COMMITTED)) == [(40, 100, "no record since noon: to the end"), (None, 0, None)]
+    committed = {("t", 0): None, ("t", 1): Committed(0)}
+    assert goals(offsets_plan.to_time(committed, "noon", BOUNDS, COMMITTED)) == [(40, 100, "no record since noon: to the end"), (None, 0, None)]
 
 
 def test_a_reset_to_current_keeps_epoch_and_metadata() -> None:
-    kept, new = offsets_plan.to_current(BOUNDS, COMMITTED)
-    assert (kept.after, kept.difference) == (Committed(40, 3, "mine"), 0)
+    unchanged, new = offsets_plan.to_current(BOUNDS, COMMITTED)
+    assert (unchanged.after, unchanged.difference) == (Committed(40, 3, "mine"), 0)
     assert goals([new]) == [(None, 0, "nothing was committed: to the end")]
 
 

@@ -75,8 +75,8 @@ def test_all_topics_means_all_committed_topics(admin: Admin, reset: Tenure) -> N
 
 
 def test_resetting_an_unknown_group_creates_it(admin: Admin, reset: Tenure) -> None:
-    would = reset("reset.new", "--to-latest", "--topic", TOPIC, "--dry-run")
-    assert "the group does not exist yet and would be created" in would.out
+    dry_run = reset("reset.new", "--to-latest", "--topic", TOPIC, "--dry-run")
+    assert "the group does not exist yet and would be created" in dry_run.out
     assert admin.committed("reset.new") == {}
     assert reset("reset.new", "--to-latest", "--topic", TOPIC).code == 0
     assert admin.committed("reset.new") == of(10, 10, 0)
@@ -94,9 +94,9 @@ def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenur
     words = "group reset.live has 1 member (Stable): stop it first, or remove it (tenure group remove-member reset.live --all)"
     refused = reset("reset.live", "--to-earliest", "--topic", TOPIC)
     assert refused == (1, "", f"tenure: {words}\n")
-    would = reset("reset.live", "--to-earliest", "--topic", f"{TOPIC}:0", "--dry-run")
-    assert (would.code, would.err) == (1, f"tenure: this would be refused: {words}\n")
-    assert would.out.splitlines()[1].split() == [TOPIC, "0", "7", "0", "-7", "0", "10"]
+    dry_run = reset("reset.live", "--to-earliest", "--topic", f"{TOPIC}:0", "--dry-run")
+    assert (dry_run.code, dry_run.err) == (1, f"tenure: this would be refused: {words}\n")
+    assert dry_run.out.splitlines()[1].split() == [TOPIC, "0", "7", "0", "-7", "0", "10"]
     assert admin.committed("reset.live") == of(7)
 
 
@@ -141,8 +141,8 @@ def test_offsets_are_restored_from_the_json_of_show(admin: Admin, reset: Tenure,
     before = ask("group", "offsets", "show", "reset.again", "--json").out
     assert reset("reset.again", "--to-latest", "--topic", TOPIC).code == 0
     assert reset("reset.again", "--from-file", "-", stdin=before).code == 0
-    again = json.loads(ask("group", "offsets", "show", "reset.again", "--topic", f"{TOPIC}:0-1", "--json").out)
-    assert again == json.loads(before)
+    after_reset = json.loads(ask("group", "offsets", "show", "reset.again", "--topic", f"{TOPIC}:0-1", "--json").out)
+    assert after_reset == json.loads(before)
 
 
 def test_json_has_the_offsets_that_were_set(admin: Admin, reset: Tenure) -> None:
@@ -177,8 +177,8 @@ def test_clusters_as_old_as_kafka_2_4_are_reset(release: tuple[int, int], admin:
     admin.commit(group, of(7, 7))
     with old_cluster(bootstrap, release) as old:
         assert tenure("--bootstrap", old.address, "group", "offsets", "reset", group, "--shift-by", "1", "--all-topics").code == 0
-        shown = tenure("--bootstrap", old.address, "--json", "group", "offsets", "show", group, "reset.not-there")
-        assert (shown.code, shown.err) == (66, "tenure: there is no group reset.not-there\n")
-        assert [offset["committed_offset"] for offset in json.loads(shown.out)["groups"][0]["offsets"]] == [8, 8]
+        result = tenure("--bootstrap", old.address, "--json", "group", "offsets", "show", group, "reset.not-there")
+        assert (result.code, result.err) == (66, "tenure: there is no group reset.not-there\n")
+        assert [offset["committed_offset"] for offset in json.loads(result.out)["groups"][0]["offsets"]] == [8, 8]
         assert tenure("--bootstrap", old.address, "group", "offsets", "delete", group, "--topic", f"{TOPIC}:0").code == 0
     assert admin.committed(group) == of(None, 8)

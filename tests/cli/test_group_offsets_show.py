@@ -93,12 +93,12 @@ def test_a_missing_group_is_distinguished_from_one_without_commits(admin: Admin,
 
 def test_offsets_are_deleted_by_topic_and_by_partition(admin: Admin, offsets: Tenure) -> None:
     admin.commit("show.delete", {(TOPIC, 0): 1, (TOPIC, 1): 5, (TOPIC, 2): 0})
-    would = offsets("delete", "show.delete", "--topic", TOPIC, "--dry-run")
-    assert (would.code, would.out.splitlines()[-1]) == (0, "dry run: nothing was changed, the offsets of 3 partitions would be deleted")
+    dry_run = offsets("delete", "show.delete", "--topic", TOPIC, "--dry-run")
+    assert (dry_run.code, dry_run.out.splitlines()[-1]) == (0, "dry run: nothing was changed, the offsets of 3 partitions would be deleted")
     assert len(admin.committed("show.delete")) == 3
-    one = offsets("delete", "show.delete", "--topic", f"{TOPIC}:1,7", "--topic", "elsewhere", "--json")
-    assert one.err.splitlines() == [f"tenure: group show.delete has committed nothing for {what}" for what in (f"{TOPIC}:7", "elsewhere")]
-    assert json.loads(one.out)["offsets"] == [{"topic": TOPIC, "partition": 1, "committed_offset": 5, "error": None}]
+    deleted = offsets("delete", "show.delete", "--topic", f"{TOPIC}:1,7", "--topic", "elsewhere", "--json")
+    assert deleted.err.splitlines() == [f"tenure: group show.delete has committed nothing for {partition}" for partition in (f"{TOPIC}:7", "elsewhere")]
+    assert json.loads(deleted.out)["offsets"] == [{"topic": TOPIC, "partition": 1, "committed_offset": 5, "error": None}]
     assert admin.committed("show.delete") == {(TOPIC, 0): 1, (TOPIC, 2): 0}
     assert offsets("delete", "show.delete", "--topic", TOPIC, "--yes").out.endswith("deleted the offsets of 2 partitions of group show.delete\n")
     assert admin.committed("show.delete") == {}
@@ -109,9 +109,9 @@ def test_offsets_of_a_live_member_are_not_deleted_and_the_dry_run_reports_it(adm
     admin.commit("show.busy", {(TOPIC, 0): 1, ("show.other", 0): 0})
     admin.join("show.busy", TOPIC)
     words = f"{TOPIC}:0 {{}}: members of group show.busy are subscribed to the topic: stop them first, or remove them (tenure group remove-member)\n"
-    would = offsets("delete", "show.busy", "--topic", TOPIC, "--topic", "show.other", "--dry-run")
-    assert (would.code, would.err) == (1, "tenure: " + words.format("would not be deleted"))
-    assert would.out.endswith("dry run: nothing was changed, the offset of 1 partition would be deleted\n")
+    dry_run = offsets("delete", "show.busy", "--topic", TOPIC, "--topic", "show.other", "--dry-run")
+    assert (dry_run.code, dry_run.err) == (1, "tenure: " + words.format("would not be deleted"))
+    assert dry_run.out.endswith("dry run: nothing was changed, the offset of 1 partition would be deleted\n")
     done = offsets("delete", "show.busy", "--topic", TOPIC, "--topic", "show.other")
     assert (done.code, done.err) == (1, "tenure: " + words.format("not deleted"))
     assert admin.committed("show.busy") == {(TOPIC, 0): 1}

@@ -101,8 +101,8 @@ def test_kafkas_tool_shows_the_offsets_that_were_set(new: bool, admin: Admin, th
     described: Printed = theirs("--describe", "--group", group)  # type: ignore[operator]
     rows = [line.split()[1:6] for line in described.out.splitlines() if line.startswith(group)]
     assert sorted(rows) == [[TOPIC, "0", "5", "10", "5"], [TOPIC, "1", "5", "10", "5"]]
-    shown = offsets("show", group).out.splitlines()[1:3]
-    assert [line.split()[1:4] + line.split()[5:7] for line in shown] == sorted(rows)
+    rows_shown = offsets("show", group).out.splitlines()[1:3]
+    assert [line.split()[1:4] + line.split()[5:7] for line in rows_shown] == sorted(rows)
 
 
 def test_export_files_are_exchanged_with_kafkas_tool(admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
@@ -158,5 +158,5 @@ def test_a_group_of_the_new_protocol_is_refused_while_it_has_members(port: int, 
     finally:
         consumer.close()
     assert offsets("reset", "modern", "--to-latest", "--topic", TOPIC).code == 0
-    shown = json.loads(offsets("show", "modern", "--json").out)["groups"][0]
-    assert [offset["committed_offset"] for offset in shown["offsets"]] == [10, 10, 0]
+    group = json.loads(offsets("show", "modern", "--json").out)["groups"][0]
+    assert [offset["committed_offset"] for offset in group["offsets"]] == [10, 10, 0]

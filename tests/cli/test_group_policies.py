@@ -28,12 +28,12 @@ def admin(admin: Admin) -> Admin:
     return admin
 
 
-def shown(ask: Tenure, group: str) -> Any:
+def shown_policies(ask: Tenure, group: str) -> Any:
     return json.loads(ask("group", "policy", "show", group, "--json").out)
 
 
-def own(ask: Tenure, group: str) -> dict[str, str]:
-    return {policy["name"]: policy["value"] for policy in shown(ask, group)["policies"]}
+def own_values(ask: Tenure, group: str) -> dict[str, str]:
+    return {policy["name"]: policy["value"] for policy in shown_policies(ask, group)["policies"]}
 
 
 def test_policies_are_set_shown_listed_and_unset(ask: Tenure) -> None:
@@ -48,7 +48,7 @@ def test_policies_are_set_shown_listed_and_unset(ask: Tenure) -> None:
     ]
     assert ["kept", TIMEOUT, "60000"] in [line.split() for line in ask("group", "policy", "list").out.splitlines()]
     assert ask("group", "policy", "unset", "kept", TIMEOUT).out == f"group kept: {TIMEOUT} is unset\n"
-    assert own(ask, "kept") == {"subscription.change": "rebalance"}
+    assert own_values(ask, "kept") == {"subscription.change": "rebalance"}
     assert ask("group", "policy", "unset", "kept", "--all").code == 0
     assert ask("group", "policy", "show", "kept").out == "group kept has no policies\n"
     assert "kept" not in ask("group", "policy", "list").out
@@ -64,7 +64,7 @@ def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(ask: Tenur
     done = ask("group", "policy", "set", "wrong", f"{TIMEOUT}=5")
     assert done.code == 1
     assert "write milliseconds from 1000" in done.err
-    assert own(ask, "wrong") == {}
+    assert own_values(ask, "wrong") == {}
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_a_dry_run_shows_the_effect_on_members_and_changes_nothing(admin: Admin,
             "1 dynamic member would be removed at the end of the session, as now",
             "dry run: nothing was changed",
         ]
-        asked = ask("group", "rebalance", "dryly", "--reason", "why not", "--dry-run", "--json")
-        assert json.loads(asked.out)["messages"][0] == "2 members would rejoin once; no member would be removed"
-        assert own(ask, "dryly") == {}
+        planned = ask("group", "rebalance", "dryly", "--reason", "why not", "--dry-run", "--json")
+        assert json.loads(planned.out)["messages"][0] == "2 members would rejoin once; no member would be removed"
+        assert own_values(ask, "dryly") == {}
         assert members.heartbeat("a") == 0
 
 
@@ -99,7 +99,7 @@ def test_a_requested_rebalance_makes_all_members_rejoin_and_shows_in_the_history
             assert (done.code, done.out) == (0, "group asked rebalances: moved racks\n")
             assert members.heartbeat("a") == REBALANCE_IN_PROGRESS
             members.settle(placed, static=["a"])
-        assert own(ask, "asked") == {"rebalance.request": "moved racks"}
+        assert own_values(ask, "asked") == {"rebalance.request": "moved racks"}
     entries = entries_of(ask, "asked", 3)
     assert "moved racks" in json.dumps(entries[-1])
 
@@ -134,13 +134,13 @@ def test_an_away_member_is_shown_with_the_time_since_when(admin: Admin, bootstra
     ask("group", "policy", "set", "absent", f"{TIMEOUT}=600000")
     with group_members(bootstrap, "absent", ["ruled"]) as members:
         members.settle({"a": {"ruled": [0, 1]}}, static=["a"], session_ms=150)
-        wait_until(lambda: shown(ask, "absent")["status"])
+        wait_until(lambda: shown_policies(ask, "absent")["status"])
         for command in ("describe", "members", "policy show"):
             assert re.search(r"^away: a since \d{4}-\d\d-\d\dT", ask("group", *command.split(), "absent").out, re.MULTILINE)
         (described,) = json.loads(ask("group", "describe", "absent", "--json").out)["groups"]
         assert described["policy_status"].keys() == {"away"}
         assert members.heartbeat("a") == 0
-        assert shown(ask, "absent")["status"] == {}
+        assert shown_policies(ask, "absent")["status"] == {}
         assert "away" not in ask("group", "describe", "absent").out
 
 
@@ -160,8 +160,8 @@ def test_standbys_and_the_take_over_of_a_seat_are_shown(admin: Admin, bootstrap:
         (described,) = json.loads(ask("group", "describe", "manned", "--json").out)["groups"]
         assert described["policy_status"].keys() == {"standby"}
         wait_until(lambda: "b reads the partitions of the seat of a" in ask("group", "history", "manned").out)
-    told = ask("group", "history", "manned").out
-    assert "the standby b took the seat of a, without a rebalance" in told
-    assert "c is a standby" in told
+    output = ask("group", "history", "manned").out
+    assert "the standby b took the seat of a, without a rebalance" in output
+    assert "c is a standby" in output
     kinds = [entry["kind"] for entry in json.loads(ask("group", "history", "manned", "--json").out)["entries"]]
     assert kinds.count("rebalance") == 1

@@ -49,7 +49,7 @@ def test_moves_of_an_unknown_assignor_are_not_predicted() -> None:
 
 def test_moves_of_an_unknown_topic_are_not_predicted() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3))
-    assert moves(predict(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # only one member is left to take them
+    assert moves(predict(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # only one remaining member can own them
     three = group(member("a", 0), member("b", 1), member("c", 2))
     assert moves(predict(three, [three.members[0]], {})) == {("t", 0): "?"}
 

@@ -31,8 +31,8 @@ def admin(admin: Admin) -> Admin:
 
 
 def members_of(ask: Tenure, group: str) -> list[str]:
-    found = json.loads(ask("group", "members", group, "--json").out)
-    return sorted(member["instance_id"] or member["member_id"] for member in found["members"])
+    described = json.loads(ask("group", "members", group, "--json").out)
+    return sorted(member["instance_id"] or member["member_id"] for member in described["members"])
 
 
 def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admin, bootstrap: str, ask: Tenure) -> None:
@@ -71,15 +71,15 @@ def test_a_seat_is_removed_by_its_instance_id_with_the_reason(admin: Admin, boot
 def test_a_member_is_removed_by_its_id_and_all_of_them(admin: Admin, bootstrap: str, ask: Tenure) -> None:
     with group_members(bootstrap, "all", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {}}, static=["a"])
-        one = ask("group", "remove-member", "all", "--member", members.ids["b"], "--json")
-        document = json.loads(one.out)
-        assert [(gone["member_id"], gone["error"]) for gone in document["removed"]] == [(members.ids["b"], None)]
+        removal = ask("group", "remove-member", "all", "--member", members.ids["b"], "--json")
+        document = json.loads(removal.out)
+        assert [(removed_member["member_id"], removed_member["error"]) for removed_member in document["removed"]] == [(members.ids["b"], None)]
         assert (document["rebalances"], document["members_left"], document["dry_run"]) == (True, 2, False)
-        rest = ask("group", "remove-member", "all", "--all")
-        assert rest.out.splitlines()[-1] == "removed 2 members from group all: it is empty now"
+        remaining_removal = ask("group", "remove-member", "all", "--all")
+        assert remaining_removal.out.splitlines()[-1] == "removed 2 members from group all: it is empty now"
         assert members_of(ask, "all") == []
-        again = ask("group", "remove-member", "all", "--all")
-        assert (again.code, again.out) == (0, "group all has no members: nothing was changed\n")
+        repeated = ask("group", "remove-member", "all", "--all")
+        assert (repeated.code, repeated.out) == (0, "group all has no members: nothing was changed\n")
 
 
 def test_an_unknown_member_stops_the_whole_removal(admin: Admin, bootstrap: str, ask: Tenure) -> None:
@@ -125,14 +125,14 @@ def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
 def test_a_removal_is_confirmed_on_a_terminal(admin: Admin, bootstrap: str) -> None:
     with group_members(bootstrap, "asked", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}}, static=["a"])
-        code, shown = asked_on_a_terminal(b"n\n", "group", "remove-member", "asked", "--instance", "a", "--bootstrap", bootstrap)
+        code, screen = asked_on_a_terminal(b"n\n", "group", "remove-member", "asked", "--instance", "a", "--bootstrap", bootstrap)
         assert code == 1
-        assert "Remove a from group asked? [y/N]" in shown
-        assert "nothing was changed" in shown
-        assert "\x1b[1masked\x1b[0m" in shown
+        assert "Remove a from group asked? [y/N]" in screen
+        assert "nothing was changed" in screen
+        assert "\x1b[1masked\x1b[0m" in screen
         assert members.heartbeat("a") == 0
-        code, shown = asked_on_a_terminal(b"", "group", "remove-member", "asked", "--instance", "a", "--yes", "--bootstrap", bootstrap)
-        assert (code, "[y/N]" in shown) == (0, False)
+        code, screen = asked_on_a_terminal(b"", "group", "remove-member", "asked", "--instance", "a", "--yes", "--bootstrap", bootstrap)
+        assert (code, "[y/N]" in screen) == (0, False)
         assert members.heartbeat("a") == UNKNOWN
 
 
@@ -196,16 +196,16 @@ def test_a_group_with_members_is_not_deleted_and_the_remedy_is_named(admin: Admi
 
 
 def test_removing_the_old_id_of_a_restarted_member_keeps_its_seat(admin: Admin, bootstrap: str, tenure: Tenure) -> None:
-    """Between the look at the group and the removal a static member's process came back under a new id."""
+    """Between the description of the group and the removal, a static member's process rejoined under a new id."""
     with group_members(bootstrap, "raced", ["removed"]) as members, Cluster(addresses(bootstrap), 5) as cluster:
         members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
-        seen = next(member for member in describe_one(cluster, "raced").members if member.instance_id == "b")
+        described_member = next(member for member in describe_one(cluster, "raced").members if member.instance_id == "b")
         members.restart("b")
-        errors = remove(cluster, "raced", [seen], {seen.member_id}, "gone")
-        assert errors == {seen.member_id: FENCED}
-        assert refusal(seen, FENCED).line == f"member {seen.member_id} does not exist any more; another process has joined as instance b and keeps the seat"
+        id = described_member.member_id
+        assert remove(cluster, "raced", [described_member], {id}, "gone") == {id: FENCED}
+        assert refusal(described_member, FENCED).line == f"member {id} does not exist any more; another process has joined as instance b and keeps the seat"
         assert members.heartbeat("b") == 0
-        assert remove(cluster, "raced", [seen], set(), "gone") == {}  # by instance id: whichever member has it
+        assert remove(cluster, "raced", [described_member], set(), "gone") == {}  # by instance id: whichever member has it
         assert members.heartbeat("b") == UNKNOWN
 
 
@@ -213,7 +213,7 @@ def test_a_removal_reports_the_state_after_it(admin: Admin, bootstrap: str, ask:
     with group_members(bootstrap, "late", ["removed"]) as members:
         members.settle({"a": {"removed": [0, 1, 2, 3]}}, static=["a"])
 
-        def confirm(*asked: object) -> bool:
+        def confirm(*questions: object) -> bool:
             members.settle({"a": {"removed": [0, 1]}, "c": {"removed": [2, 3]}}, static=["c"])
             return True
 

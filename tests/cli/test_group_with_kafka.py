@@ -18,13 +18,13 @@ from tests.oracle import run_java
 from tests.running import wait_until
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of kafka-python's way to read its schemas
+    warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which kafka-python reads its schemas
     from kafka import KafkaConsumer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.once]
 
 PATIENCE_SECONDS = 60
-POLL_MS = 1_000  # shorter ones may make kafka-python 3.0.12 hang in joining
+POLL_MS = 1_000  # with a shorter one kafka-python 3.0.12 may hang in its join
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> I
     with ExitStack() as stack:
         stops: dict[str, Callable[[], None]] = {}
         for name in names:
-            over = threading.Event()
+            stopped = threading.Event()
             consumer = KafkaConsumer(
                 "orders",
                 bootstrap_servers=bootstrap,
@@ -54,16 +54,16 @@ def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> I
                 auto_commit_interval_ms=300,
             )
 
-            def poll(consumer: KafkaConsumer = consumer, over: threading.Event = over) -> None:
-                while not over.is_set():
+            def poll(consumer: KafkaConsumer = consumer, stopped: threading.Event = stopped) -> None:
+                while not stopped.is_set():
                     consumer.poll(timeout_ms=POLL_MS)
                 consumer.close()
 
             thread = threading.Thread(target=poll, daemon=True)
             thread.start()
 
-            def stop(over: threading.Event = over, thread: threading.Thread = thread) -> None:
-                over.set()
+            def stop(stopped: threading.Event = stopped, thread: threading.Thread = thread) -> None:
+                stopped.set()
                 thread.join(30)
 
             stack.callback(stop)
@@ -77,20 +77,20 @@ def described(ask: Tenure, group: str) -> dict[str, Any]:
 
 
 def settled(ask: Tenure, group: str, members: int) -> dict[str, Any]:
-    """The group, once it has as many members, all partitions are assigned, and everything is committed."""
+    """The group, once it has so many members, all partitions are assigned, and all offsets are committed."""
 
-    def found() -> dict[str, Any] | None:
+    def describe_settled() -> dict[str, Any] | None:
         now = described(ask, group)
         return now if now.get("state") == "Stable" and now["members"] == members and now["lag"] == 0 and len(now["partitions"]) == 4 else None
 
-    return wait_until(found, PATIENCE_SECONDS, pause=0.2)
+    return wait_until(describe_settled, PATIENCE_SECONDS, pause=0.2)
 
 
 def test_a_running_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> None:
     with consumers(bootstrap, "billing", "w1", "w2") as stops:
-        found = settled(ask, "billing", 2)
-        assert (found["type"], found["protocol"], found["static_members"]) == ("classic", "range", 2)
-        stops["w2"]()  # a static member that is closed says nothing: its seat stays
+        group = settled(ask, "billing", 2)
+        assert (group["type"], group["protocol"], group["static_members"]) == ("classic", "range", 2)
+        stops["w2"]()  # a static member sends no LeaveGroup when it closes: its seat stays
         assert described(ask, "billing")["static_members"] == 2
         dry = ask("group", "remove-member", "billing", "--instance", "w2", "--dry-run")
         assert "  orders 2,3: from w2 to w1" in dry.out.splitlines()
@@ -103,8 +103,8 @@ def test_a_running_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> No
 
         after = wait_until(taken_over, 20, pause=0.2)
         assert {row["instance_id"] for row in after["partitions"]} == {"w1"}
-        again = ask("group", "remove-member", "billing", "--instance", "w2")
-        assert (again.code, again.err) == (66, "tenure: group billing has no instance w2; it has w1; nothing was changed\n")
+        repeated = ask("group", "remove-member", "billing", "--instance", "w2")
+        assert (repeated.code, repeated.err) == (66, "tenure: group billing has no instance w2; it has w1; nothing was changed\n")
         theirs = run_java(
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
             "--bootstrap-server",
@@ -136,41 +136,41 @@ def test_history_of_a_kafka_directory_shows_only_stored_rebalances(bootstrap: st
     assert done.code == 0, done.err
     entries = json.loads(done.out)["entries"]
     assert entries
-    assert {entry["kind"] for entry in entries} == {"gap"}, "nothing but what the group's record says is known"
+    assert {entry["kind"] for entry in entries} == {"gap"}, "only the contents of the group's record are known"
 
 
 def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, ask: Tenure) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     settings = {"bootstrap.servers": bootstrap, "group.id": "modern", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     seated = confluent_kafka.Consumer(settings | {"group.instance.id": "seat", "client.id": "seated"})
-    other = confluent_kafka.Consumer(settings | {"client.id": "other"})
-    over = threading.Event()
+    unrelated = confluent_kafka.Consumer(settings | {"client.id": "other"})
+    stopped = threading.Event()
 
     def poll() -> None:
-        while not over.is_set():
+        while not stopped.is_set():
             seated.poll(0.05)
-            other.poll(0.05)
+            unrelated.poll(0.05)
 
-    for consumer in (seated, other):
+    for consumer in (seated, unrelated):
         consumer.subscribe(["orders"])
     thread = threading.Thread(target=poll, daemon=True)
     thread.start()
     try:
-        found = settled(ask, "modern", 2)
-        assert (found["type"], found["protocol"], found["static_members"]) == ("consumer", "uniform", 1)
-        assert isinstance(found["epoch"], int)
+        group = settled(ask, "modern", 2)
+        assert (group["type"], group["protocol"], group["static_members"]) == ("consumer", "uniform", 1)
+        assert isinstance(group["epoch"], int)
         members = json.loads(ask("group", "members", "modern", "--json").out)["members"]
         assert {member["instance_id"] for member in members} == {"seat", None}
         assert sum(len(part["partitions"]) for member in members for part in member["assigned"]) == 4
         listed = json.loads(ask("group", "list", "--type", "consumer", "--json").out)["groups"]
-        assert [(one["group"], one["members"]) for one in listed] == [("modern", 2)]
+        assert [(group["group"], group["members"]) for group in listed] == [("modern", 2)]
         done = ask("group", "remove-member", "modern", "--instance", "seat")
         assert (done.code, done.err) == (0, "")
     finally:
-        over.set()
+        stopped.set()
         thread.join(10)
         seated.close()
-        other.close()
+        unrelated.close()
 
 
 def test_a_share_group_is_named_as_such(bootstrap: str, ask: Tenure) -> None:
@@ -179,7 +179,7 @@ def test_a_share_group_is_named_as_such(bootstrap: str, ask: Tenure) -> None:
         "--timeout-ms", "3000",
     )  # fmt: skip
     listed = json.loads(ask("group", "list", "--type", "share", "--json").out)["groups"]
-    assert [(one["group"], one["type"], one["members"]) for one in listed] == [("shared", "share", None)]
+    assert [(group["group"], group["type"], group["members"]) for group in listed] == [("shared", "share", None)]
     assert ", type share," in ask("group", "describe", "shared").out
     for words in (("members", "shared"), ("remove-member", "shared", "--all")):
         done = ask("group", *words)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import struct
 import threading
@@ -35,20 +36,20 @@ def serving() -> Iterator[Serving]:
 
 
 class Broker:
-    """As much of Kafka as health asks for."""
+    """The part of Kafka that `tenure health` uses."""
 
     def __init__(self, *errors: int, list_groups: tuple[int, int] | None = (0, 5), message: str | None = None) -> None:
         self._errors = list(errors)
         self._list_groups = list_groups
         self._message = message
-        self.asked: list[tuple[int, int, bytes]] = []
+        self.requests: list[tuple[int, int, bytes]] = []
 
     def __call__(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as stream:
             while size := stream.read(4):
                 frame = stream.read(struct.unpack(">i", size)[0])
                 key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
-                self.asked.append((key, version, frame[10 + length :]))
+                self.requests.append((key, version, frame[10 + length :]))
                 body = {18: self.versions, 16: self.groups, 10: self.coordinator}[key](version)
                 connection.sendall(struct.pack(">ii", len(body) + 4, correlation_id) + body)
 
@@ -77,8 +78,8 @@ def test_a_broker_that_serves_groups_is_ready(serving: Serving, health: Tenure) 
     broker = Broker(0)
     endpoint = serving(broker)
     assert health(endpoint)[:2] == (0, f"{endpoint} is ready\n")
-    # Only groups in a state that no group is in are asked for: the reply stays small.
-    assert broker.asked[1] == (16, 4, b"\0\x02\x05Dead\0")
+    # ListGroups names a state that no group has, so the reply stays small.
+    assert broker.requests[1] == (16, 4, b"\0\x02\x05Dead\0")
 
 
 def test_a_ready_broker_has_no_problem_text(serving: Serving, health: Tenure) -> None:
@@ -126,9 +127,7 @@ def test_a_broker_without_group_apis_is_ready_once_it_answers(serving: Serving, 
         (-1, None, "is not ready: ListGroups is answered with error -1"),
     ],
 )
-def test_a_loading_broker_reports_its_progress(
-    serving: Serving, error: int, message: str | None, line: str, health: Tenure
-) -> None:
+def test_a_loading_broker_reports_its_progress(serving: Serving, error: int, message: str | None, line: str, health: Tenure) -> None:
     endpoint = serving(Broker(error, message=message))
     assert health(endpoint)[:2] == (2, f"{endpoint} {line}\n")
 
@@ -137,7 +136,7 @@ def test_wait_polls_until_the_broker_is_ready(serving: Serving, monkeypatch: pyt
     monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.001)
     broker = Broker(14, 14, 0)
     assert health(serving(broker), "--wait", "10").code == 0
-    assert sum(key == 16 for key, _, _ in broker.asked) == 3
+    assert sum(key == 16 for key, _, _ in broker.requests) == 3
 
 
 def test_after_the_wait_the_last_reply_counts(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
@@ -148,13 +147,13 @@ def test_after_the_wait_the_last_reply_counts(serving: Serving, monkeypatch: pyt
 
 
 def test_a_port_without_a_listener_is_exit_code_1(health: Tenure) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as blocker:
+        port = blocker.getsockname()[1]
     assert health(f"127.0.0.1:{port}")[:2] == (1, f"127.0.0.1:{port} does not answer: connection refused (is a broker running there?)\n")
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "problem"),
     [
         (hang, "accepts connections, but does not answer within 0.2 s"),
         (drip, "accepts connections, but does not answer within 0.2 s"),
@@ -173,14 +172,14 @@ def test_a_port_without_a_listener_is_exit_code_1(health: Tenure) -> None:
     ],
 )
 def test_another_program_on_the_port_is_exit_code_1_within_the_timeout(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch, answer: Serve, said: str, health: Tenure
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, answer: Serve, problem: str, health: Tenure
 ) -> None:
-    monkeypatch.setattr("cli.health.PROBE_SECONDS", 0.2 if "within" in said else 5)
+    monkeypatch.setattr("cli.health.PROBE_SECONDS", 0.2 if "within" in problem else 5)
     start = time.monotonic()
     result = health(serving(answer))
     assert result.code == 1
     assert time.monotonic() - start < 4
-    assert said in result.out
+    assert problem in result.out
 
 
 def test_a_host_name_without_an_address_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
@@ -207,8 +206,8 @@ def test_name_resolution_is_limited_by_the_timeout(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_address_of_a_name_is_tried(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = taken.getsockname()
+    with socket.create_server(("127.0.0.1", 0)) as blocker:
+        nobody = blocker.getsockname()
     host, _, port = serving(Broker(0)).rpartition(":")
     entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (nobody, (host, int(port)))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: entries)
@@ -224,15 +223,15 @@ def test_a_malformed_target_is_a_usage_error(target: str, health: Tenure) -> Non
 
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Where health would ask."""
-    asked: list[tuple[str, int]] = []
+    """The address that `tenure health` would connect to."""
+    endpoints: list[tuple[str, int]] = []
 
     def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
-        asked.append((host, port))
+        endpoints.append((host, port))
         return 0, "is ready"
 
     monkeypatch.setattr("cli.health.probe", probe)
-    return asked
+    return endpoints
 
 
 @pytest.mark.parametrize(
@@ -263,18 +262,21 @@ def test_the_configuration_file_can_be_named(tmp_path: Path, configured: list[tu
     assert configured == [("::1", 9097)]
 
 
-def test_an_invalid_configuration_is_exit_code_78(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
-    monkeypatch.setenv("TENURE_NUM_PARTITIONS", "none")
+@pytest.mark.parametrize(
+    ("variable", "value", "code", "error"),
+    [
+        ("NUM_PARTITIONS", "none", 78, r"^tenure: num\.partitions=none \(environment TENURE_NUM_PARTITIONS\): must be"),
+        ("PROFILE", "test", 64, "gets a free port at each start"),
+        ("BOOTSTRAP", "kafka:0", 64, "^tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': port 0 is never listened on"),
+    ],
+)
+def test_an_environment_without_a_usable_broker_is_an_error(
+    variable: str, value: str, code: int, error: str, monkeypatch: pytest.MonkeyPatch, health: Tenure
+) -> None:
+    monkeypatch.setenv(f"TENURE_{variable}", value)
     result = health()
-    assert result.code == 78
-    assert result.err.startswith("tenure: num.partitions=none (environment TENURE_NUM_PARTITIONS): must be")
-
-
-def test_a_configured_port_of_0_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
-    monkeypatch.setenv("TENURE_PROFILE", "test")
-    result = health()
-    assert result.code == 64
-    assert "gets a free port at each start" in result.err
+    assert result.code == code
+    assert re.search(error, result.err)
 
 
 # Several brokers, and for programs
@@ -299,13 +301,6 @@ def test_a_named_file_wins_over_the_environment(
     assert health("--config", str(path)).code == 0
     assert health().code == 0
     assert configured == [("::1", 9097), ("kafka", 1)]
-
-
-def test_an_environment_that_names_no_broker_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
-    monkeypatch.setenv("TENURE_BOOTSTRAP", "kafka:0")
-    result = health()
-    assert result.code == 64
-    assert result.err.startswith("tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': port 0 is never listened on")
 
 
 @pytest.mark.parametrize(("errors", "code"), [((0, 14), 2), ((0, 0), 0)])

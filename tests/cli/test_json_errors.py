@@ -142,7 +142,7 @@ def test_an_unknown_group_or_topic_is_a_json_error(ask: Tenure, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["group describe", "group offsets show", "topic describe"])
-def test_found_groups_are_printed_beside_the_error(ask: Tenure, name: str) -> None:
+def test_groups_that_exist_are_printed_with_the_error(ask: Tenure, name: str) -> None:
     assert ask("produce", "there", "--create", "--value", "v").code == 0
     assert ask("consume", "there", "--group", "there", "--from-beginning", "--limit", "1").code == 0
     result = ask(*name.split(), "there", "nosuch", "--json")
@@ -208,10 +208,10 @@ def test_records_sent_before_an_unreadable_line_are_counted(ask: Tenure) -> None
 
 def test_consumed_records_stay_a_line_each_before_the_error(ask: Tenure) -> None:
     assert ask("produce", "lines", "--create", "--value", "a", "--value", "b").code == 0
-    good = ask("consume", "lines", "--json", "--from-beginning", "--no-follow")
-    assert [json.loads(line)["value"] for line in good.out.splitlines()] == ["a", "b"]
-    bad = ask("consume", "lines", "nosuch", "--json", "--from-beginning", "--no-follow")
-    assert error_of(bad, 66)["code"] == "unknown-topic"
+    result = ask("consume", "lines", "--json", "--from-beginning", "--no-follow")
+    assert [json.loads(line)["value"] for line in result.out.splitlines()] == ["a", "b"]
+    failed = ask("consume", "lines", "nosuch", "--json", "--from-beginning", "--no-follow")
+    assert error_of(failed, 66)["code"] == "unknown-topic"
 
 
 def test_the_last_json_line_of_a_failed_consumer_is_the_error(ask: Tenure) -> None:

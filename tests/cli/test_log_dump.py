@@ -1,4 +1,4 @@
-"""`tenure log dump`: the contents of a log as text and as JSON, and one line for everything unreadable."""
+"""`tenure log dump`: the contents of a log as text and as JSON, and one line for each unreadable part."""
 
 from __future__ import annotations
 
@@ -13,19 +13,7 @@ import pytest
 from protocol.batch import iterate
 from protocol.messages.consumer_offsets import OffsetCommitValue
 from protocol.records import with_version
-from tests.cli.log_folders import (
-    MOMENT,
-    NOTES,
-    OFFSETS,
-    TOPICS,
-    Command,
-    Folder,
-    change,
-    cut,
-    first_batch,
-    offset,
-    process,
-)
+from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, change, cut, first_batch, offset, process
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -46,7 +34,7 @@ def test_a_directory_is_printed_log_by_log_and_segment_by_segment(folder: Folder
 
 
 def test_groups_offsets_and_tombstones_are_printed_decoded(folder: Folder, command: Command) -> None:
-    at, group, other = "2023-11-14T22:13:20.005Z", folder.group, folder.other
+    at, group, other_group = "2023-11-14T22:13:20.005Z", folder.group, folder.other
     assert command.lines(folder.path / f"{OFFSETS}-0") == [
         str(folder.segment(OFFSETS)),
         f"0  {at}  group {group}: generation 3, 2 members, type consumer, protocol range, leader a, state since 2023-11-14T22:13:20.000Z",
@@ -59,8 +47,8 @@ def test_groups_offsets_and_tombstones_are_printed_decoded(folder: Folder, comma
         f"1  {at}  offset {group} orders-0: 41, committed 2023-11-14T22:13:20.000Z, epoch 7, metadata m",
         f"2  {at}  offset {group} orders-0: 42, committed 2023-11-14T22:13:20.000Z, epoch 7, metadata m",
         f"3  {at}  offset {group} orders-1: removed",
-        f"4  {at}  group {other}: generation 3, 0 members, type consumer, state since 2023-11-14T22:13:20.000Z",
-        f"5  {at}  group {other}: removed",
+        f"4  {at}  group {other_group}: generation 3, 0 members, type consumer, state since 2023-11-14T22:13:20.000Z",
+        f"5  {at}  group {other_group}: removed",
     ]
 
 
@@ -73,11 +61,11 @@ def test_fields_missing_from_older_offset_records_are_omitted(folder: Folder, co
 def test_notes_and_topics_are_printed_decoded(folder: Folder, command: Command) -> None:
     at = "2023-11-14T22:13:20.005Z"
     common = "2023-11-14T22:13:20.000Z, generation 3, state PREPARING"
-    rest = "seq 0, coordinator_epoch 1, offsets_log_offset 12"
+    note_fields = "seq 0, coordinator_epoch 1, offsets_log_offset 12"
     assert command.lines(folder.path / f"{NOTES}-0")[1:] == [
         f"0  {at}  note {folder.group}: StateChange at {common}: from_state STABLE, to_state PREPARING, reason SESSION_EXPIRED, "
-        f"reason_text gone, members 2, awaiting 1; {rest}",
-        f"1  {at}  note of the coordinator: EndOffsets at {common}: topic orders, partitions [{{partition 0, log_start 5, end 9}}], unchanged_ms -1; {rest}",
+        f"reason_text gone, members 2, awaiting 1; {note_fields}",
+        f"1  {at}  note of the coordinator: EndOffsets at {common}: topic orders, partitions [{{partition 0, log_start 5, end 9}}], unchanged_ms -1; {note_fields}",
     ]
     assert command.lines(folder.path / f"{TOPICS}-0")[1:] == [
         f"0  {at}  topic {OFFSETS}: 4 partitions, id AAECAwQFBgcICQoLDA0ODw, created 2023-11-14T22:13:20.000Z, cleanup.policy=compact",
@@ -100,7 +88,7 @@ def test_other_records_are_text_or_hex(folder: Folder, command: Command) -> None
 # Filters and paths
 
 
-def shown(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
+def places_of(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(record["log"], record["offset"]) for record in records]
 
 
@@ -125,14 +113,14 @@ def shown(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
 )
 def test_filters_keep_matching_records(filters: list[str], expected: list[tuple[str, int]], folder: Folder, command: Command) -> None:
     arguments = [folder.group if word == "GROUP" else word for word in filters]
-    assert shown(command.records(folder.path, *arguments)) == expected
-    words = [int(found[1]) for line in command.lines(folder.path, *arguments) if (found := re.match(r"(\d+)  ", line))]
+    assert places_of(command.records(folder.path, *arguments)) == expected
+    words = [int(match[1]) for line in command.lines(folder.path, *arguments) if (match := re.match(r"(\d+)  ", line))]
     assert words == [offset for _, offset in expected]
 
 
 def test_a_filter_omits_batches_without_matches(folder: Folder, command: Command) -> None:
-    found = command.records(folder.path, "--group", folder.group, "--kind", "offsets", "--batches")
-    assert [one["kind"] for one in found] == ["batch", "offset", "offset", "offset"]
+    rows = command.records(folder.path, "--group", folder.group, "--kind", "offsets", "--batches")
+    assert [row["kind"] for row in rows] == ["batch", "offset", "offset", "offset"]
 
 
 def test_several_paths_are_printed_in_their_order(folder: Folder, command: Command) -> None:
@@ -209,7 +197,7 @@ def test_records_that_do_not_parse_in_a_sound_batch_are_one_line(folder: Folder,
     assert re.search(r"the batch at byte \d+ \(offsets 120 to 120\) cannot be read: ", line)
 
 
-def nothing(path: Path) -> Path:
+def missing_path(path: Path) -> Path:
     return path / "nowhere"
 
 
@@ -218,7 +206,7 @@ def empty(path: Path) -> Path:
     return path / "empty"
 
 
-def other(path: Path) -> Path:
+def unrelated_folder(path: Path) -> Path:
     (path / "photos/2024").mkdir(parents=True)
     return path / "photos"
 
@@ -246,9 +234,9 @@ def no_logs(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (nothing, "{} does not exist"),
+        (missing_path, "{} does not exist"),
         (empty, "{} is empty"),
-        (other, "{} is neither a data directory nor a log: it contains no folder NAME-PARTITION and no segment"),
+        (unrelated_folder, "{} is neither a data directory nor a log: it contains no folder NAME-PARTITION and no segment"),
         (no_segment, "{} is no segment: it does not begin with a record batch"),
         (an_index, "{} is an index: name its .log file, or run tenure log verify on the folder"),
         (a_pipe, "{} is neither a file nor a folder"),

@@ -56,14 +56,14 @@ def test_dump_and_verify_report_arbitrary_damage_as_the_storage_sees_it(seed: in
     assert dumped in (0, 65)
     if file.suffix != ".log":
         return
-    found = {problem["problem"] for problem in problems}
+    kinds = {problem["problem"] for problem in problems}
     if changed:
-        assert found
+        assert kinds
     verdict = opened(folder.path, file.parent.name, clean)
     if verdict == "sound":  # or a state that an interrupted repair may leave and an opening settles
-        assert not found & DAMAGE or (found & DAMAGE == {"segment-overlap"} and not clean)
+        assert not kinds & DAMAGE or (kinds & DAMAGE == {"segment-overlap"} and not clean)
     else:
-        assert found & DAMAGE
+        assert kinds & DAMAGE
 
 
 def opened(data: Path, log: str, clean: bool) -> str:

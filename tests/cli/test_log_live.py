@@ -40,10 +40,10 @@ def test_verify_works_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None
         assert summary["in_use_by"].startswith(f"process {serving.pid} since ")
         lines = process("verify", data).stdout.splitlines()
         assert lines[0] == f"{data} is in use by {summary['in_use_by']}: the ends of its logs are still being written and are not checked"
-        shown = process("dump", data, "--kind", "topics", "--json")
-        assert (shown.returncode, shown.stderr) == (0, "")
-        assert {json.loads(line)["key"]["name"] for line in shown.stdout.splitlines()} >= {"orders", "payments"}
-        # As a write looks that is half done.
+        dumped = process("dump", data, "--kind", "topics", "--json")
+        assert (dumped.returncode, dumped.stderr) == (0, "")
+        assert {json.loads(line)["key"]["name"] for line in dumped.stdout.splitlines()} >= {"orders", "payments"}
+        # like a half-written batch
         segment = next((data / f"{TOPICS}-0").glob("*.log"))
         size = segment.stat().st_size
         with segment.open("ab") as file:
@@ -53,8 +53,8 @@ def test_verify_works_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None
             0,
             [("being-written", "warning", size)],
         )
-        shown = process("dump", data, "--kind", "topics")
-        assert (shown.returncode, shown.stderr) == (0, f"tenure: {segment}: from byte {size} on the broker is writing; run it again for newer records\n")
+        dumped = process("dump", data, "--kind", "topics")
+        assert (dumped.returncode, dumped.stderr) == (0, f"tenure: {segment}: from byte {size} on the broker is writing; run it again for newer records\n")
         serving.kill()
     code, problems, summary = verify(data)
     assert (code, [problem["problem"] for problem in problems]) == (65, ["torn-end"])
@@ -127,17 +127,17 @@ def test_a_log_growing_and_losing_segments_is_read_consistently(tmp_path: Path) 
                 code, problems, summary = verify(data)
                 assert (code, {problem["problem"] for problem in problems} - {"being-written"}) == (0, set())
                 assert summary["in_use_by"] == "the writer"
-                shown = process("dump", data, "--json")
-                assert shown.returncode == 0, shown.stderr
-                offsets = [json.loads(line)["offset"] for line in shown.stdout.splitlines()]
+                dumped = process("dump", data, "--json")
+                assert dumped.returncode == 0, dumped.stderr
+                offsets = [json.loads(line)["offset"] for line in dumped.stdout.splitlines()]
                 assert offsets == sorted(set(offsets))
         finally:
             assert writer.poll() is None
             writer.kill()
 
 
-@pytest.mark.parametrize(("text", "shown"), [("2\n", "2"), ("soon\n", "soon"), ("", "nothing")])
-def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, shown: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "version_text"), [("2\n", "2"), ("soon\n", "soon"), ("", "nothing")])
+def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, version_text: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     (folder.path / "tenure.format").write_text(text)
     before = snapshot(folder.path)
@@ -145,7 +145,7 @@ def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, shown: 
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (65, "")
     assert done.stderr == (
-        f"tenure: data directory {folder.path} has format {shown} and this version reads up to 1; start the version that wrote it\n"
+        f"tenure: data directory {folder.path} has format {version_text} and this version reads up to 1; start the version that wrote it\n"
     )
     assert snapshot(folder.path) == before
 

@@ -10,12 +10,7 @@ import pytest
 
 from cli.logs.files import lock_holder
 from protocol.batch import build_facts
-from tests.cli.log_folders import (
-    OFFSETS,
-    Command,
-    Folder,
-    offset,
-)
+from tests.cli.log_folders import OFFSETS, Command, Folder, offset
 from tests.running import environment
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -95,11 +90,11 @@ def test_memory_does_not_grow_with_the_log(folder: Folder) -> None:
 
 
 def test_log_commands_take_no_lock(folder: Folder, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def taken(*arguments: object) -> None:
+    def fail(*arguments: object) -> None:
         raise AssertionError("a lock was taken")
 
-    monkeypatch.setattr("fcntl.flock", taken)
-    monkeypatch.setattr("fcntl.lockf", taken)
+    monkeypatch.setattr("fcntl.flock", fail)
+    monkeypatch.setattr("fcntl.lockf", fail)
     assert lock_holder(str(folder.path)) is None
     command.lines(folder.path)
     command.problems(folder.path)

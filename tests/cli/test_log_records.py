@@ -28,19 +28,7 @@ from protocol.messages.coordinator_notes import (
 from protocol.messages.topics_registry import DeletedTopicKey, DeletedTopicValue, ProducerIdsKey, ProducerIdsValue
 from protocol.records import NOTES as KINDS_OF_NOTES
 from protocol.records import with_version
-from tests.cli.log_folders import (
-    MOMENT,
-    NOTES,
-    OFFSETS,
-    TOPICS,
-    Command,
-    Folder,
-    first_batch,
-    image,
-    member,
-    note,
-    offset,
-)
+from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, first_batch, image, member, note, offset
 from tests.support.kafka_records import GROUP_KEY, GROUP_VALUES, OFFSET_KEY, OFFSET_VALUES
 
 pytestmark = pytest.mark.once  # text
@@ -79,12 +67,12 @@ POLICY_RECORDS = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "kind", "shown"), POLICY_RECORDS, ids=[kind for _, _, kind, _ in POLICY_RECORDS])
-def test_a_record_of_policies_is_read_and_sound(key: bytes, value: bytes, kind: str, shown: dict[str, Any], folder: Folder, command: Command) -> None:
+@pytest.mark.parametrize(("key", "value", "kind", "fields"), POLICY_RECORDS, ids=[kind for _, _, kind, _ in POLICY_RECORDS])
+def test_a_record_of_policies_is_read_and_sound(key: bytes, value: bytes, kind: str, fields: dict[str, Any], folder: Folder, command: Command) -> None:
     folder.append(OFFSETS, 0, [(key, value)])
     *_, record = command.records(folder.path / f"{OFFSETS}-0")
     assert (record["kind"], record["key"]["group"]) == (kind, "g1")
-    assert record["value"] == {"version": 0, **shown}
+    assert record["value"] == {"version": 0, **fields}
     assert "remark" not in record
     assert any(f" {kind} " in line for line in command.lines(folder.path / f"{OFFSETS}-0"))
 
@@ -129,7 +117,7 @@ def test_the_members_subscriptions_and_assignments_are_decoded(folder: Folder, c
     }
 
 
-def test_metadata_of_other_protocols_stays_bytes(folder: Folder, command: Command) -> None:
+def test_metadata_of_other_protocols_is_shown_as_bytes(folder: Folder, command: Command) -> None:
     key, value = image(folder.third, [member("a")])
     assert value is not None
     folder.append(OFFSETS, 0, [(key, value.replace(b"\0\x08consumer", b"\0\x07connect"))])
@@ -164,9 +152,9 @@ def test_notes_have_kinds_and_enumerations_by_name(kind: int, folder: Folder, co
     body, expected = BODIES[kind]
     folder.append(NOTES, 0, [note(folder.group, kind, body, seq=8)])
     *_, record = command.records(folder.path, "--kind", "notes")
-    shown = record["value"]
-    assert (shown["kind"], shown["state"], shown["seq"], shown["offsets_log_offset"]) == (type(body).__name__, "PREPARING", 8, 12)
-    assert {name: shown["body"][name] for name in expected} == expected
+    note_value = record["value"]
+    assert (note_value["kind"], note_value["state"], note_value["seq"], note_value["offsets_log_offset"]) == (type(body).__name__, "PREPARING", 8, 12)
+    assert {name: note_value["body"][name] for name in expected} == expected
 
 
 def test_every_kind_of_note_is_tested() -> None:
@@ -176,8 +164,8 @@ def test_every_kind_of_note_is_tested() -> None:
 def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Command) -> None:
     newer = note(folder.group, 77, StateChange(9, 3, 500, None, 0, 0))
     folder.append(NOTES, 0, [note(folder.group, Kind.STATE_CHANGE, StateChange(9, 3, 500, None, 0, 0)), newer])
-    known, unknown = command.records(folder.path, "--kind", "notes")[-2:]
-    assert (known["value"]["body"]["from_state"], known["value"]["body"]["to_state"], known["value"]["body"]["reason"]) == (9, "STABLE", 500)
+    readable, unknown = command.records(folder.path, "--kind", "notes")[-2:]
+    assert (readable["value"]["body"]["from_state"], readable["value"]["body"]["to_state"], readable["value"]["body"]["reason"]) == (9, "STABLE", 500)
     assert (unknown["value"]["kind"], unknown["value"]["body"], unknown["remark"]) == (
         77,
         {"hex": "090301f400000000000000000000"},
@@ -212,9 +200,9 @@ def test_newer_or_unreadable_records_are_kept_as_bytes_with_the_reason(
 
 
 def test_batches_come_before_their_records(folder: Folder, command: Command) -> None:
-    found = command.records(folder.path / "orders-0", "--batches")
-    assert [one["kind"] for one in found[:6]] == ["batch", "record", "record"] * 2
-    assert found[3] == {
+    rows = command.records(folder.path / "orders-0", "--batches")
+    assert [row["kind"] for row in rows[:6]] == ["batch", "record", "record"] * 2
+    assert rows[3] == {
         "log": "orders",
         "partition": 0,
         "segment": f"{0:020d}.log",
@@ -234,7 +222,7 @@ def test_batches_come_before_their_records(folder: Folder, command: Command) -> 
         "base_sequence": -1,
         "transactional": False,
         "control": False,
-        "crc": found[3]["crc"],
+        "crc": rows[3]["crc"],
     }
 
 
@@ -274,11 +262,11 @@ def test_deleted_topics_and_producer_ids_of_the_registry_are_decoded(folder: Fol
             (key, None),
         ],
     )
-    ids, deleted, gone = command.records(folder.path / f"{TOPICS}-0")[-3:]
+    ids, deleted, tombstone = command.records(folder.path / f"{TOPICS}-0")[-3:]
     assert (ids["kind"], ids["key"], ids["value"]) == ("producer-ids", {"scope": 0}, {"version": 0, "next_id": 3000})
     assert (deleted["kind"], deleted["key"]) == ("deleted-topic", {"topic_id": "AAECAwQFBgcICQoLDA0ODw"})
     assert deleted["value"] == {"version": 0, "name": "orders", "partitions": 3, "deleted_ms": 1_700_000_000_000}
-    assert gone["value"] is None
+    assert tombstone["value"] is None
     lines = command.lines(folder.path / f"{TOPICS}-0")[-3:]
     assert "producer ids below 3000 are allocated" in lines[0]
     assert "deleted topic of id AAECAwQFBgcICQoLDA0ODw: orders, 3 partitions, deleted 2023-11-14" in lines[1]

@@ -1,4 +1,4 @@
-"""`tenure log verify`: every kind of problem is planted and found, and nothing is ever written."""
+"""`tenure log verify`: every kind of problem is planted and found, and no file is ever written."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ def test_a_single_log_can_be_verified(folder: Folder, command: Command) -> None:
     assert (code, problems, summary["logs"]) == (0, [], 1)
 
 
-@pytest.mark.parametrize(("kind", "name", "plant", "what"), PLANTED, ids=[f"{one.kind}, {one.name}" for one in PLANTED])
-def test_every_planted_problem_is_found(kind: str, name: str, plant: Plant, what: str, folder: Folder, command: Command) -> None:
+@pytest.mark.parametrize(("kind", "name", "plant", "reason"), PLANTED, ids=[f"{damage.kind}, {damage.name}" for damage in PLANTED])
+def test_every_planted_problem_is_found(kind: str, name: str, plant: Plant, reason: str, folder: Folder, command: Command) -> None:
     file = plant(folder)
     code, problems, summary = command.problems()
-    found = [problem for problem in problems if problem["problem"] == kind]
-    assert found, problems
-    assert found[0]["file"] == str(file)
-    assert re.search(what, found[0]["what"]), found[0]["what"]
-    assert found[0]["level"] == ("warning" if kind in WARNINGS else "problem")
+    matching = [problem for problem in problems if problem["problem"] == kind]
+    assert matching, problems
+    assert matching[0]["file"] == str(file)
+    assert re.search(reason, matching[0]["what"]), matching[0]["what"]
+    assert matching[0]["level"] == ("warning" if kind in WARNINGS else "problem")
     assert code == (0 if all(problem["level"] == "warning" for problem in problems) else 74 if kind == "read-failed" else 65)
     assert summary["problems"] + summary["warnings"] == len(problems)
 
 
 def test_every_kind_of_problem_is_planted_and_explained() -> None:
-    planted = {one.kind for one in PLANTED}
+    planted = {damage.kind for damage in PLANTED}
     assert planted == set(REMEDIES) - {"being-written"}  # which needs a broker: test_log_live.py
     page = (ROOT / "docs/logs.md").read_text().partition("## What did verify find")[2]
     rows = re.findall(r"^\| `([a-z-]+)`( \(a warning\))? \|", page, re.MULTILINE)
@@ -118,7 +118,7 @@ def test_a_position_leads_to_the_damage(folder: Folder, command: Command) -> Non
 
 
 def test_damage_anywhere_in_a_segment_is_found(folder: Folder, command: Command) -> None:
-    """One byte after the other: bytes outside of the checksum show in the order, the epochs and the next segment."""
+    """Change each byte in turn: a changed byte outside of the checksum shows in the order, the epochs or the next segment."""
     segment = folder.segment(OFFSETS)
     data = segment.read_bytes()
     first = next(iterate(data, 0, len(data))).size
@@ -140,8 +140,8 @@ def test_a_compacted_log_may_have_holes(folder: Folder, command: Command) -> Non
     segments = sorted((folder.path / f"{OFFSETS}-1").glob("*.log"))
     for segment in (*segments[1:3], segments[5]):
         segment.write_bytes(b"")
-    shown = build([Record(7, 1, *offset(groups[3], 0, 2))], base_offset=6)
-    segments[3].write_bytes(shown)
+    batch = build([Record(7, 1, *offset(groups[3], 0, 2))], base_offset=6)
+    segments[3].write_bytes(batch)
     empty = bytearray(build([Record(9, 1, b"", b"")], base_offset=8)[:61])
     empty[8:12] = (49).to_bytes(4, "big")
     empty[57:61] = bytes(4)
@@ -158,8 +158,8 @@ def test_an_index_may_be_ahead_of_a_segment_that_grows(in_use: bool, folder: Fol
     index = folder.segment("orders", 0, -1).with_suffix(".index")
     with index.open("ab") as file:
         file.write(b"\0\0\7\0\0\1\0\0")
-    found = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
-    assert [problem.kind for problem in found.problems.shown] == ([] if in_use else ["index-wrong"])
+    log_check = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
+    assert [problem.kind for problem in log_check.problems.shown] == ([] if in_use else ["index-wrong"])
 
 
 @pytest.mark.parametrize("in_use", [False, True])
@@ -172,8 +172,8 @@ def test_a_segment_may_be_removed_while_a_log_in_use_is_read(in_use: bool, folde
         return segments
 
     monkeypatch.setattr(check, "segments_of", listed_before_one_went)
-    found = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
-    kinds = {problem.kind for problem in found.problems.shown} - {"unknown-name"}
+    log_check = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
+    kinds = {problem.kind for problem in log_check.problems.shown} - {"unknown-name"}
     assert kinds == (set() if in_use else {"read-failed"})
 
 
@@ -205,7 +205,7 @@ def test_verify_reports_how_the_last_run_ended(folder: Folder, command: Command)
 
 
 @pytest.mark.parametrize("partition_missing", [False, True])
-def test_without_a_registry_the_folders_say_how_many_partitions_there_are(folder: Folder, command: Command, partition_missing: bool) -> None:
+def test_without_a_registry_the_folders_give_the_number_of_partitions(folder: Folder, command: Command, partition_missing: bool) -> None:
     shutil.rmtree(folder.path / f"{TOPICS}-0")
     for partition in range(1, PARTITIONS):
         (folder.path / f"{OFFSETS}-{partition}").mkdir()

@@ -28,8 +28,8 @@ def snake(name: str) -> str:
 
 def renamed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {snake(name): renamed(one) for name, one in value.items()}
-    return [renamed(one) for one in value] if isinstance(value, list) else value
+        return {snake(name): renamed(item) for name, item in value.items()}
+    return [renamed(item) for item in value] if isinstance(value, list) else value
 
 
 def only_asked(ours: Any, theirs: Any) -> Any:
@@ -37,36 +37,36 @@ def only_asked(ours: Any, theirs: Any) -> Any:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return {name: only_asked(ours.get(name), theirs[name]) for name in theirs}
     if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-        return [only_asked(our, other) for our, other in zip(ours, theirs, strict=True)]
+        return [only_asked(our, their_item) for our, their_item in zip(ours, theirs, strict=True)]
     return ours
 
 
 def compare(segment: Path, command: Command) -> int:
     """The number of records that both print equally."""
     printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
-    found = command.records(segment, "--batches")
+    rows = command.records(segment, "--batches")
     batches = [match.groupdict() for line in printed if (match := BATCH.match(line))]
-    ours = [one for one in found if one["kind"] == "batch"]
+    ours = [row for row in rows if row["kind"] == "batch"]
     assert [{name: str(our[name]) for name in batch} for our, batch in zip(ours, batches, strict=True)] == batches
     records = [match.groups() for line in printed if (match := RECORD.match(line))]
     assert len(records) == sum(line.startswith("| ") for line in printed)
-    for one, (number, timestamp, key, payload) in zip([one for one in found if one["kind"] != "batch"], records, strict=True):
-        assert (one["offset"], one["timestamp"]) == (int(number), int(timestamp))
-        assert one["key"] == renamed(json.loads(key)["data"])
-        assert {"offset": "1", "group": "2"}[one["kind"]] == json.loads(key)["type"]
+    for row, (number, timestamp, key, payload) in zip([row for row in rows if row["kind"] != "batch"], records, strict=True):
+        assert (row["offset"], row["timestamp"]) == (int(number), int(timestamp))
+        assert row["key"] == renamed(json.loads(key)["data"])
+        assert {"offset": "1", "group": "2"}[row["kind"]] == json.loads(key)["type"]
         if not payload.startswith("{"):
-            assert one["value"] is None
+            assert row["value"] is None
             continue
         theirs = json.loads(payload)
         value = renamed(theirs["data"])
-        assert one["value"]["version"] == int(theirs["version"])
-        assert only_asked(one["value"], value) == value
+        assert row["value"]["version"] == int(theirs["version"])
+        assert only_asked(row["value"], value) == value
     return len(records)
 
 
 def test_records_written_by_kafka_are_printed_as_by_kafkas_tool(command: Command) -> None:
-    seen = [compare(segment, command) for segment in sorted(KAFKA_WRITTEN.glob(f"{OFFSETS}-*/*.log")) if segment.stat().st_size]
-    assert seen == [1, 3, 2, 88]
+    counts = [compare(segment, command) for segment in sorted(KAFKA_WRITTEN.glob(f"{OFFSETS}-*/*.log")) if segment.stat().st_size]
+    assert counts == [1, 3, 2, 88]
 
 
 def test_records_written_by_tenure_are_printed_as_by_kafkas_tool(tmp_path: Path, command: Command) -> None:

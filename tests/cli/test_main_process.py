@@ -74,9 +74,9 @@ CLOSED = "tenure: standard output is closed, and this command only prints; >/dev
 
 @pytest.mark.parametrize("arguments", ["topic list", "topic delete x --dry-run", "consume x", "cluster --json", "completion bash", "--help", "--version", ""])
 def test_printing_commands_fail_without_standard_output(bootstrap: str, arguments: str) -> None:
-    """A script that closed it by mistake would take the missing list for an empty one."""
-    named = ("--bootstrap", bootstrap) if arguments.partition(" ")[0] in ("topic", "consume", "cluster") else ()
-    result = run(*arguments.split(), *named, shell='"$@" >&-')
+    """A script that closed standard output by mistake would otherwise read an empty list."""
+    options = ("--bootstrap", bootstrap) if arguments.partition(" ")[0] in ("topic", "consume", "cluster") else ()
+    result = run(*arguments.split(), *options, shell='"$@" >&-')
     assert (result.returncode, result.stderr) == (74, CLOSED)
 
 
@@ -102,7 +102,7 @@ def test_a_defect_is_one_line_and_a_traceback_only_on_request(tmp_path: Path) ->
 
 
 def test_health_imports_no_more_than_it_needs() -> None:
-    """It is asked every second, by machines."""
+    """Monitoring runs it every second."""
     code = "import sys, cli; cli.main(['health', '127.0.0.1:1']); print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-P", "-c", code], env=environment(), stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True)
     imported = set(printed.stdout.splitlines()[-1].split())

@@ -70,19 +70,19 @@ def test_keyed_records_stay_in_a_partition_and_others_are_spread_in_runs() -> No
 def test_batches_are_cut_by_bytes_and_keep_their_order() -> None:
     drafts = [(at % 2, Draft(at, None, b"x" * 60_000)) for at in range(12)]
     batches = batches_of(drafts)
-    assert [len(some) for _, some in batches] == [4, 4, 2, 2]
+    assert [len(drafts) for _, drafts in batches] == [4, 4, 2, 2]
     for partition in (0, 1):
-        assert [draft.line for number, some in batches for draft in some if number == partition] == list(range(partition, 12, 2))
+        assert [draft.line for number, drafts in batches for draft in drafts if number == partition] == list(range(partition, 12, 2))
 
 
 def test_lines_are_read_as_typed_and_the_last_needs_no_line_feed() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\ntwo\nthr")
-    seen = line_groups(reading)
-    assert next(seen) == [b"one", b"two"]
+    groups = line_groups(reading)
+    assert next(groups) == [b"one", b"two"]
     os.write(writing, b"ee\n\n\xff")
     os.close(writing)
-    assert list(seen) == [[b"three", b""], [b"\xff"]]
+    assert list(groups) == [[b"three", b""], [b"\xff"]]
     os.close(reading)
 
 
@@ -300,9 +300,9 @@ def test_a_missing_topic_is_created_on_request(ask: Tenure, topic: str) -> None:
     new = f"{topic}-new"
     summary = ask("produce", new, "--create", "--dry-run", "--value", "x")
     assert (summary.code, summary.err) == (66, f"tenure: topic {new} does not exist yet: --create would create it\n")
-    made = ask("produce", new, "--create", "--value", "x")
-    assert (made.code, made.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
-    again = ask("produce", new, "--create", "--value", "y", "--json")
-    assert (json.loads(again.out)["created"], json.loads(again.out)["records"]) == (False, 1)
+    created = ask("produce", new, "--create", "--value", "x")
+    assert (created.code, created.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
+    repeated = ask("produce", new, "--create", "--value", "y", "--json")
+    assert (json.loads(repeated.out)["created"], json.loads(repeated.out)["records"]) == (False, 1)
     refused = ask("produce", "a b", "--create", "--value", "x")
     assert refused.code != 0

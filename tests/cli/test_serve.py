@@ -24,7 +24,7 @@ Serve = Callable[[Config], int]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """`tenure serve` with something else in the broker's place."""
+    """`tenure serve` with a stand-in for the broker."""
     for variable in [name for name in os.environ if name.startswith("TENURE_")]:
         monkeypatch.delenv(variable)
 
@@ -51,14 +51,14 @@ def test_the_command_exits_with_the_brokers_code(serve: Callable[..., int]) -> N
 
 
 def test_the_broker_gets_the_configuration(serve: Callable[..., int]) -> None:
-    given: list[Config] = []
+    configs: list[Config] = []
 
     def remember(config: Config) -> int:
-        given.append(config)
+        configs.append(config)
         return 0
 
     serve(remember, "--listen", "[::1]:0", "--data", "/srv/tenure", "--set", "num.partitions=3", "--set", "group.max.size=5")
-    (config,) = given
+    (config,) = configs
     assert (config.listeners[0].host, config.data_directory, config.num_partitions, config.group_max_size) == ("::1", "/srv/tenure", 3, 5)
 
 

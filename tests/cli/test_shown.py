@@ -17,8 +17,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def screen(**how: bool) -> Screen:
-    return Screen(out=io.StringIO(), err=io.StringIO(), **how)
+def new_screen(**options: bool) -> Screen:
+    return Screen(out=io.StringIO(), err=io.StringIO(), **options)
 
 
 def written(screen: Screen) -> str:
@@ -27,9 +27,9 @@ def written(screen: Screen) -> str:
 
 
 def table(*rows: tuple[object, ...], colour: bool = False, columns: tuple[Column | str, ...] = ("NAME", "COUNT")) -> list[str]:
-    shown = screen(colour=colour)
-    shown.table(columns, rows)
-    return written(shown).splitlines()
+    screen = new_screen(colour=colour)
+    screen.table(columns, rows)
+    return written(screen).splitlines()
 
 
 def test_columns_are_aligned_with_numbers_to_the_right() -> None:
@@ -66,9 +66,9 @@ def test_a_column_may_set_its_alignment() -> None:
     ],
 )
 def test_columns_too_wide_for_the_terminal_go_to_lines_below(room: int, lines: list[str]) -> None:
-    shown = Screen(out=io.StringIO(), columns=room)
-    shown.table(["TOPIC", "MEMBER", "HOST", "LAG"], [("a", "billing1", "h", 12)])
-    assert written(shown).splitlines() == lines
+    screen = Screen(out=io.StringIO(), columns=room)
+    screen.table(["TOPIC", "MEMBER", "HOST", "LAG"], [("a", "billing1", "h", 12)])
+    assert written(screen).splitlines() == lines
 
 
 def test_wide_and_combining_characters_keep_columns_aligned() -> None:
@@ -88,19 +88,19 @@ def test_control_characters_from_peers_are_escaped() -> None:
     assert plain("a\x1b[31mb\rc\nd\te\x00\x9b\u202e\ud800") == "a\\x1b[31mb\\rc\\nd\\te\\x00\\x9b\\u202e\\ud800"
     assert plain("Größe 日本") == "Größe 日本"
     assert table(("a\x1b[2J", 1), colour=True)[1] == "a\\x1b[2J      1"
-    shown = screen()
-    shown.warn("the broker says \x1b]0;title\x07")
-    assert shown.err.getvalue() == "tenure: the broker says \\x1b]0;title\\x07\n"  # type: ignore[attr-defined]
+    screen = new_screen()
+    screen.warn("the broker says \x1b]0;title\x07")
+    assert screen.err.getvalue() == "tenure: the broker says \\x1b]0;title\\x07\n"  # type: ignore[attr-defined]
 
 
 def test_json_is_one_document_or_an_object_a_line() -> None:
-    shown = screen(json=True)
-    shown.document({"group_id": "Größe", "lag": None})
-    assert written(shown) == ""  # it may still become a failure
-    end_json(shown, 0, None)
-    assert json.loads(written(shown)) == {"group_id": "Größe", "lag": None}
-    assert written(shown).startswith('{\n  "group_id": "Größe"')
-    lines = screen(json=True)
+    screen = new_screen(json=True)
+    screen.document({"group_id": "Größe", "lag": None})
+    assert written(screen) == ""  # it may still become a failure
+    end_json(screen, 0, None)
+    assert json.loads(written(screen)) == {"group_id": "Größe", "lag": None}
+    assert written(screen).startswith('{\n  "group_id": "Größe"')
+    lines = new_screen(json=True)
     lines.json_line({"a": 1})
     lines.json_line({"b": "\x1b"})
     assert written(lines) == '{"a": 1}\n{"b": "\\u001b"}\n'
@@ -108,10 +108,10 @@ def test_json_is_one_document_or_an_object_a_line() -> None:
 
 @pytest.mark.parametrize("c1", ["\x7f", "\x9b", "\u202e", "\ud800", "\U000e0001"])
 def test_control_characters_are_escaped_in_json(c1: str) -> None:
-    shown = screen(json=True)
-    shown.json_line({"a": c1})
-    assert c1 not in written(shown)
-    assert json.loads(written(shown)) == {"a": c1}
+    screen = new_screen(json=True)
+    screen.json_line({"a": c1})
+    assert c1 not in written(screen)
+    assert json.loads(written(screen)) == {"a": c1}
 
 
 def test_colour_is_used_only_on_terminals_that_support_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,20 +130,20 @@ def test_colour_is_used_only_on_terminals_that_support_it(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("typed", "goes_on"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False), ("yesterday\n", False)])
 def test_a_confirmation_is_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: bool) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
-    shown = Screen(out=Terminal())
-    assert shown.confirm("delete 2 topics?", argparse.Namespace(yes=False)) is goes_on
-    assert written(shown).startswith("delete 2 topics? [y/N] ")
+    screen = Screen(out=Terminal())
+    assert screen.confirm("delete 2 topics?", argparse.Namespace(yes=False)) is goes_on
+    assert written(screen).startswith("delete 2 topics? [y/N] ")
 
 
 def test_no_confirmation_is_asked_with_yes_or_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
-    shown = Screen(out=Terminal())
-    assert shown.confirm("delete?", argparse.Namespace(yes=True))
-    piped = screen()
+    screen = Screen(out=Terminal())
+    assert screen.confirm("delete?", argparse.Namespace(yes=True))
+    piped = new_screen()
     assert piped.confirm("delete?", argparse.Namespace(yes=False))
     monkeypatch.setattr(sys, "stdin", None)
-    assert shown.confirm("delete?", argparse.Namespace(yes=False))
-    assert written(shown) == written(piped) == ""
+    assert screen.confirm("delete?", argparse.Namespace(yes=False))
+    assert written(screen) == written(piped) == ""
 
 
 def test_an_encoding_that_lacks_a_character_gets_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,8 @@ def test_every_log_is_the_same_in_the_export(cluster: ClusterFolder, tenure: Ten
     out = exported(tenure, cluster.path, tmp_path / "copy")
     assert out.splitlines()[0].startswith(f"exported cluster {CLUSTER_ID} from {cluster.path} to {tmp_path / 'copy'}: 14 logs, ")
     after = contents(tmp_path / "copy")
-    assert {name: found._replace(next_epoch=0) for name, found in after.items()} == {name: found._replace(next_epoch=0) for name, found in before.items()}
-    assert all(after[name].next_epoch == found.next_epoch + 1 for name, found in before.items())
+    assert {name: log._replace(next_epoch=0) for name, log in after.items()} == {name: log._replace(next_epoch=0) for name, log in before.items()}
+    assert all(after[name].next_epoch == log.next_epoch + 1 for name, log in before.items())
     assert [after["orders-0"].end, len(after["orders-0"].epochs), sorted(after["orders-0"].producers)] == [360, 3, [1000, 1001, 1002]]
     assert (after["late-0"].start, after["late-0"].end, after["emptied-0"].start, after["emptied-0"].end) == (29, 40, 77, 77)
     assert {id for name, id in topic_ids(tmp_path / "copy").items() if name.startswith("orders")} == {"AgICAgICAgICAgICAgICAg"}
@@ -76,21 +76,21 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 12, 13, 40, 90, 127])
-def test_an_interrupted_export_goes_on(after: int, cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    append, left = LogCopy.append, after
+def test_an_interrupted_export_continues(after: int, cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, appends_left = LogCopy.append, after
 
     def append_some(self: LogCopy, *arguments: object) -> None:
-        nonlocal left
-        if not left:
+        nonlocal appends_left
+        if not appends_left:
             raise Killed
-        left -= 1
+        appends_left -= 1
         append(self, *arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(LogCopy, "append", append_some)
         assert tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy")).code == 70
     complete = Journal(str(tmp_path / "copy" / JOURNAL)).done
-    for folder in (tmp_path / "copy").glob("*-*"):  # what the system had not written
+    for folder in (tmp_path / "copy").glob("*-*"):  # bytes that the operating system had not written
         for segment in sorted(folder.glob("*.log"))[-1:]:
             if folder.name not in complete:
                 os.truncate(segment, segment.stat().st_size // 2)
@@ -103,7 +103,7 @@ def test_an_interrupted_export_goes_on(after: int, cluster: ClusterFolder, tenur
     assert contents(tmp_path / "copy") == contents(tmp_path / "whole")
 
 
-def test_an_export_that_goes_on_copies_no_log_again(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_continued_export_copies_no_log_again(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copied = Export._copy_once
     names: list[str] = []
 
@@ -131,13 +131,13 @@ def test_damage_ends_an_export_and_is_named(log: str, cluster: ClusterFolder, te
     assert f"{segment} is damaged at 0: a batch's checksum is wrong" in result.err
 
 
-def test_a_log_that_is_shorter_than_it_was_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+def test_a_shortened_log_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
     shutil.rmtree(cluster.path / "orders-1")
     result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
     assert (result.code, "orders-1 is damaged" in result.err) == (65, True), result.err
 
 
-def test_a_target_with_something_in_it_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+def test_a_nonempty_target_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "mine").touch()
     result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
@@ -153,8 +153,8 @@ def test_the_unfinished_export_of_another_cluster_is_refused(cluster: ClusterFol
     with monkeypatch.context() as patch:
         patch.setattr(LogCopy, "append", lambda *arguments: (_ for _ in ()).throw(Killed()))
         tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
-    other = ClusterFolder(tmp_path / "other")
-    result = tenure("store", "export", "--from", str(other.path), "--to", str(tmp_path / "copy"))
+    second_cluster = ClusterFolder(tmp_path / "other")
+    result = tenure("store", "export", "--from", str(second_cluster.path), "--to", str(tmp_path / "copy"))
     assert (result.code, f"has the unfinished export of {cluster.path}" in result.err) == (1, True)
 
 
@@ -165,7 +165,7 @@ def test_a_directory_that_was_not_stopped_in_order_is_refused(cluster: ClusterFo
 
 
 def test_a_directory_in_use_is_read_up_to_its_last_whole_batch(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
-    whole = contents(cluster.path)
+    source_contents = contents(cluster.path)
     (cluster.path / ".kafka_cleanshutdown").unlink()
     for log in ("orders-1", "__consumer_offsets-0"):
         (segment,) = (cluster.path / log).glob("*.log")
@@ -175,7 +175,7 @@ def test_a_directory_in_use_is_read_up_to_its_last_whole_batch(cluster: ClusterF
     assert not isinstance(lock, str)
     exported(tenure, cluster.path, tmp_path / "copy")
     lock.release()
-    assert {name: found.batches for name, found in contents(tmp_path / "copy").items()} == {name: found.batches for name, found in whole.items()}
+    assert {name: log.batches for name, log in contents(tmp_path / "copy").items()} == {name: log.batches for name, log in source_contents.items()}
 
 
 @pytest.mark.parametrize(
@@ -218,10 +218,10 @@ def test_a_broker_that_is_committing_is_copied_as_it_was(tenure: Tenure, tmp_pat
             wait_until(lambda rounds=rounds: load.rounds > rounds + 200, 30)  # type: ignore[misc]
 
 
-def test_groups_come_before_the_ends_of_topics_and_the_registry_behind_them(
+def test_groups_are_copied_before_the_ends_of_topics_and_the_registry_after_them(
     cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No commit may point past its records, and no record may have a producer id that the registry will give again."""
+    """No commit may point past its records, and no record may have a producer id that the registry would assign again."""
     ends_of, copy = DirectorySource.end_of, Export._copy_once
     ends: dict[str, int] = {}
     copied: dict[str, int] = {}
@@ -269,7 +269,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, 
     assert "late-0" not in contents(tmp_path / "copy")
 
 
-def test_a_log_whose_records_go_meanwhile_goes_on_where_it_ended(
+def test_a_log_whose_records_are_deleted_meanwhile_continues_at_its_end(
     cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = Export._copy_once

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def test_a_topic_is_made_listed_described_changed_and_deleted(ask: Tenure, name: str) -> None:
-    made = ask("topic", "create", name, "--partitions", "3", "--set", "retention.ms=86400000")
-    assert made == (0, f"{name} created: 3 partitions, replication factor 1, retention.ms=86400000\n", "")
+    created = ask("topic", "create", name, "--partitions", "3", "--set", "retention.ms=86400000")
+    assert created == (0, f"{name} created: 3 partitions, replication factor 1, retention.ms=86400000\n", "")
     assert [line.split() for line in ask("topic", "list").out.splitlines() if name in line] == [[name, "3", "1"]]
     described = ask("topic", "describe", name)
     assert described.code == 0
@@ -27,15 +27,15 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(ask: Tenure, name:
     assert [partition["partition"] for partition in after["partitions"]] == [0, 1, 2, 3, 4]
     assert [(setting["name"], setting["value"], setting["source"], setting["without_it"]) for setting in after["settings"]] == [("cleanup.policy", "compact", "topic", "delete")]
     assert ask("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact").out == f"{name} has these values already\n"
-    gone = ask("topic", "delete", name)
-    assert (gone.code, gone.out) == (0, f"{name} deleted: 5 partitions, 0 records (0 B)\n")
+    deleted = ask("topic", "delete", name)
+    assert (deleted.code, deleted.out) == (0, f"{name} deleted: 5 partitions, 0 records (0 B)\n")
     assert ask("topic", "describe", name).code == 66
 
 
 def test_a_dry_run_changes_nothing(ask: Tenure, name: str) -> None:
-    would = json.loads(ask("topic", "create", name, "--partitions", "2", "--dry-run", "--json").out)
-    assert would["dry_run"] is True
-    assert (would["topics"][0]["outcome"], would["topics"][0]["partitions"]) == ("would be created", 2)
+    dry_run = json.loads(ask("topic", "create", name, "--partitions", "2", "--dry-run", "--json").out)
+    assert dry_run["dry_run"] is True
+    assert (dry_run["topics"][0]["outcome"], dry_run["topics"][0]["partitions"]) == ("would be created", 2)
     assert ask("topic", "describe", name).code == 66
     ask("topic", "create", name)
     assert "partitions: 1 -> 4" in ask("topic", "alter", name, "--partitions", "4", "--set", "retention.ms=5", "--dry-run").out
@@ -44,14 +44,14 @@ def test_a_dry_run_changes_nothing(ask: Tenure, name: str) -> None:
     assert (len(described["partitions"]), described["settings"]) == (1, [])
 
 
-def test_deleting_says_which_groups_lose_offsets(ask: Tenure, name: str) -> None:
+def test_deleting_a_topic_names_the_groups_that_lose_offsets(ask: Tenure, name: str) -> None:
     ask("topic", "create", name)
     ask("produce", name, "--value", "x")
     for group in ("b", "a"):
         assert ask("consume", name, "--group", f"{group}-{name}", "--from-beginning", "--limit", "1").out == "x\n"
-    shown = ask("topic", "delete", name, "--dry-run").out
-    assert shown.startswith(f"{name} would be deleted: 1 partition, 1 record (")
-    assert shown.endswith(f" B), offsets of groups a-{name}, b-{name}\n")
+    dry_run = ask("topic", "delete", name, "--dry-run").out
+    assert dry_run.startswith(f"{name} would be deleted: 1 partition, 1 record (")
+    assert dry_run.endswith(f" B), offsets of groups a-{name}, b-{name}\n")
 
 
 def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_reported(ask: Tenure, name: str) -> None:
@@ -62,8 +62,8 @@ def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_report
     refusals = result.err.splitlines()
     assert refusals[0] == f"tenure: topic {name} exists already (tenure topic describe {name}; --if-not-exists keeps it unchanged)"
     assert refusals[1].startswith("tenure: topic no/slash: a topic's name has 1 to 249 letters")
-    again = ask("topic", "create", name, "--if-not-exists")
-    assert again == (0, f"{name} exists already; it was not changed\n", "")
+    repeated = ask("topic", "create", name, "--if-not-exists")
+    assert repeated == (0, f"{name} exists already; it was not changed\n", "")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_an_invalid_change_of_a_topic_is_one_error_line_and_changes_nothing(
     assert (len(described["partitions"]), described["settings"]) == (2, [])
 
 
-def test_existing_topics_are_described_beside_missing_ones(ask: Tenure, name: str) -> None:
+def test_existing_topics_are_described_despite_missing_ones(ask: Tenure, name: str) -> None:
     ask("topic", "create", name)
     result = ask("topic", "describe", name, f"{name}x")
     assert result.code == 66
@@ -126,20 +126,18 @@ def test_all_topic_settings_are_shown_on_request(ask: Tenure, name: str) -> None
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
-def test_topic_changes_are_confirmed_on_a_terminal(
-    ask: Tenure, name: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
-) -> None:
+def test_topic_changes_are_confirmed_on_a_terminal(ask: Tenure, name: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
     ask("topic", "create", name)
-    asked: list[str] = []
+    questions: list[str] = []
 
     def confirm(screen: object, question: str, options: object) -> bool:
-        asked.append(question)
+        questions.append(question)
         return answer.strip() == "y"
 
     monkeypatch.setattr("cli.shown.Screen.confirm", confirm)
     result = ask("topic", "delete", name)
     assert result.code == code
-    assert asked == [f"{name}: 1 partition, 0 records (0 B)\nDelete it for good?"]
+    assert questions == [f"{name}: 1 partition, 0 records (0 B)\nDelete it for good?"]
     if code:
         assert result.err == "tenure: nothing was changed\n"
     assert ask("topic", "describe", name).code == (0 if code else 66)

@@ -60,7 +60,7 @@ def test_topic_commands_work_with_the_versions_of_an_old_kafka(bootstrap: str, t
         assert described["settings"] == []
         assert (described["id"] is None) == (release < (2, 8))
         assert f"offsets of group {name}" in ask("topic", "delete", name)
-        versions = dict(old.asked)
+        versions = dict(old.requests)
         assert versions[FetchRequest.API_KEY] == min(old.versions[1][1], 17)
 
 
@@ -96,17 +96,17 @@ class Pair:
 
     def fetch(self, number: int, request: FetchRequest, version: int) -> FetchResponse:
         topic = request.topics[0]
-        found = []
-        for asked in topic.partitions:
-            if self.moves(asked.partition, number):
-                found.append(PartitionData(asked.partition, 6))
+        partitions = []
+        for partition in topic.partitions:
+            if self.moves(partition.partition, number):
+                partitions.append(PartitionData(partition.partition, 6))
             else:
-                records = [Record(at, 0, None, b"%d-%d" % (asked.partition, at)) for at in range(asked.fetch_offset, 3)]
-                data = build(records, base_offset=asked.fetch_offset) if records else b""
-                found.append(PartitionData(asked.partition, 0, 3, records=data))
-        if not any(data.records for data in found):
+                records = [Record(at, 0, None, b"%d-%d" % (partition.partition, at)) for at in range(partition.fetch_offset, 3)]
+                data = build(records, base_offset=partition.fetch_offset) if records else b""
+                partitions.append(PartitionData(partition.partition, 0, 3, records=data))
+        if not any(data.records for data in partitions):
             time.sleep(0.05)  # as a broker waits for more
-        return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, found)])
+        return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, partitions)])
 
     def produce(self, number: int, request: ProduceRequest, version: int) -> ProduceResponse | None:
         topic = request.topic_data[0]
@@ -168,7 +168,7 @@ def test_consuming_continues_when_a_new_leader_takes_longer_than_one_timeout(pai
         threading.Timer(0.7, pair.leaders.update, [{1: 1}]).start()
         sender.send([(1, Draft(2, None, b"b"))])
     assert sender.records == 2
-    wait_until(lambda: len(pair.sequences) >= 2)  # with acks=0 no reply says that it came
+    wait_until(lambda: len(pair.sequences) >= 2)  # with acks=0 no reply confirms the record
     assert [broker for broker, _, _ in pair.sequences] == [1, 1]
 
 
@@ -207,14 +207,14 @@ def test_read_committed_stops_before_open_transactions(pair: Pair) -> None:
 
     def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         end = 4 if request.isolation_level else 7
-        found = {EARLIEST: 0, LATEST: end}
+        offsets = {EARLIEST: 0, LATEST: end}
         return ListOffsetsResponse(topics=[
-            ListOffsetsTopicResponse(topic.name, [ListOffsetsPartitionResponse(part.partition_index, offset=found.get(part.timestamp, -1)) for part in topic.partitions])
+            ListOffsetsTopicResponse(topic.name, [ListOffsetsPartitionResponse(part.partition_index, offset=offsets.get(part.timestamp, -1)) for part in topic.partitions])
             for topic in request.topics
         ])  # fmt: skip
 
     pair.brokers[1].answers[ListOffsetsRequest.API_KEY] = answer
     with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
         for begin, offsets in (("latest", (7, 4)), ("-3", (4, 1)), ("1h", (7, 4)), ("6", (6, 6)), ("earliest", (0, 0))):
-            found = [begin_offsets(cluster, [("t", 1)], parse_begin(begin), print, committed=committed)["t", 1] for committed in (False, True)]
-            assert tuple(found) == offsets, begin
+            offsets_by_isolation = [begin_offsets(cluster, [("t", 1)], parse_begin(begin), print, committed=committed)["t", 1] for committed in (False, True)]
+            assert tuple(offsets_by_isolation) == offsets, begin

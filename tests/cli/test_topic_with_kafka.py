@@ -35,8 +35,8 @@ def test_topic_commands_work_against_kafka(ask: Tenure) -> None:
     )
     assert ask("topic", "create", "life").code == 1
     assert ask("topic", "create", "lives", "--dry-run").out.startswith("lives would be created: 1 partition")
-    would = ask("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--dry-run")
-    assert "  partitions: 2 -> 3\n  cleanup.policy: delete -> compact\n  retention.ms: 86400000 -> its default\n" in would.out
+    dry_run = ask("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--dry-run")
+    assert "  partitions: 2 -> 3\n  cleanup.policy: delete -> compact\n  retention.ms: 86400000 -> its default\n" in dry_run.out
     assert ask("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms").code == 0
     described = json.loads(ask("topic", "describe", "life", "--json").out)["topics"][0]
     assert len(described["partitions"]) == 3
@@ -64,7 +64,7 @@ def test_records_of_every_codec_are_produced_and_consumed_with_kafka(ask: Tenure
     assert sorted(read.out.splitlines()) == sorted(values)
     partitions = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]["partitions"]
     newest = ask("consume", name, "--from", "-2", "--no-follow").out.splitlines()
-    # The partition of a batch is random: one may have got none.
+    # The partition of a batch is random: a partition may have received none.
     assert len(newest) == sum(min(2, partition["records"]) for partition in partitions) > 0
 
 
@@ -79,19 +79,19 @@ def test_a_too_large_batch_is_split_until_the_too_large_record(ask: Tenure) -> N
 def test_members_share_a_group_on_kafka_and_a_duplicate_instance_fences_the_first(ask: Tenure, bootstrap: str, cluster: Cluster) -> None:
     ask("topic", "create", "shared", "--partitions", "4")
     arguments = ("shared", "--group", "sharers", "--from-beginning", "--json", "--heartbeat", "0.1", "--timeout", "30")
-    with consuming(bootstrap, *arguments) as one, consuming(bootstrap, *arguments, "--instance", "desk") as two:
+    with consuming(bootstrap, *arguments) as first, consuming(bootstrap, *arguments, "--instance", "desk") as second:
         await_members(cluster, "sharers", 2)
         assert ask("produce", "shared", "--key-separator", ":", stdin="".join(f"{n}:v\n" for n in range(200))).code == 0
         await_committed(cluster, "sharers", "shared", 200)
         usurper = member(cluster, "sharers", "shared", instance_id="desk")
         with usurper._cluster:
             usurper.join()
-            out, err = two.communicate(timeout=30)
-            assert two.returncode == 1
+            out, err = second.communicate(timeout=30)
+            assert second.returncode == 1
             assert err == b"tenure: group sharers: another process has joined as instance desk and has its seat now; this one is fenced\n"
             usurper.leave()
-        seen = stop(one, signal.SIGINT)
+        positions = stop(first, signal.SIGINT)
     await_members(cluster, "sharers", 0)
-    seen += [(record["partition"], record["offset"]) for record in map(json.loads, out.splitlines()[:-1])]  # the last line says why it ended
-    assert len(seen) == 200
-    assert max(Counter(seen).values()) == 1
+    positions += [(record["partition"], record["offset"]) for record in map(json.loads, out.splitlines()[:-1])]  # the last line states why it ended
+    assert len(positions) == 200
+    assert max(Counter(positions).values()) == 1

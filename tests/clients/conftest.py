@@ -1,4 +1,4 @@
-"""The clients that are here, each as a function that connects it, and groups of members by each of them."""
+"""The installed clients, each as a function that connects it, and groups of their members."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Connect = Callable[..., AnyClient]
 
 
 def open_sockets() -> list[socket.socket]:
-    return [thing for thing in gc.get_objects() if type(thing) is socket.socket and thing.family != socket.AF_UNIX and thing.fileno() >= 0]
+    return [candidate for candidate in gc.get_objects() if type(candidate) is socket.socket and candidate.family != socket.AF_UNIX and candidate.fileno() >= 0]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
 
 class Probe(NamedTuple):
-    """The class path of Java members, and the JVM for those that share one."""
+    """The class path of Java members, and the JVM that they share unless they run alone."""
 
     jars: Path
     classes: Path
@@ -77,17 +77,17 @@ def member_probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
 
 @pytest.fixture
 def make_group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Group]]:
-    """Makes groups, each on a separate broker; groups and members end with the test."""
+    """Creates groups, each on a separate broker; groups and members end with the test."""
 
     def jvm(alone: bool) -> Host:
         probe: Probe = request.getfixturevalue("member_probe")
         return java_host(probe.jars, probe.classes, tmp_path / "errors-of-java") if alone else probe.shared
 
-    with ExitStack() as made:
+    with ExitStack() as stack:
 
         def make_group(**settings: Any) -> Group:
             group = Group(tmp_path, jvm, **settings)
-            made.callback(group.close)
+            stack.callback(group.close)
             return group
 
         yield make_group

@@ -40,7 +40,7 @@ class NameRefused(Exception):
 
 
 class NotReached(Exception):
-    """No broker answered in time, or the connection went away before it did."""
+    """No broker replied in time, or the connection was lost before the reply."""
 
 
 class Cluster(NamedTuple):
@@ -49,17 +49,17 @@ class Cluster(NamedTuple):
     brokers: dict[int, tuple[str, int]]
 
 
-class Found(NamedTuple):
+class FoundTopic(NamedTuple):
     partitions: int
     id: bytes | None  # not every client shows it
 
 
 class AnyClient(Protocol):
     def cluster(self) -> Cluster: ...
-    def topics(self) -> dict[str, Found]: ...
+    def topics(self) -> dict[str, FoundTopic]: ...
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None: ...
     def partitions(self, name: str) -> int:
-        """As a producer asks before it sends; a missing topic is created by this."""
+        """Request the metadata of a topic as a producer does before it sends, which creates a missing topic."""
 
     def close(self) -> None: ...
 
@@ -81,27 +81,27 @@ class KafkaPython:
 
     def cluster(self) -> Cluster:
         try:
-            found = self.admin.describe_cluster()
+            described = self.admin.describe_cluster()
         except (kafka.errors.NodeNotReadyError, kafka.errors.KafkaConnectionError) as error:
             raise NotReached from error
-        brokers = {broker["broker_id"]: (broker["host"], broker["port"]) for broker in found["brokers"]}
-        return Cluster(found["cluster_id"], found["controller_id"], brokers)
+        brokers = {broker["broker_id"]: (broker["host"], broker["port"]) for broker in described["brokers"]}
+        return Cluster(described["cluster_id"], described["controller_id"], brokers)
 
-    def topics(self) -> dict[str, Found]:
+    def topics(self) -> dict[str, FoundTopic]:
         described = self.admin.describe_topics()
         assert {topic["name"] for topic in described} == set(self.admin.list_topics())
-        return {topic["name"]: Found(len(topic["partitions"]), uuid.UUID(str(topic["topic_id"])).bytes) for topic in described}
+        return {topic["name"]: FoundTopic(len(topic["partitions"]), uuid.UUID(str(topic["topic_id"])).bytes) for topic in described}
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
-        wanted = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": dict(settings)}}
+        new_topics = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": dict(settings)}}
         try:
-            made = self.admin.create_topics(wanted)["topics"][0]
+            created = self.admin.create_topics(new_topics)["topics"][0]
         except kafka.errors.TopicAlreadyExistsError as error:
             raise TopicExists from error
         except kafka.errors.InvalidTopicError as error:
             raise NameRefused from error
-        assert made["num_partitions"] == partitions
-        assert {name: made["configs"][name]["value"] for name in settings} == settings
+        assert created["num_partitions"] == partitions
+        assert {name: created["configs"][name]["value"] for name in settings} == settings
 
     def partitions(self, name: str) -> int:
         producer = kafka.KafkaProducer(**self._settings, enable_idempotence=False)
@@ -115,7 +115,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """aiokafka: AIOKafkaAdminClient and AIOKafkaClient, on a loop that runs while it is asked."""
+    """aiokafka: AIOKafkaAdminClient and AIOKafkaClient, on a loop that runs during each call."""
 
     def __init__(self, bootstrap: str, seconds: float = SECONDS) -> None:
         self._settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "request_timeout_ms": int(seconds * 1000)}
@@ -137,13 +137,13 @@ class Aiokafka:
         return aiokafka.admin.AIOKafkaAdminClient(**self._settings)
 
     def cluster(self) -> Cluster:
-        found = self._run(self.admin.describe_cluster())
-        brokers = {broker["node_id"]: (broker["host"], broker["port"]) for broker in found["brokers"]}
-        return Cluster(found["cluster_id"], found["controller_id"], brokers)
+        described = self._run(self.admin.describe_cluster())
+        brokers = {broker["node_id"]: (broker["host"], broker["port"]) for broker in described["brokers"]}
+        return Cluster(described["cluster_id"], described["controller_id"], brokers)
 
-    def topics(self) -> dict[str, Found]:
+    def topics(self) -> dict[str, FoundTopic]:
         names = self._run(self.admin.list_topics())
-        return {topic["topic"]: Found(len(topic["partitions"]), None) for topic in self._run(self.admin.describe_topics(names))}
+        return {topic["topic"]: FoundTopic(len(topic["partitions"]), None) for topic in self._run(self.admin.describe_topics(names))}
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         topic = aiokafka.admin.NewTopic(name, partitions, 1, topic_configs=dict(settings))
@@ -172,7 +172,7 @@ class Confluent:
 
     def __init__(self, bootstrap: str, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        # Lines about refused connections would stand between the tests' own.
+        # Its lines about refused connections would mix with the output of the tests.
         self._settings: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
             "log_level": 0,
@@ -199,11 +199,11 @@ class Confluent:
         }
         return Cluster(described.cluster_id, described.controller.id, {node.id: (node.host, node.port) for node in described.nodes})
 
-    def topics(self) -> dict[str, Found]:
+    def topics(self) -> dict[str, FoundTopic]:
         names = list(self._answer(lambda: self.admin.list_topics(timeout=self._seconds)).topics)
-        wanted = confluent_kafka.TopicCollection(names)
-        described = [self._answer(topic.result) for topic in self.admin.describe_topics(wanted, request_timeout=self._seconds).values()]
-        return {topic.name: Found(len(topic.partitions), kafka_id(str(topic.topic_id))) for topic in described}
+        collection = confluent_kafka.TopicCollection(names)
+        described = [self._answer(topic.result) for topic in self.admin.describe_topics(collection, request_timeout=self._seconds).values()]
+        return {topic.name: FoundTopic(len(topic.partitions), kafka_id(str(topic.topic_id))) for topic in described}
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         topic = confluent_kafka.admin.NewTopic(name, partitions, 1, config=dict(settings))
@@ -232,25 +232,25 @@ class Java:
         self._probe.stdin.flush()
         line = self._probe.stdout.readline()
         assert line, f"the JVM ended with {self._probe.wait(SECONDS)}"
-        outcome, *rest = line.rstrip("\n").split("\t")
+        outcome, *values = line.rstrip("\n").split("\t")
         if outcome == "ok":
-            return rest
+            return values
         raise {"TopicExistsException": TopicExists, "InvalidTopicException": NameRefused, "TimeoutException": NotReached}.get(
-            rest[0], AssertionError
+            values[0], AssertionError
         )(line)
 
     def cluster(self) -> Cluster:
         id, controller, *nodes = self._do("cluster")
         return Cluster(id, int(controller), {int(nodes[at]): (nodes[at + 1], int(nodes[at + 2])) for at in range(0, len(nodes), 3)})
 
-    def topics(self) -> dict[str, Found]:
+    def topics(self) -> dict[str, FoundTopic]:
         words = self._do("topics")
-        return {words[at]: Found(int(words[at + 1]), kafka_id(words[at + 2])) for at in range(0, len(words), 3)}
+        return {words[at]: FoundTopic(int(words[at + 1]), kafka_id(words[at + 2])) for at in range(0, len(words), 3)}
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
-        made = self._do("create", name, str(partitions), *(word for pair in settings.items() for word in pair))
-        assert made[0] == str(partitions)
-        assert made[2] == settings["retention.ms"]
+        answer = self._do("create", name, str(partitions), *(word for pair in settings.items() for word in pair))
+        assert answer[0] == str(partitions)
+        assert answer[2] == settings["retention.ms"]
 
     def partitions(self, name: str) -> int:
         return int(self._do("partitions", name)[0])
@@ -274,7 +274,7 @@ def raise_for(error: int, message: str) -> None:
 
 @contextmanager
 def java_probe(folder: Path, source: Path = ADMIN_PROBE) -> Iterator[subprocess.Popen[str]]:
-    """A JVM that reads commands from its standard input, like the one behind `Java`; skips the test without Java."""
+    """A JVM that reads commands from its standard input, as `Java` uses it; skips the test without Java."""
     logging = folder / "log4j2.properties"
     logging.write_text("rootLogger.level=off\n")
     command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{kafka_jars()}/*", str(source)]

@@ -1,4 +1,4 @@
-"""What is asked of groups, for `questions.py`: each API in every version, through the life of a group of one member, and at its edges.
+"""Requests about groups, for `questions.py`: each API in every version, through the life of a group of one member, and at its edges.
 
 Member ids are random: a question names its member by a label, under which the reply to its JoinGroup was learned.
 """
@@ -18,38 +18,32 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.clients.questions import Ids, Question, ask, head, ranges, raw
 
 COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = 8, 9, 11, 12, 13, 14, 15, 16, 42, 47
 GROUP_APIS = (COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE)
 
-# A subscription of the consumer protocol to one topic, and an empty one.
+# A subscription of the consumer protocol to one topic.
 TO_MADE_7 = pack(">hih", 0, 1, 6) + b"made-7" + pack(">i", -1)
-TO_NOTHING = pack(">hii", 0, 0, -1)
 KEEP = "made-7"  # with two partitions
 NO_GENERATION = -1
 
 
 def member(ids: Ids, label: str) -> str:
-    """The member id learned under the label; a text in brackets is an id as it stands."""
+    """The member id learned under the label; a text in brackets is itself the id."""
     return label[1:-1] if label.startswith("[") else ids[f"member {label}"].decode()
 
 
-def asked(name: str, key: int, version: int, request: Callable[[Ids], Any]) -> Question:
+def question(name: str, key: int, version: int, request: Callable[[Ids], Any]) -> Question:
     return Question(f"{name} v{version}", key, version, lambda ids: head(key, version) + request(ids).encode(version))
 
 
 def join(
     group: str,
     version: int,
-    who: str = "[]",
+    member_name: str = "[]",
     instance: str | None = None,
     title: str = "",
     kind: str = "consumer",
@@ -59,15 +53,15 @@ def join(
     def request(ids: Ids) -> JoinGroupRequest:
         protocols = [JoinGroupRequestProtocol(name, metadata) for name, metadata in offers]
         rebalance = 20_000 if version >= 1 else -1
-        return JoinGroupRequest(group, session, rebalance, member(ids, who), instance, kind, protocols, None)
+        return JoinGroupRequest(group, session, rebalance, member(ids, member_name), instance, kind, protocols, None)
 
-    return asked(f"join {group}, {title or 'as ' + who}{f' ({instance})' if instance is not None else ''}", JOIN, version, request)
+    return question(f"join {group}, {title or 'as ' + member_name}{f' ({instance})' if instance is not None else ''}", JOIN, version, request)
 
 
 def sync(
     group: str,
     version: int,
-    who: str,
+    member_name: str,
     generation: int,
     instance: str | None = None,
     kind: str | None = "consumer",
@@ -76,32 +70,32 @@ def sync(
     title: str = "",
 ) -> Question:
     def request(ids: Ids) -> SyncGroupRequest:
-        id = member(ids, who)
-        given = [] if assigned is None else [SyncGroupRequestAssignment(id, assigned), SyncGroupRequestAssignment("nobody", b"lost")]
+        id = member(ids, member_name)
+        assignments = [] if assigned is None else [SyncGroupRequestAssignment(id, assigned), SyncGroupRequestAssignment("nobody", b"lost")]
         names = (kind, protocol) if version >= 5 else (None, None)
-        return SyncGroupRequest(group, generation, id, instance, *names, given)
+        return SyncGroupRequest(group, generation, id, instance, *names, assignments)
 
-    return asked(f"sync {group}, {title or f'{who} in {generation}'}", SYNC, version, request)
-
-
-def heartbeat(group: str, version: int, who: str, generation: int, instance: str | None = None) -> Question:
-    title = f"heartbeat {group}, {who} in {generation}{f' ({instance})' if instance is not None else ''}"
-    return asked(title, HEARTBEAT, version, lambda ids: HeartbeatRequest(group, generation, member(ids, who), instance))
+    return question(f"sync {group}, {title or f'{member_name} in {generation}'}", SYNC, version, request)
 
 
-def leave(group: str, version: int, *who: tuple[str, str | None]) -> Question:
+def heartbeat(group: str, version: int, member_name: str, generation: int, instance: str | None = None) -> Question:
+    title = f"heartbeat {group}, {member_name} in {generation}{f' ({instance})' if instance is not None else ''}"
+    return question(title, HEARTBEAT, version, lambda ids: HeartbeatRequest(group, generation, member(ids, member_name), instance))
+
+
+def leave(group: str, version: int, *members: tuple[str, str | None]) -> Question:
     def request(ids: Ids) -> LeaveGroupRequest:
         if version < 3:
-            return LeaveGroupRequest(group, None, member(ids, who[0][0]))
-        return LeaveGroupRequest(group, [MemberIdentity(member(ids, id), instance) for id, instance in who])
+            return LeaveGroupRequest(group, None, member(ids, members[0][0]))
+        return LeaveGroupRequest(group, [MemberIdentity(member(ids, id), instance) for id, instance in members])
 
-    return asked(f"leave {group}, {', '.join(f'{id} ({instance})' for id, instance in who)}", LEAVE, version, request)
+    return question(f"leave {group}, {', '.join(f'{id} ({instance})' for id, instance in members)}", LEAVE, version, request)
 
 
 def commit(
     group: str,
     version: int,
-    who: str,
+    member_name: str,
     generation: int,
     *topics: tuple[str, Any],
     instance: str | None = None,
@@ -109,15 +103,15 @@ def commit(
     title: str = "",
 ) -> Question:
     def request(ids: Ids) -> OffsetCommitRequest:
-        wanted = [
+        commit_topics = [
             OffsetCommitRequestTopic(
                 name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in partitions]
             )
             for name, partitions in topics
         ]
-        return OffsetCommitRequest(group, generation, member(ids, who), instance, retention, wanted)
+        return OffsetCommitRequest(group, generation, member(ids, member_name), instance, retention, commit_topics)
 
-    return asked(f"commit {group}, {title or f'{who} in {generation}'}", COMMIT, version, request)
+    return question(f"commit {group}, {title or f'{member_name} in {generation}'}", COMMIT, version, request)
 
 
 def fetch(version: int, *groups: tuple[str, Any], stable: bool = False, title: str = "") -> Question:
@@ -131,13 +125,13 @@ def fetch(version: int, *groups: tuple[str, Any], stable: bool = False, title: s
         ]
         return ask(name, OffsetFetchRequest(several, require_stable=stable), version)
     ((group, topics),) = groups
-    one = None if topics is None else [OffsetFetchRequestTopic(topic, list(partitions)) for topic, partitions in topics]
-    return ask(name, OffsetFetchRequest(None, group, one, stable and version >= 7), version)
+    requested_topics = None if topics is None else [OffsetFetchRequestTopic(topic, list(partitions)) for topic, partitions in topics]
+    return ask(name, OffsetFetchRequest(None, group, requested_topics, stable and version >= 7), version)
 
 
 def offset_delete(group: str, title: str, *topics: tuple[str, Any]) -> Question:
-    wanted = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(index) for index in partitions]) for name, partitions in topics]
-    return ask(f"offset delete {group}, {title}", OffsetDeleteRequest(group, wanted), 0)
+    delete_topics = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(index) for index in partitions]) for name, partitions in topics]
+    return ask(f"offset delete {group}, {title}", OffsetDeleteRequest(group, delete_topics), 0)
 
 
 def describe(version: int, *groups: str, operations: bool = False) -> Question:
@@ -313,18 +307,18 @@ def commits() -> Iterator[Question]:
 
 
 def fetches() -> Iterator[Question]:
-    wanted = [(KEEP, (0, 1, 5)), ("made-6", (1,)), ("nowhere", (0, -1)), ("never-seen", ())]
+    topics = [(KEEP, (0, 1, 5)), ("made-6", (1,)), ("nowhere", (0, -1)), ("never-seen", ())]
     for version in ranges(FETCH):
         for group in ("simple-9", "simple-4", "nowhere", "", "life-9"):
-            yield fetch(version, (group, wanted), title=f"some of {group}")
+            yield fetch(version, (group, topics), title=f"some of {group}")
             yield fetch(version, (group, []), title=f"none of {group}")
             if version >= 2:
                 yield fetch(version, (group, None), title=f"all of {group}")
             if version >= 7:
-                yield fetch(version, (group, wanted), stable=True, title=f"some of {group}, stable")
+                yield fetch(version, (group, topics), stable=True, title=f"some of {group}, stable")
         yield fetch(version, ("simple-9", [(KEEP, (0, 0)), (KEEP, (0,))]), title="one three times")
     for version in (8, 9):
-        several = (("simple-9", wanted), ("nowhere", None), ("simple-8", None), ("", wanted), ("simple-9", None))
+        several = (("simple-9", topics), ("nowhere", None), ("simple-8", None), ("", topics), ("simple-9", None))
         yield fetch(version, *several, title="all of some groups and some of others")
         yield ask("fetch of no groups", OffsetFetchRequest([]), version)
     for epoch in (-1, 0, 5):

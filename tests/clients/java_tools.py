@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.clients.each import java_probe
 
 SOURCE = Path(__file__).parent / "java" / "Tools.java"
-SECONDS = 90  # for one tool; the slowest wait for a group to settle
+SECONDS = 90  # for each tool; the slowest wait for a group to settle
 CLASSES = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
@@ -49,7 +49,7 @@ class Printed(NamedTuple):
 
 
 class Tools:
-    """One after the other: a tool that hangs takes down the JVM, and with it the later tests."""
+    """Tools run one after the other: a tool that hangs ends the JVM, and with it the later tests."""
 
     def __init__(self, probe: subprocess.Popen[str]) -> None:
         self._probe = probe

@@ -23,8 +23,8 @@ class LastingKafka:
         self.data = folder / "data"
         self.port, controller = free_ports(2)
         folder.mkdir(parents=True, exist_ok=True)
-        given = SETTINGS | {key.replace("_", "."): value for key, value in settings.items()}
-        more = "".join(f"{key}={value}\n" for key, value in given.items())
+        config = SETTINGS | {key.replace("_", "."): value for key, value in settings.items()}
+        more = "".join(f"{key}={value}\n" for key, value in config.items())
         (folder / "server.properties").write_text(PROPERTIES.format(node=1, port=self.port, controller=controller, folder=folder) + more)
         (folder / "log4j2.properties").write_text(LOGGING)
         run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", folder / "server.properties", cwd=folder)
@@ -59,7 +59,7 @@ class LastingKafka:
             if self._output is not None:
                 self._output.close()
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Its log: errors only."""
         return (self._folder / "output").read_text()
 

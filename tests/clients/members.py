@@ -1,4 +1,4 @@
-"""Members of groups by real clients, each a process that can be killed: what they are told, and what they say happened.
+"""Members of groups by real clients, each a process that can be killed: the commands sent to them and the events that they report.
 
 A Java member lives in a JVM that has others too, unless it is to be killed: `alone`. The programs are in `programs/` and in
 `java/MemberProbe.java`; they all speak the words of `programs/life.py`. Producers, which belong to no group, are hosted the same way.
@@ -38,7 +38,7 @@ class Kind(NamedTuple):
     name: str
     program: str  # a module of Python; empty: Java
     cooperative: bool  # has cooperative-sticky
-    fenced: str | None  # the error of the older of two processes with one instance id; None: it takes the seat back
+    fenced: str | None  # the error of the older of two processes with the same instance id; None: it takes the seat back
 
     def __str__(self) -> str:
         return self.name
@@ -90,7 +90,7 @@ class Host:
             member = self._members[event["member"]] if "member" in event else next(iter(self._members.values()))
             member.hear(event)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """On standard error."""
         return self._errors.read_text()
 
@@ -106,7 +106,7 @@ class Host:
 
 
 class Member:
-    """One run of one member: a restart is another."""
+    """One process of a member; a restart begins another `Member`."""
 
     def __init__(self, kind: Kind, host: Host, name: str, instance: str | None, owns_host: bool) -> None:
         self.kind = kind
@@ -119,19 +119,19 @@ class Member:
         self._closed_from: int | None = None
         self._host = host
         self._owns_host = owns_host
-        self._heard = threading.Condition()
+        self._event_added = threading.Condition()
         host.add(self)
 
     @property
     def seat(self) -> str:
-        """By what the coordinator's administrators know it: a client id stays that of the first life."""
+        """Its name in the coordinator's replies: a client id stays that of the first process."""
         return self.instance or self.name
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.kind}): {sorted(self.places)}"
 
     def hear(self, event: Event) -> None:
-        with self._heard:
+        with self._event_added:
             places = {(topic, partition) for topic, partition in event.get("partitions", ())}
             match event["event"]:
                 case "assigned":
@@ -139,7 +139,7 @@ class Member:
                 case "revoked" | "lost":
                     self.places -= places
             self.events.append(event)
-            self._heard.notify_all()
+            self._event_added.notify_all()
 
     def do(self, word: str, **more: object) -> None:
         self._host.write({"do": word, "name": self.name} | more)
@@ -151,7 +151,7 @@ class Member:
         self.await_event(lambda event: event["event"] == "did" and event["word"] == word, since=since)
 
     def disturbances(self) -> list[Event]:
-        """What an application would notice between the last time that the group had settled and its own end."""
+        """The events that an application would notice between the last settled state of the group and its own end."""
         meanwhile = list(self.events)[self.steady_from : self._closed_from]
         lost = [event for event in meanwhile if event["event"] in ("revoked", "lost") and event["partitions"]]
         return lost + [event for event in meanwhile if event["event"] in ("error", "commit_refused")]
@@ -161,23 +161,23 @@ class Member:
 
     def check_alive(self) -> None:
         if not self.over:
-            assert self._host.process.poll() is None, f"{self!r} has ended: {self.events[-10:]}; {self._host.said()[-2000:]}"
+            assert self._host.process.poll() is None, f"{self!r} has ended: {self.events[-10:]}; {self._host.output()[-2000:]}"
 
-    def await_event(self, wanted: Callable[[Event], bool], since: int = 0, seconds: float = AWAIT_SECONDS) -> Event:
+    def await_event(self, matches: Callable[[Event], bool], since: int = 0, seconds: float = AWAIT_SECONDS) -> Event:
         until = time.monotonic() + seconds
-        with self._heard:
+        with self._event_added:
             while True:
                 for event in self.events[since:]:
-                    if wanted(event):
+                    if matches(event):
                         return event
                 since = len(self.events)
-                left = until - time.monotonic()
-                assert left > 0, f"{self!r} never said it: {self.events[-10:]}; {self._host.said()[-2000:]}"
+                remaining_s = until - time.monotonic()
+                assert remaining_s > 0, f"{self!r} never reported it: {self.events[-10:]}; {self._host.output()[-2000:]}"
                 self.check_alive()
-                self._heard.wait(min(left, 1.0))
+                self._event_added.wait(min(remaining_s, 1.0))
 
     def await_progress(self) -> None:
-        """Until it has consumed and committed something new."""
+        """Wait until it has consumed and committed a new record."""
         since = len(self.events)
         records = self.await_event(lambda event: event["event"] == "records", since)
         self.await_event(lambda event: event["event"] == "committed" and event["at"] >= records["at"], since)
@@ -193,7 +193,7 @@ class Member:
         self.await_event(lambda event: event["event"] == "closed", since)
         self.over = True
         if self._owns_host:
-            assert self._host.process.wait(END_SECONDS) == 0, self._host.said()
+            assert self._host.process.wait(END_SECONDS) == 0, self._host.output()
             self._host.kill()
 
     def kill(self) -> None:
@@ -222,19 +222,19 @@ def python_producer_host(kind: Kind, errors: Path) -> Host:
 
 
 def compiled_probe(jars: Path) -> Path:
-    """The folder of the probes' classes, compiled once for each change of one."""
+    """The folder of the probes' classes, compiled again when a source changes."""
     sources = [JAVA_SOURCES / f"{name}.java" for name in (MEMBER_PROBE, PRODUCER_PROBE)]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     classes = CACHE / f"member-probe-{digest[:16]}"
     if not classes.is_dir():
         make_cache()
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            made = Path(folder) / "classes"
-            command = ["javac", "--release", JAVA_RELEASE, "-cp", f"{jars}/*", "-d", str(made), *map(str, sources)]
+            class_folder = Path(folder) / "classes"
+            command = ["javac", "--release", JAVA_RELEASE, "-cp", f"{jars}/*", "-d", str(class_folder), *map(str, sources)]
             subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
-            (made / "log4j2.properties").write_text("rootLogger.level=off\n")
+            (class_folder / "log4j2.properties").write_text("rootLogger.level=off\n")
             with contextlib.suppress(OSError):  # another process was faster
-                made.rename(classes)
+                class_folder.rename(classes)
     return classes
 
 

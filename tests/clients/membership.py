@@ -1,4 +1,4 @@
-"""A group of real clients over a broker that can be stopped and killed: who sits where, whether it was rebalanced, what it lost or saw twice."""
+"""A group of real clients over a broker that can be stopped and killed: its seats, its rebalances, and the records that it lost or read twice."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Feed:
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, "reconnect.backoff.max.ms": 200, "log_level": 0}
         )
 
-    def some(self, messages: int) -> None:
+    def send_some(self, messages: int) -> None:
         """They are stored when this returns."""
         for _ in range(messages):
-            self._one()
+            self._send_one()
         self._flush()
 
     def begin(self, pause_seconds: float = FEED_SECONDS) -> None:
@@ -71,10 +71,10 @@ class Feed:
 
     def _run(self, pause_seconds: float) -> None:
         while not self._enough.wait(pause_seconds):
-            self._one()
+            self._send_one()
             self._producer.poll(0)
 
-    def _one(self) -> None:
+    def _send_one(self) -> None:
         number = next(self._numbers)
         value, partition = str(number), number % self._partitions
         self.sent[value] = (TOPIC, partition)
@@ -148,19 +148,19 @@ class Group:
             self._hosts.append(host)
         member = Member(kind, host, name, instance, not shared)
         self.members.append(member)
-        given = {"bootstrap": self.bootstrap, "group": self.name, "topics": [TOPIC], "instance": instance}
-        member.do("start", **(given | settings))
+        options = {"bootstrap": self.bootstrap, "group": self.name, "topics": [TOPIC], "instance": instance}
+        member.do("start", **(options | settings))
         return member
 
     def describe(self) -> tuple[str, Seats]:
         """Its state, and where each member sits as the coordinator has it."""
-        found = described(self.port, self.name)
+        group = described(self.port, self.name)
         seats: Seats = {}
-        for member in found.members:
-            given = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
-            places = frozenset((topic.topic, partition) for topic in given for partition in topic.partitions)
+        for member in group.members:
+            assigned = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
+            places = frozenset((topic.topic, partition) for topic in assigned for partition in topic.partitions)
             seats[member.group_instance_id or member.client_id] = (member.member_id, places)
-        return found.group_state, seats
+        return group.group_state, seats
 
     def settled(self, *members: Member) -> None:
         """Wait until the group is stable with exactly these members, all partitions are assigned, and each member knows its assignment."""
@@ -184,8 +184,8 @@ class Group:
     def _in_their_seats(self, state: str, seats: Seats, members: tuple[Member, ...]) -> bool:
         if state != "Stable" or seats.keys() != {member.seat for member in members}:
             return False
-        given = Counter(place for _, places in seats.values() for place in places)
-        return given == Counter(self.places) and all(member.places == seats[member.seat][1] for member in members)
+        owners = Counter(place for _, places in seats.values() for place in places)
+        return owners == Counter(self.places) and all(member.places == seats[member.seat][1] for member in members)
 
     def check_alive(self) -> None:
         for member in self.members:
@@ -200,7 +200,7 @@ class Group:
         return [line for line in lines if line["group"] == self.name]
 
     def rebalances(self) -> list[str]:
-        """The causes, without those of leaders that joined again: kafka-python's do while they learn of a topic."""
+        """The causes, without rejoins of leaders: kafka-python's leaders rejoin while they learn of a topic."""
         return [line["cause"] for line in self.story() if line["to"] == "preparing" and line["cause"] != "leader_rejoined"]
 
     def disturbances(self) -> dict[str, list[Event]]:
@@ -227,7 +227,7 @@ class Group:
     # The fate of the messages.
 
     def consumed(self) -> None:
-        """Once everything that was sent has been seen, and committed."""
+        """Wait until all sent records have been consumed and committed."""
         until = time.monotonic() + AWAIT_SECONDS
         ends = Counter(self.feed.sent.values())
         while True:
@@ -253,15 +253,15 @@ class Group:
         return {value for value, times in self.seen().items() if times > 1}
 
     def seen_twice_without_need(self) -> set[str]:
-        """Seen again after a commit behind it had been answered. What is excused is not in here: a kill between the two, and what the
-        old one of two has read that was refused when it came to commit."""
-        happened: list[Event] = []
+        """Read again after a commit beyond it had been acknowledged. Excused records are left out: those of a member
+        killed before its commit, and of a fenced member whose commit was refused."""
+        past_events: list[Event] = []
         for member in self.members:
             events = member.of("records", "committed", "commit_refused")
-            happened += [one for one, then in zip_longest(events, events[1:]) if then is None or then["event"] != "commit_refused"]
+            past_events += [event for event, then in zip_longest(events, events[1:]) if then is None or then["event"] != "commit_refused"]
         committed: dict[Place, int] = {}
         wrong: set[str] = set()
-        for event in sorted(happened, key=lambda event: event["at"]):
+        for event in sorted(past_events, key=lambda event: event["at"]):
             for topic, partition, offset in event.get("positions", ()):
                 committed[topic, partition] = max(offset, committed.get((topic, partition), 0))
             wrong |= {value for topic, partition, offset, value in event.get("records", ()) if offset < committed.get((topic, partition), 0)}

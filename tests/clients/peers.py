@@ -1,4 +1,4 @@
-"""A broker that is asked the same as another, and the differences of their replies."""
+"""A broker that gets the same requests as another, and the differences of their replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SILENCE_SECONDS = 1  # Kafka keeps silent, with the connection open, where it fa
 
 
 class Peer:
-    """One of the two: asks it, and writes its replies so that they compare."""
+    """One of the two brokers: sends it requests, and rewrites its replies so that they can be compared."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -67,18 +67,18 @@ class Peer:
             version = 0
         at = 4 + response_header_version(question.key, version)
         reply, end = APIS[question.key].response.decode(frame, at, version)
-        assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"{question.name}: not these bytes again"
+        assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"{question.name}: the decoded reply does not encode to these bytes"
         return reply, version
 
     def learn(self, reply: Any) -> None:
-        for one in getattr(reply, "topics", []):
-            if getattr(one, "topic_id", NO_ID) != NO_ID and one.name is not None and one.error_code == 0:
-                self.ids[one.name] = one.topic_id
+        for topic in getattr(reply, "topics", []):
+            if getattr(topic, "topic_id", NO_ID) != NO_ID and topic.name is not None and topic.error_code == 0:
+                self.ids[topic.name] = topic.topic_id
 
     def learn_member(self, group: str, id: bytes) -> None:
-        known = self.ids.get(f"member {group}", id)
-        if known != id:
-            self.ids[f"member {group}, before"] = known
+        previous_id = self.ids.get(f"member {group}", id)
+        if previous_id != id:
+            self.ids[f"member {group}, before"] = previous_id
         self.ids[f"member {group}"] = id
 
     def await_topics(self, names: list[str]) -> None:
@@ -118,8 +118,8 @@ class Peer:
 def differences(ours: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(ours, dict) and isinstance(kafkas, dict):
         for key in ours | kafkas:
-            where = key if isinstance(key, str) else f"[{key[0]}]" if key[1] == 1 else f"[{key[0]}, {key[1]}]"
-            yield from differences(ours.get(key, "absent"), kafkas.get(key, "absent"), f"{place}.{where}".replace(".[", "["))
+            name = key if isinstance(key, str) else f"[{key[0]}]" if key[1] == 1 else f"[{key[0]}, {key[1]}]"
+            yield from differences(ours.get(key, "absent"), kafkas.get(key, "absent"), f"{place}.{name}".replace(".[", "["))
     elif ours != kafkas:
         yield place.lstrip("."), ours, kafkas
 
@@ -137,10 +137,10 @@ def await_coordinator(peer: Peer) -> None:
 
 def numbered(items: list[dict[str, Any]], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The order of topics in a reply means nothing, save in `ORDERED`; their number does."""
-    seen: dict[Any, int] = {}
+    occurrences: dict[Any, int] = {}
     for item in items:
-        seen[item[key]] = seen.get(item[key], 0) + 1
-        yield seen[item[key]], item
+        occurrences[item[key]] = occurrences.get(item[key], 0) + 1
+        yield occurrences[item[key]], item
 
 
 def decoded(question: Question, ids: Ids) -> CreateTopicsRequest:

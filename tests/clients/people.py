@@ -50,9 +50,9 @@ class People:
         for number, actor in enumerate(self.everybody):
             assert actor.commit("orders", number % 3, 100 + number, f"by {number}") == 0
         assert self.statics[0].commit("payments", 1, 8) == 0
-        # A static member comes back without its id: the group record is written again.
-        again = self.statics[2].join("")
-        assert (again.error_code, self.statics[2].sync().assignment) == (0, assignment_of(self.statics[2]))
+        # A static member rejoins without its member id: the group record is written again.
+        rejoined = self.statics[2].join("")
+        assert (rejoined.error_code, self.statics[2].sync().assignment) == (0, assignment_of(self.statics[2]))
         assert self.commit_alone("simple", [(0, 1, "one"), (1, 2**40, ""), (2, 0, "ünï")]) == [0, 0, 0]
         self.delete_offset("simple", "orders", 0)
         assert self.commit_alone("expiring", [(0, 55, "soon")], 2, 3 * DAY_MS) == [0]
@@ -73,8 +73,8 @@ class People:
             assert actor.commit("orders", number % 3, 200 + number, f"again by {number}") == 0
         keeper = self.mixed[0]
         generation, old = keeper.generation, keeper.member_id
-        again = keeper.join("")
-        assert (again.error_code, again.generation_id) == (0, generation)
+        rejoined = keeper.join("")
+        assert (rejoined.error_code, rejoined.generation_id) == (0, generation)
         assert keeper.member_id != old
         assert keeper.beat(member_id=old) == 82
         assert keeper.sync().assignment == assignment_of(keeper)

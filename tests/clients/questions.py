@@ -1,6 +1,6 @@
-"""What is asked of this broker and of Apache Kafka alike: every API served, in every version, at its edges and beyond them.
+"""Requests to this broker and to Apache Kafka: every API served, in every version, within its limits and beyond them.
 
-The order matters: topics that one question makes are found by later ones.
+The order matters: later questions use topics that earlier ones create.
 """
 
 from __future__ import annotations
@@ -12,12 +12,7 @@ from typing import Any, NamedTuple
 from broker.topics.settings import TOPIC_SETTINGS
 from protocol.apis import APIS
 from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
+from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -131,13 +126,13 @@ ASSIGNMENTS = {
 
 def create_topics() -> Iterator[Question]:
     for version in ranges(CREATE_TOPICS):
-        made = f"made-{version}"
-        yield create("new, only validated", topic(made, 2), version=version, validate=True)
-        yield create("new", topic(made, 2, settings=[("retention.ms", "1000")]), version=version)
-        yield create("again", topic(made, 3), version=version)
-        yield create("again, only validated", topic(made, 3), version=version, validate=True)
+        new_topic = f"made-{version}"
+        yield create("new, only validated", topic(new_topic, 2), version=version, validate=True)
+        yield create("new", topic(new_topic, 2, settings=[("retention.ms", "1000")]), version=version)
+        yield create("again", topic(new_topic, 3), version=version)
+        yield create("again, only validated", topic(new_topic, 3), version=version, validate=True)
         yield create("twice in one request", topic("twice", 1), topic(f"once-{version}"), topic("twice", 2), version=version)
-        yield create("an existing one twice", topic(made), topic(made), version=version)
+        yield create("an existing one twice", topic(new_topic), topic(new_topic), version=version)
         yield create("nothing", version=version)
         yield create("defaults", topic(f"defaults-{version}", -1, -1), version=version)
         yield create("a bad and a good one", topic("a b"), topic(f"good-{version}"), version=version)
@@ -199,9 +194,9 @@ def topic_settings() -> Iterator[Question]:
 
 def metadata() -> Iterator[Question]:
     def describe(name: str, topics: Any, version: int, create: bool = False, operations: bool = False) -> Question:
-        wanted = None if topics is None else [MetadataRequestTopic(name=one) for one in topics]
+        topics_asked = None if topics is None else [MetadataRequestTopic(name=wanted_topic) for wanted_topic in topics]
         request = MetadataRequest(
-            wanted,
+            topics_asked,
             allow_auto_topic_creation=create or version < 4,
             include_cluster_authorized_operations=operations and 8 <= version <= 10,
             include_topic_authorized_operations=operations and version >= 8,
@@ -237,8 +232,8 @@ def metadata() -> Iterator[Question]:
 
 def by_id(title: str, version: int, *topics: str | bytes, name: str | None) -> Question:
     def frame(ids: Ids) -> bytes:
-        wanted = [(ids[one] if isinstance(one, str) else one, name) for one in topics]
-        return metadata_frame(version, wanted)
+        topics_asked = [(ids[wanted_topic] if isinstance(wanted_topic, str) else wanted_topic, name) for wanted_topic in topics]
+        return metadata_frame(version, topics_asked)
 
     return Question(f"metadata by id, {title} v{version}", METADATA, version, frame)
 

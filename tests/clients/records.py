@@ -49,10 +49,10 @@ class RecordClient(Protocol):
         """Beginning and end of partition 0."""
 
     def pausing(self, topic: str, count: int) -> tuple[int, int]:
-        """Of `count` records: how many come while the partition is paused, and how many once it is not any more."""
+        """The numbers of records, of `count`, that arrive while the partition is paused and after it is resumed."""
 
     def after_end(self, topic: str, value: bytes) -> Read:
-        """The first record that a consumer at the end gets, when this is sent afterwards."""
+        """The first record that a consumer at the end of the log reads, if this record is sent afterwards."""
 
     def close(self) -> None: ...
 
@@ -97,14 +97,14 @@ class KafkaPython:
         self._at(topic, start)
         read: list[Read] = []
         while len(read) < count:
-            one = next(self._consumer)
-            read.append(Read(one.offset, one.value))
+            record = next(self._consumer)
+            read.append(Read(record.offset, record.value))
         return read
 
     def offset_at(self, topic: str, timestamp: int) -> int | None:
         partition = kafka.TopicPartition(topic, 0)
-        found = self._consumer.offsets_for_times({partition: timestamp})[partition]
-        return found.offset if found is not None else None
+        offset = self._consumer.offsets_for_times({partition: timestamp})[partition]
+        return offset.offset if offset is not None else None
 
     def bounds(self, topic: str) -> tuple[int, int]:
         partition = kafka.TopicPartition(topic, 0)
@@ -123,8 +123,8 @@ class KafkaPython:
     def after_end(self, topic: str, value: bytes) -> Read:
         self._consumer.position(self._at(topic, END))
         self.produce(topic, [Sent(value)])
-        one = next(self._consumer)
-        return Read(one.offset, one.value)
+        record = next(self._consumer)
+        return Read(record.offset, record.value)
 
     def close(self) -> None:
         self._consumer.close()
@@ -187,14 +187,14 @@ class Aiokafka:
         await self._at(topic, start)
         read: list[Read] = []
         while len(read) < count:
-            one = await self._consumer.getone()
-            read.append(Read(one.offset, one.value))
+            record = await self._consumer.getone()
+            read.append(Read(record.offset, record.value))
         return read
 
     def offset_at(self, topic: str, timestamp: int) -> int | None:
         partition = aiokafka.TopicPartition(topic, 0)
-        found = self._run(self._consumer.offsets_for_times({partition: timestamp}))[partition]
-        return found.offset if found is not None else None
+        offset = self._run(self._consumer.offsets_for_times({partition: timestamp}))[partition]
+        return offset.offset if offset is not None else None
 
     def bounds(self, topic: str) -> tuple[int, int]:
         partition = aiokafka.TopicPartition(topic, 0)
@@ -220,8 +220,8 @@ class Aiokafka:
     async def _after_end(self, topic: str, value: bytes) -> Read:
         await self._consumer.position(await self._at(topic, END))
         await self._produce(topic, [Sent(value)], "none", False)
-        one = await self._consumer.getone()
-        return Read(one.offset, one.value)
+        record = await self._consumer.getone()
+        return Read(record.offset, record.value)
 
     def close(self) -> None:
         self._run(self._consumer.stop())
@@ -269,7 +269,7 @@ class Confluent:
         self._consumer.assign([partition])
         return partition
 
-    def _one(self) -> confluent_kafka.Message:
+    def _next_message(self) -> confluent_kafka.Message:
         message = self._consumer.poll(SECONDS)
         assert message is not None
         assert message.error() is None, message.error()
@@ -277,12 +277,12 @@ class Confluent:
 
     def consume(self, topic: str, start: int, count: int) -> list[Read]:
         self._at(topic, start)
-        messages = [self._one() for _ in range(count)]
+        messages = [self._next_message() for _ in range(count)]
         return [Read(message.offset() or 0, message.value() or b"") for message in messages]
 
     def offset_at(self, topic: str, timestamp: int) -> int | None:
-        (found,) = self._consumer.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, timestamp)], timeout=SECONDS)
-        return found.offset if found.offset >= 0 else None
+        (offset,) = self._consumer.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, timestamp)], timeout=SECONDS)
+        return offset.offset if offset.offset >= 0 else None
 
     def bounds(self, topic: str) -> tuple[int, int]:
         low, high = self._consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=SECONDS)
@@ -293,13 +293,13 @@ class Confluent:
         self._consumer.pause([partition])
         paused = len(self._consumer.consume(count, PAUSED_SECONDS))
         self._consumer.resume([partition])
-        return paused, len([self._one() for _ in range(count)])
+        return paused, len([self._next_message() for _ in range(count)])
 
     def after_end(self, topic: str, value: bytes) -> Read:
-        self._at(topic, self.bounds(topic)[1])  # it finds out where the end is while it polls, which would be too late
+        self._at(topic, self.bounds(topic)[1])  # it looks up the end offset while it polls, which would be too late
         self.produce(topic, [Sent(value)])
-        one = self._one()
-        return Read(one.offset() or 0, one.value() or b"")
+        message = self._next_message()
+        return Read(message.offset() or 0, message.value() or b"")
 
     def close(self) -> None:
         self._consumer.close()
@@ -323,7 +323,7 @@ class Java:
         return line.rstrip("\n").split("\t")[1:]
 
     def produce(self, topic: str, records: Sequence[Sent], compression: str = "none", idempotent: bool = False) -> list[int]:
-        """Values are passed as a word and a count: a large one would be a long line."""
+        """Values are passed as a word and a count: a large value would be a long line."""
         words: list[object] = []
         for record in records:
             word = record.value[: len(record.value) // self._times(record.value)]

@@ -15,15 +15,15 @@ AWAIT_SECONDS = 60
 
 
 def await_coordinator(port: int, group: str = "any") -> None:
-    """Kafka answers 15 while it makes the topic, 14 while it loads and 16 before."""
+    """Kafka answers 15 while it creates the topic, 14 while it loads, and 16 before."""
     until = time.monotonic() + AWAIT_SECONDS
     with Client(port) as client:
         while True:
-            found = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0]
+            coordinator = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0]
             answer = client.ask(DescribeGroupsRequest([group]), 5).groups[0]
-            if not found.error_code and not answer.error_code:
+            if not coordinator.error_code and not answer.error_code:
                 return
-            assert time.monotonic() < until, (found, answer)
+            assert time.monotonic() < until, (coordinator, answer)
             time.sleep(0.05)
 
 
@@ -39,11 +39,11 @@ def everything_stored(port: int) -> dict[str, Any]:
     stored: dict[str, Any] = {}
     for group in sorted(listed_groups(port)):
         with Client(port) as client:
-            found = client.ask(DescribeGroupsRequest([group]), 5).groups[0]
-        assert found.error_code == 0, found
+            described = client.ask(DescribeGroupsRequest([group]), 5).groups[0]
+        assert described.error_code == 0, described
         members = {
             member.member_id: (member.group_instance_id, member.client_id, member.client_host, member.member_metadata, member.member_assignment)
-            for member in found.members
+            for member in described.members
         }
-        stored[group] = (found.group_state, found.protocol_type, found.protocol_data, members, stored_offsets(port, group))
+        stored[group] = (described.group_state, described.protocol_type, described.protocol_data, members, stored_offsets(port, group))
     return stored

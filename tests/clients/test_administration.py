@@ -60,9 +60,9 @@ def test_kafka_python_administers_topics(bootstrap: str) -> None:
     fill(bootstrap, "kp")
     place = kafka.TopicPartition("kp", 0)
     assert admin.delete_records({place: 4})[place]["low_watermark"] == 4
-    (found,) = admin.describe_log_dirs()
-    (folder,) = found["log_dirs"]
-    (topic,) = [one for one in folder["topics"] if one["name"] == "kp"]
+    (directory,) = admin.describe_log_dirs()
+    (folder,) = directory["log_dirs"]
+    (topic,) = [topic_dir for topic_dir in folder["topics"] if topic_dir["name"] == "kp"]
     assert topic["partitions"][0]["partition_size"] > 0
     assert 0 < folder["usable_bytes"] < folder["total_bytes"]
     admin.delete_topics(["kp"])
@@ -124,8 +124,8 @@ def test_aiokafka_administers_topics(bootstrap: str) -> None:
         admin = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
         try:
-            made = await admin.create_topics([aiokafka.admin.NewTopic("ai", 2, 1)])
-            assert [error[1] for error in made.topic_errors] == [0]
+            created = await admin.create_topics([aiokafka.admin.NewTopic("ai", 2, 1)])
+            assert [error[1] for error in created.topic_errors] == [0]
             grown = await admin.create_partitions({"ai": aiokafka.admin.NewPartitions(3)})
             assert [error[1] for error in grown.topic_errors] == [0]
             (described,) = await admin.describe_topics(["ai"])
@@ -135,14 +135,14 @@ def test_aiokafka_administers_topics(bootstrap: str) -> None:
             (altered,) = await admin.alter_configs([resource])
             assert [resource[0] for resource in altered.resources] == [0]
             resource = aiokafka.admin.config_resource.ConfigResource(kind, "ai")
-            (found,) = await admin.describe_configs([resource])
-            settings = {one[0]: one[1] for one in found.resources[0][4]}
+            (response,) = await admin.describe_configs([resource])
+            settings = {config[0]: config[1] for config in response.resources[0][4]}
             assert (settings["retention.ms"], settings["cleanup.policy"]) == ("5000", "delete")
             await asyncio.to_thread(fill, bootstrap, "ai")
             place = aiokafka.TopicPartition("ai", 0)
             assert await admin.delete_records({place: aiokafka.admin.RecordsToDelete(4)}) == {place: 4}
-            gone = await admin.delete_topics(["ai"])
-            assert [error[1] for error in gone.topic_error_codes] == [0]
+            deletion = await admin.delete_topics(["ai"])
+            assert [error[1] for error in deletion.topic_error_codes] == [0]
             assert "ai" not in await admin.list_topics()
         finally:
             await admin.close()

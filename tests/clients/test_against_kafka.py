@@ -1,6 +1,6 @@
 """The same questions to this broker and to Apache Kafka: the replies are equal, but for the deviations listed here.
 
-docs/differences.md tells them to the user.
+docs/differences.md lists them for users.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ pytestmark = pytest.mark.kafka
 
 
 class Deviation(NamedTuple):
-    """Differences that are meant: in the replies to these questions, at this place, where ours says this (a pattern each)."""
+    """An intended difference: the questions, the place in the reply, and our value (a pattern each)."""
 
     question: str
     place: str
     why: str
     ours: str = ".*"
 
-    def explains(self, question: str, place: str, mine: Any) -> bool:
-        return bool(re.match(self.question, question) and re.fullmatch(self.place, place) and re.fullmatch(self.ours, str(mine), re.DOTALL))
+    def explains(self, question: str, place: str, ours: Any) -> bool:
+        return bool(re.match(self.question, question) and re.fullmatch(self.place, place) and re.fullmatch(self.ours, str(ours), re.DOTALL))
 
 
 API_VERSIONS_ASKED = "versions|client id|bytes after the body"
@@ -82,7 +82,7 @@ DEVIATIONS = [
 
 
 def test_every_reply_is_kafkas_but_for_the_listed_deviations() -> None:
-    unexplained, met = [], set()
+    unexplained, deviations_met = [], set()
     settings = {"offsets.topic.num.partitions": "5", "group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "6000"}
     with (
         kafka(**{name.replace(".", "_"): value for name, value in settings.items()}) as port,
@@ -92,17 +92,17 @@ def test_every_reply_is_kafkas_but_for_the_listed_deviations() -> None:
         await_coordinator(peers[1])
         for question in (*everything(), *groups()):
             for place, mine, kafkas in differences(*[peer.ask(question) for peer in peers]):
-                known = [one for one in DEVIATIONS if one.explains(question.name, place, mine)]
-                met.update(known)
-                if not known:
+                explained = [deviation for deviation in DEVIATIONS if deviation.explains(question.name, place, mine)]
+                deviations_met.update(explained)
+                if not explained:
                     unexplained.append(f"{question.name} | {place[-80:]} | ours {str(mine)[:200]!r} | Kafka's {str(kafkas)[:200]!r}")
         for peer in peers:
             peer.close()
     assert not unexplained, f"{len(unexplained)} differences:\n" + "\n".join(unexplained[:50])
-    assert met == set(DEVIATIONS), f"met no more: {set(DEVIATIONS) - met}"
+    assert deviations_met == set(DEVIATIONS), f"deviations that no longer apply: {set(DEVIATIONS) - deviations_met}"
 
 
 def test_every_deviation_is_documented() -> None:
     documented = " ".join((ROOT / "docs" / "differences.md").read_text().split())
-    missing = [one.why for one in DEVIATIONS if one.why not in documented]
+    missing = [deviation.why for deviation in DEVIATIONS if deviation.why not in documented]
     assert not missing

@@ -1,4 +1,4 @@
-"""Peculiarities of single clients: old versions, consumers that look for topics, guessed versions, Kafka's own tool."""
+"""Peculiarities of single clients: old versions, consumers that discover topics, guessed versions, Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def test_kafka_python_is_served_on_the_standard_loop_too() -> None:
 def test_kafka_python_configured_for_an_older_or_newer_broker_works(bootstrap: str, version: tuple[int, ...]) -> None:
     admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap, api_version=version)
     name = f"for-{'.'.join(map(str, version))}"
-    made = admin.create_topics({name: {"num_partitions": 2, "replication_factor": 1}})
-    assert made["topics"][0]["error_code"] == 0
+    created = admin.create_topics({name: {"num_partitions": 2, "replication_factor": 1}})
+    assert created["topics"][0]["error_code"] == 0
     assert {"known", name} <= set(admin.list_topics())
     assert admin.describe_cluster()["controller_id"] == 1
     admin.close()
 
 
-def test_kafka_python_reads_the_whole_table_as_4_0(bootstrap: str) -> None:
+def test_kafka_python_takes_the_table_for_that_of_4_0(bootstrap: str) -> None:
     """The client infers a broker version from the supported APIs, and enables its features by that version."""
-    whole = {key: api.advertised for key, api in APIS.items()}
-    assert kafka.protocol.broker_version_data.BrokerVersionData(api_versions=whole).broker_version == (4, 0)
+    advertised = {key: api.advertised for key, api in APIS.items()}
+    assert kafka.protocol.broker_version_data.BrokerVersionData(api_versions=advertised).broker_version == (4, 0)
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)
     assert consumer.config["api_version"] >= (1, 0)
     consumer.close()
@@ -66,7 +66,7 @@ def test_kafka_python_reads_the_whole_table_as_4_0(bootstrap: str) -> None:
 def test_consumers_find_topics_and_their_partitions(bootstrap: str) -> None:
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)
     assert "known" in consumer.topics()
-    assert "__consumer_offsets" not in consumer.topics()  # which Metadata says is internal
+    assert "__consumer_offsets" not in consumer.topics()  # Metadata marks it as internal
     assert consumer.partitions_for_topic("known") == {0, 1, 2}
     consumer.close()
     assert asyncio.run(aiokafka_sees(bootstrap)) == {0, 1, 2}
@@ -80,8 +80,8 @@ async def aiokafka_sees(bootstrap: str) -> set[int] | None:
     await consumer.start()
     try:
         assert "known" in await consumer.topics()
-        found: set[int] | None = consumer.partitions_for_topic("known")
-        return found
+        partitions: set[int] | None = consumer.partitions_for_topic("known")
+        return partitions
     finally:
         await consumer.stop()
 
@@ -94,11 +94,11 @@ def test_librdkafka_configured_for_an_old_broker_works_without_api_versions(boot
         "broker.version.fallback": version,
         "log_level": 0,
     }
-    found = confluent_kafka.admin.AdminClient(settings).list_topics(timeout=10)
-    assert len(found.topics["known"].partitions) == 3
+    metadata = confluent_kafka.admin.AdminClient(settings).list_topics(timeout=10)
+    assert len(metadata.topics["known"].partitions) == 3
 
 
-def test_without_automatic_creation_clients_say_that_a_topic_is_missing(bootstrap: str) -> None:
+def test_without_automatic_creation_clients_report_a_missing_topic(bootstrap: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     missing = producer.list_topics("missing", timeout=10).topics["missing"]
     assert missing.error.code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.each import AnyClient, Cluster, Found, NameRefused, NotReached, TopicExists
+from tests.clients.each import AnyClient, Cluster, FoundTopic, NameRefused, NotReached, TopicExists
 from tests.kafka_process import free_ports
 from tests.running import Broker, broker
 from tests.support.peers import has_ipv6
@@ -22,7 +22,7 @@ SETTINGS = {"retention.ms": "3600000", "cleanup.policy": "compact"}
 
 
 def patiently(work: Callable[[], Cluster]) -> Cluster:
-    """As an application does: kafka-python and aiokafka report a connection that went away, and connect at the next call."""
+    """Retry like an application: kafka-python and aiokafka report a lost connection, and reconnect at the next call."""
     until = time.monotonic() + 10
     while True:
         try:
@@ -33,8 +33,8 @@ def patiently(work: Callable[[], Cluster]) -> Cluster:
             time.sleep(0.05)
 
 
-def without_ids(topics: dict[str, Found]) -> dict[str, int]:
-    return {name: found.partitions for name, found in topics.items()}
+def without_ids(topics: dict[str, FoundTopic]) -> dict[str, int]:
+    return {name: topic.partitions for name, topic in topics.items()}
 
 
 def more_listeners(running: Broker, count: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.once
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.clients] if str(kind) == "java" else []) for kind in KINDS], ids=str)
 def test_a_client_subscribes_consumes_and_commits(kind: Kind, group: Group) -> None:
-    group.feed.some(30)
+    group.feed.send_some(30)
     group.start(kind, "seat")
     group.consumed()
     assert (group.lost(), group.seen_twice()) == (set(), set())

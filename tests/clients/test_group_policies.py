@@ -42,9 +42,7 @@ def described(port: int, group: str, *names: str) -> dict[str, str]:
 
 def test_kafka_configs_sets_describes_and_deletes_policies(served: Broker, tools: Tools, tmp_path: Path) -> None:
     def configs(*arguments: str | Path, code: int = 0) -> str:
-        printed = tools.run(
-            "kafka-configs", "--bootstrap-server", f"127.0.0.1:{served.port}", "--entity-type", "groups", *arguments
-        )
+        printed = tools.run("kafka-configs", "--bootstrap-server", f"127.0.0.1:{served.port}", "--entity-type", "groups", *arguments)
         assert printed.code == code, printed
         return printed.out + printed.err
 
@@ -76,8 +74,8 @@ def test_librdkafkas_administrator_sets_and_describes_policies(served: Broker) -
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(10)
     (future,) = admin.describe_configs([ConfigResource(ResourceType.GROUP, "librdkafka")]).values()
-    found: dict[str, Any] = future.result(10)
-    assert (found[TIMEOUT].value, found[TIMEOUT].is_read_only) == ("60000", False)
+    configs: dict[str, Any] = future.result(10)
+    assert (configs[TIMEOUT].value, configs[TIMEOUT].is_read_only) == ("60000", False)
 
 
 def test_kafka_pythons_administrator_sets_and_describes_policies(served: Broker) -> None:

@@ -1,5 +1,5 @@
-"""Kafka's own command line tools with this broker. Each test says what a tool prints, and holds for Apache Kafka too, which it is run
-beside where Kafka is started (`make kafka-test`): what only one of the two can do stands apart, at the end.
+"""Kafka's own command line tools with this broker. Each test expects the output of a tool, and runs against Apache
+Kafka too where that is started (`make kafka-test`). Tests for only one of the two are at the end.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def admin(served: Served) -> Iterator[Admin]:
 
 
 def until(attempt: Callable[[], bool]) -> None:
-    """For state that takes a moment to be known in the whole cluster."""
+    """Retry while a state spreads through the cluster."""
     end = time.monotonic() + 20
     while not attempt():
         assert time.monotonic() < end
@@ -145,15 +145,15 @@ def test_kafka_configs_sets_shows_and_unsets(run: Run, topic: str) -> None:
 def test_the_console_producer_and_consumer_pass_records_on(run: Run, topic: str) -> None:
     properties = [word for name in ("parse.key=true", "key.separator=:", "parse.headers=true") for word in ("--reader-property", name)]
     run("kafka-console-producer", "--topic", topic, *properties, "--compression-codec", "zstd", stdin="h:1\tanna:a\nh:2\tbert:b\n")
-    shown = [word for name in ("key", "headers", "partition", "offset") for word in ("--formatter-property", f"print.{name}=true")]
-    consumed = run("kafka-console-consumer", "--topic", topic, "--from-beginning", "--max-messages", 18, *shown)
+    print_options = [word for name in ("key", "headers", "partition", "offset") for word in ("--formatter-property", f"print.{name}=true")]
+    consumed = run("kafka-console-consumer", "--topic", topic, "--from-beginning", "--max-messages", 18, *print_options)
     lines = [line.split("\t") for line in consumed.out.splitlines()]
     assert [line[2:] for line in sorted(lines) if line[2] != "NO_HEADERS"] in ([["h:1", "anna", "a"], ["h:2", "bert", "b"]], [["h:2", "bert", "b"], ["h:1", "anna", "a"]])
     assert "Processed a total of 18 messages" in consumed.err
     assert run("kafka-console-consumer", "--topic", topic, "--partition", 1, "--offset", 7, "--max-messages", 3).out == "7\n8\n9\n"
 
 
-def test_a_group_of_console_consumers_goes_on_where_it_was(run: Run, groups: Run, topic: str) -> None:
+def test_a_group_of_console_consumers_continues_at_its_offsets(run: Run, groups: Run, topic: str) -> None:
     group = f"console-{topic}"
     first = run("kafka-console-consumer", "--topic", topic, "--group", group, "--from-beginning", "--max-messages", 16)
     assert sorted(first.out.split(), key=int) == sorted([str(n) for n in range(10)] + [str(n) for n in range(4, 10)], key=int)
@@ -185,19 +185,19 @@ def test_the_verifiable_clients_report_every_record(run: Run, topic: str, served
     assert (events[-1]["name"], events[-1]["sent"], events[-1]["acked"]) == ("tool_data", 20, 20)
     for more in ((), ("--group-instance-id", "seat-1")):
         consumer = ("kafka-verifiable-consumer", "--topic", topic, "--group-id", f"verified-{topic}{len(more)}", "--reset-policy", "earliest")
-        heard = [json.loads(line) for line in run(*consumer, "--max-messages", 36, *more).out.splitlines()]
-        names = [event["name"] for event in heard]
+        consumer_events = [json.loads(line) for line in run(*consumer, "--max-messages", 36, *more).out.splitlines()]
+        names = [event["name"] for event in consumer_events]
         assert names[:2] == ["startup_complete", "partitions_assigned"]
         assert "shutdown_complete" in names
-        assert sum(part["count"] for event in heard if event["name"] == "records_consumed" for part in event["partitions"]) == 36
-        assert all(event["success"] for event in heard if event["name"] == "offsets_committed")
+        assert sum(part["count"] for event in consumer_events if event["name"] == "records_consumed" for part in event["partitions"]) == 36
+        assert all(event["success"] for event in consumer_events if event["name"] == "offsets_committed")
 
 
-def test_the_perf_tests_come_to_an_end(run: Run, topic: str) -> None:
+def test_the_perf_tests_end(run: Run, topic: str) -> None:
     sent = run("kafka-producer-perf-test", "--topic", topic, "--num-records", 5000, "--record-size", 100, "--throughput", -1)
     assert sent.out.splitlines()[-1].startswith("5000 records sent")
-    heard = run("kafka-consumer-perf-test", "--topic", topic, "--num-records", 5000, "--group", f"perf-{topic}").out.splitlines()
-    assert int(heard[-1].split(",")[4]) >= 5000
+    lines = run("kafka-consumer-perf-test", "--topic", topic, "--num-records", 5000, "--group", f"perf-{topic}").out.splitlines()
+    assert int(lines[-1].split(",")[4]) >= 5000
 
 
 # Groups
@@ -270,7 +270,7 @@ def test_offsets_are_reset_in_every_way(form: str, groups: Run, topic: str, admi
     assert admin.committed(group) == expected
 
 
-def test_offsets_go_through_a_file(groups: Run, topic: str, admin: Admin, tmp_path: Path) -> None:
+def test_offsets_are_exported_to_a_file_and_reset_from_it(groups: Run, topic: str, admin: Admin, tmp_path: Path) -> None:
     group = f"file-{topic}"
     admin.commit(group, {(topic, 0): 3, (topic, 1): 9})
     exported = groups("--reset-offsets", "--group", group, "--all-topics", "--to-current", "--dry-run", "--export").out
@@ -288,8 +288,8 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(groups: Run, topic: s
     refused = groups("--reset-offsets", "--group", group, "--topic", topic, "--to-latest", "--execute")
     assert f"Assignments can only be reset if the group '{group}' is inactive, but the current state is Stable." in refused.out + refused.err
     assert "GroupNotEmptyException: The group is not empty." in groups("--delete", "--group", group).out
-    kept = groups("--delete-offsets", "--group", group, "--topic", topic)
-    assert "GroupSubscribedToTopicException" in kept.out
+    refusal = groups("--delete-offsets", "--group", group, "--topic", topic)
+    assert "GroupSubscribedToTopicException" in refusal.out
     assert admin.committed(group) == {(topic, 0): 3}
 
 
@@ -320,8 +320,8 @@ def test_log_offsets_are_listed_by_end_time_and_partition(run: Run, topic: str) 
 
 
 def test_records_are_deleted_up_to_an_offset(run: Run, topic: str, tmp_path: Path) -> None:
-    wanted = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 7}, {"topic": topic, "partition": 1, "offset": -1}]}
-    (tmp_path / "offsets.json").write_text(json.dumps(wanted))
+    offsets_json = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 7}, {"topic": topic, "partition": 1, "offset": -1}]}
+    (tmp_path / "offsets.json").write_text(json.dumps(offsets_json))
     done = run("kafka-delete-records", "--offset-json-file", tmp_path / "offsets.json").out
     assert {f"partition: {topic}-0\tlow_watermark: 7", f"partition: {topic}-1\tlow_watermark: 10"} <= set(done.splitlines())
     assert run("kafka-get-offsets", "--topic", topic, "--time", "earliest").out.split() == [f"{topic}:0:7", f"{topic}:1:10", f"{topic}:2:0"]
@@ -349,7 +349,7 @@ def test_the_cluster_tool_shows_id_and_endpoints(tools: Tools, served: Served) -
     assert endpoints[1][:3] == ["1", "127.0.0.1", str(served.port)]
 
 
-def test_replicas_stay_where_they_are(run: Run, topic: str) -> None:
+def test_replicas_do_not_move(run: Run, topic: str) -> None:
     assert run("kafka-reassign-partitions", "--list").out == "No partition reassignments found.\n"
     run("kafka-leader-election", "--election-type", "preferred", "--topic", topic, "--partition", 0)
 

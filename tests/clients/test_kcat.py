@@ -40,13 +40,13 @@ def kcat(*arguments: str, stdin: str = "", code: int = 0) -> subprocess.Complete
 
 
 class Member:
-    """A kcat in a group; `seats` has its assignments, one after the other, `values` its records."""
+    """A kcat in a group; `seats` has its assignments in order, `values` its records."""
 
     def __init__(self, address: str, group: str, topic: str, instance: str) -> None:
         settings = [f"group.instance.id={instance}", "session.timeout.ms=30000", "auto.offset.reset=earliest", "partition.assignment.strategy=range"]
-        given = [word for setting in settings for word in ("-X", setting)]
+        options = [word for setting in settings for word in ("-X", setting)]
         self._process = subprocess.Popen(
-            ["kcat", "-b", address, "-G", group, "-u", *given, topic], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ["kcat", "-b", address, "-G", group, "-u", *options, topic], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.seats: list[list[int]] = []
         self.values: list[str] = []
@@ -64,8 +64,8 @@ class Member:
             if seats_before := re.match(r"% Group .* assigned: (.*)", line):
                 self.seats.append([int(number) for number in re.findall(r"\[(\d+)\]", seats_before[1])])
 
-    def end(self, how: signal.Signals) -> None:
-        self._process.send_signal(how)
+    def end(self, signal_number: signal.Signals) -> None:
+        self._process.send_signal(signal_number)
         self._process.wait(SECONDS)
         for reader in self._readers:
             reader.join(SECONDS)
@@ -88,10 +88,10 @@ def join(address: str) -> Iterator[Callable[..., Member]]:
             member.end(signal.SIGKILL)
 
 
-def until(attempt: Callable[[], object], about: Callable[[], object]) -> None:
+def until(attempt: Callable[[], object], describe: Callable[[], object]) -> None:
     end = time.monotonic() + SECONDS
     while not attempt():
-        assert time.monotonic() < end, about()
+        assert time.monotonic() < end, describe()
         time.sleep(0.02)
 
 
@@ -127,7 +127,7 @@ def test_a_batch_is_stored_as_it_was_compressed(address: str) -> None:
     assert sizes["sized.none"] > 16_000 > 4_000 > sizes["sized.snappy"]
 
 
-def test_kcat_begins_at_the_given_offset(address: str) -> None:
+def test_kcat_begins_at_the_offset_of_its_option(address: str) -> None:
     with Admin(int(address.rpartition(":")[2])) as admin:
         admin.topic("places", (10, 10), {1: 4})
     base = 1_605_697_600_000
@@ -140,28 +140,28 @@ def test_kcat_begins_at_the_given_offset(address: str) -> None:
     assert read("-p", "1", "-o", "beginning") == ["4", "5", "6", "7", "8", "9"]
     assert read("-p", "1", "-o", f"s@{base + 7000}") == ["7", "8", "9"]
     assert read("-p", "0", "-o", f"s@{base + 2000}", "-o", f"e@{base + 4000}") == ["2", "3"]
-    for when, offset in ((str(base + 5000), 5), ("-1", 10), ("-2", 4), (str(base + 99_000), -1)):
+    for time_option, offset in ((str(base + 5000), 5), ("-1", 10), ("-2", 4), (str(base + 99_000), -1)):
         partition = 0 if offset == 5 else 1
-        assert kcat("-b", address, "-Q", "-t", f"places:{partition}:{when}").stdout == f"places [{partition}] offset {offset}\n"
+        assert kcat("-b", address, "-Q", "-t", f"places:{partition}:{time_option}").stdout == f"places [{partition}] offset {offset}\n"
 
 
 def test_static_members_keep_their_seats_when_they_are_restarted(join: Callable[..., Member], address: str) -> None:
     with Admin(int(address.rpartition(":")[2])) as admin:
         admin.topic("seats", (10, 10), {})
-    one = join("seated", "seats", "one")
-    until(lambda: one.seats, lambda: one.seats)
-    two = join("seated", "seats", "two")
-    until(lambda: two.seats and len(one.seats) > 1, lambda: (one.seats, two.seats))
-    assert (one.seats[-1], two.seats) == ([0], [[1]])
-    seats_before = len(one.seats)
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        two.end(how)
-        two = join("seated", "seats", "two")
-        until(partial(bool, two.seats), partial(list, two.seats))
-        assert two.seats == [[1]]
-    assert len(one.seats) == seats_before  # there was no rebalance
+    first = join("seated", "seats", "one")
+    until(lambda: first.seats, lambda: first.seats)
+    second = join("seated", "seats", "two")
+    until(lambda: second.seats and len(first.seats) > 1, lambda: (first.seats, second.seats))
+    assert (first.seats[-1], second.seats) == ([0], [[1]])
+    seats_before = len(first.seats)
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        second.end(signal_number)
+        second = join("seated", "seats", "two")
+        until(partial(bool, second.seats), partial(list, second.seats))
+        assert second.seats == [[1]]
+    assert len(first.seats) == seats_before  # there was no rebalance
     kcat("-b", address, "-P", "-t", "seats", "-p", "1", stdin="after all\n")
-    until(lambda: "after all" in two.values, lambda: two.values)
+    until(lambda: "after all" in second.values, lambda: second.values)
 
 
 def test_a_group_continues_after_its_committed_offsets(address: str) -> None:

@@ -60,17 +60,17 @@ def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: Kin
     victim.await_progress()
     places = set(victim.places)
     victim.kill()
-    back = group.start(kind, "victim")
-    back.await_progress()
+    returned = group.start(kind, "victim")
+    returned.await_progress()
     group.feed.end()
     group.consumed()
-    assert back.places == places
+    assert returned.places == places
     assert (group.story(), group.generation()) == (story, generation)
     assert (group.lost(), group.seen_twice_without_need(), group.disturbances()) == (set(), set(), {})
 
 
 def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Kind, group: Group) -> None:
-    other, first = seats(group, kind, 2)
+    second_member, first = seats(group, kind, 2)
     story, generation = group.story(), group.generation()
     places = set(first.places)
     group.feed.begin()
@@ -78,13 +78,13 @@ def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Ki
     contested = len(first.events)
     second = group.start(kind, first.instance)
     if kind.fenced is None:
-        # Each takes the instance id from the other, until a SyncGroup fences one of them, which ends it. Other members do not notice.
+        # Each process takes the instance id from the other, until a SyncGroup fences one of them, which then ends. Other members do not notice.
         first.await_event(lambda event: event["event"] in ("commit_refused", "revoked", "error"), contested)
         first.close()
         second.close()
         second = group.start(kind, first.instance)
     else:
-        # A commit that meets the client's own fall may be refused before the client says why it fell.
+        # A commit during the client's own failure may be refused before the client reports the reason of that failure.
         pattern = kind.fenced
         first.await_event(lambda event: event["event"] in ("error", "commit_refused") and bool(re.fullmatch(pattern, event["name"])))
     second.await_progress()
@@ -92,7 +92,7 @@ def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Ki
     group.feed.end()
     group.consumed()
     assert (group.story(), group.generation()) == (story, generation)
-    assert (group.lost(), group.seen_twice_without_need(), other.disturbances()) == (set(), set(), [])
+    assert (group.lost(), group.seen_twice_without_need(), second_member.disturbances()) == (set(), set(), [])
 
 
 def remove(group: Group, kind: Kind, *instances: str) -> None:
@@ -176,12 +176,12 @@ def test_an_absent_static_member_is_removed_exactly_after_its_session(kind: Kind
     missed = next(line for line in group.story() if line["cause"] == "session_expired")
     after = datetime.fromisoformat(missed["time"]).timestamp() - went
     assert SHORT_MS / 1000 - 1.5 < after < SHORT_MS / 1000 + 2  # counted from its last heartbeat
-    back = group.start(kind, leaves.instance, session_ms=SHORT_MS)
-    group.settled(stays, back)
+    returned = group.start(kind, leaves.instance, session_ms=SHORT_MS)
+    group.settled(stays, returned)
     assert group.rebalances() == [*before, "session_expired", "new_member"]
 
 
-def test_dynamic_members_come_and_go_beside_static_ones(kind: Kind, group: Group) -> None:
+def test_dynamic_members_join_and_leave_a_group_with_static_members(kind: Kind, group: Group) -> None:
     static = group.start(kind, "static")
     dynamic = group.start(kind)
     group.settled(static, dynamic)
@@ -193,7 +193,7 @@ def test_dynamic_members_come_and_go_beside_static_ones(kind: Kind, group: Group
     static.await_progress()
     assert group.rebalances() == before
     assert dynamic.disturbances() == []
-    dynamic.close()  # reports it, unlike the static one
+    dynamic.close()  # reports it, unlike the static member
     group.settled(static)
     assert group.rebalances() == [*before, "member_left"]
     newcomer = group.start(kind)
@@ -213,16 +213,16 @@ def test_a_session_shorter_than_the_broker_allows_is_an_error_of_the_client(kind
 
 def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(kind: Kind, group: Group) -> None:
     busy = group.start(kind, session_ms=2_000, poll_interval_ms=2_000)
-    other = group.start(kind, session_ms=2_000, poll_interval_ms=60_000)
-    group.settled(busy, other)
-    group.feed.some(60)
+    patient_member = group.start(kind, session_ms=2_000, poll_interval_ms=60_000)
+    group.settled(busy, patient_member)
+    group.feed.send_some(60)
     group.consumed()
     before = group.rebalances()
     busy.confirmed("pause")
-    wait_until(lambda: other.places == group.places, 20, state=lambda: (other, group.rebalances()))
+    wait_until(lambda: patient_member.places == group.places, 20, state=lambda: (patient_member, group.rebalances()))
     assert group.rebalances()[len(before) :][0] in ("member_left", "session_expired")
     busy.do("resume")
-    group.settled(busy, other)
-    group.feed.some(60)
+    group.settled(busy, patient_member)
+    group.feed.send_some(60)
     group.consumed()
     assert (group.lost(), group.seen_twice()) == (set(), set())

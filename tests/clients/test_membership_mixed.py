@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <
 COOPERATIVE = [kind for kind in KINDS if kind.cooperative]
 
 
-def test_members_of_every_kind_come_and_go_and_each_kind_leads_once(group: Group) -> None:
+def test_members_of_every_kind_join_and_leave_and_each_kind_leads_once(group: Group) -> None:
     """The first member leads, and computes all assignments. Kinds leave in that order, so each is the oldest at some time."""
     present: list[Member] = []
     group.feed.begin()
@@ -52,17 +52,17 @@ def test_static_members_of_every_kind_in_one_group_restart_and_survive_the_broke
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
 
 
-def test_an_instance_id_goes_from_one_kind_of_client_to_another(group: Group) -> None:
+def test_an_instance_id_moves_from_one_kind_of_client_to_another(group: Group) -> None:
     """As when an application is rewritten: the instance keeps its partitions and its offsets."""
     member = group.start(KINDS[0], "seat")
     group.settled(member)
     before = group.generation(), group.rebalances()
     for kind in KINDS[1:]:
-        group.feed.some(30)
+        group.feed.send_some(30)
         group.consumed()
         member.close()
         member = group.start(kind, "seat")
-    group.feed.some(30)
+    group.feed.send_some(30)
     group.consumed()
     assert (group.generation(), group.rebalances()) == before, group.story()
     assert (group.lost(), group.seen_twice()) == (set(), set())
@@ -72,8 +72,8 @@ def revoked(member: Member, since: int) -> set[Place]:
     return {(topic, partition) for event in member.of("revoked", "lost", since=since) for topic, partition in event["partitions"]}
 
 
-def test_cooperative_members_keep_what_they_need_not_give_away(cooperative_kinds: tuple[Kind, Kind, Kind], group: Group) -> None:
-    """Three of six partitions move to the second member, one of each to the third, and no others; a static restart moves none."""
+def test_cooperative_members_keep_the_partitions_that_do_not_move(cooperative_kinds: tuple[Kind, Kind, Kind], group: Group) -> None:
+    """Three of six partitions move to the second member, then one from each to the third; a static restart moves none."""
     first_kind, second_kind, third_kind = cooperative_kinds
     group.feed.begin()
     first = group.start(first_kind, "first", assignor="cooperative-sticky")
@@ -83,12 +83,12 @@ def test_cooperative_members_keep_what_they_need_not_give_away(cooperative_kinds
     group.settled(first, second)
     assert revoked(first, before) == second.places
     assert len(second.places) == 3
-    marks = [(one, len(one.events), set(one.places)) for one in (first, second)]
+    marks = [(member, len(member.events), set(member.places)) for member in (first, second)]
     third = group.start(third_kind, assignor="cooperative-sticky")
     group.settled(first, second, third)
-    for one, before, had in marks:
-        assert len(had & one.places) == 2
-        assert revoked(one, before) == had - one.places
+    for member, before, held in marks:
+        assert len(held & member.places) == 2
+        assert revoked(member, before) == held - member.places
     assert third.places == group.places - first.places - second.places
     generation, rebalances = group.generation(), group.rebalances()
     places = set(second.places)
@@ -98,11 +98,11 @@ def test_cooperative_members_keep_what_they_need_not_give_away(cooperative_kinds
     second.await_progress()
     assert second.places == places
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
-    kept = set(first.places)
+    places_before = set(first.places)
     before = len(first.events)
     third.close()
     group.settled(first, second)
-    assert kept <= first.places
+    assert places_before <= first.places
     assert revoked(first, before) == set()
     group.feed.end()
     group.consumed()

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <
 
 @pytest.mark.parametrize("end", [Group.stop_broker, Group.kill_broker], ids=["stopped", "killed"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_members_go_on_in_their_seats_when_the_broker_returns(kind: Kind, end: Callable[[Group], None], group: Group) -> None:
-    """Messages are sent all the while. None is lost or seen twice: positions are the members' own, and a commit is tried again."""
+def test_members_keep_their_seats_when_the_broker_returns(kind: Kind, end: Callable[[Group], None], group: Group) -> None:
+    """Messages are sent all the while. None is lost or read twice: members keep their own positions and retry commits."""
     members = [group.start(kind, "static"), group.start(kind, "other"), group.start(kind)]
     group.settled(*members)
     generation, rebalances = group.generation(), group.rebalances()
@@ -41,14 +41,14 @@ def test_a_static_member_that_restarts_while_the_broker_is_away_has_its_seat(kin
     stays, leaves = group.start(kind, "stays"), group.start(kind, "leaves", alone=True)
     group.settled(stays, leaves)
     generation, rebalances = group.generation(), group.rebalances()
-    group.feed.some(60)
+    group.feed.send_some(60)
     group.consumed()
     group.kill_broker()
     leaves.kill()
     group.start_broker()
-    back = group.start(kind, "leaves")
-    group.feed.some(60)
+    returned = group.start(kind, "leaves")
+    group.feed.send_some(60)
     group.consumed()
-    assert back.places == leaves.places
+    assert returned.places == leaves.places
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})

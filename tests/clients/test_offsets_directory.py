@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ def test_kafkas_tool_reads_every_record_that_we_write(tmp_path: Path) -> None:
             assert any(f'"memberId":"{member}",{static}' in line for line in payloads)
 
 
-def test_a_directory_that_kafka_wrote_is_served_and_goes_back_to_kafka(tmp_path: Path) -> None:
+def test_a_directory_of_kafka_is_served_and_then_served_by_kafka(tmp_path: Path) -> None:
     with LastingKafka(tmp_path / "kafka") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
@@ -90,7 +92,7 @@ def test_a_directory_that_kafka_wrote_is_served_and_goes_back_to_kafka(tmp_path:
         assert everything_stored(kafka.port) == served
         people.keep_their_seats()
         people.close()
-        assert not [line for line in kafka.said().splitlines() if line.startswith(("ERROR", "FATAL"))]
+        assert not [line for line in kafka.output().splitlines() if line.startswith(("ERROR", "FATAL"))]
 
 
 def test_kafka_serves_a_directory_of_a_killed_tenure(tmp_path: Path) -> None:
@@ -100,19 +102,9 @@ def test_kafka_serves_a_directory_of_a_killed_tenure(tmp_path: Path) -> None:
         people.keep_their_seats()
         stored = everything_stored(ours.port)
         ours.kill()
-    with LastingKafka(tmp_path / "kafka") as kafka:
-        kafka.start()
-        await_coordinator(kafka.port)
-        kafka.stop()
-        exchange(tmp_path / "data", kafka.data)
-        kafka.start()
-        people.move(kafka.port)
+    with kafka_over(tmp_path, people) as kafka:
         await_groups(kafka.port, stored)
         assert everything_stored(kafka.port) == stored
-        people.create_topics()
-        people.keep_their_seats()
-        people.close()
-        assert not [line for line in kafka.said().splitlines() if line.startswith(("ERROR", "FATAL"))]
 
 
 def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_records(tmp_path: Path) -> None:
@@ -140,6 +132,17 @@ def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_record
     assert "isvalid: false" not in printed
     assert not re.search(r"exception|could not|corrupt|unable", printed, re.IGNORECASE), printed
     assert {int(kind) for kind in re.findall(r"Unknown record type (\d+) at offset \d+, skipping", printed)} == {30_000, 30_001, 30_002}
+    with kafka_over(tmp_path, people) as kafka:
+        await_groups(kafka.port, stored)
+        stored_now = everything_stored(kafka.port)
+        assert {group: stored_now[group] for group in stored} == stored
+        for formatter in FORMATTERS:
+            check_console(kafka.port, formatter)
+
+
+@contextmanager
+def kafka_over(tmp_path: Path, people: People) -> Iterator[LastingKafka]:
+    """A Kafka over the broker's data directory, to which the members of `people` move; they keep their seats in it."""
     with LastingKafka(tmp_path / "kafka") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
@@ -147,15 +150,11 @@ def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_record
         exchange(tmp_path / "data", kafka.data)
         kafka.start()
         people.move(kafka.port)
-        await_groups(kafka.port, stored)
-        found = everything_stored(kafka.port)
-        assert {group: found[group] for group in stored} == stored
+        yield kafka
         people.create_topics()
         people.keep_their_seats()
         people.close()
-        for formatter in FORMATTERS:
-            check_console(kafka.port, formatter)
-        assert not [line for line in kafka.said().splitlines() if line.startswith(("ERROR", "FATAL"))]
+        assert not [line for line in kafka.output().splitlines() if line.startswith(("ERROR", "FATAL"))]
 
 
 def check_console(port: int, formatter: str) -> None:
@@ -197,5 +196,5 @@ def await_groups(port: int, groups: object) -> None:
     for group in groups:
         await_coordinator(port, group)
     with Client(port) as client:
-        found = client.ask(FindCoordinatorRequest(coordinator_keys=list(groups)), 4)
-    assert {coordinator.port for coordinator in found.coordinators} == {port}
+        reply = client.ask(FindCoordinatorRequest(coordinator_keys=list(groups)), 4)
+    assert {coordinator.port for coordinator in reply.coordinators} == {port}

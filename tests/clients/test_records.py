@@ -88,8 +88,8 @@ def test_records_of_one_byte_and_of_ten_megabytes(client: RecordClient, serving:
 def test_a_record_is_found_by_its_time(client: RecordClient, serving: Broker) -> None:
     topic = make_topic(serving.port, retention_ms="-1")
     client.produce(topic, [Sent(str(number).encode(), NOW + 1000 * number) for number in range(20)])
-    found = [client.offset_at(topic, NOW + at) for at in (-5, 0, 1, 1000, 18_999, 19_000, 19_001)]
-    assert found == [0, 0, 1, 1, 19, 19, None]
+    offsets = [client.offset_at(topic, NOW + at) for at in (-5, 0, 1, 1000, 18_999, 19_000, 19_001)]
+    assert offsets == [0, 0, 1, 1, 19, 19, None]
 
 
 def test_a_consumer_at_the_end_reads_later_records(client: RecordClient, serving: Broker) -> None:
@@ -118,4 +118,4 @@ def test_producers_and_consumers_survive_a_restart_and_a_kill(connect: Open, tmp
         second.kill()
     with broker(*arguments):
         assert client.produce(topic, [Sent(b"after")]) == [2]
-        assert [one.value for one in client.consume(topic, BEGINNING, 3)] == [b"before", b"between", b"after"]
+        assert [read.value for read in client.consume(topic, BEGINNING, 3)] == [b"before", b"between", b"after"]

@@ -38,7 +38,7 @@ class Denying:
 
 
 class DeskPeer(Peer):
-    """Asks the handlers as `Peer` asks a broker."""
+    """Calls the handlers as `Peer` calls a broker."""
 
     def __init__(self, desk: group_desk.Desk) -> None:
         self.ids = {}

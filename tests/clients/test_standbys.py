@@ -22,27 +22,27 @@ def test_a_standby_reads_what_a_crashed_member_read_without_a_new_generation(
     kind: Kind, crashes: int, make_group: Callable[..., Group]
 ) -> None:
     group = make_group(**SETTINGS)
-    how: dict[str, Any] = {"session_ms": SESSION_MS, "assignor": "cooperative-sticky" if kind.cooperative and crashes else "range"}
-    members = [group.start(kind, f"c-{number}", alone=number == crashes, **how) for number in range(2)]
+    options: dict[str, Any] = {"session_ms": SESSION_MS, "assignor": "cooperative-sticky" if kind.cooperative and crashes else "range"}
+    members = [group.start(kind, f"c-{number}", alone=number == crashes, **options) for number in range(2)]
     group.settled(*members)
-    standby = group.start(kind, "c-2", **how)
+    standby = group.start(kind, "c-2", **options)
     group.settled(*members, standby)
     assert not standby.places
     generation, rebalances = group.generation(), group.rebalances()
-    group.feed.some(60)
+    group.feed.send_some(60)
     group.consumed()
-    crashed, stays = members[crashes], members[1 - crashes]
+    crashed, survivor = members[crashes], members[1 - crashes]
     places = set(crashed.places)
-    kept = set(stays.places)
+    places_before = set(survivor.places)
     crashed.kill()
-    group.feed.some(60)
+    group.feed.send_some(60)
     group.consumed()
-    group.settled(stays, standby)
-    assert (standby.places, stays.places) == (places, kept)
+    group.settled(survivor, standby)
+    assert (standby.places, survivor.places) == (places, places_before)
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice()) == (set(), set())
-    # The crashed member comes back as a standby.
-    back = group.start(kind, f"c-{crashes}", **how)
-    group.settled(stays, standby, back)
-    assert not back.places
+    # The crashed member returns as a standby.
+    returned = group.start(kind, f"c-{crashes}", **options)
+    group.settled(survivor, standby, returned)
+    assert not returned.places
     assert (group.generation(), group.rebalances()) == (generation, rebalances)

@@ -70,9 +70,9 @@ class Play(Requests):
     # State.
 
     def group(self, group: str = "g") -> Group:
-        found = self._of(group)
-        assert found is not None, f"no group {group}"
-        return found
+        group_state = self._of(group)
+        assert group_state is not None, f"no group {group}"
+        return group_state
 
     def no_group(self, group: str = "g") -> None:
         assert self._of(group) is None
@@ -88,25 +88,25 @@ class Play(Requests):
         protocol: str | None = None,
         group: str = "g",
     ) -> None:
-        found = self.group(group)
-        assert found.state.name == state.name
+        group_state = self.group(group)
+        assert group_state.state.name == state.name
         if generation is not None:
-            assert found.generation == generation
+            assert group_state.generation == generation
         if leader is not None:
-            assert found.leader == self.id_of(leader)
+            assert group_state.leader == self.id_of(leader)
         if members is not None:
-            assert list(found.members) == [self.id_of(member) for member in members]
+            assert list(group_state.members) == [self.id_of(member) for member in members]
         if pending is not None:
-            assert list(found.pending) == [self.id_of(one) for one in pending]
+            assert list(group_state.pending) == [self.id_of(actor) for actor in pending]
         if protocol is not None:
-            assert found.protocol_name == protocol
+            assert group_state.protocol_name == protocol
 
     def session_left(self, actor: str, group: str = "g") -> int | None:
         """Milliseconds until the session of a member, or the life of a pending id, ends. None: it does not."""
-        found = self.group(group)
+        group_state = self.group(group)
         id = self.id_of(actor)
-        one = found.members.get(id) or found.pending[id]
-        return None if one.deadline == NEVER else one.deadline - self.now
+        member = group_state.members.get(id) or group_state.pending[id]
+        return None if member.deadline == NEVER else member.deadline - self.now
 
     def phase_left(self, group: str = "g") -> int | None:
         """Milliseconds until the join phase ends or members without a sync are removed. None: no such timer."""
@@ -155,44 +155,44 @@ class Play(Requests):
         self.group_is(State.COMPLETING, generation=1, leader=names[0], members=list(names), group=group)
         return self._ready()
 
-    def settled(self, *names: str, group: str = "g", synced: Sequence[str] | None = None, **how: Any) -> Self:
+    def settled(self, *names: str, group: str = "g", synced: Sequence[str] | None = None, **options: Any) -> Self:
         """Stable in generation 1; assignments 01, 02, ... `synced`: the members that synced, the leader among them; by default all."""
-        self.joined(*names, group=group, **how)
+        self.joined(*names, group=group, **options)
         self.sync(names[0], {name: number for number, name in enumerate(names, 1)}, group=group)
         for name in names[1:] if synced is None else [name for name in synced if name != names[0]]:
             self.sync(name, group=group)
         self.group_is(State.STABLE, generation=1, group=group)
         return self._ready()
 
-    def d1(self, **how: Any) -> Self:
-        return self.settled("a", **how)
+    def d1(self, **options: Any) -> Self:
+        return self.settled("a", **options)
 
-    def d2(self, **how: Any) -> Self:
-        return self.settled("a", "b", **how)
+    def d2(self, **options: Any) -> Self:
+        return self.settled("a", "b", **options)
 
-    def s1(self, **how: Any) -> Self:
-        return self.settled("a", static=True, **how)
+    def s1(self, **options: Any) -> Self:
+        return self.settled("a", static=True, **options)
 
-    def s2(self, **how: Any) -> Self:
-        return self.settled("a", "b", static=True, **how)
+    def s2(self, **options: Any) -> Self:
+        return self.settled("a", "b", static=True, **options)
 
-    def s3(self, **how: Any) -> Self:
-        return self.settled("a", "b", "c", static=True, **how)
+    def s3(self, **options: Any) -> Self:
+        return self.settled("a", "b", "c", static=True, **options)
 
-    def c2(self, *, static: bool = True, **how: Any) -> Self:
-        return self.joined("a", "b", static=static, **how)
+    def c2(self, *, static: bool = True, **options: Any) -> Self:
+        return self.joined("a", "b", static=static, **options)
 
-    def c2b(self, *, static: bool = True, **how: Any) -> SentSync:
+    def c2b(self, *, static: bool = True, **options: Any) -> SentSync:
         """Returns b's parked SyncGroup."""
-        self.c2(static=static, **how)
+        self.c2(static=static, **options)
         parked = self.sync("b")
         parked.parks()
         self._ready()
         return parked
 
-    def p2(self, **how: Any) -> SentJoin:
+    def p2(self, **options: Any) -> SentJoin:
         """Returns a's parked JoinGroup."""
-        self.s2(**how)
+        self.s2(**options)
         parked = self.join("a")
         parked.parks()
         self._ready()
@@ -212,9 +212,9 @@ class Play(Requests):
         self.load((group_key("g"), image(7, members, state_ms=self.now)))
         return self._ready()
 
-    def f2s(self, **how: Any) -> Self:
-        return self.f2(static=True, **how)
+    def f2s(self, **options: Any) -> Self:
+        return self.f2(static=True, **options)
 
 
-def _per_actor(given: PerActor, name: str, otherwise: int) -> int:
-    return given.get(name, otherwise) if isinstance(given, dict) else given
+def _per_actor(values: PerActor, name: str, otherwise: int) -> int:
+    return values.get(name, otherwise) if isinstance(values, dict) else values

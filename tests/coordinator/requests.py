@@ -29,7 +29,7 @@ Offered = Sequence[str | tuple[str, bytes]]
 
 
 class DroppedReply:
-    """Takes a reply that no test reads."""
+    """Drops a reply that no test reads."""
 
     def release(self) -> None: ...
 
@@ -37,8 +37,8 @@ class DroppedReply:
 
 
 def _but_offsets(commit: Commit) -> Hashable:
-    wanted = [(topic, one.partition_index, one.committed_leader_epoch, one.committed_metadata) for topic, all in commit.topics for one in all]
-    return commit.group_id, commit.generation, commit.member_id, commit.instance_id, commit.retention_ms, tuple(wanted)
+    committed = [(topic, partition.partition_index, partition.committed_leader_epoch, partition.committed_metadata) for topic, all in commit.topics for partition in all]
+    return commit.group_id, commit.generation, commit.member_id, commit.instance_id, commit.retention_ms, tuple(committed)
 
 
 class Requests(Stage):
@@ -101,21 +101,21 @@ class Requests(Stage):
         group: str = "g",
     ) -> SentSync:
         """Assignments by actor; the generation defaults to the group's."""
-        given = {self.id_of(one): as_bytes(value) for one, value in (assignments or {}).items()}
+        by_member = {self.id_of(actor): as_bytes(value) for actor, value in (assignments or {}).items()}
         generation = self._generation(group) if generation is None else generation
         sent = SentSync(self, f"sync {actor} g{generation}")
-        words = (group, self.id_of(actor), self._instance(actor, instance), tuple(given.items()), type, protocol)
+        words = (group, self.id_of(actor), self._instance(actor, instance), tuple(by_member.items()), type, protocol)
         request = self.syncs.get(words)
         if request is None:
-            request = self.syncs[words] = SyncRequest(group, generation, *words[1:3], given, type, protocol)
+            request = self.syncs[words] = SyncRequest(group, generation, *words[1:3], by_member, type, protocol)
         request.generation = generation  # the only field in which this SyncGroup differs from the previous one
         self._serving.sync(request, sent, self.now, self.wall)
         self._end_step("sync", actor, sent)
         return sent
 
     def _generation(self, group: str) -> int:
-        found = self._of(group)
-        return 0 if found is None else found.generation
+        state = self._of(group)
+        return 0 if state is None else state.generation
 
     def heartbeat(self, actor: str, generation: int | None = None, *, instance: str | None = UNCHANGED, group: str = "g") -> SentRequest:
         generation = self._generation(group) if generation is None else generation
@@ -146,14 +146,14 @@ class Requests(Stage):
     ) -> SentCommit:
         """OffsetCommit, by default offset 1 for t0-0. Actor None: generation -1, no member, no instance."""
         generation = -1 if actor is None else self._generation(group) if generation is None else generation
-        member, who = ("", None) if actor is None else (self.id_of(actor), self._instance(actor, instance))
+        member, instance_id = ("", None) if actor is None else (self.id_of(actor), self._instance(actor, instance))
         if actor is None and instance is not UNCHANGED:
-            who = instance
+            instance_id = instance
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in ({("t0", 0): 1} if offsets is None else offsets).items():
             text = metadata.get((topic, partition), "") if isinstance(metadata, dict) else metadata
             topics.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset, epoch, text))
-        commit = Commit(group, generation, member, who, list(topics.items()), retention, 69 if version >= 9 else 22)
+        commit = Commit(group, generation, member, instance_id, list(topics.items()), retention, 69 if version >= 9 else 22)
         return self.commit_as_is(commit, actor)
 
     def commit_as_is(self, commit: Commit, actor: str | None = None) -> SentCommit:
@@ -183,15 +183,15 @@ class Requests(Stage):
 
     def fetch(self, topic: str = "t0", partition: int = 0, *, group: str = "g") -> SentOffsetFetch:
         sent = SentOffsetFetch(self, f"fetch {topic}-{partition}")
-        found = self._of(group)
-        stored = found.offsets.get(topic) if found is not None else None
+        state = self._of(group)
+        stored = state.offsets.get(topic) if state is not None else None
         value = stored.values.get(partition) if stored is not None else None
         sent.reply = StoredOffset(-1, -1, "", -1) if value is None else read_offset(value)
         return self._replied("fetch", "", sent)
 
     def fetch_all(self, *, group: str = "g") -> dict[tuple[str, int], int]:
-        found = self._of(group)
-        return {} if found is None else {(topic, one): read_offset(value).offset for topic, one, value in found.all_offsets()}
+        state = self._of(group)
+        return {} if state is None else {(topic, partition): read_offset(value).offset for topic, partition, value in state.all_offsets()}
 
     def describe(self, group: str = "g") -> Description:
         return self._serving.describe(group)
@@ -204,9 +204,9 @@ class Requests(Stage):
         sent.reply = self._serving.delete(group, self.now, self.wall)
         return self._replied("delete", "", sent)
 
-    def offset_delete(self, *wanted: tuple[str, int], group: str = "g") -> SentOffsetDelete:
-        sent = SentOffsetDelete(self, f"delete offsets {wanted}")
-        sent.reply = self._serving.delete_offsets(group, list(wanted), self.now, self.wall)
+    def offset_delete(self, *partitions: tuple[str, int], group: str = "g") -> SentOffsetDelete:
+        sent = SentOffsetDelete(self, f"delete offsets {partitions}")
+        sent.reply = self._serving.delete_offsets(group, list(partitions), self.now, self.wall)
         return self._replied("delete offsets", "", sent)
 
     def forget_topics(self, *topics: str, moment: int | None = None) -> None:

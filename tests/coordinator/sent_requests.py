@@ -20,15 +20,15 @@ def as_bytes(value: Bytes) -> bytes:
 class SentRequest:
     """A request, and the place where its reply arrives. Every kind of request has its own `expect`."""
 
-    def __init__(self, play: Stage, what: str) -> None:
+    def __init__(self, play: Stage, request_name: str) -> None:
         self.play = play
-        self.what = what
+        self.title = request_name
         self.reply: Any = None
         self.answered = False
         self.at_ms = -1
 
     def __repr__(self) -> str:
-        return self.what
+        return self.title
 
     # Called by the shard.
 
@@ -57,18 +57,18 @@ class SentRequest:
         return self
 
     def expect(self, error: int = ErrorCode.NONE, *, at: int | None = None) -> SentRequest:
-        """The answer has come, with this code; `at`: at this moment, in milliseconds after the set-up."""
-        self.came(at)
-        self.same("error", self.reply, error)
+        """The reply has arrived with this code; `at`: at this time, in milliseconds after the set-up."""
+        self.check_arrival(at)
+        self.check_equal("error", self.reply, error)
         return self
 
-    def came(self, at: int | None) -> None:
+    def check_arrival(self, at: int | None) -> None:
         assert self.answered, f"{self}: no answer yet"
         if at is not None:
             assert self.at_ms == at, f"{self}: answered at {self.at_ms}, not at {at}: {show(self.reply)}"
 
-    def same(self, name: str, is_: object, should: object) -> None:
-        assert is_ == should, f"{self}: {name} is {is_!r}, not {should!r}: {show(self.reply)}"
+    def check_equal(self, name: str, actual: object, should: object) -> None:
+        assert actual == should, f"{self}: {name} is {actual!r}, not {should!r}: {show(self.reply)}"
 
 
 def show(reply: object) -> str:
@@ -94,30 +94,30 @@ class SentJoin(SentRequest):
         type: str | None = None,
         at: int | None = None,
     ) -> SentJoin:
-        """Actors by name. An error has generation -1 and nothing else but the id, unless the test says otherwise."""
-        self.came(at)
+        """Actors by name. An error reply has generation -1 and no other field but the id, unless the test states otherwise."""
+        self.check_arrival(at)
         reply: JoinReply = self.reply
-        self.same("error", reply.error, error)
+        self.check_equal("error", reply.error, error)
         name = self.play.id_of
         if error:
             generation = -1 if generation is None else generation
             if generation == -1:
-                self.same("protocol", (reply.protocol_type, reply.protocol_name), (None, None))
+                self.check_equal("protocol", (reply.protocol_type, reply.protocol_name), (None, None))
                 leader = "" if leader is None else leader
             members = [] if members is None else members
         if generation is not None:
-            self.same("generation", reply.generation, generation)
+            self.check_equal("generation", reply.generation, generation)
         if leader is not None:
-            self.same("leader", reply.leader, name(leader))
+            self.check_equal("leader", reply.leader, name(leader))
         if id is not None:
-            self.same("id", self.member_id, name(id))
+            self.check_equal("id", self.member_id, name(id))
         if members is not None:
-            self.same("members", [member[0] for member in reply.members], [name(member) for member in members])
+            self.check_equal("members", [member[0] for member in reply.members], [name(member) for member in members])
         if protocol is not None:
-            self.same("protocol", reply.protocol_name, protocol)
+            self.check_equal("protocol", reply.protocol_name, protocol)
         if type is not None:
-            self.same("type", reply.protocol_type, type)
-        self.same("skip", reply.skip_assignment, skip)
+            self.check_equal("type", reply.protocol_type, type)
+        self.check_equal("skip", reply.skip_assignment, skip)
         return self
 
 
@@ -128,13 +128,13 @@ class SentSync(SentRequest):
 
     def expect(self, error: int = ErrorCode.NONE, assignment: Bytes | None = None, *, at: int | None = None) -> SentSync:
         """An error has no assignment and no protocol."""
-        self.came(at)
+        self.check_arrival(at)
         reply: SyncReply = self.reply
-        self.same("error", reply.error, error)
+        self.check_equal("error", reply.error, error)
         if error:
-            self.same("content", (self.assignment, reply.protocol_type, reply.protocol_name), (b"", None, None))
+            self.check_equal("content", (self.assignment, reply.protocol_type, reply.protocol_name), (b"", None, None))
         if assignment is not None:
-            self.same("assignment", self.assignment, as_bytes(assignment))
+            self.check_equal("assignment", self.assignment, as_bytes(assignment))
         return self
 
 
@@ -144,14 +144,14 @@ class SentLeave(SentRequest):
 
     def expect(self, *errors: int, at: int | None = None) -> SentLeave:
         """One code for each leaving member; `expect(NONE)` is enough for a single member. An int reply is a top-level error."""
-        self.came(at)
-        self.same("errors", self.reply, list(errors or [ErrorCode.NONE]))
+        self.check_arrival(at)
+        self.check_equal("errors", self.reply, list(errors or [ErrorCode.NONE]))
         return self
 
     def expect_refused(self, error: int) -> SentLeave:
         """The whole request got this code (a log that failed)."""
-        self.came(None)
-        self.same("error", self.reply, error)
+        self.check_arrival(None)
+        self.check_equal("error", self.reply, error)
         return self
 
 
@@ -161,7 +161,7 @@ class SentCommit(SentRequest):
     def expect(self, error: int = ErrorCode.NONE, *, too_large: list[tuple[str, int]] | None = None, at: int | None = None) -> SentCommit:
         """`too_large`: the partitions answered with error 12, whatever error the others get."""
         super().expect(error, at=at)
-        self.same("too large", self.too_large, set(too_large or []))
+        self.check_equal("too large", self.too_large, set(too_large or []))
         return self
 
 
@@ -171,13 +171,13 @@ class SentOffsetFetch(SentRequest):
     def expect(  # type: ignore[override]
         self, offset: int = -1, *, epoch: int | None = None, metadata: str | None = None, commit_ms: int | None = None, expire_ms: int = -1
     ) -> SentOffsetFetch:
-        self.came(None)
+        self.check_arrival(None)
         reply = self.reply
-        self.same("offset", reply.offset, offset)
+        self.check_equal("offset", reply.offset, offset)
         for name, value in (("leader_epoch", epoch), ("metadata", metadata), ("commit_ms", commit_ms)):
             if value is not None:
-                self.same(name, getattr(reply, name), value)
-        self.same("expire_ms", reply.expire_ms, expire_ms)
+                self.check_equal(name, getattr(reply, name), value)
+        self.check_equal("expire_ms", reply.expire_ms, expire_ms)
         return self
 
     def failed(self, error: int) -> object:
@@ -188,11 +188,11 @@ class SentOffsetDelete(SentRequest):
     """OffsetDelete: one error for the request, or a code for each partition."""
 
     def expect(self, error: int = ErrorCode.NONE, each: list[int] | None = None) -> SentOffsetDelete:  # type: ignore[override]
-        self.came(None)
+        self.check_arrival(None)
         top, codes = self.reply
-        self.same("error", top, error)
+        self.check_equal("error", top, error)
         if each is not None:
-            self.same("codes", codes, each)
+            self.check_equal("codes", codes, each)
         return self
 
     def failed(self, error: int) -> object:

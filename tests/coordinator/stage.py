@@ -14,6 +14,7 @@ from coordinator.policies import GroupPolicies
 from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.messages.coordinator_notes import StateChange
 from simulator.truths import Record, as_record, check_documented, check_group, compare_with_log, reply_state
 from tests.coordinator.sent_requests import SentRequest
@@ -54,7 +55,7 @@ class Stage:
         self.in_flight: list[Fact] = []
         self.answers: list[SentRequest] = []
         self.notes: list[Note] = []
-        self._told: list[list[Note]] = []
+        self._notes_by_step: list[list[Note]] = []
         self._offers: dict[str, Offer] = {}
         self._last: dict[str, SentRequest] = {}
         self._alive: list[tuple[str, str]] = []
@@ -62,7 +63,7 @@ class Stage:
         self._newest: list[Record] = []
         self._newcomer = ""
         self.skew_ms = 0
-        self.connection: Closable | None = None  # on which the next JoinGroups come
+        self.connection: Closable | None = None  # on which the next JoinGroups arrive
         self.steady_ms = self.began  # as Shard.advance wants it
         self._holds = False
         self._gathers = False
@@ -70,16 +71,16 @@ class Stage:
 
     def configure(self, **config: Any) -> None:
         """Limits under Kafka's names (`coordinator/config.py`)."""
-        assert not self.log, "configure comes first"
+        assert not self.log, "call configure first"
         self.config = GroupConfig(**config)
         self._new_shard()
 
     def _new_shard(self) -> None:
         self.shard: Shard | None = Shard(self.config, self._fresh_id, self._take_notes)
         self.beats: dict[tuple[Any, ...], RepeatedHeartbeat] = {}
-        self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits that were stored; None: each takes the usual path
+        self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits with a repeat cache; None: each commit takes the usual path
         self.repeated = 0  # commits that took the fast path
-        self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # requests that are used again as the same objects
+        self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # requests that are sent again as the same objects
         self.syncs: dict[tuple[Any, ...], SyncRequest] = {}
         self._reply_states: dict[object, Hashable] = {}
 
@@ -106,9 +107,9 @@ class Stage:
                 vars(offer).update(vars(before))
         return offer
 
-    def _instance(self, actor: str, given: Any) -> str | None:
-        if given is not UNCHANGED:
-            return None if given is None else str(given)
+    def _instance(self, actor: str, instance: Any) -> str | None:
+        if instance is not UNCHANGED:
+            return None if instance is None else str(instance)
         offer = self._offers.get(actor) or self._offers.get(actor.rstrip("'"))
         return offer.instance if offer is not None else None
 
@@ -135,9 +136,9 @@ class Stage:
 
     def newcomers(self, group: str = "g") -> list[str]:
         """Instance ids, or member ids, of clients that wait to become members."""
-        found = self._of(group)
-        assert found is not None
-        return [name for _, name in found.policy.newcomers] if found.policy is not None else []
+        state = self._of(group)
+        assert state is not None
+        return [name for _, name in state.policy.newcomers] if state.policy is not None else []
 
     # The log.
 
@@ -246,16 +247,22 @@ class Stage:
         assert [record.kind for record in records] == list(kinds)
         return records
 
+    def wrote_image(self, kind: str) -> GroupMetadataValue:
+        """The group image of the only new record, which is of this kind."""
+        (record,) = self.wrote(kind)
+        assert record.image is not None
+        return record.image
+
     def noted(self, kind: Kind, **body: Any) -> Note:
         """Return the newest note of this kind since the set-up whose body has these values (actors by name)."""
-        wanted = {name: self.id_of(value) if isinstance(value, str) else value for name, value in body.items()}
+        fields = {name: self.id_of(value) if isinstance(value, str) else value for name, value in body.items()}
         of_kind = [note for note in self.notes if note.kind == kind]
         for note in reversed(of_kind):
-            if all(getattr(note.body, name) == value for name, value in wanted.items()):
+            if all(getattr(note.body, name) == value for name, value in fields.items()):
                 return note
         names: tuple[str, ...] = type(of_kind[0].body).__slots__ if of_kind else ()
-        seen = [{name: getattr(note.body, name) for name in names} for note in of_kind]
-        raise AssertionError(f"no note {kind.name} {wanted}, only {seen}")
+        bodies = [{name: getattr(note.body, name) for name in names} for note in of_kind]
+        raise AssertionError(f"no note {kind.name} {fields}, only {bodies}")
 
     # Time.
 
@@ -277,7 +284,7 @@ class Stage:
         return self
 
     def silent(self, *actors: str) -> Self:
-        self._alive = [one for one in self._alive if one[0] not in actors]
+        self._alive = [living for living in self._alive if living[0] not in actors]
         return self
 
     def _until(self, moment: int) -> Self:
@@ -287,9 +294,9 @@ class Stage:
             if self._alive and self._next_beat <= self.now:
                 self._next_beat = self.now + BEAT_MS
                 for actor, group in self._alive:
-                    found = self._of(group)
-                    if found is not None and self.id_of(actor) in found.members:
-                        self._beat(actor, found)
+                    state = self._of(group)
+                    if state is not None and self.id_of(actor) in state.members:
+                        self._beat(actor, state)
             if self.now == moment:
                 return self
             self.now = min(moment, self._serving.wake_at, self._next_beat if self._alive else NEVER)

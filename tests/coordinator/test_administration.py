@@ -94,7 +94,7 @@ def test_only_a_group_that_is_empty_can_be_deleted(play: Play, state: str, code:
     elif state == "completing":
         play.c2()
     play.delete().expect(code)
-    assert ("g" in [one.group_id for one in play.listed()]) == (code == ErrorCode.NON_EMPTY_GROUP)
+    assert ("g" in [group.group_id for group in play.listed()]) == (code == ErrorCode.NON_EMPTY_GROUP)
 
 
 @scenario("AD-07")
@@ -124,27 +124,27 @@ def test_an_unknown_group_is_described_as_dead(play: Play) -> None:
     assert play.describe() == Description("Dead", "", "", ())
 
 
-def shown(play: Play, actor: str, metadata: bytes, assignment: bytes) -> DescribedMember:
+def described_member(play: Play, actor: str, metadata: bytes, assignment: bytes) -> DescribedMember:
     return DescribedMember(play.id_of(actor), f"i{actor}", "c", "/127.0.0.1", metadata, assignment)
 
 
 @scenario("AD-12")
 def test_describe_of_a_stable_group_has_protocol_metadata_and_assignments(play: Play) -> None:
     play.s2()
-    assert play.describe() == Description("Stable", "consumer", "range", (shown(play, "a", T0, b"\1"), shown(play, "b", T0, b"\2")))
+    assert play.describe() == Description("Stable", "consumer", "range", (described_member(play, "a", T0, b"\1"), described_member(play, "b", T0, b"\2")))
 
 
 @scenario("AD-13")
 def test_describe_during_the_join_phase_has_old_assignments_and_no_protocol(play: Play) -> None:
     play.p2()
-    members = (shown(play, "a", b"", b"\1"), shown(play, "b", b"", b"\2"))
+    members = (described_member(play, "a", b"", b"\1"), described_member(play, "b", b"", b"\2"))
     assert play.describe() == Description("PreparingRebalance", "consumer", "", members)
 
 
 @scenario("AD-14")
 def test_describe_before_the_first_assignment_shows_no_assignments(play: Play) -> None:
     play.c2()
-    members = (shown(play, "a", b"", b""), shown(play, "b", b"", b""))
+    members = (described_member(play, "a", b"", b""), described_member(play, "b", b"", b""))
     assert play.describe() == Description("CompletingRebalance", "consumer", "", members)
 
 
@@ -156,7 +156,7 @@ def test_describe_of_an_empty_group_has_its_protocol_type(play: Play) -> None:
 
 @scenario("AD-16")
 def test_a_describe_of_an_unlogged_group_waits_for_the_log(play: Play) -> None:
-    """Z17: Kafka says that the group does not exist; here the reply waits for the facts it could have seen."""
+    """Z17: Kafka replies that the group does not exist; here the reply waits for the facts it could have seen."""
     play.hold_appends()
     play.join("a", instance="ia").parks()
     assert play.describe().state == "PreparingRebalance"

@@ -130,8 +130,8 @@ def test_a_static_rejoin_that_the_log_refuses_keeps_the_old_member(play: Play, f
     play.log_fails(failure)
     held.expect(failure, id="", generation=-1)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b"])
-    kept = play.group().members[play.id_of("a")]
-    assert (kept.session_timeout_ms, kept.rebalance_timeout_ms, play.session_left("a")) == (10_000, 20_000, 10_000)
+    member = play.group().members[play.id_of("a")]
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms, play.session_left("a")) == (10_000, 20_000, 10_000)
     play.heartbeat("a").expect(ErrorCode.NONE)
     play.heartbeat("a'").expect(ErrorCode.FENCED_INSTANCE_ID)
 

@@ -34,7 +34,7 @@ def _exceptions() -> dict[str, Any]:
 @cache
 def carried() -> dict[str, str]:
     """The numbers in calls of `scenario` and `row`, each with the last file that has it."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for path in sorted(TESTS.rglob("*.py")):
         source = path.read_text()
         if path.is_relative_to(TESTS / "pipeline") or not any(f"{mark}(" in source for mark in MARKS):  # this file uses numbers of its own as examples
@@ -42,10 +42,10 @@ def carried() -> dict[str, str]:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
                 of_test = node.args if node.func.id == "scenario" else node.args[:1]
-                for one in of_test:
-                    if isinstance(one, ast.Constant) and isinstance(one.value, str):
-                        found[one.value] = path.name
-    return found
+                for literal in of_test:
+                    if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
+                        files[literal.value] = path.name
+    return files
 
 
 def test_scenario_numbers_are_unique() -> None:
@@ -54,7 +54,7 @@ def test_scenario_numbers_are_unique() -> None:
 
 
 def test_tests_carry_numbers_of_the_catalogue() -> None:
-    assert not {number: where for number, where in carried().items() if number not in numbers()}
+    assert not {number: file for number, file in carried().items() if number not in numbers()}
     assert not set(left_out()) - set(numbers())
 
 
@@ -66,12 +66,12 @@ def test_pointers_lead_to_tested_scenarios() -> None:
     for number, targets in _exceptions()["pointers"].items():
         assert number in numbers()
         assert targets
-        assert not set(targets) - set(carried()), f"{number} points to what is not tested"
+        assert not set(targets) - set(carried()), f"{number} points to a number without a test"
 
 
 def test_every_number_of_the_catalogue_is_accounted_for() -> None:
-    known = {*carried(), *left_out(), *_exceptions()["pointers"]}
-    assert not [number for number in numbers() if number not in known]
+    accounted = {*carried(), *left_out(), *_exceptions()["pointers"]}
+    assert not [number for number in numbers() if number not in accounted]
 
 
 def test_the_search_for_numbers_finds_decorators_and_rows() -> None:

@@ -86,9 +86,7 @@ def test_commits_during_the_join_phase(play: Play, generation: int, member: str,
         row("OC-07", -1, "", "i", ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_commits_between_join_and_sync_are_refused(
-    play: Play, generation: int, member: str, instance: str | None, code: int
-) -> None:
+def test_commits_between_join_and_sync_are_refused(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
     play.join("m", instance="i").parks()
     play.after(3_000).group_is(State.COMPLETING, generation=1)
     assert commit_error(play, generation, member, instance) == code
@@ -257,7 +255,7 @@ def test_an_administrator_resets_the_offsets_of_a_group_that_is_empty(play: Play
 
 @scenario("OF-09")
 def test_an_offset_fetch_after_a_commit_in_flight_waits_and_returns_the_new_offset(play: Play) -> None:
-    """Z17: every fetch waits, whether or not it commit_error for stable offsets."""
+    """Z17: every fetch waits, whether or not it asks for stable offsets."""
     play.commit(None, {T00: 5})
     play.hold_appends()
     play.commit(None, {T00: 6}).parks()
@@ -273,11 +271,11 @@ def test_a_commit_fills_a_batch_to_the_byte_and_one_that_is_larger_is_refused_wh
     play.commit(None, offsets, metadata="m", retention=retention).expect(ErrorCode.NONE)
     size = BATCH_OVERHEAD_BYTES + facts_bytes(play.log)
     for room, code in ((size, ErrorCode.NONE), (size - 1, ErrorCode.UNKNOWN_SERVER_ERROR)):
-        other = Play()
-        other.configure(batch_bytes_max=room)
-        other.commit(None, offsets, metadata="m", retention=retention).expect(code)
-        assert other.fetch_all() == ({} if code else offsets)
-        other.close()
+        other_play = Play()
+        other_play.configure(batch_bytes_max=room)
+        other_play.commit(None, offsets, metadata="m", retention=retention).expect(code)
+        assert other_play.fetch_all() == ({} if code else offsets)
+        other_play.close()
 
 
 def test_oversized_metadata_and_other_errors_of_one_commit_are_reported_per_partition(play: Play) -> None:

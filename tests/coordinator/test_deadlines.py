@@ -66,7 +66,7 @@ class WheelAndList:
                 self.fired.append(number)
                 self.plain[number] = NEVER
             assert min(self.plain) > self.now, "an item is due and was not popped"
-            assert self.wheel.wake_at > self.now, "it would wake again at once"
+            assert self.wheel.wake_at > self.now, "it would wake immediately a second time"
             if self.now == until:
                 return
             self.now = min(until, self.wheel.wake_at)

@@ -29,7 +29,7 @@ DAY = 24 * 3_600_000
 
 
 @pytest.fixture
-def kept(play: Play) -> Play:
+def play(play: Play) -> Play:
     """Retention of 100 s, a sweep every 10 s from the load of the shard on, and sessions of up to a day."""
     play.configure(offsets_retention_ms=RETENTION, offsets_retention_check_interval_ms=SWEEP, group_max_session_timeout_ms=DAY)
     play.load()
@@ -49,151 +49,151 @@ def sweep_until(play: Play, moment: int) -> None:
 
 
 @scenario("EX-01")
-def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(kept: Play) -> None:
-    kept.d1(session=DAY)
-    kept.commit("a", {("t0", 0): 5})
-    kept.after(3 * RETENTION)
-    kept.leave("a").expect(ErrorCode.NONE)
-    emptied = kept.now
-    kept.wrote("W5", "W3")
-    sweep_until(kept, emptied + RETENTION)
-    kept.after(emptied + RETENTION - 1 - kept.now)
-    kept.fetch().expect(5)
-    kept.after(SWEEP)
-    kept.wrote("W6", "W6 group")
-    kept.no_group()
+def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(play: Play) -> None:
+    play.d1(session=DAY)
+    play.commit("a", {("t0", 0): 5})
+    play.after(3 * RETENTION)
+    play.leave("a").expect(ErrorCode.NONE)
+    emptied = play.now
+    play.wrote("W5", "W3")
+    sweep_until(play, emptied + RETENTION)
+    play.after(emptied + RETENTION - 1 - play.now)
+    play.fetch().expect(5)
+    play.after(SWEEP)
+    play.wrote("W6", "W6 group")
+    play.no_group()
 
 
 @scenario("EX-01")
 @pytest.mark.parametrize(("early_ms", "expires"), [(1, False), (0, True)])
-def test_the_retention_ends_to_the_millisecond(kept: Play, early_ms: int, expires: bool) -> None:
+def test_the_retention_ends_to_the_millisecond(play: Play, early_ms: int, expires: bool) -> None:
     """The sweep runs `early_ms` before the end of the retention."""
-    kept.at(0)
-    kept.after(early_ms)
-    kept.commit(None, {("t0", 0): 5})
-    kept.at(RETENTION)
-    assert kept.fetch_all() == ({} if expires else {("t0", 0): 5})
+    play.at(0)
+    play.after(early_ms)
+    play.commit(None, {("t0", 0): 5})
+    play.at(RETENTION)
+    assert play.fetch_all() == ({} if expires else {("t0", 0): 5})
 
 
 @scenario("EX-02")
-def test_a_new_offset_of_a_group_empty_past_its_retention_expires_with_the_next_sweep(kept: Play) -> None:
-    kept.d1(session=DAY)
-    kept.leave("a").expect(ErrorCode.NONE)
-    kept.commit(None, {("t0", 0): 5})
-    kept.at(RETENTION - SWEEP)
-    kept.commit(None, {("t0", 1): 6}).expect(ErrorCode.NONE)
-    age(kept, SWEEP)
-    kept.no_group()
+def test_a_new_offset_of_a_group_empty_past_its_retention_expires_with_the_next_sweep(play: Play) -> None:
+    play.d1(session=DAY)
+    play.leave("a").expect(ErrorCode.NONE)
+    play.commit(None, {("t0", 0): 5})
+    play.at(RETENTION - SWEEP)
+    play.commit(None, {("t0", 1): 6}).expect(ErrorCode.NONE)
+    age(play, SWEEP)
+    play.no_group()
 
 
 @scenario("EX-03")
-def test_a_simple_group_lives_as_long_as_its_newest_commit(kept: Play) -> None:
-    kept.commit(None, {("t0", 0): 5})
-    kept.at(50_000).commit(None, {("t0", 1): 6})
-    kept.at(RETENTION)
-    kept.wrote("W5", "W5", "W6")
-    assert kept.fetch_all() == {("t0", 1): 6}
-    kept.at(RETENTION + 50_000)
-    kept.wrote("W6", "W6 group")
-    kept.no_group()
+def test_a_simple_group_lives_as_long_as_its_newest_commit(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5})
+    play.at(50_000).commit(None, {("t0", 1): 6})
+    play.at(RETENTION)
+    play.wrote("W5", "W5", "W6")
+    assert play.fetch_all() == {("t0", 1): 6}
+    play.at(RETENTION + 50_000)
+    play.wrote("W6", "W6 group")
+    play.no_group()
 
 
-def old_offsets(play: Play, **how: object) -> Play:
+def old_offsets(play: Play, **options: object) -> Play:
     """A Stable group whose member subscribes to t0, with offsets of t0 and t1 as old as the retention."""
-    play.d1(session=DAY, rebalance=DAY, **how)
+    play.d1(session=DAY, rebalance=DAY, **options)
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
     play.wrote("W5", "W5")
     return play
 
 
 @scenario("EX-04")
-def test_offsets_of_unsubscribed_topics_expire_in_a_live_group(kept: Play) -> None:
-    age(old_offsets(kept), RETENTION)
-    (record,) = kept.wrote("W6")
+def test_offsets_of_unsubscribed_topics_expire_in_a_live_group(play: Play) -> None:
+    age(old_offsets(play), RETENTION)
+    (record,) = play.wrote("W6")
     assert record.topic == "t1"
-    assert kept.fetch_all() == {("t0", 0): 5}
-    kept.group_is(State.STABLE)
+    assert play.fetch_all() == {("t0", 0): 5}
+    play.group_is(State.STABLE)
 
 
 @pytest.mark.parametrize(("joins", "state"), [row("EX-05", "b", State.PREPARING), row("EX-05", "a", State.COMPLETING)])
-def test_nothing_expires_during_a_rebalance(kept: Play, joins: str, state: State) -> None:
-    old_offsets(kept)
-    kept.join(joins, version=3)
-    kept.group_is(state)
-    age(kept, RETENTION)
-    kept.group_is(state)
-    kept.wrote()
+def test_nothing_expires_during_a_rebalance(play: Play, joins: str, state: State) -> None:
+    old_offsets(play)
+    play.join(joins, version=3)
+    play.group_is(state)
+    age(play, RETENTION)
+    play.group_is(state)
+    play.wrote()
 
 
 @pytest.mark.parametrize("how", [row("EX-06", {"type": "connect"}), row("EX-07", {"metadata": b"?"})])
-def test_nothing_expires_in_a_live_group_whose_topics_are_unknown(kept: Play, how: dict[str, object]) -> None:
+def test_nothing_expires_in_a_live_group_whose_topics_are_unknown(play: Play, how: dict[str, object]) -> None:
     """Another protocol type, or a subscription that cannot be read."""
-    age(old_offsets(kept, **how), RETENTION)
-    kept.wrote()
+    age(old_offsets(play, **how), RETENTION)
+    play.wrote()
 
 
 @scenario("EX-08")
 @pytest.mark.parametrize("topic", ["t0", "t1"])
-def test_an_offset_with_its_own_retention_expires_unless_its_topic_is_subscribed(kept: Play, topic: str) -> None:
-    kept.d1(session=DAY)
-    kept.commit("a", {(topic, 0): 5}, retention=1_000)
-    kept.after(SWEEP)
-    assert kept.fetch_all() == ({("t0", 0): 5} if topic == "t0" else {})
+def test_an_offset_with_its_own_retention_expires_unless_its_topic_is_subscribed(play: Play, topic: str) -> None:
+    play.d1(session=DAY)
+    play.commit("a", {(topic, 0): 5}, retention=1_000)
+    play.after(SWEEP)
+    assert play.fetch_all() == ({("t0", 0): 5} if topic == "t0" else {})
 
 
 @scenario("EX-08")
-def test_an_offsets_own_retention_may_exceed_the_default(kept: Play) -> None:
-    kept.commit(None, {("t0", 0): 5}, retention=2 * RETENTION)
-    kept.at(RETENTION + SWEEP)
-    assert kept.fetch_all() == {("t0", 0): 5}
-    kept.at(2 * RETENTION)
-    kept.no_group()
+def test_an_offsets_own_retention_may_exceed_the_default(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5}, retention=2 * RETENTION)
+    play.at(RETENTION + SWEEP)
+    assert play.fetch_all() == {("t0", 0): 5}
+    play.at(2 * RETENTION)
+    play.no_group()
 
 
 @scenario("EX-09")
-def test_an_empty_group_without_offsets_ends_with_the_first_sweep(kept: Play) -> None:
-    kept.d1(session=DAY)
-    kept.leave("a").expect(ErrorCode.NONE)
-    kept.wrote("W3")
-    kept.after(SWEEP)
-    kept.wrote("W6 group")
-    kept.no_group()
+def test_an_empty_group_without_offsets_ends_with_the_first_sweep(play: Play) -> None:
+    play.d1(session=DAY)
+    play.leave("a").expect(ErrorCode.NONE)
+    play.wrote("W3")
+    play.after(SWEEP)
+    play.wrote("W6 group")
+    play.no_group()
 
 
 @scenario("EX-10", "JR-10")
-def test_a_pending_member_id_does_not_keep_a_group_from_expiring(kept: Play) -> None:
-    kept.join("p", session=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
-    kept.wrote("W1")
-    kept.after(SWEEP)
-    kept.wrote("W6 group")
-    kept.no_group()
-    kept.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    kept.after(60_000)  # the deadline has no time left
+def test_a_pending_member_id_does_not_keep_a_group_from_expiring(play: Play) -> None:
+    play.join("p", session=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.wrote("W1")
+    play.after(SWEEP)
+    play.wrote("W6 group")
+    play.no_group()
+    play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    play.after(60_000)  # the deadline has no time left
 
 
 @scenario("EX-11")
-def test_a_group_stays_until_its_last_offset_expires(kept: Play) -> None:
-    kept.commit(None, {("t0", 0): 5}, retention=1_000)
-    kept.commit(None, {("t0", 1): 6})
-    kept.wrote("W5", "W5")
-    kept.after(SWEEP)
-    kept.wrote("W6")
-    kept.group_is(State.EMPTY)
-    assert kept.fetch_all() == {("t0", 1): 6}
+def test_a_group_stays_until_its_last_offset_expires(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5}, retention=1_000)
+    play.commit(None, {("t0", 1): 6})
+    play.wrote("W5", "W5")
+    play.after(SWEEP)
+    play.wrote("W6")
+    play.group_is(State.EMPTY)
+    assert play.fetch_all() == {("t0", 1): 6}
 
 
 @scenario("EX-12")
 @pytest.mark.parametrize("version", [0, 1])
-def test_without_a_stored_empty_since_time_retention_counts_from_the_commit(kept: Play, version: int) -> None:
+def test_without_a_stored_empty_since_time_retention_counts_from_the_commit(play: Play, version: int) -> None:
     image = with_version(GroupMetadataValue("consumer", 3, None, None, -1, []), version)
     prefix = offset_key_prefix("g", "t0")
-    kept.load(
+    play.load(
         (group_key("g"), image),
-        (offset_key(prefix, 0), offset_value(5, -1, b"", kept.now - RETENTION)),
-        (offset_key(prefix, 1), offset_value(6, -1, b"", kept.now)),
+        (offset_key(prefix, 0), offset_value(5, -1, b"", play.now - RETENTION)),
+        (offset_key(prefix, 1), offset_value(6, -1, b"", play.now)),
     )
-    kept.after(SWEEP)
-    assert kept.fetch_all() == {("t0", 1): 6}
+    play.after(SWEEP)
+    assert play.fetch_all() == {("t0", 1): 6}
 
 
 @scenario("EX-13")
@@ -226,7 +226,6 @@ def test_a_commit_after_a_topic_deletion_belongs_to_the_new_topic(play: Play) ->
 
 
 TOMBSTONE_BYTES = facts_bytes([(offset_key(offset_key_prefix("g", "t0"), 0), None)])
-GROUP_TOMBSTONE_BYTES = facts_bytes([(group_key("g"), None)])
 
 
 def batches_of(shard: Shard) -> list[int]:
@@ -279,14 +278,14 @@ def test_an_unfinished_sweep_continues_a_millisecond_later(monkeypatch: pytest.M
     """A step ends with the group that reaches its limit of groups or of offsets."""
     monkeypatch.setattr(expiry, "GROUPS_PER_SWEEP_STEP", 3)
     monkeypatch.setattr(expiry, "OFFSETS_PER_SWEEP_STEP", 4)
-    for offsets, seen in ((1, 3), (2, 2), (3, 2), (4, 1)):  # offsets of each group; groups of a step
+    for offsets, groups_per_step in ((1, 3), (2, 2), (3, 2), (4, 1)):  # offsets of each group; groups of a step
         shard = opened_shard()
         for number in range(7):
             commit(shard, f"g{number}", partitions=range(offsets))
         remaining = 7
         moment = 10_000
-        while remaining > seen:
-            remaining -= seen
+        while remaining > groups_per_step:
+            remaining -= groups_per_step
             for _ in range(2):
                 shard.advance(moment, moment, 0)
                 assert len(shard.groups) == remaining
@@ -309,17 +308,17 @@ def test_a_sweep_in_steps_checks_each_group_once_and_ends(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("state", ["stable", "completing", "preparing"])
-def test_a_sweep_ignores_groups_with_members_and_no_offsets(kept: Play, state: str) -> None:
+def test_a_sweep_ignores_groups_with_members_and_no_offsets(play: Play, state: str) -> None:
     if state == "completing":
-        kept.c2(session=DAY, rebalance=DAY)
+        play.c2(session=DAY, rebalance=DAY)
     else:
-        kept.s2(session=DAY, rebalance=DAY)
+        play.s2(session=DAY, rebalance=DAY)
     if state == "preparing":
-        kept.join("a").parks()
-    kept._ready()
-    kept.after(3 * SWEEP)
-    kept.wrote()
-    kept.group_is({"stable": State.STABLE, "completing": State.COMPLETING, "preparing": State.PREPARING}[state])
+        play.join("a").parks()
+    play._ready()
+    play.after(3 * SWEEP)
+    play.wrote()
+    play.group_is({"stable": State.STABLE, "completing": State.COMPLETING, "preparing": State.PREPARING}[state])
 
 
 def test_a_group_deleted_between_two_steps_of_a_sweep_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,148 +336,148 @@ def test_a_group_deleted_between_two_steps_of_a_sweep_is_skipped(monkeypatch: py
 
 
 @scenario("EX-14")
-def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(kept: Play) -> None:
+def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(play: Play) -> None:
     """Z17: the shard is reopened, and with it its sweeps."""
-    kept.commit(None, {("t0", 0): 5}, retention=1_000)
-    kept.hold_appends()
-    kept.after(SWEEP)
-    kept.no_group()
-    held = kept.delete()
+    play.commit(None, {("t0", 0): 5}, retention=1_000)
+    play.hold_appends()
+    play.after(SWEEP)
+    play.no_group()
+    held = play.delete()
     held.parks()
-    kept.log_fails(ErrorCode.NOT_COORDINATOR)
+    play.log_fails(ErrorCode.NOT_COORDINATOR)
     held.expect(ErrorCode.NOT_COORDINATOR)
-    kept.fetch().expect(5, expire_ms=kept.now - SWEEP + 1_000)
-    kept.after(SWEEP)
-    kept.no_group()
+    play.fetch().expect(5, expire_ms=play.now - SWEEP + 1_000)
+    play.after(SWEEP)
+    play.no_group()
 
 
-def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(kept: Play) -> None:
+def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(play: Play) -> None:
     names = [f"g{number}" for number in range(2 * GROUPS_PER_SWEEP_STEP + 500)]
-    kept.load(*[(offset_key(offset_key_prefix(name, "t0"), 0), expiring_offset_value(1, b"", 0, kept.now + 1)) for name in names])
-    kept.after(SWEEP)
-    assert len(kept.listed()) == GROUPS_PER_SWEEP_STEP + 500
-    kept.after(1)
-    assert len(kept.listed()) == 500
-    kept.after(1)
-    assert kept.listed() == []
-    assert len(kept.wrote(*["W6", "W6 group"] * len(names))) == 2 * len(names)
+    play.load(*[(offset_key(offset_key_prefix(name, "t0"), 0), expiring_offset_value(1, b"", 0, play.now + 1)) for name in names])
+    play.after(SWEEP)
+    assert len(play.listed()) == GROUPS_PER_SWEEP_STEP + 500
+    play.after(1)
+    assert len(play.listed()) == 500
+    play.after(1)
+    assert play.listed() == []
+    assert len(play.wrote(*["W6", "W6 group"] * len(names))) == 2 * len(names)
 
 
 # A wrong wall clock.
 
 
-def test_nothing_expires_while_the_wall_clock_is_unsteady(kept: Play) -> None:
-    kept.commit(None, {("t0", 0): 5})
-    kept.steady_ms = -1
-    kept.skew_ms = 8 * DAY
-    age(kept, 2 * RETENTION)
-    kept.fetch().expect(5)
-    kept.skew_ms = 0
-    kept.steady_ms = kept.now
-    age(kept, SWEEP)
-    kept.no_group()
+def test_nothing_expires_while_the_wall_clock_is_unsteady(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5})
+    play.steady_ms = -1
+    play.skew_ms = 8 * DAY
+    age(play, 2 * RETENTION)
+    play.fetch().expect(5)
+    play.skew_ms = 0
+    play.steady_ms = play.now
+    age(play, SWEEP)
+    play.no_group()
 
 
-def test_a_briefly_wrong_clock_expires_no_offset(kept: Play) -> None:
-    kept.commit(None, {("t0", 0): 5})
-    kept.steady_ms = -1
+def test_a_briefly_wrong_clock_expires_no_offset(play: Play) -> None:
+    play.commit(None, {("t0", 0): 5})
+    play.steady_ms = -1
     for skew_ms in (8 * DAY, -8 * DAY):
-        kept.skew_ms = skew_ms
-        kept.after(2 * SWEEP)
-    kept.skew_ms = 0
-    kept.after(SWEEP)
-    kept.steady_ms = kept.now
-    kept.after(SWEEP)
-    kept.fetch().expect(5)
-    age(kept, RETENTION)
-    kept.no_group()
+        play.skew_ms = skew_ms
+        play.after(2 * SWEEP)
+    play.skew_ms = 0
+    play.after(SWEEP)
+    play.steady_ms = play.now
+    play.after(SWEEP)
+    play.fetch().expect(5)
+    age(play, RETENTION)
+    play.no_group()
 
 
 @pytest.mark.parametrize("retention", [-1, RETENTION])
-def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(kept: Play, retention: int) -> None:
+def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(play: Play, retention: int) -> None:
     """The offset neither stays forever nor ages from the start of the broker."""
-    kept.after(10 * RETENTION)
-    kept.skew_ms = 8 * DAY
-    kept.commit(None, {("t0", 0): 5}, retention=retention, version=2 if retention > 0 else 9)
-    kept.skew_ms = 0
-    kept.steady_ms = kept.now
-    sweep_until(kept, kept.now + RETENTION)
-    assert kept.fetch_all()
-    kept.after(2 * SWEEP)
-    kept.no_group()
+    play.after(10 * RETENTION)
+    play.skew_ms = 8 * DAY
+    play.commit(None, {("t0", 0): 5}, retention=retention, version=2 if retention > 0 else 9)
+    play.skew_ms = 0
+    play.steady_ms = play.now
+    sweep_until(play, play.now + RETENTION)
+    assert play.fetch_all()
+    play.after(2 * SWEEP)
+    play.no_group()
 
 
-def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(kept: Play) -> None:
-    kept.d1(session=DAY)
-    kept.commit("a", {("t0", 0): 5})
-    kept.after(2 * RETENTION)
-    kept.skew_ms = 8 * DAY
-    kept.leave("a").expect(ErrorCode.NONE)
-    kept.skew_ms = 0
-    kept.steady_ms = kept.now
-    sweep_until(kept, kept.now + RETENTION)
-    kept.fetch().expect(5)
-    kept.after(2 * SWEEP)
-    kept.no_group()
+def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(play: Play) -> None:
+    play.d1(session=DAY)
+    play.commit("a", {("t0", 0): 5})
+    play.after(2 * RETENTION)
+    play.skew_ms = 8 * DAY
+    play.leave("a").expect(ErrorCode.NONE)
+    play.skew_ms = 0
+    play.steady_ms = play.now
+    sweep_until(play, play.now + RETENTION)
+    play.fetch().expect(5)
+    play.after(2 * SWEEP)
+    play.no_group()
 
 
-def test_an_offset_from_the_future_ages_after_a_restart_too(kept: Play) -> None:
-    kept.skew_ms = 8 * DAY
-    kept.commit(None, {("t0", 0): 5})
-    kept.skew_ms = 0
-    kept.failover()
-    kept.steady_ms = kept.now
-    age(kept, RETENTION - 2 * SWEEP)
-    kept.fetch().expect(5)
-    age(kept, SWEEP)
-    kept.no_group()
+def test_an_offset_from_the_future_ages_after_a_restart_too(play: Play) -> None:
+    play.skew_ms = 8 * DAY
+    play.commit(None, {("t0", 0): 5})
+    play.skew_ms = 0
+    play.failover()
+    play.steady_ms = play.now
+    age(play, RETENTION - 2 * SWEEP)
+    play.fetch().expect(5)
+    age(play, SWEEP)
+    play.no_group()
 
 
-def test_a_commit_slightly_ahead_of_the_clock_keeps_its_timestamp(kept: Play) -> None:
+def test_a_commit_slightly_ahead_of_the_clock_keeps_its_timestamp(play: Play) -> None:
     """Clock steps of less than a minute are accepted at once."""
-    kept.after(10 * RETENTION)
-    kept.skew_ms = 60_000
-    kept.commit(None, {("t0", 0): 5})
-    kept.skew_ms = -60_000
-    age(kept, SWEEP)
-    kept.fetch().expect(5)
-    age(kept, RETENTION + 120_000)
-    kept.no_group()
+    play.after(10 * RETENTION)
+    play.skew_ms = 60_000
+    play.commit(None, {("t0", 0): 5})
+    play.skew_ms = -60_000
+    age(play, SWEEP)
+    play.fetch().expect(5)
+    age(play, RETENTION + 120_000)
+    play.no_group()
 
 
-def test_commits_and_notes_have_the_wall_time_and_durations_do_not(kept: Play) -> None:
-    kept.skew_ms = 5 * DAY
-    kept.commit(None, {("t1", 0): 7}, group="h")
-    (value,) = [value for _, _, value in kept._serving.groups["h"].all_offsets()]
-    assert read_offset(value).commit_ms == kept.now + 5 * DAY
-    kept.d1(session=DAY)
-    kept.skew_ms = -5 * DAY
-    kept.after(1_000)
-    kept.leave("a").expect(ErrorCode.NONE)
-    assert kept.group().state_ms == kept.now - 5 * DAY
-    gone = kept.noted(Kind.MEMBER_GONE)
-    assert gone.at_ms == kept.now - 5 * DAY
-    assert gone.body.since_heartbeat_ms == 1_000  # type: ignore[attr-defined]
+def test_commits_and_notes_have_the_wall_time_and_durations_do_not(play: Play) -> None:
+    play.skew_ms = 5 * DAY
+    play.commit(None, {("t1", 0): 7}, group="h")
+    (value,) = [value for _, _, value in play._serving.groups["h"].all_offsets()]
+    assert read_offset(value).commit_ms == play.now + 5 * DAY
+    play.d1(session=DAY)
+    play.skew_ms = -5 * DAY
+    play.after(1_000)
+    play.leave("a").expect(ErrorCode.NONE)
+    assert play.group().state_ms == play.now - 5 * DAY
+    removal = play.noted(Kind.MEMBER_GONE)
+    assert removal.at_ms == play.now - 5 * DAY
+    assert removal.body.since_heartbeat_ms == 1_000  # type: ignore[attr-defined]
 
 
 # Finished sweeps are forgotten.
 
 
-def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
-    kept.d1(session=DAY)
-    kept.leave("a").expect(ErrorCode.NONE)
-    group = kept.group()
-    kept.delete().expect(ErrorCode.NONE)
-    wheel = kept._serving.deadlines
+def test_a_deleted_group_leaves_the_wheel_at_once(play: Play) -> None:
+    play.d1(session=DAY)
+    play.leave("a").expect(ErrorCode.NONE)
+    group = play.group()
+    play.delete().expect(ErrorCode.NONE)
+    wheel = play._serving.deadlines
     assert group not in [item for slot in wheel._slots.values() for item in slot]
     assert group.scheduled_at == NEVER
 
 
 @pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])
-def test_a_commit_up_to_two_minutes_ahead_keeps_its_timestamp(kept: Play, ahead_ms: int, expires: bool) -> None:
-    """A timestamp further ahead comes from a clock that was wrong before this one ran steadily, longer ago than the retention."""
-    kept.steady_ms = kept.now - 2 * RETENTION
-    sweep_at = kept.now + SWEEP
-    kept.load((offset_key(offset_key_prefix("h", "t0"), 0), offset_value(5, -1, b"", sweep_at + ahead_ms)))
-    kept.after(SWEEP)
-    assert kept.fetch_all(group="h") == ({} if expires else {("t0", 0): 5})
+def test_a_commit_up_to_two_minutes_ahead_keeps_its_timestamp(play: Play, ahead_ms: int, expires: bool) -> None:
+    """A timestamp further ahead was written under a wrong clock, before the clock ran steadily: longer ago than the retention."""
+    play.steady_ms = play.now - 2 * RETENTION
+    sweep_at = play.now + SWEEP
+    play.load((offset_key(offset_key_prefix("h", "t0"), 0), offset_value(5, -1, b"", sweep_at + ahead_ms)))
+    play.after(SWEEP)
+    assert play.fetch_all(group="h") == ({} if expires else {("t0", 0): 5})

@@ -105,18 +105,18 @@ def test_an_offset_of_any_version_is_replayed(version: int) -> None:
 
 @pytest.mark.parametrize("version", OFFSET_VALUES)
 def test_an_offset_that_is_cut_short_is_refused(version: int) -> None:
-    whole = bytes.fromhex(OFFSET_VALUES[version])
-    for size in range(len(whole)):
+    value = bytes.fromhex(OFFSET_VALUES[version])
+    for size in range(len(value)):
         with pytest.raises(ProtocolError):
-            read_offset(whole[:size])
+            read_offset(value[:size])
 
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
 def test_a_group_that_is_cut_short_is_refused(version: int) -> None:
-    whole = bytes.fromhex(GROUP_VALUES[version])
-    for size in range(len(whole)):
+    value = bytes.fromhex(GROUP_VALUES[version])
+    for size in range(len(value)):
         with pytest.raises(ProtocolError):
-            read_image(whole[:size])
+            read_image(value[:size])
 
 
 def test_texts_too_long_for_a_record_are_recognized() -> None:
@@ -124,7 +124,7 @@ def test_texts_too_long_for_a_record_are_recognized() -> None:
     assert not storable("a" * 32_768)
     assert storable("\u20ac" * 10_922)
     assert not storable("\u20ac" * 10_923)
-    assert not storable("a", "a" * 32_768)  # one member is enough
+    assert not storable("a", "a" * 32_768)  # a single member is enough
     assert not storable("a" * 32_768, "a", None)
 
 
@@ -213,18 +213,18 @@ def test_a_long_string_is_hashed_as_its_definition_says(size: int) -> None:
 
 
 def test_names_have_the_order_of_a_java_map() -> None:
-    left = ["c-1", "c-2", "b-9", "zz", "aa", "member-10", "member-11"]
-    names = list(left)
+    unsorted = ["c-1", "c-2", "b-9", "zz", "aa", "member-10", "member-11"]
+    names = list(unsorted)
     walked = []
-    while left:
-        first = java_order(names, left)
-        left.remove(first)
+    while unsorted:
+        first = java_order(names, unsorted)
+        unsorted.remove(first)
         walked.append(first)
     assert walked == ["zz", "aa", "c-1", "c-2", "member-11", "member-10", "b-9"]
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "chosen"),
+    ("first", "second", "chosen"),
     [
         ("range", "roundrobin", "range"),
         ("range", "sticky", "sticky"),
@@ -235,9 +235,9 @@ def test_names_have_the_order_of_a_java_map() -> None:
         ("a", "b", "a"),
     ],
 )
-def test_a_tie_is_broken_as_kafka_breaks_it(one: str, other: str, chosen: str) -> None:
-    assert vote([[(one, b""), (other, b"")], [(other, b""), (one, b"")]]) == chosen
-    assert vote([[(other, b""), (one, b"")], [(one, b""), (other, b"")]]) == chosen
+def test_a_tie_is_broken_as_kafka_breaks_it(first: str, second: str, chosen: str) -> None:
+    assert vote([[(first, b""), (second, b"")], [(second, b""), (first, b"")]]) == chosen
+    assert vote([[(second, b""), (first, b"")], [(first, b""), (second, b"")]]) == chosen
 
 
 def test_only_protocols_that_all_members_support_get_votes() -> None:
@@ -293,7 +293,7 @@ def test_a_subscription_is_read_as_version_0(metadata: str, topics: list[str]) -
 
 
 def test_a_truncated_subscription_is_not_read() -> None:
-    whole = bytes.fromhex("000000000002000161000362c3bc00000003757365")
-    for size in range(len(whole)):
-        assert subscribed_topics(whole[:size]) is None
-    assert subscribed_topics(whole) == subscribed_topics(whole + b"more") == ["a", "bü"]
+    subscription = bytes.fromhex("000000000002000161000362c3bc00000003757365")
+    for size in range(len(subscription)):
+        assert subscribed_topics(subscription[:size]) is None
+    assert subscribed_topics(subscription) == subscribed_topics(subscription + b"more") == ["a", "bü"]

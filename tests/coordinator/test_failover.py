@@ -53,9 +53,7 @@ def test_a_newcomer_to_a_loaded_group_must_know_its_protocol(play: Play) -> None
 def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Play) -> None:
     play.f2s()
     play.join("m1'", protocols=["range", "roundrobin"], session=30_000, rebalance=40_000).expect(generation=7, leader="m0", members=[])
-    (record,) = play.wrote("W4")
-    assert record.image is not None
-    stored = record.image.members[1]
+    stored = play.wrote_image("W4").members[1]
     assert (stored.member_id, stored.assignment) == (play.id_of("m1'"), b"\x02")
     assert (stored.session_timeout, stored.rebalance_timeout) == (30_000, 40_000)
     play.heartbeat("m1", 7).expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -140,10 +138,9 @@ def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenc
     play.f2s()
     play.join("m0").parks()
     play.join("m1'").expect(generation=8, id="m1'")
-    (record,) = play.wrote("W7")
-    assert record.image is not None
-    assert [member.member_id for member in record.image.members] == ["m0", play.id_of("m1'")]
-    assert (record.image.generation, record.image.members[1].assignment) == (7, b"\x02")
+    image = play.wrote_image("W7")
+    assert [member.member_id for member in image.members] == ["m0", play.id_of("m1'")]
+    assert (image.generation, image.members[1].assignment) == (7, b"\x02")
     play.failover()
     play.sync("m1'", generation=8).expect(ErrorCode.ILLEGAL_GENERATION)
     play.heartbeat("m1'", 8).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -160,9 +157,7 @@ def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: 
     play.wrote("W4")
     play.join("m1", metadata=b"\0\0\0\0\0\0\0\0\0\0").parks()
     play.join("m0''").expect(generation=8, leader="m0''")
-    (record,) = play.wrote("W7")
-    assert record.image is not None
-    assert record.image.leader == play.id_of("m0''")
+    assert play.wrote_image("W7").leader == play.id_of("m0''")
     play.failover()
     play.heartbeat("m0''", 7).expect(ErrorCode.NONE)
 

@@ -88,9 +88,8 @@ def test_when_the_last_member_expires_the_group_is_empty(play: Play) -> None:
     play.s1()
     play.at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.EMPTY, generation=2)
-    (record,) = play.wrote("W3")
-    assert record.image is not None
-    assert (record.image.protocol_type, record.image.generation, record.image.current_state_timestamp) == ("consumer", 2, play.now)
+    image = play.wrote_image("W3")
+    assert (image.protocol_type, image.generation, image.current_state_timestamp) == ("consumer", 2, play.now)
 
 
 @scenario("HB-12")

@@ -36,18 +36,18 @@ def taken_sizes(hold: Hold) -> list[int]:
 class Reply:
     """A held reply that records its error and its place in the order of replies."""
 
-    def __init__(self, seen: list[Reply], value: bytes = b"") -> None:
-        self.seen = seen
+    def __init__(self, replies: list[Reply], value: bytes = b"") -> None:
+        self.sent_replies = replies
         self.value = value
         self.error: int | None = None
 
     def release(self) -> None:
         self.error = 0
-        self.seen.append(self)
+        self.sent_replies.append(self)
 
     def fail(self, error: int) -> None:
         self.error = error
-        self.seen.append(self)
+        self.sent_replies.append(self)
 
 
 class Register:
@@ -174,14 +174,14 @@ def test_an_exception_in_a_reply_propagates_unless_a_handler_is_given(register: 
 
 
 def test_a_refused_append_fails_every_held_reply_and_voids_the_rest(register: Register) -> None:
-    kept = register.write(b"1")
+    flushed = register.write(b"1")
     taken(register.hold)
     register.hold.confirm(1)
-    in_flight, behind = register.write(b"2"), register.read()
+    in_flight, held_read = register.write(b"2"), register.read()
     taken(register.hold)
     open_still = register.write(b"3")
     register.hold.fail(56)
-    assert [kept.error, in_flight.error, behind.error, open_still.error] == [0, 56, 56, 56]
+    assert [flushed.error, in_flight.error, held_read.error, open_still.error] == [0, 56, 56, 56]
     assert taken(register.hold) == []
     assert register.read().error == 0
 
@@ -189,15 +189,15 @@ def test_a_refused_append_fails_every_held_reply_and_voids_the_rest(register: Re
 def test_an_append_with_an_undecided_outcome_is_answered_with_its_code_and_continues(register: Register) -> None:
     late = register.write(b"1")
     taken(register.hold)
-    behind = register.write(b"2")
+    held_write = register.write(b"2")
     register.hold.fail_until(1, 7)
-    assert [late.error, behind.error] == [7, None]
+    assert [late.error, held_write.error] == [7, None]
     register.hold.confirm(1)
-    assert [late.error, behind.error] == [7, None]
+    assert [late.error, held_write.error] == [7, None]
     taken(register.hold)
     register.hold.confirm(2)
-    assert behind.error == 0
-    assert register.sent == [late, behind]
+    assert held_write.error == 0
+    assert register.sent == [late, held_write]
 
 
 def test_a_reply_given_while_replies_are_released_comes_after_them(register: Register) -> None:
@@ -206,16 +206,16 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
 
         def release(self) -> None:
             super().release()
-            again.append(register.read())
+            later_reads.append(register.read())
 
-    again: list[Reply] = []
+    later_reads: list[Reply] = []
     register.hold.emit([(b"register", b"1")])
     first, second = Chatty(register.sent), Reply(register.sent)
     register.hold.reply(first)
     register.hold.reply(second)
     taken(register.hold)
     register.hold.confirm(1)
-    assert register.sent == [first, second, *again]
+    assert register.sent == [first, second, *later_reads]
 
 
 def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
@@ -225,17 +225,17 @@ def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
     register.hold.fail(56)
     assert not register.hold.has_untaken
     assert register.hold.waiting == 0
-    kept = register.write(b"4")
+    retried = register.write(b"4")
     assert register.hold.waiting == 1
     assert taken(register.hold) == [(b"register", b"4")]
     assert taken(register.hold) == []
     register.hold.confirm(1)
-    assert kept.error == 0
+    assert retried.error == 0
 
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [2, 1]), (-1, [1, 1, 1]), (29, [2, 1]), (30, [3])])
 def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
-    """Besides key and value a record takes at most 28 bytes, and the batch 61."""
+    """Besides key and value a record has at most 28 bytes, and the batch 61."""
     hold = Hold(61 + 2 * (28 + 2) + spare)
     for _ in range(3):
         hold.emit([(b"k", b"v")])
@@ -271,23 +271,23 @@ def test_a_reply_over_several_shards_is_sent_with_its_last_part_and_only_failed_
     shards = [Register(), Register(), Register()]
     shards[0].write(b"1")
     shards[2].write(b"1")
-    whole = Whole(3)
-    parts = Parts(whole, 3)
+    reply = Whole(3)
+    parts = Parts(reply, 3)
     for number, shard in enumerate(shards):
         shard.hold.reply(parts.part(number))
-    assert whole.completed == 0
+    assert reply.completed == 0
     taken(shards[2].hold)
     shards[2].hold.confirm(1)
-    assert whole.completed == 0
+    assert reply.completed == 0
     shards[0].hold.fail(16)
-    assert whole.completed == 1
-    assert whole.parts == [16, 0, 0]
+    assert reply.completed == 1
+    assert reply.parts == [16, 0, 0]
 
 
 def test_a_reply_of_no_parts_is_complete_at_once() -> None:
-    whole = Whole(0)
-    Parts(whole, 0)
-    assert whole.completed == 1
+    reply = Whole(0)
+    Parts(reply, 0)
+    assert reply.completed == 1
 
 
 STEPS: dict[str, Callable[[Register], object]] = {

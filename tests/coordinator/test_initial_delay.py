@@ -111,9 +111,9 @@ def test_a_new_initial_phase_begins_after_all_members_left(play: Play) -> None:
     play.join("a", instance="ia")
     play.leave(("", "ia"))
     play.at(3_000)
-    again = play.join("a'").parks()
+    rejoined = play.join("a'").parks()
     play.at(20_000)
-    again.expect(generation=2, members=["a'"], at=6_000)
+    rejoined.expect(generation=2, members=["a'"], at=6_000)
 
 
 @scenario("IR-12")
@@ -133,11 +133,11 @@ def test_an_initial_phase_that_used_up_its_extensions_does_not_shorten_the_next(
 def test_a_member_that_joins_again_in_the_phase_changes_nothing_about_it(play: Play) -> None:
     play.join("a", version=3)
     play.at(1_000)
-    again = play.join("a", metadata=T0_T1).parks()
+    rejoined = play.join("a", metadata=T0_T1).parks()
     play.group_is(State.PREPARING, generation=0)
     play.at(20_000)
-    again.expect(generation=1, at=3_000)
-    assert again.reply.members[0][2] == T0_T1
+    rejoined.expect(generation=1, at=3_000)
+    assert rejoined.reply.members[0][2] == T0_T1
 
 
 @scenario("IR-14")

@@ -42,9 +42,7 @@ def test_a_static_member_that_does_not_rejoin_stays(play: Play) -> None:
     absent_leader(play)
     play.group_is(State.COMPLETING, generation=2, leader="b", members=["a", "b"])
     play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
-    (record,) = play.wrote("W2")
-    assert record.image is not None
-    assert [member.assignment for member in record.image.members] == [b"\7", b"\10"]
+    assert [member.assignment for member in play.wrote_image("W2").members] == [b"\7", b"\10"]
 
 
 def test_the_leader_stays_when_a_follower_leaves(play: Play) -> None:
@@ -71,10 +69,10 @@ def test_only_the_first_join_phase_of_a_group_is_extended(play: Play) -> None:
     play.sync("a", {"a": 1, "b": 2, "c": 3})
     play.sync("b")
     play.sync("c")
-    again = play.join("b", metadata=T0_T1).parks()
+    rejoined = play.join("b", metadata=T0_T1).parks()
     play.join("a").parks()
     play.alive("a", "b", "c").at(66_000)
-    again.expect(generation=2, at=66_000)
+    rejoined.expect(generation=2, at=66_000)
     play.group_is(State.COMPLETING, members=["a", "b"])
 
 
@@ -289,14 +287,14 @@ def test_two_pending_newcomers_expiring_together_leave_one_to_join(play: Play) -
     play.configure(group_initial_rebalance_delay_ms=600_000)
     both = [play.join("a", instance="ia", session=600_000), play.join("b", session=600_000, version=3)]
     play.at(299_999)
-    for one in both:
-        one.parks()
+    for joiner in both:
+        joiner.parks()
     play.at(300_000)
-    gone, stays = sorted(both, key=lambda one: one.reply.error == 0)
-    gone.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=300_000)
+    evicted, stays = sorted(both, key=lambda joiner: joiner.reply.error == 0)
+    evicted.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=300_000)
     stays.expect(generation=1, at=300_000)
     assert len(stays.reply.members) == 1
-    assert play.session_left("b" if gone is both[0] else "a") == 600_000
+    assert play.session_left("b" if evicted is both[0] else "a") == 600_000
 
 
 @scenario("RB-24")
@@ -371,7 +369,7 @@ def test_a_subscription_hash_fits_into_a_note(play: Play) -> None:
         play.join(f"m{number}", metadata=bytes([number]) * 3, version=3)
     hashes = {note.body.subscription_hash for note in play.notes if isinstance(note.body, MemberJoin)}
     assert len(hashes) == 20
-    assert all(-(1 << 63) <= one < 1 << 63 for one in hashes)
+    assert all(-(1 << 63) <= value < 1 << 63 for value in hashes)
 
 
 def test_a_rejoin_renews_the_session(play: Play) -> None:

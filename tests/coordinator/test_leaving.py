@@ -47,14 +47,13 @@ def test_another_member_leads_when_the_leader_leaves(play: Play) -> None:
 def test_the_last_leave_is_answered_when_the_empty_group_is_durable(play: Play) -> None:
     play.d1()
     play.hold_appends()
-    left = play.leave("a")
-    left.parks()
+    leave_reply = play.leave("a")
+    leave_reply.parks()
     play.confirm()
-    left.expect(ErrorCode.NONE)
+    leave_reply.expect(ErrorCode.NONE)
     play.group_is(State.EMPTY, generation=2, members=[])
-    (record,) = play.wrote("W3")
-    assert record.image is not None
-    assert (record.image.protocol_type, record.image.protocol, record.image.leader) == ("consumer", None, None)
+    image = play.wrote_image("W3")
+    assert (image.protocol_type, image.protocol, image.leader) == ("consumer", None, None)
 
 
 @scenario("LV-04")
@@ -139,9 +138,9 @@ def test_a_departure_that_the_log_refuses_is_undone(play: Play) -> None:
     """Z17: no state is rolled back by hand: the shard is reopened from a log in which the member has not left."""
     play.d1()
     play.hold_appends()
-    left = play.leave("a")
+    leave_reply = play.leave("a")
     play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    left.expect_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    leave_reply.expect_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     play.group_is(State.STABLE, generation=1, members=["a"])
     play.join("b", version=3).parks()
     play.leave("a").expect(ErrorCode.NONE)
@@ -202,11 +201,11 @@ def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Pla
     play.d1()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(2_000).leave("p", reason="not needed").expect(ErrorCode.NONE)
-    nothing = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}
-    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.LEFT, client_reason="not needed", **nothing)
+    defaults = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}
+    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.LEFT, client_reason="not needed", **defaults)
     play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("a").after(10_000)
-    play.noted(Kind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **nothing)
+    play.noted(Kind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **defaults)
 
 
 def test_departures_beyond_the_note_limit_are_counted(play: Play) -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @pytest.fixture
 def size_two(play: Play) -> Play:
-    """Groups of at most size_two members."""
+    """Groups of at most two members."""
     play.configure(group_max_size=2)
     return play
 

@@ -44,8 +44,8 @@ STORED: dict[type[IntEnum], str] = {
 @pytest.mark.parametrize("kind", STORED)
 def test_numbers_in_stored_notes_stay(kind: type[IntEnum]) -> None:
     """New numbers are added at the end."""
-    known = dict(one.split("=") for one in STORED[kind].split())
-    assert {name: int(kind[name]) for name in known} == {name: int(number) for name, number in known.items()}
+    stored_fields = dict(pair.split("=") for pair in STORED[kind].split())
+    assert {name: int(kind[name]) for name in stored_fields} == {name: int(number) for name, number in stored_fields.items()}
 
 
 def test_states_are_shown_with_kafkas_names() -> None:
@@ -57,7 +57,7 @@ def test_note_numbers_count_dropped_notes() -> None:
     notes = [make_note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
     group.notes_dropped = 3
     notes += [make_note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
-    assert [(one.at_ms, one.dropped, one.counted_from, one.number) for one in notes] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
+    assert [(note.at_ms, note.dropped, note.counted_from, note.number) for note in notes] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
     assert group.notes_dropped == 0
 
 

@@ -20,24 +20,24 @@ def outcome(**config: Any) -> Outcome:
     return Outcome(GroupConfig(**config), lambda: "id")
 
 
-@pytest.mark.parametrize(("others", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
-def test_equal_texts_share_one_object_within_a_bound(others: int, shared: bool) -> None:
+@pytest.mark.parametrize(("extra_texts", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
+def test_equal_texts_share_one_object_within_a_bound(extra_texts: int, shared: bool) -> None:
     out = outcome()
     text = "".join(["cli", "ent"])
     assert out.intern_text(text) is text
-    for other in range(others):
-        out.intern_text(f"client {other}")
+    for number in range(extra_texts):
+        out.intern_text(f"client {number}")
     assert (out.intern_text("".join(["clie", "nt"])) is text) == shared
 
 
 @pytest.mark.plain  # numbers of compiled code are no objects
-@pytest.mark.parametrize(("others", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
-def test_equal_numbers_share_one_object_within_a_bound(others: int, shared: bool) -> None:
+@pytest.mark.parametrize(("extra_numbers", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
+def test_equal_numbers_share_one_object_within_a_bound(extra_numbers: int, shared: bool) -> None:
     out = outcome()
     number = int("300000")
     assert out.intern_number(number) is number
-    for other in range(others):
-        out.intern_number(1_000_000 + other)
+    for extra_number in range(extra_numbers):
+        out.intern_number(1_000_000 + extra_number)
     assert (out.intern_number(int("300000")) is number) == shared
 
 
@@ -47,12 +47,12 @@ def test_members_share_the_offer_of_the_first() -> None:
     first = ((out.intern_text("range"), b"metadata"),)
     group.add(Member("g", "a", None, "", "", 0, 0, first))
     assert out.intern_protocols(group, (("range", b"metadata"),)) is first
-    other = out.intern_protocols(group, (("".join(["ran", "ge"]), b"other"),))
-    assert other == (("range", b"other"),)
-    assert other[0][0] is first[0][0]
+    equal_protocols = out.intern_protocols(group, (("".join(["ran", "ge"]), b"other"),))
+    assert equal_protocols == (("range", b"other"),)
+    assert equal_protocols[0][0] is first[0][0]
 
 
 @pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
 def test_facts_fit_into_a_batch_to_the_byte(spare: int, fits: bool) -> None:
-    """The batch takes 61 bytes, and a record 28 besides key and value."""
+    """The batch header has 61 bytes, and a record 28 besides key and value."""
     assert outcome(batch_bytes_max=61 + 28 + 2 + spare).fits([(b"k", b"v")]) is fits

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @scenario("PR-01")
 def test_most_votes_win_over_the_leaders_preference(play: Play) -> None:
-    others = ["sticky", "range"]
-    play.joined("a", "b", "c", protocols={"a": ["range", "sticky"], "b": others, "c": others})
+    preferences = ["sticky", "range"]
+    play.joined("a", "b", "c", protocols={"a": ["range", "sticky"], "b": preferences, "c": preferences})
     play.group_is(State.COMPLETING, protocol="sticky")
 
 
@@ -66,8 +66,8 @@ def test_a_new_member_must_support_a_protocol_of_all_members(play: Play) -> None
 )
 @pytest.mark.parametrize("leader_first", [True, False])
 def test_a_tie_is_decided_by_the_order_of_javas_map(play: Play, first: str, second: str, chosen: str, leader_first: bool) -> None:
-    forth, back = [first, second], [second, first]
-    play.joined("a", "b", protocols={"a": forth if leader_first else back, "b": back if leader_first else forth})
+    forth, reversed_order = [first, second], [second, first]
+    play.joined("a", "b", protocols={"a": forth if leader_first else reversed_order, "b": reversed_order if leader_first else forth})
     play.group_is(State.COMPLETING, protocol=chosen)
 
 
@@ -106,11 +106,11 @@ def test_once_all_know_a_protocol_the_old_one_may_be_dropped(play: Play) -> None
 def test_another_member_leads_after_the_leader_left(play: Play) -> None:
     play.settled("a", "b", "c")
     play.leave("a").expect(ErrorCode.NONE)
-    others = {play.id_of("b"), play.id_of("c")}
-    assert play.group().leader in others
+    survivors = {play.id_of("b"), play.id_of("c")}
+    assert play.group().leader in survivors
     play.join("b").parks()
     leads = play.join("c").expect(generation=2).reply.leader
-    assert leads in others
+    assert leads in survivors
     play.expect("b", generation=2, leader=leads)
 
 

@@ -28,12 +28,12 @@ from tests.coordinator.requests import DroppedReply
 Setting = Callable[[Play], object]
 
 
-def committed(play: Play, actor: str | None, short: bool, offsets: dict[tuple[str, int], int], **how: object) -> list[Fact]:
+def committed(play: Play, actor: str | None, short: bool, offsets: dict[tuple[str, int], int], **options: object) -> list[Fact]:
     """Commit, on the fast path or not (`short`); return the facts."""
     repeats, before = play.repeats, len(play.log)
     if not short:
         play.repeats = None
-    play.commit(actor, offsets, **how).expect()  # type: ignore[arg-type]
+    play.commit(actor, offsets, **options).expect()  # type: ignore[arg-type]
     play.repeats = repeats
     return play.log[before:]
 
@@ -41,29 +41,29 @@ def committed(play: Play, actor: str | None, short: bool, offsets: dict[tuple[st
 SEVERAL = {("t0", 0): 5, ("t0", 300): 6, ("t1", 2): 1 << 40}
 
 
-@pytest.mark.parametrize("wanted", [{("t0", 0): 5}, {("t0", 1): 7, ("t0", 0): -1}, SEVERAL])
+@pytest.mark.parametrize("offsets", [{("t0", 0): 5}, {("t0", 1): 7, ("t0", 0): -1}, SEVERAL])
 @pytest.mark.parametrize("actor", ["a", None])
 @pytest.mark.parametrize("metadata", ["", None, "some", {("t0", 0): "one", ("t1", 2): None}])
 @pytest.mark.parametrize("epoch", [-1, 7])
 def test_fast_path_and_usual_path_leave_the_same_state(
-    play: Play, wanted: dict[tuple[str, int], int], actor: str | None, metadata: str | dict[tuple[str, int], str | None] | None, epoch: int
+    play: Play, offsets: dict[tuple[str, int], int], actor: str | None, metadata: str | dict[tuple[str, int], str | None] | None, epoch: int
 ) -> None:
     if actor:
         play.s1()
-    how = {"metadata": metadata, "epoch": epoch}
-    committed(play, actor, True, wanted, **how)
+    options = {"metadata": metadata, "epoch": epoch}
+    committed(play, actor, True, offsets, **options)
     assert play.repeats
-    later = {place: offset + 10 for place, offset in wanted.items()}
+    next_offsets = {place: offset + 10 for place, offset in offsets.items()}
     play.at(1_000)
-    short = committed(play, actor, True, later, **how)
-    assert short == committed(play, actor, False, later, **how) != []
-    assert play.fetch_all() == later
+    short = committed(play, actor, True, next_offsets, **options)
+    assert short == committed(play, actor, False, next_offsets, **options) != []
+    assert play.fetch_all() == next_offsets
 
 
-def refused_by_fast_path(play: Play, change: Setting, actor: str | None = "a", **how: object) -> None:
+def refused_by_fast_path(play: Play, change: Setting, actor: str | None = "a", **options: object) -> None:
     """After `change` the fast path refuses a commit that it accepted before."""
     for _ in range(2):  # the second commit takes the fast path
-        committed(play, actor, True, SEVERAL, **how)
+        committed(play, actor, True, SEVERAL, **options)
     assert play.repeated
     repeat = repeat_of(play)
     shard = play._serving
@@ -128,12 +128,12 @@ def test_a_repeated_commit_without_a_generation_is_refused_after_a_change(play: 
 GONE = [[("t1", 2)], [("t0", 0), ("t0", 300)], [("t0", 0), ("t0", 300), ("t1", 2)]]
 
 
-@pytest.mark.parametrize("gone", GONE)
-def test_a_repeated_commit_restores_offsets_deleted_in_between(play: Play, gone: list[tuple[str, int]]) -> None:
+@pytest.mark.parametrize("deleted", GONE)
+def test_a_repeated_commit_restores_offsets_deleted_in_between(play: Play, deleted: list[tuple[str, int]]) -> None:
     committed(play, None, True, SEVERAL)
     committed(play, None, True, {place: offset + 1 for place, offset in SEVERAL.items()})
-    play.offset_delete(*gone)
-    assert play.fetch_all() == {place: offset + 1 for place, offset in SEVERAL.items() if place not in gone}
+    play.offset_delete(*deleted)
+    assert play.fetch_all() == {place: offset + 1 for place, offset in SEVERAL.items() if place not in deleted}
     committed(play, None, True, SEVERAL)
     assert play.fetch_all() == SEVERAL
     play.failover()
@@ -162,7 +162,7 @@ def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Pl
 
 
 def test_a_later_repeat_of_a_commit_wins_over_commits_in_between(play: Play) -> None:
-    """Nothing reads the offsets in between, so all three are kept undecoded."""
+    """No request reads the offsets meanwhile, so all three commits stay undecoded."""
     play.s2()
     for actor in "ab":
         play.commit(actor, {("t0", 0): 1, ("t1", 0): 1}).expect()
@@ -210,20 +210,20 @@ class Committing:
     def commit(self, actor: str, places: set[tuple[str, int]], short: bool) -> None:
         play = self.play
         self.number += 1
-        wanted = dict.fromkeys(sorted(places), self.number)
+        offsets = dict.fromkeys(sorted(places), self.number)
         repeats, before = play.repeats, play.repeated
         if not short:
             play.repeats = None
-        assert play.commit(actor, wanted, metadata=actor).reply == ErrorCode.NONE
+        assert play.commit(actor, offsets, metadata=actor).reply == ErrorCode.NONE
         play.repeats = repeats
         self.repeated += play.repeated - before
         self.expected |= dict.fromkeys(places, (self.number, play.wall))
 
     def look(self) -> None:
-        found = self.play._of("g")
-        assert found is not None
-        stored = {(topic, one): read_offset(value) for topic, one, value in found.all_offsets()}
-        assert {place: (one.offset, one.commit_ms) for place, one in stored.items()} == self.expected
+        state = self.play._of("g")
+        assert state is not None
+        stored = {(topic, partition): read_offset(value) for topic, partition, value in state.all_offsets()}
+        assert {place: (stored_offset.offset, stored_offset.commit_ms) for place, stored_offset in stored.items()} == self.expected
 
     def wait(self, ms: int) -> None:
         self.play.after(ms)
@@ -282,8 +282,8 @@ def test_the_newest_commit_counts_between_repeats(seed: int, batch_bytes_max: in
         if random.random() < 0.7:
             group.commit(random.choice("ab"), random.choice(KINDS), random.random() < 0.8)
         else:
-            kind, *how = random.choice(OTHERS)
-            getattr(group, kind)(*how)
+            kind, *arguments = random.choice(OTHERS)
+            getattr(group, kind)(*arguments)
     group.end()
     assert group.repeated > 40
 
@@ -321,10 +321,8 @@ def frame_of(offset: int) -> bytes:
 
 
 @pytest.mark.parametrize(("gap_ms", "noted"), [(3_000, False), (3_001, True)])
-@pytest.mark.parametrize("what", ["commit", "heartbeat"])
-def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(
-    play: Play, what: str, gap_ms: int, noted: bool
-) -> None:
+@pytest.mark.parametrize("api", ["commit", "heartbeat"])
+def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(play: Play, api: str, gap_ms: int, noted: bool) -> None:
     """A heartbeat or commit then counts the gap."""
     play.s1(session=9_000)
     beat = RepeatedHeartbeat("g", 1, play.id_of("a"), "ia")
@@ -338,20 +336,20 @@ def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(
     play.at(gap_ms)
     (member,) = play.group().members.values()
     before = member.deadline
-    if what == "commit":
-        taken = repeat.try_accept(shard, frame_of(2), DroppedReply(), play.now, play.wall) != FALLBACK
+    if api == "commit":
+        is_accepted = repeat.try_accept(shard, frame_of(2), DroppedReply(), play.now, play.wall) != FALLBACK
     else:
-        taken = beat.try_accept(play.now)
-    assert taken is not noted
-    assert (member.seen_ms, member.deadline) == ((play.now, play.now + 9_000) if taken else (play.began, before))
-    if what == "commit":
+        is_accepted = beat.try_accept(play.now)
+    assert is_accepted is not noted
+    assert (member.seen_ms, member.deadline) == ((play.now, play.now + 9_000) if is_accepted else (play.began, before))
+    if api == "commit":
         assert shard.commit(Commit("g", 1, member.id, "ia", []), play.now, play.wall) == ErrorCode.NONE
     else:
         assert beat.accept_slow(shard, play.now) == ErrorCode.NONE
-    play._end_step(what)
+    play._end_step(api)
     play.alive("a").at(70_000)
-    found = [(member.max_gap_ms, member.count) for note in play.notes if isinstance(note.body, Heartbeats) for member in note.body.members]
-    assert found == ([(gap_ms, 1)] if noted else [])
+    gaps = [(member.max_gap_ms, member.count) for note in play.notes if isinstance(note.body, Heartbeats) for member in note.body.members]
+    assert gaps == ([(gap_ms, 1)] if noted else [])
 
 
 def test_the_batch_size_of_a_repeated_commit_is_exact(play: Play) -> None:
@@ -369,12 +367,12 @@ def test_repeated_commits_share_a_batch_while_they_fit(play: Play, spare: int, b
     repeat = repeat_of(play)
     outcomes = [repeat.try_accept(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(5)]
     assert outcomes == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(5)]
-    found = []
+    batch_facts = []
     while shard.hold.has_untaken:
-        found.append(list(facts_of(bytes(shard.hold.take_batch(0)))))
-    assert [len(facts) for facts in found] == batches
+        batch_facts.append(list(facts_of(bytes(shard.hold.take_batch(0)))))
+    assert [len(facts) for facts in batch_facts] == batches
     shard.hold.confirm(shard.hold.taken)
-    play.log += [fact for facts in found for fact in facts]
+    play.log += [fact for facts in batch_facts for fact in facts]
 
 
 def test_a_static_members_commit_without_instance_id_uses_the_fast_path(play: Play) -> None:

@@ -67,7 +67,7 @@ def test_a_group_that_ended_between_two_of_its_offsets_is_a_new_group() -> None:
 
 
 def test_a_tombstone_of_an_unknown_group_has_no_effect() -> None:
-    """As compaction leaves it."""
+    """A log after compaction."""
     groups: dict[str, Group] = {}
     leftovers: dict[str, dict[str, TopicOffsets]] = {}
     Replay(groups, leftovers).fold([(group_key("g"), None), an_offset("g", "t", 1, None), an_offset("h", "t", 1, 10), (group_key("g"), None)])
@@ -107,13 +107,13 @@ def test_an_empty_key_is_refused_at_any_position(key: bytes) -> None:
             folded([*before, (key, b"v")])
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_an_unreadable_value_is_refused_at_any_position(again: bool) -> None:
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_unreadable_value_is_refused_at_any_position(is_last: bool) -> None:
     (key, value) = an_offset("g", "t", 1, 10, b"metadata")
     assert value is not None
-    before = [an_offset("g", "t", 0, 1)] if again else []
+    before = [an_offset("g", "t", 0, 1)] if is_last else []
     plain = value[:14] + b"\0\0" + value[-8:]  # without metadata
-    unknown = [version + whole[2:] for version in (b"\0\2", b"\0\4", b"\0\x63") for whole in (value, plain)]
+    unknown = [version + stored[2:] for version in (b"\0\2", b"\0\4", b"\0\x63") for stored in (value, plain)]
     for wrong in (value[:-1], value[:20], value[:3], b"", *unknown, value[:14] + b"\0\x09" + value[16:]):
         with pytest.raises(ProtocolError):
             Replay({}, {}).fold([*before, (key, wrong)])

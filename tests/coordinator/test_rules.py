@@ -240,11 +240,11 @@ COMMITS = [
 
 
 @pytest.mark.parametrize(
-    ("who", "state", "error"),
-    [(who, state, error) for who, errors in COMMITS for state, error in zip(STATES, errors, strict=True)],
+    ("committer", "state", "error"),
+    [(committer, state, error) for committer, errors in COMMITS for state, error in zip(STATES, errors, strict=True)],
 )
-def test_commit_permissions_by_state(play: Play, who: tuple[int, str, str | None], state: State, error: int) -> None:
-    generation, id, instance = who
+def test_commit_permissions_by_state(play: Play, committer: tuple[int, str, str | None], state: State, error: int) -> None:
+    generation, id, instance = committer
     group_in_state(play, state)
     play.join("p")
     play.commit_as_is(Commit("g", generation, play.id_of(id), instance, [])).expect(error)

@@ -95,7 +95,7 @@ def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
 
 
 def test_each_call_uses_its_own_time() -> None:
-    """No advance() in between; sessions use the monotonic time, states the wall time."""
+    """No advance() meanwhile; sessions use the monotonic time, states the wall time."""
     shard, _ = opened(group_initial_rebalance_delay_ms=0)
     shard.join(joining(), Waiter(), 1_000, 71_000)
     shard.advance(1_000, 71_000, 0)
@@ -125,13 +125,13 @@ def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play
 
 
 @pytest.mark.parametrize(("gap", "late"), [(3_000, False), (3_001, True)])
-@pytest.mark.parametrize("what", ["heartbeat", "commit"])
-def test_heartbeat_and_commit_are_late_only_after_a_third_of_the_session(play: Play, what: str, gap: int, late: bool) -> None:
+@pytest.mark.parametrize("api", ["heartbeat", "commit"])
+def test_heartbeat_and_commit_are_late_only_after_a_third_of_the_session(play: Play, api: str, gap: int, late: bool) -> None:
     """The shard is called directly, as for the first request of its kind."""
     play.d1(session=9_000)
     play.after(gap)
     shard, id = play._serving, play.id_of("a")
-    if what == "heartbeat":
+    if api == "heartbeat":
         assert shard.heartbeat("g", 1, id, None, play.now) == ErrorCode.NONE
     else:
         assert shard.commit(Commit("g", 1, id, None, []), play.now, play.wall) == ErrorCode.NONE
@@ -193,8 +193,8 @@ def test_a_session_begun_by_a_load_counts_no_heartbeat_gap(play: Play) -> None:
 )
 def test_groups_are_opened_fifty_at_a_time(groups: int, parts: int) -> None:
     facts = [(offset_key(offset_key_prefix(f"g{number}", "t"), 0), offset_value(1, -1, b"", 1)) for number in range(groups)]
-    shard, found = opened(list(facts))
-    assert (len(shard.groups), found) == (groups, parts)
+    shard, offset_parts = opened(list(facts))
+    assert (len(shard.groups), offset_parts) == (groups, parts)
 
 
 def test_offsets_that_outlive_a_group_belong_to_its_successor(play: Play) -> None:

@@ -20,10 +20,9 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
     play.after(1_000)
     play.join("b'").expect(generation=1, id="b'", leader="a", members=[], protocol="range", type="consumer", at=1_000)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b'"])
-    (record,) = play.wrote("W4")
-    assert record.image is not None
-    assert (record.image.generation, record.image.leader, record.image.current_state_timestamp) == (1, "ia-a", since_ms)
-    assert [(member.member_id, member.group_instance_id, member.assignment) for member in record.image.members] == [
+    image = play.wrote_image("W4")
+    assert (image.generation, image.leader, image.current_state_timestamp) == (1, "ia-a", since_ms)
+    assert [(member.member_id, member.group_instance_id, member.assignment) for member in image.members] == [
         ("ia-a", "ia", b"\1"),
         ("ib-b'", "ib", b"\2"),
     ]
@@ -76,9 +75,7 @@ def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) 
 def test_a_restarted_leader_leads_and_skips_the_assignment(play: Play) -> None:
     play.s2()
     play.join("a'").expect(generation=1, id="a'", leader="a'", members=["a'", "b"], skip=True)
-    (record,) = play.wrote("W4")
-    assert record.image is not None
-    assert record.image.leader == play.id_of("a'")
+    assert play.wrote_image("W4").leader == play.id_of("a'")
 
 
 @scenario("SR-07")
@@ -130,9 +127,7 @@ def test_a_restart_with_other_metadata_is_stored_without_a_rebalance(play: Play)
     play.s2()
     play.join("b'", metadata=T0_T1).expect(generation=1)
     play.group_is(State.STABLE, generation=1)
-    (record,) = play.wrote("W4")
-    assert record.image is not None
-    assert [member.subscription for member in record.image.members] == [T0, T0_T1]
+    assert [member.subscription for member in play.wrote_image("W4").members] == [T0, T0_T1]
 
 
 @scenario("SR-13")
@@ -167,9 +162,8 @@ def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, protocol="roundrobin", members=["a", "b'"])
     restart.expect(generation=2, protocol="roundrobin", id="b'")
-    (record,) = play.wrote("W7")  # Z13: Kafka writes nothing before the leader's assignments
-    assert record.image is not None
-    assert (record.image.generation, [member.member_id for member in record.image.members]) == (1, ["ia-a", "ib-b'"])
+    image = play.wrote_image("W7")  # Z13: Kafka writes nothing before the leader's assignments
+    assert (image.generation, [member.member_id for member in image.members]) == (1, ["ia-a", "ib-b'"])
     play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
 
 
@@ -284,11 +278,11 @@ def test_no_generation_is_announced_after_a_failed_restart_append_z14_z17(play: 
     play.hold_appends()
     restart = play.join("b'")
     play.join("a")
-    again = play.join("b'").parks()
+    retried = play.join("b'").parks()
     assert play.group().generation == 2
     play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     restart.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
-    again.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
+    retried.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     play.expect("a", ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     play.heartbeat("b'", 2).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.heartbeat("b", 1).expect()
@@ -340,8 +334,8 @@ def test_a_rolling_restart_is_no_rebalance(play: Play) -> None:
         new = name + "'"
         play.join(new).expect(generation=1, id=new, skip=name == "a")
         play.sync(new, generation=1).expect(assignment=number)
-        for other in ("a'", "b" if name == "a" else "b'", "c'" if name == "c" else "c"):
-            play.heartbeat(other, 1).expect()
+        for member in ("a'", "b" if name == "a" else "b'", "c'" if name == "c" else "c"):
+            play.heartbeat(member, 1).expect()
     play.wrote("W4", "W4", "W4")
 
 
@@ -355,9 +349,8 @@ def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play
     play.join("b").expect(generation=2)
     c.expect(generation=2, id="c'")
     play.expect("a", generation=2, members=["a", "b", "c'"])
-    (record,) = play.wrote("W7")  # Z13: c' was answered as a member, so the next coordinator must know it
-    assert record.image is not None
-    assert [member.member_id for member in record.image.members] == ["ia-a", "ib-b", "ic-c'"]
+    image = play.wrote_image("W7")  # Z13: c' was answered as a member, so the next coordinator must know it
+    assert [member.member_id for member in image.members] == ["ia-a", "ib-b", "ic-c'"]
 
 
 @scenario("SR-31")

@@ -30,17 +30,16 @@ def test_a_follower_waits_for_the_leader_and_both_are_answered_when_it_is_stored
 
 def test_each_generation_is_stored_with_its_leaders_assignments(play: Play) -> None:
     play.d2()
-    for generation, given in ((2, 1), (3, 1), (4, 3), (5, 3)):
+    for generation, assignment in ((2, 1), (3, 1), (4, 3), (5, 3)):
         play.join("a")
         play.join("b").expect(generation=generation)
         play.after(10)
-        play.sync("a", {"a": given, "b": 2}).expect(assignment=given)
+        play.sync("a", {"a": assignment, "b": 2}).expect(assignment=assignment)
         play.sync("b").expect(assignment=2)
-        (record,) = play.wrote("W2")
-        assert record.image is not None
-        assert record.image.generation == generation
-        assert record.image.current_state_timestamp == play.now - 10
-        assert [member.assignment for member in record.image.members] == [bytes([given]), b"\2"]
+        image = play.wrote_image("W2")
+        assert image.generation == generation
+        assert image.current_state_timestamp == play.now - 10
+        assert [member.assignment for member in image.members] == [bytes([assignment]), b"\2"]
 
 
 @scenario("SY-02")
@@ -83,9 +82,7 @@ def test_assignments_of_unknown_members_are_dropped_and_missing_ones_are_empty(p
     b = play.c2b()
     play.sync("a", {"a": 1, "ghost": 3}).expect(assignment=1)
     b.expect(assignment=b"")
-    (record,) = play.wrote("W2")
-    assert record.image is not None
-    assert [(member.group_instance_id, member.assignment) for member in record.image.members] == [("ia", b"\1"), ("ib", b"")]
+    assert [(member.group_instance_id, member.assignment) for member in play.wrote_image("W2").members] == [("ia", b"\1"), ("ib", b"")]
 
 
 @scenario("SY-07")
@@ -222,10 +219,10 @@ def test_a_leave_after_assignments_in_flight_sees_them_assigned_z17(play: Play) 
     play.c2()
     play.hold_appends()
     a = play.sync("a", {"a": 1, "b": 2}).parks()
-    left = play.leave(("", "ib")).parks()
+    leave_reply = play.leave(("", "ib")).parks()
     play.confirm()
     a.expect(assignment=1)  # Kafka: 27
-    left.expect()
+    leave_reply.expect()
     play.group_is(State.PREPARING, generation=1, members=["a"])
 
 
@@ -343,11 +340,11 @@ def test_a_sync_counts_as_a_heartbeat(play: Play) -> None:
     play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)
 
 
-@pytest.mark.parametrize("said", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])
-def test_a_sync_with_only_a_protocol_type_or_name_is_checked_for_that_field_alone(play: Play, said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])
+def test_a_sync_with_only_a_protocol_type_or_name_is_checked_for_that_field_alone(play: Play, fields: dict[str, Any]) -> None:
     play.c2()
-    play.sync("a", {"a": 1, "b": 2}, **said).expect(ErrorCode.NONE, 1)
-    play.sync("b", **said).expect(ErrorCode.NONE, 2)
+    play.sync("a", {"a": 1, "b": 2}, **fields).expect(ErrorCode.NONE, 1)
+    play.sync("b", **fields).expect(ErrorCode.NONE, 2)
 
 
 def test_before_a_protocol_is_selected_any_protocol_name_is_accepted(play: Play) -> None:

@@ -82,13 +82,13 @@ class InDocker:
 
     def container(self, service: str) -> str:
         """Its id. Containers are found by Compose's labels, as not every Compose lists stopped containers."""
-        labels = [f"--filter=label=com.docker.compose.{what}" for what in (f"project={self.project}", f"service={service}")]
-        (found,) = docker("ps", "--all", "--quiet", *labels).stdout.split()
-        return found
+        labels = [f"--filter=label=com.docker.compose.{label}" for label in (f"project={self.project}", f"service={service}")]
+        (container,) = docker("ps", "--all", "--quiet", *labels).stdout.split()
+        return container
 
     def lines(self, service: str) -> list[str]:
-        said = docker("logs", self.container(service))
-        return (said.stdout + said.stderr).splitlines()
+        logs = docker("logs", self.container(service))
+        return (logs.stdout + logs.stderr).splitlines()
 
     def down(self) -> None:
         self.compose("down", "--volumes")
@@ -105,6 +105,6 @@ def build(name: str) -> None:
 
 def port_of(container: str, port: int = 9092) -> int:
     """The port of this machine mapped to a container's."""
-    found = re.search(r":(\d+)$", docker("port", container, f"{port}/tcp").stdout, re.MULTILINE)
-    assert found
-    return int(found[1])
+    match = re.search(r":(\d+)$", docker("port", container, f"{port}/tcp").stdout, re.MULTILINE)
+    assert match
+    return int(match[1])

@@ -35,23 +35,23 @@ class Dockerfile:
 
     def words(self, instruction: str) -> list[str]:
         """The words of an instruction in exec form. In shell form a shell would receive SIGTERM instead of the process."""
-        found: list[str] = json.loads(re.sub(r"^[^\[]*", "", self.last(instruction)))
-        return found
+        command: list[str] = json.loads(re.sub(r"^[^\[]*", "", self.last(instruction)))
+        return command
 
     def environment(self) -> dict[str, str]:
         return dict(setting.split("=", 1) for line in self.all("ENV") for setting in line.split())
 
     @property
     def base(self) -> str:
-        found = re.search(r"^ARG BASE=(.*)$", self.text, re.MULTILINE)
-        assert found
-        return found[1]
+        match = re.search(r"^ARG BASE=(.*)$", self.text, re.MULTILINE)
+        assert match
+        return match[1]
 
 
 def compose_file(path: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     """As Compose reads it: ${NAME:-default} is replaced by the variables."""
-    given = variables or {}
-    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: given.get(found[1]) or found[2], path.read_text())
+    values = variables or {}
+    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: values.get(match[1]) or match[2], path.read_text())
     assert "$" not in text, "another form of a variable: teach it to this function"
     document: dict[str, Any] = yaml.safe_load(text)
     return document

@@ -27,8 +27,8 @@ STOP_SECONDS = 10  # Docker's stop timeout
 BROKER = Dockerfile(FOLDER / "Dockerfile")
 
 
-class Here:
-    """The services of one compose file; `folder` takes their files and output."""
+class LocalServices:
+    """The services of one compose file; `folder` has their files and output."""
 
     def __init__(self, file: Path, folder: Path, **more: str) -> None:
         self.services: dict[str, dict[str, Any]] = compose_file(file)["services"]
@@ -40,14 +40,14 @@ class Here:
 
     def up(self, service: str, *, with_others: bool = True) -> None:
         """Start it, after the services it depends on."""
-        for other, how in self.services[service].get("depends_on", {}).items() if with_others else ():
-            if other not in self._processes:
-                self.up(other)
-            assert how == {"condition": "service_healthy"}
-            self._await_health(other)
-        with (self.folder / f"{service}.log").open("ab") as said:
+        for dependency, condition in self.services[service].get("depends_on", {}).items() if with_others else ():
+            if dependency not in self._processes:
+                self.up(dependency)
+            assert condition == {"condition": "service_healthy"}
+            self._await_health(dependency)
+        with (self.folder / f"{service}.log").open("ab") as log_file:
             self._processes[service] = subprocess.Popen(
-                self._command(service), cwd=self._files(service), env=self._environment(service), stdout=said, stderr=said, stdin=subprocess.DEVNULL
+                self._command(service), cwd=self._files(service), env=self._environment(service), stdout=log_file, stderr=log_file, stdin=subprocess.DEVNULL
             )
 
     def stop(self, service: str) -> int:
@@ -76,8 +76,8 @@ class Here:
         """Every HOST:PORT in the text as an address of this machine, with one mapping of ports for all."""
         hosts = "|".join(["0.0.0.0", "localhost", "127.0.0.1", *map(re.escape, self.services)])
 
-        def here(found: re.Match[str]) -> str:
-            port = self._ports.get(found[2]) or self._ports.setdefault(found[2], free_ports(1)[0])
+        def here(match: re.Match[str]) -> str:
+            port = self._ports.get(match[2]) or self._ports.setdefault(match[2], free_ports(1)[0])
             return f"127.0.0.1:{port}"
 
         return re.sub(rf"\b({hosts}):(\d+)\b", here, text)
@@ -102,10 +102,10 @@ class Here:
 
     def _environment(self, service: str) -> dict[str, str]:
         """The environment of the image, then of the file. PATH and the broker's data folders are this machine's."""
-        said = self._dockerfile(service).environment() | self.services[service].get("environment", {})
-        del said["PATH"]
+        defaults = self._dockerfile(service).environment() | self.services[service].get("environment", {})
+        del defaults["PATH"]
         data = self.folder / f"{service}-data"
-        mapped = {name: str(data) if value == "/data" else self.address(value) for name, value in said.items()}
+        mapped = {name: str(data) if value == "/data" else self.address(value) for name, value in defaults.items()}
         return environment(PYTHONWARNINGS="", **mapped, **self._more)
 
     def _files(self, service: str) -> Path:
@@ -153,7 +153,7 @@ def main(words: list[str]) -> int:
 
 def run(file: Path, service: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        here = Here(file, Path(folder))
+        here = LocalServices(file, Path(folder))
         try:
             here.up(service)
             code = here.wait(service)

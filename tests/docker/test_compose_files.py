@@ -40,19 +40,19 @@ def test_a_compose_file_is_one_for_old_and_new_compose(path: Path, valid: Callab
     assert document["version"] == "3.8"  # 1.29 takes a file without a version for the format of 2014
 
 
-def spoilt(document: dict[str, Any], how: str) -> dict[str, Any]:
-    other = copy.deepcopy(document)
-    service = other["services"]["tenure"]
-    match how:
+def spoilt(document: dict[str, Any], defect: str) -> dict[str, Any]:
+    changed = copy.deepcopy(document)
+    service = changed["services"]["tenure"]
+    match defect:
         case "a key that is not there":
             service["helthcheck"] = service.pop("healthcheck")
         case "a condition that is not there":
-            other["services"]["late"] = {"image": "late", "depends_on": {"tenure": {"condition": "healthy"}}}
+            changed["services"]["late"] = {"image": "late", "depends_on": {"tenure": {"condition": "healthy"}}}
         case "a port that is none":
             service["ports"] = ["9092:http"]
         case "a time without a unit":
             service["healthcheck"]["interval"] = "1"
-    return other
+    return changed
 
 
 @pytest.mark.parametrize("how", ["a key that is not there", "a condition that is not there", "a port that is none", "a time without a unit"])
@@ -85,7 +85,7 @@ def test_a_changed_port_is_both_published_and_advertised() -> None:
     assert "HOST://127.0.0.1:29092," in tenure["environment"]["TENURE_ADVERTISED_LISTENERS"]
 
 
-def test_nodes_of_the_cluster_differ_in_what_they_must_and_in_nothing_else() -> None:
+def test_nodes_of_the_cluster_differ_only_where_they_must() -> None:
     services = compose_file(CLUSTER)["services"]
     engines = {name for name in services if name.startswith("engine-")}
     nodes = {name: service for name, service in services.items() if name.startswith("node-")}

@@ -16,7 +16,7 @@ import pytest
 from protocol.messages.metadata import MetadataRequest
 from tests.docker.daemon import InDocker
 from tests.docker.files import EXAMPLE
-from tests.docker.standing_in import Here
+from tests.docker.standing_in import LocalServices
 from tests.kafka_process import free_ports
 from tests.running import Client
 
@@ -29,7 +29,7 @@ ORDER = re.compile(r"generation (\d+), orders-(\d) offset (\d+): order (\d+)")
 SENT = re.compile(r"(\d+) orders sent")
 OVER = re.compile(r"generation \d+ is over")
 
-Example = Here | InDocker
+Example = LocalServices | InDocker
 
 
 class Seat(NamedTuple):
@@ -42,7 +42,7 @@ def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]
     (port,) = free_ports(1)
     started: Example
     if request.param == "here":
-        started = Here(EXAMPLE, tmp_path, SECONDS="0.2")
+        started = LocalServices(EXAMPLE, tmp_path, SECONDS="0.2")
         for service in (*CONSUMERS, "producer"):
             started.up(service)
     else:
@@ -59,13 +59,13 @@ def eventually(holds: Callable[[], object], example: Example) -> None:
         time.sleep(0.1)
 
 
-def found(pattern: re.Pattern[str], example: Example, service: str, after: int = 0) -> list[re.Match[str]]:
+def matches(pattern: re.Pattern[str], example: Example, service: str, after: int = 0) -> list[re.Match[str]]:
     return [match for line in example.lines(service)[after:] if (match := pattern.search(line))]
 
 
 def seats(example: Example) -> list[Seat]:
     """The partitions of each consumer; [] while some have none, or a different generation."""
-    last = [Seat(*match.groups()) for consumer in CONSUMERS for match in found(ASSIGNED, example, consumer)[-1:]]
+    last = [Seat(*match.groups()) for consumer in CONSUMERS for match in matches(ASSIGNED, example, consumer)[-1:]]
     held = sorted(partition for seat in last for partition in seat.partitions.split(", "))
     all_held = held == [f"orders-{number}" for number in range(4)]
     return last if all_held and len(last) == len(CONSUMERS) and len({seat.generation for seat in last}) == 1 else []
@@ -73,8 +73,8 @@ def seats(example: Example) -> list[Seat]:
 
 def await_orders(example: Example) -> None:
     """Wait until each consumer has had two more."""
-    said = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
-    eventually(lambda: all(len(found(ORDER, example, consumer, said[consumer])) > 1 for consumer in CONSUMERS), example)
+    counts = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
+    eventually(lambda: all(len(matches(ORDER, example, consumer, counts[consumer])) > 1 for consumer in CONSUMERS), example)
 
 
 def settled(example: Example) -> list[Seat]:
@@ -92,25 +92,25 @@ def test_consumers_keep_their_partitions_over_restarts_and_no_record_is_lost_or_
     begun = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
 
     example.restart("consumer-1")
-    eventually(lambda: found(ASSIGNED, example, "consumer-1", begun["consumer-1"]), example)
+    eventually(lambda: matches(ASSIGNED, example, "consumer-1", begun["consumer-1"]), example)
     await_orders(example)
     example.restart("tenure")
     await_orders(example)
 
     assert example.stop("producer") == 0
-    (sent,) = found(SENT, example, "producer")
+    (sent,) = matches(SENT, example, "producer")
     orders = set(range(1, int(sent[1]) + 1))
-    eventually(lambda: orders <= {int(order[4]) for consumer in CONSUMERS for order in found(ORDER, example, consumer)}, example)
+    eventually(lambda: orders <= {int(order[4]) for consumer in CONSUMERS for order in matches(ORDER, example, consumer)}, example)
     for consumer in CONSUMERS:
         assert example.stop(consumer) == 0
 
-    seen = [order for consumer in CONSUMERS for order in found(ORDER, example, consumer)]
-    assert sorted(int(order[4]) for order in seen) == sorted(orders)
-    assert len({order.group(2, 3) for order in seen}) == len(orders)  # all at different offsets
+    order_lines = [order for consumer in CONSUMERS for order in matches(ORDER, example, consumer)]
+    assert sorted(int(order[4]) for order in order_lines) == sorted(orders)
+    assert len({order.group(2, 3) for order in order_lines}) == len(orders)  # all at different offsets
     assert seats(example) == before
-    assert not [match for consumer in CONSUMERS for match in found(OVER, example, consumer, begun[consumer])]
-    assert {order[1] for consumer in CONSUMERS for order in found(ORDER, example, consumer, begun[consumer])} == {before[0].generation}
-    assert not found(ASSIGNED, example, "consumer-2", begun["consumer-2"])
+    assert not [match for consumer in CONSUMERS for match in matches(OVER, example, consumer, begun[consumer])]
+    assert {order[1] for consumer in CONSUMERS for order in matches(ORDER, example, consumer, begun[consumer])} == {before[0].generation}
+    assert not matches(ASSIGNED, example, "consumer-2", begun["consumer-2"])
 
 
 def test_the_broker_is_reachable_from_this_machine_and_from_containers() -> None:

@@ -42,7 +42,7 @@ Run = Callable[..., str]
 def test_the_images_command_serves_and_its_health_command_finds_it_ready(tmp_path: Path) -> None:
     here = {"0.0.0.0:9092": "127.0.0.1:0", "127.0.0.1:9092": "127.0.0.1:0", "/data": str(tmp_path / "data")}
     settings = {name: value for name, value in DOCKERFILE.environment().items() if name.startswith("TENURE_")}
-    mapped: dict[str, Any] = {name: settings[name].replace(there, place) for (there, place), name in zip(here.items(), SETTINGS, strict=True)}
+    mapped: dict[str, Any] = {name: settings[name].replace(container_path, place) for (container_path, place), name in zip(here.items(), SETTINGS, strict=True)}
     assert settings.keys() == set(SETTINGS)
     assert not mapped.items() & settings.items()
     serve, *arguments = DOCKERFILE.words("CMD")
@@ -51,8 +51,8 @@ def test_the_images_command_serves_and_its_health_command_finds_it_ready(tmp_pat
         assert advertised(started.port) == ("127.0.0.1", started.port)
         mapped["TENURE_LISTENERS"] = f"PLAINTEXT://127.0.0.1:{started.port}"
         command = [sys.executable, "-P", "-m", "tenure", *DOCKERFILE.words("HEALTHCHECK")[1:]]
-        asked = subprocess.run(command, env=environment(**mapped), capture_output=True, text=True, check=False)
-        assert (asked.returncode, asked.stderr) == (0, "")
+        done = subprocess.run(command, env=environment(**mapped), capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
         assert started.stop() == 0
     assert list((tmp_path / "data").iterdir())
 
@@ -63,7 +63,7 @@ def advertised(port: int) -> tuple[str, int]:
     return node.host, node.port
 
 
-def test_the_image_exposes_checks_and_stores_what_its_settings_say() -> None:
+def test_the_image_exposes_checks_and_stores_as_its_settings_name() -> None:
     settings = DOCKERFILE.environment()
     assert settings["TENURE_LISTENERS"] == f"PLAINTEXT://0.0.0.0:{DOCKERFILE.last('EXPOSE')}"
     assert settings["TENURE_LOG_DIRS"] == DOCKERFILE.last("VOLUME")
@@ -88,11 +88,11 @@ def test_the_build_tools_of_the_wheel_are_locked_with_hashes() -> None:
     assert len(re.findall(pinned, cut)) == len(loop.partition(" in ")[2].partition(";")[0].split())
 
 
-def test_the_build_gets_every_file_that_the_wheel_is_made_of() -> None:
+def test_the_build_gets_every_file_of_the_wheel() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = {"pyproject.toml", "setup.py", declared["readme"], *declared["license-files"], *PACKAGES}
+    needed = {"pyproject.toml", "setup.py", declared["readme"], *declared["license-files"], *PACKAGES}
     sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert wanted <= sent
+    assert needed <= sent
     assert set(DOCKERFILE.all("COPY")[0].replace("pe[m]", "pem").split()[:-1]) <= sent
 
 
@@ -120,8 +120,8 @@ def run(image: str, volume: str) -> Iterator[Run]:
         docker("rm", "--force", "--volumes", name)
 
 
-def inspect(container: str, what: str) -> str:
-    return docker("inspect", "--format", "{{" + what + "}}", container).stdout.strip()
+def inspect(container: str, template: str) -> str:
+    return docker("inspect", "--format", "{{" + template + "}}", container).stdout.strip()
 
 
 def healthy(container: str) -> int:
@@ -220,7 +220,7 @@ def test_a_container_alone_serves_a_client_on_this_machine(image: str) -> None:
 
 
 @pytest.mark.clients
-def test_the_image_holds_the_project_and_nothing_that_built_it(image: str) -> None:
+def test_the_image_has_the_project_and_no_build_tool(image: str) -> None:
     assert docker("run", "--rm", image, "--version").stdout.startswith(f"tenure {VERSION} (plain, Python 3.")
     look = "import importlib.metadata as m, pathlib; print(sorted(d.name for d in m.distributions()), *pathlib.Path('/').glob('build*'))"
     held = docker("run", "--rm", "--entrypoint", "/opt/tenure/bin/python", image, "-I", "-c", look).stdout.strip()

@@ -1,4 +1,4 @@
-"""docs/testing.md: its fixture, its tests and its CI job are taken from the page and run."""
+"""docs/testing.md: runs the fixture, the tests and the CI job of the page."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_xdist_worker_has_its_broker_and_all_are_stopped(project: Path) ->
     addresses = {file.name: file.read_text() for file in (project / "temporary").glob("broker-of-*")}
     assert addresses.keys() == {"broker-of-gw0", "broker-of-gw1"}
     assert len(set(addresses.values())) == 2
-    assert not list((project / "brokers").glob("tenure-*")), "a broker stopped in order takes its data along"
+    assert not list((project / "brokers").glob("tenure-*")), "a broker stopped in order removes its data"
 
 
 @pytest.mark.clients
@@ -99,12 +99,12 @@ def test_without_a_broker_the_run_ends_with_one_line(project: Path) -> None:
 
 @pytest.fixture
 def checkout(project: Path) -> Path:
-    """The project as its CI checks it out: its compose file, and Tenure beside it."""
+    """The project as its CI checks it out: its compose file, and a copy of Tenure."""
     (project / "tenure").symlink_to(ROOT)
-    other: dict[str, Any] = compose_file(TESTS, {"BASE": daemon.BASE})
+    project_file: dict[str, Any] = compose_file(TESTS, {"BASE": daemon.BASE})
     # The page's project writes `build: .`; its tests are those of docker/tests here.
-    other["services"]["tests"]["build"]["context"] = "tenure"
-    (project / "compose.test.yaml").write_text(yaml.safe_dump(other))
+    project_file["services"]["tests"]["build"]["context"] = "tenure"
+    (project / "compose.test.yaml").write_text(yaml.safe_dump(project_file))
     return project
 
 
@@ -128,14 +128,14 @@ def run_job(checkout: Path, docker: str) -> tuple[int, list[str], str]:
     (shims / "docker").chmod(0o755)
     plain = {"PATH": os.pathsep.join([str(shims), os.environ["PATH"]]), "HOME": str(checkout), "BASE": daemon.BASE}
     plain |= {name: value for name, value in os.environ.items() if name.startswith("DOCKER_")}
-    failed, ran, said = 0, [], ""
+    failed, ran, output = 0, [], ""
     for step in job():
-        wanted = {"failure()": failed != 0, "always()": True}.get(step.get("if", ""), not failed)
-        if "run" in step and wanted:
+        runs = {"failure()": failed != 0, "always()": True}.get(step.get("if", ""), not failed)
+        if "run" in step and runs:
             ran.append(step["name"])
             done = subprocess.run(["bash", "-e", "-c", step["run"]], cwd=checkout, env=plain, capture_output=True, text=True, timeout=900, check=False)
-            failed, said = failed or done.returncode, said + done.stdout + done.stderr
-    return failed, ran, said
+            failed, output = failed or done.returncode, output + done.stdout + done.stderr
+    return failed, ran, output
 
 
 @pytest.fixture(params=["here", "in Docker"])
@@ -154,10 +154,10 @@ def docker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.clients
 def test_the_ci_job_runs_the_tests_beside_a_broker(checkout: Path, docker: str) -> None:
-    code, ran, said = run_job(checkout, docker)
-    assert (code, ran) == (0, ["Tenure", "tests", "end"]), said
-    assert "test_orders.py .." in said
-    assert "2 passed" in said
+    code, ran, output = run_job(checkout, docker)
+    assert (code, ran) == (0, ["Tenure", "tests", "end"]), output
+    assert "test_orders.py .." in output
+    assert "2 passed" in output
 
 
 @pytest.mark.clients
@@ -170,6 +170,6 @@ def test_the_ci_job_fails_with_the_tests_and_shows_the_broker(checkout: Path, do
     document = yaml.safe_load(file.read_text())
     document["services"]["tests"]["command"] = ["python3", "-c", wrong]
     file.write_text(yaml.safe_dump(document))
-    code, ran, said = run_job(checkout, docker)
-    assert (code, ran) == (1, ["Tenure", "tests", "what the broker said", "end"]), said
-    assert "the tests failed" in said
+    code, ran, output = run_job(checkout, docker)
+    assert (code, ran) == (1, ["Tenure", "tests", "what the broker said", "end"]), output
+    assert "the tests failed" in output

@@ -44,9 +44,9 @@ class NotedPlay(Play):
             )
             self.note_records.append(NoteRecord(note.group_id, header, note.body))
 
-    def coordinator(self, what: Coordinator) -> None:
+    def coordinator(self, change: Coordinator) -> None:
         header = NoteHeader(Kind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
-        self.note_records.append(NoteRecord("", header, CoordinatorChange(what, self.epoch, 5, 1, len(self.log))))
+        self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, 1, len(self.log))))
 
     def crash(self) -> None:
         """kill -9, and a start."""
@@ -66,9 +66,9 @@ class NotedPlay(Play):
         self.now += 10
         self.coordinator(Coordinator.RESUMED)
 
-    def _next_life(self, what: Coordinator, begin: Callable[[], None]) -> None:
+    def _next_life(self, change: Coordinator, begin: Callable[[], None]) -> None:
         self.now += 10
-        self.coordinator(what)
+        self.coordinator(change)
         begin()
 
     @property

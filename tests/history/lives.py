@@ -87,8 +87,8 @@ class Life:
         for number in range(5):
             parts[self.chance.choice(self.names)].append(number)
         return {
-            name: with_version(ConsumerProtocolAssignment([ConsumerProtocolAssignmentTopicPartition("t", some)]), 0)
-            for name, some in parts.items()
+            name: with_version(ConsumerProtocolAssignment([ConsumerProtocolAssignmentTopicPartition("t", partitions)]), 0)
+            for name, partitions in parts.items()
         }
 
     def leave(self) -> None:
@@ -158,26 +158,26 @@ def losses(notes: list[NoteRecord], chance: random.Random) -> Iterator[list[Note
     yield []
 
 
-def unloaded(left: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
+def unloaded(kept_notes: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
     """A coordinator that is unloaded or suspended reports the number of notes that it could not write since the group's last note."""
-    kept = {id(one) for one in left}
-    found: list[NoteRecord] = []
+    kept_ids = {id(note) for note in kept_notes}
+    selected: list[NoteRecord] = []
     lost = 0
     for note in notes:
-        if id(note) in kept:
+        if id(note) in kept_ids:
             if isinstance(note.body, CoordinatorChange) and note.body.what in (Coordinator.UNLOADED, Coordinator.SUSPENDED):
                 header = copy.copy(note.header)
                 header.dropped = lost
                 note = note._replace(header=header)
-            found.append(note)
+            selected.append(note)
             lost = 0
         else:
             lost += bool(note.group)
-    return found
+    return selected
 
 
 def compacted(images: list[GroupRecord], chance: random.Random) -> list[GroupRecord]:
-    """The records that remain after a compaction: a random number of the newest ones."""
+    """The records that remain after a compaction: a random number of the newest records."""
     return images[chance.randrange(len(images) + 1) :] if images else []
 
 
@@ -196,6 +196,6 @@ def folds(life: Life, seed: int) -> Iterator[Folded]:
     """For each loss: with all records, with those that remain after a compaction, and without records."""
     notes, images = life.play.note_records, life.play.images
     chance = random.Random(seed)
-    for left in losses(notes, chance):
+    for remaining_notes in losses(notes, chance):
         for records in (images, compacted(images, chance), []):
-            yield Folded(unloaded(left, notes), records, records is images and chance.random() < 0.5)
+            yield Folded(unloaded(remaining_notes, notes), records, records is images and chance.random() < 0.5)

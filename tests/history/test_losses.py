@@ -40,13 +40,13 @@ def rebalances(entries: Iterable[Entry]) -> list[Rebalance]:
     return [entry for entry in entries if isinstance(entry, Rebalance)]
 
 
-def seats(one: Rebalance | RebalancesMissing) -> list[tuple[object, ...]]:
+def seats(entry: Rebalance | RebalancesMissing) -> list[tuple[object, ...]]:
     """A restarted static member has another id in the same seat."""
-    return [(move.partition, move.before and move.before.seat, move.after and move.after.seat) for move in moves_of(one) or []]
+    return [(move.partition, move.before and move.before.seat, move.after and move.after.seat) for move in moves_of(entry) or []]
 
 
-def until(one: Rebalance) -> int:
-    return one.ended_ms if one.ended_ms >= 0 else FOREVER
+def until(rebalance: Rebalance) -> int:
+    return rebalance.ended_ms if rebalance.ended_ms >= 0 else FOREVER
 
 
 def spans(entries: list[Entry]) -> list[int]:
@@ -54,107 +54,111 @@ def spans(entries: list[Entry]) -> list[int]:
     over = []
     for at, entry in enumerate(entries):
         if isinstance(entry, Rebalance):
-            over.append(entry.ended_ms if entry.ended_ms >= 0 else next((at_end(other) for other in entries[at + 1 :]), FOREVER))
+            over.append(entry.ended_ms if entry.ended_ms >= 0 else next((at_end(following) for following in entries[at + 1 :]), FOREVER))
     return over
 
 
-def false_in(found: Rebalance, truth: Rebalance, over: int, recorded: bool) -> str:
+def false_in(rebalance: Rebalance, truth: Rebalance, over: int, recorded: bool) -> str:
     """The statements about a rebalance that are false."""
     wrong = []
 
-    def must(what: str, holds: object) -> None:
+    def must(statement: str, holds: object) -> None:
         if not holds:
-            wrong.append(what)
+            wrong.append(statement)
 
-    must("began", found.began_ms == truth.began_ms if found.begin_known else truth.began_ms <= found.began_ms <= over)
-    must("ended", found.ended_ms in (-1, truth.ended_ms) or found.end is End.UNKNOWN)
-    must("from_generation", found.from_generation in (-1, truth.from_generation))
-    must("to_generation", found.to_generation in (-1, truth.to_generation))
-    must("from_state", found.from_state in (None, truth.from_state))
-    must("cause", found.cause in (None, truth.cause))
-    must("end", found.end in (End.UNKNOWN, truth.end) or (found.end, truth.end) == (End.OPEN, End.INTERRUPTED) or (found.end is End.OPEN and not recorded))
-    must("mover", found.mover in (None, truth.mover))
-    must("members_before", found.members_before in (-1, truth.members_before))
-    must("members_after", found.members_after in (-1, truth.members_after))
-    must("joined", {one.instance_id or one.member_id for one in found.joined} <= {one.instance_id or one.member_id for one in truth.joined})
-    rejoined = {one.member_id for one in truth.joins if one.was_member} | {one.member_id for one in truth.joined}
-    must("rejoined", {one.member_id for one in found.joins if one.was_member} <= rejoined)
-    must("went", set(found.removals) <= set(truth.removals))
-    must("returned", set(found.returns) <= set(truth.returns))
-    must("laggards", set(found.laggards) <= set(truth.laggards))
-    must("also", not Counter(found.restart_causes) - Counter(truth.restart_causes))
-    must("rounds", found.rounds <= truth.rounds)
-    must("join_ms", found.join_ms in (-1, truth.join_ms))
-    must("sync_ms", found.sync_ms in (-1, truth.sync_ms))
-    last = found.last_joiner
+    must("began", rebalance.began_ms == truth.began_ms if rebalance.begin_known else truth.began_ms <= rebalance.began_ms <= over)
+    must("ended", rebalance.ended_ms in (-1, truth.ended_ms) or rebalance.end is End.UNKNOWN)
+    must("from_generation", rebalance.from_generation in (-1, truth.from_generation))
+    must("to_generation", rebalance.to_generation in (-1, truth.to_generation))
+    must("from_state", rebalance.from_state in (None, truth.from_state))
+    must("cause", rebalance.cause in (None, truth.cause))
+    must("end", rebalance.end in (End.UNKNOWN, truth.end) or (rebalance.end, truth.end) == (End.OPEN, End.INTERRUPTED) or (rebalance.end is End.OPEN and not recorded))
+    must("mover", rebalance.mover in (None, truth.mover))
+    must("members_before", rebalance.members_before in (-1, truth.members_before))
+    must("members_after", rebalance.members_after in (-1, truth.members_after))
+    must("joined", {member.instance_id or member.member_id for member in rebalance.joined} <= {member.instance_id or member.member_id for member in truth.joined})
+    rejoined = {member.member_id for member in truth.joins if member.was_member} | {member.member_id for member in truth.joined}
+    must("rejoined", {member.member_id for member in rebalance.joins if member.was_member} <= rejoined)
+    must("went", set(rebalance.removals) <= set(truth.removals))
+    must("returned", set(rebalance.returns) <= set(truth.returns))
+    must("laggards", set(rebalance.laggards) <= set(truth.laggards))
+    must("also", not Counter(rebalance.restart_causes) - Counter(truth.restart_causes))
+    must("rounds", rebalance.rounds <= truth.rounds)
+    must("join_ms", rebalance.join_ms in (-1, truth.join_ms))
+    must("sync_ms", rebalance.sync_ms in (-1, truth.sync_ms))
+    last = rebalance.last_joiner
     must("last_to_come", last is None or (truth.last_joiner is not None and last.member_id == truth.last_joiner.member_id))
-    must("moved", moves_of(found) is None or seats(found) == seats(truth))
-    if found.complete:
-        must("complete", truth.end is found.end or found.end is End.OPEN)
-        must("complete", (found.rounds, found.restart_causes, set(found.removals)) == (truth.rounds, truth.restart_causes, set(truth.removals)) or found.end is End.OPEN)
-        must("title", title(found) == title(truth) or found.end is End.OPEN)
+    must("moved", moves_of(rebalance) is None or seats(rebalance) == seats(truth))
+    if rebalance.complete:
+        must("complete", truth.end is rebalance.end or rebalance.end is End.OPEN)
+        must("complete", (rebalance.rounds, rebalance.restart_causes, set(rebalance.removals)) == (truth.rounds, truth.restart_causes, set(truth.removals)) or rebalance.end is End.OPEN)
+        must("title", title(rebalance) == title(truth) or rebalance.end is End.OPEN)
     return ", ".join(wrong)
 
 
-def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> None:
+def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) -> None:
     real = rebalances(truth)
     over = spans(truth)
-    seen: dict[int, list[Rebalance]] = {}
+    entries_by_rebalance: dict[int, list[Rebalance]] = {}
     latest = 0
-    for rebalance in rebalances(found):
+    for rebalance in rebalances(entries):
         places = [at for at, real_one in enumerate(real) if real_one.began_ms <= rebalance.began_ms <= over[at]]
         wrong = [false_in(rebalance, real[at], over[at], recorded) for at in places]
-        assert "" in wrong, f"told {short(rebalance)}, but it was {[(w, short(real[at])) for w, at in zip(wrong, places, strict=True)]}, in\n" + "\n".join(short(entry)[:400] for entry in found)
+        assert "" in wrong, (
+            f"told {short(rebalance)}, but it was {[(w, short(real[at])) for w, at in zip(wrong, places, strict=True)]}, in\n"
+            + "\n".join(short(entry)[:400] for entry in entries)
+        )
         # In one millisecond a rebalance can end and the next begin; they are shown in order.
         fitting = [at for at, why in zip(places, wrong, strict=True) if not why]
-        latest = min(fitting, key=lambda at: (at < latest, at in seen, at))
-        seen.setdefault(latest, []).append(rebalance)
-    for at, twice in seen.items():
-        assert len(twice) == 1 or all(one.end is End.UNKNOWN or not one.begin_known for one in twice), f"{real[at]} is told twice: {twice}"
+        latest = min(fitting, key=lambda at: (at < latest, at in entries_by_rebalance, at))
+        entries_by_rebalance.setdefault(latest, []).append(rebalance)
+    for at, twice in entries_by_rebalance.items():
+        assert len(twice) == 1 or all(entry.end is End.UNKNOWN or not entry.begin_known for entry in twice), f"{real[at]} has several entries: {twice}"
     deletions = [entry.at_ms for entry in truth if isinstance(entry, GroupDeleted)]
-    for entry in found:
+    for entry in entries:
         if isinstance(entry, GroupDeleted):
             assert deletions, f"{entry} is not so"
             assert deletions.pop(0) <= entry.at_ms
-    gaps = [entry for entry in found if isinstance(entry, RebalancesMissing)]
+    gaps = [entry for entry in entries if isinstance(entry, RebalancesMissing)]
+    completed = [rebalance for rebalance in real if rebalance.end in (End.STABLE, End.EMPTY)]
     for gap in gaps:
-        inside = [one for one in real if gap.after_ms <= until(one) and one.began_ms <= gap.before_ms and one.end in (End.STABLE, End.EMPTY)]
+        inside = [rebalance for rebalance in completed if gap.after_ms <= until(rebalance) and rebalance.began_ms <= gap.before_ms]
         assert gap.count_min <= len(inside), f"{short(gap)} has only {inside}"
         if gap.after is not None:
-            real_one = [one for one in real if one.after is not None and one.after.offset <= gap.after.offset][-1]
+            real_one = [rebalance for rebalance in real if rebalance.after is not None and rebalance.after.offset <= gap.after.offset][-1]
             assert gap.to_generation == real_one.to_generation
             assert gap.from_generation in (-1, real_one.from_generation) or gap.count_min != gap.count_max or gap.count_max > 1
             if gap.count_min == gap.count_max == 1 and gap.from_generation >= 0:
                 assert moves_of(gap) is None or seats(gap) == seats(real_one)
-    # Nothing is missing without a word.
+    # No missing rebalance is unreported.
     vague = [
         entry
-        for entry in found
+        for entry in entries
         if isinstance(entry, (RebalancesMissing, NotesMissing, GroupDeleted))
         or (isinstance(entry, CoordinatorChanged) and (entry.orderly is False or entry.dropped))
     ]
     # Without records, events after the group's last note are unknown.
-    last = max((at_end(entry) for entry in found if recorded or not isinstance(entry, CoordinatorChanged)), default=-1)
-    first = next((entry for entry in found if not isinstance(entry, (CoordinatorChanged, NotesMissing))), None)
+    last = max((at_end(entry) for entry in entries if recorded or not isinstance(entry, CoordinatorChanged)), default=-1)
+    first = next((entry for entry in entries if not isinstance(entry, (CoordinatorChanged, NotesMissing))), None)
     born = -1
     if isinstance(first, (Rebalance, RebalancesMissing)) and first.from_generation == 0:
         born = first.began_ms if isinstance(first, Rebalance) else first.after_ms
-    for at, one in enumerate(real):
-        if over[at] < born:  # another group of that name, of which neither log has anything left
+    for at, true_rebalance in enumerate(real):
+        if over[at] < born:  # another group of that name, of which neither log has a record left
             continue
-        if at in seen or over[at] > last - (not recorded) or (one.end is End.INTERRUPTED and one.began_ms >= last):
+        if at in entries_by_rebalance or over[at] > last - (not recorded) or (true_rebalance.end is End.INTERRUPTED and true_rebalance.began_ms >= last):
             continue
         covering: list[Entry]
-        if one.end in (End.STABLE, End.EMPTY):
-            covering = [gap for gap in gaps if gap.after_ms <= over[at] and one.began_ms <= gap.before_ms and gap.count_max]
-            covering += [entry for entry in found if isinstance(entry, GroupDeleted) and not entry.recorded and entry.at_ms >= over[at]]
+        if true_rebalance.end in (End.STABLE, End.EMPTY):
+            covering = [gap for gap in gaps if gap.after_ms <= over[at] and true_rebalance.began_ms <= gap.before_ms and gap.count_max]
+            covering += [entry for entry in entries if isinstance(entry, GroupDeleted) and not entry.recorded and entry.at_ms >= over[at]]
             if not recorded:  # all that is known is that the end is not
-                covering += [entry for entry in rebalances(found) if entry.end is End.UNKNOWN and entry.began_ms <= one.began_ms]
-                covering += [entry for entry in found if isinstance(entry, CoordinatorChanged) and entry.orderly is False and entry.at_ms >= one.began_ms]
+                covering += [entry for entry in rebalances(entries) if entry.end is End.UNKNOWN and entry.began_ms <= true_rebalance.began_ms]
+                covering += [entry for entry in entries if isinstance(entry, CoordinatorChanged) and entry.orderly is False and entry.at_ms >= true_rebalance.began_ms]
         else:
-            covering = [gap for gap in vague if at_end(gap) >= one.began_ms]
-            covering += [other for other in rebalances(found) if not other.complete and other.began_ms >= one.began_ms]
-        assert covering, f"nothing is said of {short(one)} in\n" + "\n".join(short(entry)[:400] for entry in found)
+            covering = [gap for gap in vague if at_end(gap) >= true_rebalance.began_ms]
+            covering += [neighbour for neighbour in rebalances(entries) if not neighbour.complete and neighbour.began_ms >= true_rebalance.began_ms]
+        assert covering, f"nothing is said of {short(true_rebalance)} in\n" + "\n".join(short(entry)[:400] for entry in entries)
 
 
 def short(entry: Entry) -> str:
@@ -220,19 +224,20 @@ def moved_clock(fold: Folded, chance: random.Random) -> Folded:
         return ms + sum(step for moment, step in steps.items() if moment <= ms)
 
     notes = []
-    for one in fold.notes:
-        header = copy.copy(one.header)
+    for original in fold.notes:
+        header = copy.copy(original.header)
         header.ts = wall(header.ts)
         if header.counted_from >= 0:
             header.counted_from = wall(header.counted_from)
-        notes.append(one._replace(header=header))
+        notes.append(original._replace(header=header))
     return Folded(notes, [image._replace(at_ms=wall(image.at_ms)) for image in fold.records], fold.recorded)
 
 
 def timeless(entry: Entry) -> object:
     """The history without times."""
     if isinstance(entry, Rebalance):
-        members = [[one.new_id if isinstance(one, StaticReturned) else one.member_id for one in some] for some in (entry.joins, entry.removals, entry.returns)]
+        changes = entry.joins, entry.removals, entry.returns
+        members = [[member.new_id if isinstance(member, StaticReturned) else member.member_id for member in changed] for changed in changes]
         generations = entry.from_generation, entry.to_generation, entry.members_before, entry.members_after
         return entry.cause, entry.about, entry.end, entry.rounds, entry.begin_known, entry.missing_notes, generations, members, moves_of(entry)
     if isinstance(entry, RebalancesMissing):
@@ -245,10 +250,10 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
     """If notes are lost, time alone orders the two logs: the order may differ then, but no duration."""
     life, _ = led(play, seed)
     chance = random.Random(seed)
-    whole = Folded(play.note_records, play.images, recorded=True)
-    for fold in [whole] * 20 + list(islice(folds(life, seed), 0, None, 5)):
+    all_notes = Folded(play.note_records, play.images, recorded=True)
+    for fold in [all_notes] * 20 + list(islice(folds(life, seed), 0, None, 5)):
         moved = moved_clock(fold, chance).story()
-        if fold is whole:
+        if fold is all_notes:
             assert [timeless(entry) for entry in moved] == [timeless(entry) for entry in fold.story()]
         for entry in rebalances(moved):
             assert entry.duration_ms >= -1
@@ -258,7 +263,7 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
 
 
 def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -> None:
-    """A reader without the records in between must not compare with an older generation."""
+    """A reader that lacks records must not compare with an older generation."""
     life = Life(play, 3)
     for _ in range(3):
         life.join()
@@ -266,12 +271,12 @@ def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -
     notes, images = play.note_records, play.images
     settled = [entry.after for entry in rebalances(story_of("g", notes, images, from_start=True, recorded=True))]
     first, _, last = [image for image in settled if image is not None]
-    for records, known in (([first, last], False), (images, True)):
-        found = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
-        assert (moves_of(found[-1]) is not None) is known
+    for records, is_known in (([first, last], False), (images, True)):
+        entries = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
+        assert (moves_of(entries[-1]) is not None) is is_known
 
 
-def test_a_record_of_the_moment_of_a_suspension_was_stored_before_it(play: NotedPlay) -> None:
+def test_a_record_with_the_time_of_a_suspension_precedes_it(play: NotedPlay) -> None:
     play.d1()
     play.suspend()
     suspended = [note for note in play.note_records if not note.group]

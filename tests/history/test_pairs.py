@@ -9,9 +9,11 @@ from history.pairs import AWAY_MAX_MS, Stay, away, pairs_of, stem
 POD = "checkout-7d9f8b6c5d-{}"
 
 
-def stay(id: str, joined: int | None, gone: int | None = None, *, client: str = "app", host: str = "h1", instance: str | None = None, silent: int | None = None) -> Stay:
+def stay(
+    id: str, joined: int | None, left_ms: int | None = None, *, client: str = "app", host: str = "h1", instance: str | None = None, silent: int | None = None
+) -> Stay:
     """A member that left, or fell silent before it was removed."""
-    span = None if gone is None else (gone, gone)
+    span = None if left_ms is None else (left_ms, left_ms)
     quiet = span if silent is None else (silent, silent)
     return Stay(id, instance, client, host, None if joined is None else (joined, joined), quiet, span, silent is None)
 
@@ -47,9 +49,9 @@ def test_a_lost_member_is_not_paired_with_the_later_return_of_another_member() -
     assert pairs_found(stay("lost", 0, 100), stay("a", 50, 20 * minute), stay("a2", 20 * minute + 10)) == [("a", "a2", True, True)]
 
 
-@pytest.mark.parametrize(("away_ms", "found"), [(AWAY_MAX_MS, 1), (AWAY_MAX_MS + 1, 0)])
-def test_a_member_away_for_longer_was_not_restarted(away_ms: int, found: int) -> None:
-    assert len(pairs_found(stay("a", 0, 100), stay("a2", 100 + away_ms))) == found
+@pytest.mark.parametrize(("away_ms", "count"), [(AWAY_MAX_MS, 1), (AWAY_MAX_MS + 1, 0)])
+def test_a_member_away_for_longer_was_not_restarted(away_ms: int, count: int) -> None:
+    assert len(pairs_found(stay("a", 0, 100), stay("a2", 100 + away_ms))) == count
 
 
 def test_a_departed_member_is_paired_once() -> None:
@@ -57,13 +59,13 @@ def test_a_departed_member_is_paired_once() -> None:
 
 
 def test_a_more_specific_match_wins_over_an_earlier_one() -> None:
-    found = pairs_found(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-1", host="h2"), stay("y", 120, client="app-1"))
-    assert found == [("a", "y", True, True)]
+    pairs = pairs_found(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-1", host="h2"), stay("y", 120, client="app-1"))
+    assert pairs == [("a", "y", True, True)]
 
 
 def test_a_unique_client_id_identifies_a_member_on_any_host() -> None:
-    others = [stay("b", 0, client="app-2"), stay("c", 0, client="app-3")]
-    assert pairs_found(stay("a", 0, 100, client="app-1"), *others, stay("a2", 110, client="app-1", host="h9")) == [("a", "a2", True, True)]
+    other_members = [stay("b", 0, client="app-2"), stay("c", 0, client="app-3")]
+    assert pairs_found(stay("a", 0, 100, client="app-1"), *other_members, stay("a2", 110, client="app-1", host="h9")) == [("a", "a2", True, True)]
 
 
 def test_a_shared_client_id_is_weaker_evidence() -> None:
@@ -71,8 +73,8 @@ def test_a_shared_client_id_is_weaker_evidence() -> None:
 
 
 def test_a_ghost_of_the_same_client_does_not_make_its_id_ambiguous() -> None:
-    found = pairs_found(stay("a", 0, 145, silent=100, client="app-1"), stay("a2", 110, client="app-1", host="h9"))
-    assert found == [("a", "a2", True, True)]
+    pairs = pairs_found(stay("a", 0, 145, silent=100, client="app-1"), stay("a2", 110, client="app-1", host="h9"))
+    assert pairs == [("a", "a2", True, True)]
 
 
 def test_client_ids_with_different_numbers_are_different_clients() -> None:
@@ -81,8 +83,8 @@ def test_client_ids_with_different_numbers_are_different_clients() -> None:
 
 def test_pods_with_new_names_and_addresses_are_paired_where_as_many_hosts_are_there_as_before() -> None:
     pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
-    back = [stay(name, 110 + number, client=POD.format(name), host=name) for number, name in enumerate(["g7h8j", "k9l2m"])]
-    assert pairs_found(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *back) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
+    restarted = [stay(name, 110 + number, client=POD.format(name), host=name) for number, name in enumerate(["g7h8j", "k9l2m"])]
+    assert pairs_found(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *restarted) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
 
 
 def test_scaling_down_by_one_pod_is_no_restart() -> None:
@@ -95,7 +97,7 @@ def test_a_static_member_is_known_by_its_instance_id_alone() -> None:
     assert pairs_found(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i2"), stay("x", 120)) == []
 
 
-def test_a_member_that_is_still_there_or_was_removed_does_not_come_back() -> None:
+def test_a_member_that_is_present_or_was_removed_does_not_return() -> None:
     removed = Stay("a", None, "app", "h1", (0, 0), None, (100, 100), False)
     assert pairs_found(removed, stay("b", 0), stay("x", 110)) == []
 

@@ -23,11 +23,11 @@ def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) 
     play.policy({"registration.timeout.ms": "15000"})
     play.alive("a").at(13_000)
     play.join("b'").expect(generation=1)
-    away, _, back = story()
-    assert isinstance(away, AbsenceChanged)
-    assert isinstance(back, AbsenceChanged)
-    assert (away.instance_id, away.back, away.away_ms) == ("ib", False, 0)
-    assert (back.instance_id, back.back, back.away_ms) == ("ib", True, 3_000)
+    absent, _, returned = story()
+    assert isinstance(absent, AbsenceChanged)
+    assert isinstance(returned, AbsenceChanged)
+    assert (absent.instance_id, absent.back, absent.away_ms) == ("ib", False, 0)
+    assert (returned.instance_id, returned.back, returned.away_ms) == ("ib", True, 3_000)
 
 
 def test_the_rebalance_after_an_absence_names_the_absent(play: Play, story: ReadStory) -> None:
@@ -125,7 +125,7 @@ def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
     play.leave("x")
     play.at(20_000)
     entries = story()
-    gone = [entry for entry in entries if isinstance(entry, StandbyChanged) and entry.step is StandbyStep.GONE]
-    assert sentence(gone[0])[0] == "the standby ix was removed, without a rebalance"
+    removals = [entry for entry in entries if isinstance(entry, StandbyChanged) and entry.step is StandbyStep.GONE]
+    assert sentence(removals[0])[0] == "the standby ix was removed, without a rebalance"
     rebalance = only_rebalance(entries)
     assert title(rebalance) == "a standby did not take over its seat in time, and no other standby was free"

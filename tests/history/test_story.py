@@ -41,9 +41,9 @@ ReadStory = Callable[[], list[Entry]]
 
 
 def only_rebalance(entries: list[Entry]) -> Rebalance:
-    (found,) = entries
-    assert isinstance(found, Rebalance)
-    return found
+    (rebalance,) = entries
+    assert isinstance(rebalance, Rebalance)
+    return rebalance
 
 
 def test_members_that_join_during_the_initial_delay_form_the_group(play: Play, story: ReadStory) -> None:
@@ -55,7 +55,7 @@ def test_members_that_join_during_the_initial_delay_form_the_group(play: Play, s
     formed = only_rebalance(story())
     assert (formed.cause, formed.from_state, formed.end) == (Cause.NEW_MEMBER, State.EMPTY, End.STABLE)
     assert (formed.from_generation, formed.to_generation, formed.members_before, formed.members_after) == (0, 1, 0, 2)
-    assert [came.member_id for came in formed.joined] == ["c-a", "c-b"]
+    assert [arrival.member_id for arrival in formed.joined] == ["c-a", "c-b"]
     assert formed.duration_ms == 10_000
     assert formed.begin_known
     assert title(formed) == "c-a and c-b joined the empty group"
@@ -72,7 +72,7 @@ def test_a_new_member_is_distinguished_from_rejoining_ones(play: Play, story: Re
     play.sync("a", {"a": 1}, generation=2)
     grown = only_rebalance(story())
     assert grown.cause is Cause.NEW_MEMBER
-    assert [came.member_id for came in grown.joined] == ["c-c"]
+    assert [arrival.member_id for arrival in grown.joined] == ["c-c"]
     assert (grown.from_generation, grown.to_generation, grown.members_before, grown.members_after) == (1, 2, 2, 3)
     last = grown.last_joiner
     assert last is not None
@@ -85,19 +85,19 @@ def test_a_returning_static_member_is_one_entry_and_no_rebalance(play: Play, sto
     play.s2()
     play.after(4_000)
     play.join("b'")
-    (back,) = story()
-    assert isinstance(back, StaticReturned)
-    assert (back.instance_id, back.old_id, back.new_id, back.since_heartbeat_ms) == ("ib", "ib-b", "ib-b'", 4_000)
-    assert back.outcome is Replacement.NO_REBALANCE
+    (returned,) = story()
+    assert isinstance(returned, StaticReturned)
+    assert (returned.instance_id, returned.old_id, returned.new_id, returned.since_heartbeat_ms) == ("ib", "ib-b", "ib-b'", 4_000)
+    assert returned.outcome is Replacement.NO_REBALANCE
 
 
-def test_a_static_member_that_comes_back_with_another_offer_is_the_cause(play: Play, story: ReadStory) -> None:
+def test_a_static_member_that_returns_with_other_protocols_is_the_cause(play: Play, story: ReadStory) -> None:
     play.s1()
     play.join("a'", protocols=[("roundrobin", T0_T1), ("range", T0_T1)])
     play.sync("a'", {"a'": 1}, generation=2)
     changed = only_rebalance(story())
     assert changed.cause is Cause.STATIC_PROTOCOL_CHANGED
-    assert [(back.instance_id, back.outcome) for back in changed.returns] == [("ia", Replacement.PROTOCOL_CHANGED)]
+    assert [(returned.instance_id, returned.outcome) for returned in changed.returns] == [("ia", Replacement.PROTOCOL_CHANGED)]
     assert title(changed).startswith("ia returned with other assignors")
 
 
@@ -107,8 +107,8 @@ def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, stor
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
     expired = only_rebalance(story())
-    (gone,) = expired.removals
-    assert (expired.cause, gone.cause, gone.member_id) == (Cause.SESSION_EXPIRED, Removal.EXPIRED, "c-b")
+    (departure,) = expired.removals
+    assert (expired.cause, departure.cause, departure.member_id) == (Cause.SESSION_EXPIRED, Removal.EXPIRED, "c-b")
     assert (expired.members_before, expired.members_after) == (2, 1)
     assert title(expired) == "c-b sent no heartbeat for 10.0 s (session timeout 10.0 s)"
 
@@ -116,10 +116,10 @@ def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, stor
 def test_a_group_without_members_is_empty(play: Play, story: ReadStory) -> None:
     play.d2()
     play.leave("a", "b")
-    left = only_rebalance(story())
-    assert (left.cause, left.end, left.to_generation, left.members_after) == (Cause.MEMBER_LEFT, End.EMPTY, 2, 0)
-    assert left.members_before == 2
-    assert title(left) == "c-a and c-b left"
+    rebalance = only_rebalance(story())
+    assert (rebalance.cause, rebalance.end, rebalance.to_generation, rebalance.members_after) == (Cause.MEMBER_LEFT, End.EMPTY, 2, 0)
+    assert rebalance.members_before == 2
+    assert title(rebalance) == "c-a and c-b left"
 
 
 def test_a_removal_by_instance_id_is_named_as_such(play: Play, story: ReadStory) -> None:
@@ -128,7 +128,7 @@ def test_a_removal_by_instance_id_is_named_as_such(play: Play, story: ReadStory)
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
     removed = only_rebalance(story())
-    assert [gone.cause for gone in removed.removals] == [Removal.ADMIN_REMOVED]
+    assert [departure.cause for departure in removed.removals] == [Removal.ADMIN_REMOVED]
     assert title(removed) == "ib was removed by instance id"
 
 
@@ -174,14 +174,14 @@ def test_members_that_did_not_rejoin_in_time_are_named(play: Play, story: ReadSt
     play.sync("a", {"a": 1}, generation=2)
     late = only_rebalance(story())
     assert late.laggards == ["c-b"]
-    assert [gone.cause for gone in late.removals] == [Removal.REBALANCE_TIMEOUT]
+    assert [departure.cause for departure in late.removals] == [Removal.REBALANCE_TIMEOUT]
 
 
 # Notes written by hand, for cases that a playbook cannot produce.
 
 
 class Notes:
-    """Consecutive notes, ten milliseconds apart unless they belong to only_rebalance step."""
+    """Consecutive notes, ten milliseconds apart unless they belong to one step."""
 
     def __init__(self) -> None:
         self.note_records: list[NoteRecord] = []
@@ -200,8 +200,8 @@ class Notes:
         self.note_records.append(NoteRecord(group, header, body))
         return self
 
-    def change(self, before: State, to: State, why: Cause, members: int = 2, **how: Any) -> Notes:
-        return self.note(StateChange(before, to, why, None, members, 0), **how)
+    def change(self, before: State, to: State, cause: Cause, members: int = 2, **fields: Any) -> Notes:
+        return self.note(StateChange(before, to, cause, None, members, 0), **fields)
 
     def story(self) -> list[Entry]:
         return story_of("g", self.note_records)
@@ -212,7 +212,7 @@ def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
-    assert (cut.end, cut.duration_ms) == (End.UNKNOWN, -1)  # it may have come to its end right before
+    assert (cut.end, cut.duration_ms) == (End.UNKNOWN, -1)  # it may have ended right before
     assert isinstance(loaded, CoordinatorChanged)
     assert (loaded.change, loaded.groups) == (Coordinator.LOADED, 7)
 
@@ -221,10 +221,10 @@ def test_missing_notes_are_counted_and_not_invented() -> None:
     notes = Notes()
     notes.note(RoundEnd(RoundResult.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
     notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
-    known = only_rebalance(notes.story())
-    assert (known.cause, known.begin_known, known.missing_notes, known.to_generation) == (None, False, 4, 9)
-    assert (known.duration_ms, known.join_ms, known.sync_ms) == (-1, 3_000, 500)  # of its last round alone
-    assert title(known) == "unknown cause: the notes of its beginning are missing"
+    rebalance = only_rebalance(notes.story())
+    assert (rebalance.cause, rebalance.begin_known, rebalance.missing_notes, rebalance.to_generation) == (None, False, 4, 9)
+    assert (rebalance.duration_ms, rebalance.join_ms, rebalance.sync_ms) == (-1, 3_000, 500)  # of its last round alone
+    assert title(rebalance) == "unknown cause: the notes of its beginning are missing"
 
 
 def test_the_end_of_a_rebalance_is_found_without_its_state_change_note() -> None:
@@ -243,8 +243,8 @@ def test_notes_without_a_rebalance_are_separate_entries() -> None:
     notes.note(MemberGone("p", None, Removal.PENDING_EXPIRED, 0, 0, None), Kind.MEMBER_GONE)
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
     notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2)]), Kind.HEARTBEATS)
-    gone, refused, late = notes.story()
-    assert isinstance(gone, MemberRemoved)
+    removal, refused, late = notes.story()
+    assert isinstance(removal, MemberRemoved)
     assert refused == CommitsRefused(1_020, 25, "z", None, 3, 900)
     assert late == HeartbeatsLate(1_030, (("ia", 4_000, 2),))
 
@@ -268,7 +268,7 @@ def test_unknown_state_and_cause_numbers_are_accepted() -> None:
     notes = Notes()
     notes.note(StateChange(3, 1, 99, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), Kind.MEMBER_GONE)
     under_way = only_rebalance(notes.story())
-    assert (under_way.cause, [gone.cause for gone in under_way.removals]) == (None, [None])
+    assert (under_way.cause, [departure.cause for departure in under_way.removals]) == (None, [None])
 
 
 # Avoidable rebalances.
@@ -283,8 +283,8 @@ def leave(notes: Notes, id: str, *, silent: int = 5) -> Notes:
     return notes.note(MemberGone(id, None, Removal.LEFT, silent, 10_000, None), Kind.MEMBER_GONE)
 
 
-def settle(notes: Notes, why: Cause, generation: int, members: int = 2) -> Notes:
-    return over(notes.change(State.STABLE, State.PREPARING, why, members, after=0, generation=generation - 1), generation, members)
+def settle(notes: Notes, cause: Cause, generation: int, members: int = 2) -> Notes:
+    return over(notes.change(State.STABLE, State.PREPARING, cause, members, after=0, generation=generation - 1), generation, members)
 
 
 def form(notes: Notes) -> Notes:
@@ -302,11 +302,11 @@ def test_a_leave_and_return_is_a_restart_with_two_avoidable_rebalances() -> None
     settle(join(notes, "b1", client="app-2"), Cause.NEW_MEMBER, 2)
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 3, 1)
     settle(join(notes, "a2", after=3_000), Cause.NEW_MEMBER, 4)
-    found = avoidable(notes.story())
-    assert found.rebalances == 2
-    (restart,) = found.restarts
+    restarts = avoidable(notes.story())
+    assert restarts.rebalances == 2
+    (restart,) = restarts.restarts
     assert (restart.client_id, restart.old_id, restart.new_id, restart.rebalances) == ("app-1", "a1", "a2", 2)
-    assert restart.away_ms == found.longest_ms == 3_000 + 20 + 5  # from the last heartbeat on
+    assert restart.away_ms == restarts.longest_ms == 3_000 + 20 + 5  # from the last heartbeat on
 
 
 def test_a_replacement_by_another_client_is_no_restart() -> None:
@@ -323,9 +323,9 @@ def test_a_rebalance_with_a_new_member_was_not_avoidable() -> None:
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
     join(notes, "a2").change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=2)
     over(join(notes, "n1", client="new"), 3, 2)
-    found = avoidable(notes.story())
-    assert len(found.restarts) == 1
-    assert found.rebalances == 1  # the leaving alone
+    restarts = avoidable(notes.story())
+    assert len(restarts.restarts) == 1
+    assert restarts.rebalances == 1  # the leaving alone
 
 
 def test_a_joined_member_implies_a_rebalance_whose_note_is_missing() -> None:

@@ -1,4 +1,4 @@
-"""`make nodes-test ARGS="--rounds 100 --seed 7"`: kills nodes under real clients and says what it found; exit code 1 when a promise was broken."""
+"""`make nodes-test ARGS="--rounds 100 --seed 7"`: kills nodes under real clients and reports broken promises; exit code 1 if there are any."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=None, help="the same seed kills the same nodes")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--keep", action="store_true", help="keep the data directory and the log lines")
-    given = parser.parse_args(arguments)
-    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    options = parser.parse_args(arguments)
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="tenure-nodes-"))
     kinds: list[Kind] = [KAFKA_PYTHON, AIOKAFKA, CONFLUENT]
     classes = jars = None
@@ -45,27 +45,27 @@ def main(arguments: list[str]) -> int:
         assert classes is not None
         return java_host(jars, classes, folder / f"{program}.errors", program)
 
-    tell(f"nodes: {given.rounds} kills of {given.nodes} nodes, seed {seed}, consumers and producers: {', '.join(map(version_of, kinds))}")
-    campaign = Campaign(folder, seed, kinds, jvm, tell, given.nodes)
+    tell(f"nodes: {options.rounds} kills of {options.nodes} nodes, seed {seed}, consumers and producers: {', '.join(map(version_of, kinds))}")
+    campaign = Campaign(folder, seed, kinds, jvm, tell, options.nodes)
     try:
-        campaign.run(given.rounds)
+        campaign.run(options.rounds)
         if code := campaign.nodes.stop():
             campaign.wrong.append(f"the supervisor ended with exit code {code}")
         tell(campaign.summary())
         if statistics.median(kill.service_seconds for kill in campaign.kills) > MEDIAN_SECONDS_MAX:
             campaign.wrong.append(f"the median of seconds without service is above {MEDIAN_SECONDS_MAX:g}")
     except BaseException:
-        given.keep = True
+        options.keep = True
         raise
     finally:
         campaign.close()
-        given.keep |= bool(campaign.wrong)
-        if given.keep and campaign.nodes.supervisor is not None:
+        options.keep |= bool(campaign.wrong)
+        if options.keep and campaign.nodes.supervisor is not None:
             (folder / "lines").write_text(campaign.nodes.supervisor.errors())
             tell(f"nodes: the data directory and the log lines are in {folder}")
-    for one in campaign.wrong:
-        tell(f"BROKEN {one}")
-    if not given.keep:
+    for problem in campaign.wrong:
+        tell(f"BROKEN {problem}")
+    if not options.keep:
         shutil.rmtree(folder)
     return bool(campaign.wrong)
 

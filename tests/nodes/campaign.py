@@ -1,4 +1,4 @@
-"""Kills nodes under real clients, and checks what was promised to them.
+"""Kills nodes under real clients, and checks the promises to these.
 
 A static group of one member by each client consumes what an idempotent producer of each client sends, and a ledger of further groups
 commits numbers; before each round the nodes are settled. A round kills a random node, the controller, the group's coordinator, or two
@@ -28,7 +28,7 @@ from tests.support.lasting import create_topic
 GROUP = "workers"
 PARTITIONS = 12
 PROBED = "probed"
-STABLE_SECONDS = 5.0  # a group is stable again so long after a kill
+STABLE_SECONDS = 5.0  # from a kill until a group is stable
 START_SECONDS = 90.0  # five interpreters and a JVM on a busy machine
 END_SECONDS = 60.0
 SESSION_MS = 45_000
@@ -37,7 +37,7 @@ Seats = dict[str, tuple[str, frozenset[Place]]]  # by instance: member id and as
 
 
 class Kill(NamedTuple):
-    """One round: what was killed, and the seconds until all was served, and until all groups were stable."""
+    """One round: the killed nodes, and the seconds until all partitions were served and all groups stable."""
 
     what: str
     victims: tuple[int, ...]
@@ -96,7 +96,7 @@ class Campaign:
             self._start_producer(kind)
             self._start(kind)
         self.ledger.begin()
-        wait_until(self._all_seated, START_SECONDS, 0.1, lambda: (self.seated(), [one.events[-5:] for one in self.members]))
+        wait_until(self._all_seated, START_SECONDS, 0.1, lambda: (self.seated(), [member.events[-5:] for member in self.members]))
         self._seats = self.seated()
         for member in self.members:
             member.await_progress()
@@ -136,23 +136,23 @@ class Campaign:
 
     # Rounds.
 
-    def _round(self, what: str, probe: ServiceProbe) -> None:
+    def _round(self, victim_kind: str, probe: ServiceProbe) -> None:
         nodes = self.nodes
-        # The supervisor starts a node that served for two seconds again at once.
+        # The supervisor restarts a node at once if it has served for two seconds.
         time.sleep(self._random.uniform(1.5, 3.0))
-        victims = self._victims(what)
+        victims = self._victims(victim_kind)
         promised = self.promised()
         begin = time.monotonic()
         nodes.kill(*victims)
         service = probe.seconds(victims)
         stable = self._await_stable(begin)
-        self.kills.append(Kill(what, victims, service, stable))
+        self.kills.append(Kill(victim_kind, victims, service, stable))
         self._check_offsets(promised)
-        self._tell(f"nodes: kill {len(self.kills)}: {what}, nodes {victims}: {service:.2f} s without service, stable after {stable:.2f} s")
+        self._tell(f"nodes: kill {len(self.kills)}: {victim_kind}, nodes {victims}: {service:.2f} s without service, stable after {stable:.2f} s")
         nodes.await_settled()
 
     def restart_in_order(self, id: int, probe: ServiceProbe) -> None:
-        """Drain the node, stop it, and wait until the supervisor has started it again and it has its share."""
+        """Drain the node, stop it, and wait until the supervisor has restarted it and it owns its share of partitions."""
         nodes = self.nodes
         nodes.drain(id)
         empty = nodes.status(id)
@@ -167,8 +167,8 @@ class Campaign:
         nodes.await_settled()
         self._tell(f"nodes: node {id} restarted in order: {service:.2f} s without service")
 
-    def _victims(self, what: str) -> tuple[int, ...]:
-        match what:
+    def _victims(self, victim_kind: str) -> tuple[int, ...]:
+        match victim_kind:
             case "controller":
                 return (self.nodes.controller(),)
             case "coordinator":
@@ -179,12 +179,12 @@ class Campaign:
 
     def promised(self) -> dict[Place, int]:
         """The offsets with acknowledged commits so far."""
-        found: dict[Place, int] = {}
+        ends: dict[Place, int] = {}
         for member in self.members:
             for event in member.of("committed"):
                 for topic, partition, offset in event["positions"]:
-                    found[topic, partition] = max(offset, found.get((topic, partition), 0))
-        return found
+                    ends[topic, partition] = max(offset, ends.get((topic, partition), 0))
+        return ends
 
     def seated(self) -> Seats:
         group = self.nodes.described(GROUP)
@@ -192,8 +192,8 @@ class Campaign:
             return {}
         seats: Seats = {}
         for member in group.members:
-            given = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
-            places = frozenset((topic.topic, partition) for topic in given for partition in topic.partitions)
+            assigned = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
+            places = frozenset((topic.topic, partition) for topic in assigned for partition in topic.partitions)
             seats[member.group_instance_id or member.client_id] = (member.member_id, places)
         return seats
 
@@ -248,8 +248,8 @@ class Campaign:
             self.wrong.append(f"the group was rebalanced: {rebalances[len(self._rebalances) :]}")
 
     def summary(self) -> str:
-        service = {what: [kill.service_seconds for kill in self.kills if what in ("all", kill.what)] for what in ("all", *VICTIMS)}
-        figures = [f"{what} {statistics.median(seconds):.2f} (longest {max(seconds):.2f})" for what, seconds in service.items() if seconds]
+        service = {victim_kind: [kill.service_seconds for kill in self.kills if victim_kind in ("all", kill.what)] for victim_kind in ("all", *VICTIMS)}
+        figures = [f"{victim_kind} {statistics.median(seconds):.2f} (longest {max(seconds):.2f})" for victim_kind, seconds in service.items() if seconds]
         return (
             f"nodes: {len(self.kills)} kills; median of seconds without service: {', '.join(figures)}\n"
             f"nodes: all groups stable after at most {max(kill.stable_seconds for kill in self.kills):.2f} s\n"

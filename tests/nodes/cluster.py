@@ -107,7 +107,7 @@ class Nodes:
         if self.supervisor is not None:
             self.supervisor.kill()  # the nodes end with it
 
-    # What the nodes say.
+    # The log lines and status of the nodes.
 
     def status(self, id: int) -> dict[str, str]:
         """The `status.*` entries of a node; empty while it does not answer."""
@@ -120,9 +120,9 @@ class Nodes:
 
     def settled(self, *without: int) -> bool:
         """Whether all nodes know each other, and each log is served by the node that should have it."""
-        wanted = [id for id in self.ids if id not in without]
-        found = [self.status(id) for id in wanted]
-        return all(one.get("status.settled") == "true" and one["status.live.nodes"] == ",".join(map(str, wanted)) for one in found)
+        live_ids = [id for id in self.ids if id not in without]
+        statuses = [self.status(id) for id in live_ids]
+        return all(status.get("status.settled") == "true" and status["status.live.nodes"] == ",".join(map(str, live_ids)) for status in statuses)
 
     def await_settled(self, *without: int) -> None:
         wait_until(lambda: self.settled(*without), SETTLED_SECONDS, 0.05, lambda: [self.status(id) for id in self.ids])
@@ -130,13 +130,13 @@ class Nodes:
     def controller(self) -> int:
         return next(id for id in self.ids if self.status(id).get("status.controller") == "true")
 
-    def coordinator(self, group: str, asked: int | None = None) -> int:
+    def coordinator(self, group: str, node: int | None = None) -> int:
         """The group's coordinator as some node names it; -1 while there is none."""
-        for id in self.ids if asked is None else (asked,):
+        for id in self.ids if node is None else (node,):
             with suppress(OSError), self.client(id) as client:
-                (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), FIND_COORDINATOR).coordinators
-                if not found.error_code:
-                    return int(found.node_id)
+                (coordinator,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), FIND_COORDINATOR).coordinators
+                if not coordinator.error_code:
+                    return int(coordinator.node_id)
         return -1
 
     def described(self, group: str) -> DescribedGroup | None:
@@ -145,17 +145,17 @@ class Nodes:
             coordinator = self.coordinator(group)
             if coordinator in self.ids:
                 with self.client(coordinator) as client:
-                    found: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE_GROUPS).groups[0]
-                return None if found.error_code else found
+                    group_reply: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE_GROUPS).groups[0]
+                return None if group_reply.error_code else group_reply
         return None
 
     def rebalances(self, group: str) -> list[str]:
-        """The causes that were logged. A leader that joins again gives no other member a reason to move: kafka-python's does while it learns of a topic."""
+        """The logged causes, without rejoins of the leader, which move no partition: kafka-python's leader rejoins while it learns of a topic."""
         lines = [line for line in self.lines if line["event"] == "group" and line["group"] == group and line["to"] == "preparing"]
         return [line["cause"] for line in lines if line["cause"] != "leader_rejoined"]
 
     def builds(self) -> set[str]:
-        """Compiled or plain, and the version of Python, as the nodes say."""
+        """Compiled or plain, and the version of Python, as the nodes log them."""
         return {line["build"] for line in self.lines if line["event"] == "listening"}
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
@@ -164,33 +164,33 @@ class Nodes:
             coordinator = self.coordinator(group)
             if coordinator in self.ids:
                 with self.client(coordinator) as client:
-                    found = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH).groups[0]
-                return {(topic.name, partition.partition_index): partition.committed_offset for topic in found.topics for partition in topic.partitions}
+                    group_reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH).groups[0]
+                return {(topic.name, partition.partition_index): partition.committed_offset for topic in group_reply.topics for partition in topic.partitions}
         return {}
 
     def ends(self, id: int, topic: str, partitions: int) -> dict[int, int]:
         """The end offsets of the topic's partitions that the node reports as its own."""
-        asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(partitions)]
+        partitions_asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(partitions)]
         with self.client(id) as client:
-            (found,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), LIST_OFFSETS).topics
-        return {one.partition_index: one.offset for one in found.partitions if not one.error_code}
+            (topic_reply,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, partitions_asked)]), LIST_OFFSETS).topics
+        return {partition.partition_index: partition.offset for partition in topic_reply.partitions if not partition.error_code}
 
 
 class ServiceProbe:
-    """Finds out how long partitions of a topic and groups were without service, as a client sees it that asks the nodes that live."""
+    """Measures how long partitions of a topic and groups were without service, as seen by a client of the live nodes."""
 
     def __init__(self, nodes: Nodes, topic: str, partitions: int, groups: int = 12) -> None:
         self._nodes = nodes
         self._topic = topic
         self._partitions = range(partitions)
         self._groups = [f"probe-{number}" for number in range(groups)]
-        self._asked: list[int] = []
+        self._asked_nodes: list[int] = []
 
     def seconds(self, killed: tuple[int, ...], frozen: tuple[int, ...] = ()) -> float:
-        """From now until each partition takes a record and each group shows its offsets again; `frozen` nodes are not asked."""
+        """The seconds from now until each partition accepts a record and each group returns its offsets; `frozen` nodes get no requests."""
         begin = time.monotonic()
         survivor = next(id for id in self._nodes.ids if id not in (*killed, *frozen))
-        self._asked = [id for id in self._nodes.ids if id not in frozen]
+        self._asked_nodes = [id for id in self._nodes.ids if id not in frozen]
         partitions, groups = set(self._partitions), set(self._groups)
         while partitions or groups:
             assert time.monotonic() < begin + SERVICE_SECONDS, (partitions, groups, self._nodes.status(survivor))
@@ -201,13 +201,13 @@ class ServiceProbe:
                 time.sleep(0.005)
         return time.monotonic() - begin
 
-    def _leaders(self, asked: int) -> dict[int, int]:
-        with self._nodes.client(asked) as client:
+    def _leaders(self, node: int) -> dict[int, int]:
+        with self._nodes.client(node) as client:
             (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)], False), METADATA).topics
         return {partition.partition_index: partition.leader_id for partition in topic.partitions}
 
     def _stored(self, leader: int, partition: int) -> bool:
-        if leader not in self._asked:
+        if leader not in self._asked_nodes:
             return False
         data = [PartitionProduceData(partition, build_facts([(b"key", b"value")], int(time.time() * 1000)))]
         with suppress(OSError), self._nodes.client(leader) as client:
@@ -216,7 +216,7 @@ class ServiceProbe:
         return False
 
     def _fetched(self, coordinator: int, group: str) -> bool:
-        if coordinator not in self._asked:
+        if coordinator not in self._asked_nodes:
             return False
         with suppress(OSError), self._nodes.client(coordinator) as client:
             reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH)

@@ -1,7 +1,7 @@
 """Groups of one static member each, whose commits are compared with what their coordinators have after a kill.
 
-A member of a real client commits again after a kill, which would hide that an earlier commit was lost. Here a group commits a rising
-number, stops at the first request that is not answered with success, and goes on only after `check` has compared.
+A member of a real client repeats its commit after a kill, which would hide the loss of an earlier commit. Here a group
+commits a rising number, stops at the first failed request, and continues only after `check` has compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Account:
 
     def __init__(self, nodes: Nodes, group: str) -> None:
         self.group = group
-        self.asked = self.acknowledged = self.commits = 0
+        self.sent = self.acknowledged = self.commits = 0
         self.waits = False  # for `check`
         self._nodes = nodes
         self._actor = Actor(0, group, "ledger")
@@ -43,33 +43,33 @@ class Account:
 
     def commit(self, place: Place) -> str:
         """Commit the next number. Return errors that no member may get."""
-        self.asked += 1
+        self.sent += 1
         try:
-            code = self._actor.commit(*place, self.asked)
+            code = self._actor.commit(*place, self.sent)
         except OSError:
             self.waits = True
             return ""
         if code:
             self.waits = True
             return "" if code in MOVED else f"a commit of {self.group} was answered {ErrorCode(code).name}"
-        self.acknowledged = self.asked
+        self.acknowledged = self.sent
         self.commits += 1
         return ""
 
     @property
     def stable(self) -> bool:
         """Whether its coordinator has the group with the same member."""
-        found = self._nodes.described(self.group)
-        return found is not None and found.group_state == "Stable" and [member.member_id for member in found.members] == [self._actor.member_id]
+        described = self._nodes.described(self.group)
+        return described is not None and described.group_state == "Stable" and [member.member_id for member in described.members] == [self._actor.member_id]
 
     def check(self, place: Place) -> str:
         """Compare with the coordinator's offsets. Return the differences."""
         stored = wait_until(lambda: self._nodes.committed(self.group), CHECK_SECONDS).get(place, 0) if self.acknowledged else 0
-        lost = not self.acknowledged <= stored <= self.asked
+        lost = not self.acknowledged <= stored <= self.sent
         if self.waits:
             self._connect()
             self.waits = False
-        return f"{self.group} is committed to {stored}; {self.acknowledged} was acknowledged and {self.asked} asked" if lost else ""
+        return f"{self.group} is committed to {stored}; {self.acknowledged} was acknowledged and {self.sent} was sent" if lost else ""
 
     def close(self) -> None:
         self._actor.close()
@@ -82,7 +82,7 @@ class Ledger:
         self.accounts = [Account(nodes, f"ledger-{number}") for number in range(GROUPS)]
         self._place = place
         self._wrong = wrong
-        self._turn = threading.Lock()  # one of the two uses the connections
+        self._turn = threading.Lock()  # either the thread or `check` uses the connections
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -15,7 +15,7 @@ from tests.running import wait_until
 
 FINISH_SECONDS = 60.0
 READ_SECONDS = 60.0
-PAUSE_SECONDS = 0.02  # between two records of one producer
+PAUSE_SECONDS = 0.02  # between two records of a producer
 
 
 class Sender:
@@ -44,15 +44,15 @@ class Sender:
         self._host.write({"do": "start"} | settings)
 
     def finish(self) -> None:
-        """Send nothing more, and wait until the rest is acknowledged or refused."""
+        """Send no more records, and wait until all are acknowledged or refused."""
         process = self._host.process
         with suppress(BrokenPipeError):
             self._host.write({"do": "finish"})
-        wait_until(lambda: self.finished or process.poll() is not None, FINISH_SECONDS, 0.05, lambda: (self.name, self._host.said()[-2000:]))
+        wait_until(lambda: self.finished or process.poll() is not None, FINISH_SECONDS, 0.05, lambda: (self.name, self._host.output()[-2000:]))
 
 
 def broken_promises(senders: Sequence[Sender], log: dict[tuple[int, int], str]) -> list[str]:
-    """Acknowledged records that the log does not have at their offsets, refused ones, and values that it has twice."""
+    """Acknowledged records that are missing at their offsets, refused records, and values that the log has twice."""
     wrong = []
     for sender in senders:
         lost = [value for value, place in sender.stored.items() if log.get(place) != value]
@@ -71,20 +71,20 @@ def broken_promises(senders: Sequence[Sender], log: dict[tuple[int, int], str]) 
 
 def read_log(bootstrap: str, topic: str, partitions: int) -> dict[tuple[int, int], str]:
     """All values of a topic, by partition and offset."""
-    found: dict[tuple[int, int], str] = {}
+    values: dict[tuple[int, int], str] = {}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "reads everything", "enable.auto.commit": False, "log_level": 0})
     try:
-        ends = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), READ_SECONDS)[1] for one in range(partitions)}
-        left = {partition for partition, end in ends.items() if end}
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        ends = {partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), READ_SECONDS)[1] for partition in range(partitions)}
+        unread_partitions = {partition for partition, end in ends.items() if end}
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in unread_partitions])
         until = time.monotonic() + READ_SECONDS
-        while left:
-            assert time.monotonic() < until, (left, ends)
-            for one in consumer.consume(1_000, 0.5):
-                assert one.error() is None, one.error()
-                found[one.partition(), one.offset()] = one.value().decode()
-                if one.offset() + 1 >= ends[one.partition()]:
-                    left.discard(one.partition())
+        while unread_partitions:
+            assert time.monotonic() < until, (unread_partitions, ends)
+            for message in consumer.consume(1_000, 0.5):
+                assert message.error() is None, message.error()
+                values[message.partition(), message.offset()] = message.value().decode()
+                if message.offset() + 1 >= ends[message.partition()]:
+                    unread_partitions.discard(message.partition())
     finally:
         consumer.close()
-    return found
+    return values

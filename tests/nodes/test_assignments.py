@@ -35,23 +35,23 @@ def created(nodes: Nodes, name: str, *replicas: list[int]) -> tuple[int, str | N
 
 
 def grown(nodes: Nodes, name: str, count: int, brokers: list[int]) -> int:
-    asked = CreatePartitionsTopic(name, count, [CreatePartitionsAssignment(brokers)])
+    requested = CreatePartitionsTopic(name, count, [CreatePartitionsAssignment(brokers)])
     with nodes.client(2) as client:
-        error: int = client.ask(CreatePartitionsRequest([asked], TIMEOUT_MS, False), CREATE_PARTITIONS).results[0].error_code
+        error: int = client.ask(CreatePartitionsRequest([requested], TIMEOUT_MS, False), CREATE_PARTITIONS).results[0].error_code
     return error
 
 
 def reassigned(nodes: Nodes, name: str, brokers: list[int]) -> int:
-    asked = ReassignableTopic(name, [ReassignablePartition(0, brokers)])
+    requested = ReassignableTopic(name, [ReassignablePartition(0, brokers)])
     with nodes.client(1) as client:
-        reply = client.ask(AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=[asked]), ALTER_PARTITION_REASSIGNMENTS)
+        reply = client.ask(AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=[requested]), ALTER_PARTITION_REASSIGNMENTS)
     error: int = reply.responses[0].partitions[0].error_code
     return error
 
 
-def leaders(nodes: Nodes, name: str, asked: int = 1) -> list[int]:
-    """The leaders of a topic's partitions, as a client hears them that asks at once."""
-    with nodes.client(asked) as client:
+def leaders(nodes: Nodes, name: str, node: int = 1) -> list[int]:
+    """The leaders of a topic's partitions in an immediate Metadata reply."""
+    with nodes.client(node) as client:
         (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), METADATA).topics
     return [partition.leader_id for partition in topic.partitions]
 
@@ -84,12 +84,12 @@ def test_a_partition_stays_where_the_nodes_have_placed_it(nodes: Nodes) -> None:
     assert reassigned(nodes, "placed", [7]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-@pytest.mark.parametrize("asked", [1, 2])
+@pytest.mark.parametrize("node", [1, 2])
 @pytest.mark.parametrize("number", range(5))
-def test_the_reply_that_creates_a_topic_names_its_leaders(nodes: Nodes, asked: int, number: int) -> None:
-    """Some clients look for them only once: kafka-go dials an empty address."""
-    name = f"new-{asked}-{number}"
-    with nodes.client(asked) as client:
+def test_the_reply_that_creates_a_topic_names_its_leaders(nodes: Nodes, node: int, number: int) -> None:
+    """Some clients look the leaders up only once: kafka-go dials an empty address."""
+    name = f"new-{node}-{number}"
+    with nodes.client(node) as client:
         (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], True), METADATA).topics
     assert [partition.error_code for partition in topic.partitions] == [ErrorCode.NONE]
     nodes.await_settled()

@@ -25,10 +25,10 @@ class FakeHost:
 
 
 def sender(*events: dict[str, Any]) -> Sender:
-    made = Sender(KAFKA_PYTHON, FakeHost())  # type: ignore[arg-type]
+    new_sender = Sender(KAFKA_PYTHON, FakeHost())  # type: ignore[arg-type]
     for event in (*events, {"event": "finished"}):
-        made.hear(json.loads(json.dumps(event)))
-    return made
+        new_sender.hear(json.loads(json.dumps(event)))
+    return new_sender
 
 
 def stored(value: str, partition: int, offset: int) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def test_acknowledged_records_at_their_offsets_break_no_promise() -> None:
     ],
 )
 def test_lost_replaced_and_repeated_records_are_found(log: dict[tuple[int, int], str], wrong: str) -> None:
-    (found,) = broken_promises([sender(stored("a", 0, 0), stored("b", 1, 4))], log)
-    assert found.startswith(wrong)
+    (problem,) = broken_promises([sender(stored("a", 0, 0), stored("b", 1, 4))], log)
+    assert problem.startswith(wrong)
 
 
 def test_a_producer_that_ended_by_itself_is_found() -> None:
@@ -59,8 +59,8 @@ def test_a_producer_that_ended_by_itself_is_found() -> None:
 
 
 def test_a_refused_record_and_a_producer_without_records_are_found() -> None:
-    found = broken_promises([sender({"event": "refused", "value": "a", "text": "no"})], {})
-    assert [line.partition(" of kafka-python-producer")[0] for line in found] == ["1 records", "no record"]
+    problems = broken_promises([sender({"event": "refused", "value": "a", "text": "no"})], {})
+    assert [line.partition(" of kafka-python-producer")[0] for line in problems] == ["1 records", "no record"]
 
 
 class FakeNodes:
@@ -90,9 +90,9 @@ class FakeActor:
 
 
 def account(nodes: FakeNodes, answer: Callable[[int], int]) -> Account:
-    made = Account(nodes, "g")  # type: ignore[arg-type]
-    made._actor = FakeActor(answer)  # type: ignore[assignment]
-    return made
+    new_account = Account(nodes, "g")  # type: ignore[arg-type]
+    new_account._actor = FakeActor(answer)  # type: ignore[assignment]
+    return new_account
 
 
 def test_a_lost_commit_is_found_and_one_without_an_answer_may_be_there_or_not() -> None:

@@ -44,9 +44,9 @@ def test_the_cluster_shows_what_each_node_owns(ask: Tenure, nodes: Nodes) -> Non
     lines = ask("cluster").out.splitlines()
     header = next(number for number, line in enumerate(lines) if line.startswith("BROKER"))
     assert lines[header].split() == ["BROKER", "HOST", "PORT", "RACK", "STATE", "GROUPS", "TOPICS", "SINCE"]
-    shown = [line.split() for line in lines[header + 1 : header + 4]]
-    assert [row[5:7] for row in shown] == [[str(share["groups_partitions"]), str(share["topics_partitions"])] for share in shares]
-    assert all(row[7][:18] == one["since"][:18] for row, one in zip(shown, shares, strict=True))
+    rows = [line.split() for line in lines[header + 1 : header + 4]]
+    assert [row[5:7] for row in rows] == [[str(share["groups_partitions"]), str(share["topics_partitions"])] for share in shares]
+    assert all(row[7][:18] == share["since"][:18] for row, share in zip(rows, shares, strict=True))
 
 
 def test_a_node_is_drained_and_gets_its_share_again(ask: Tenure, nodes: Nodes) -> None:

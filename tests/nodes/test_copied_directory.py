@@ -27,21 +27,21 @@ def clusters(tmp_path: Path) -> Iterator[tuple[Nodes, Nodes]]:
 
 
 def store(nodes: Nodes) -> None:
-    """One record into each partition."""
+    """Produce one record to each partition."""
     ServiceProbe(nodes, TOPIC, PARTITIONS).seconds(())
 
 
-def ports(nodes: Nodes, asked: int) -> list[int]:
-    with nodes.client(asked) as client:
+def ports(nodes: Nodes, node: int) -> list[int]:
+    with nodes.client(node) as client:
         return [broker.port for broker in client.ask(DescribeClusterRequest(), DESCRIBE_CLUSTER).brokers]
 
 
 def ends(nodes: Nodes) -> list[int]:
     led = [nodes.ends(id, TOPIC, PARTITIONS) for id in nodes.ids]
-    return [max(found.get(partition, -1) for found in led) for partition in range(PARTITIONS)]
+    return [max(offsets.get(partition, -1) for offsets in led) for partition in range(PARTITIONS)]
 
 
-def test_nodes_over_a_copy_do_not_meet_those_of_the_original(clusters: tuple[Nodes, Nodes]) -> None:
+def test_nodes_over_a_copy_are_a_cluster_of_their_own(clusters: tuple[Nodes, Nodes]) -> None:
     original, copy = clusters
     original.start()
     create_topic(original.port(1), TOPIC, PARTITIONS)

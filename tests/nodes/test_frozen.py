@@ -1,4 +1,4 @@
-"""A node is stopped (SIGSTOP) for longer than its members' sessions, and goes on (SIGCONT): its logs stay its own."""
+"""A node that is stopped (SIGSTOP) for longer than its members' sessions and continued (SIGCONT) still owns its logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.running import wait_until
 
 pytestmark = pytest.mark.clients
 
-# librdkafka gives its seat up itself when it hears nothing for a session (docs/clients.md), so its session is longer than the stop.
+# librdkafka gives up its seat itself after a session without a reply (docs/clients.md), so its session is longer than the stop.
 SESSIONS_MS = {KAFKA_PYTHON: 6_000, CONFLUENT: 20_000}
 FROZEN_SECONDS = 8.0
 RETURN_SECONDS = 30.0
@@ -37,14 +37,14 @@ def no_jvm() -> NoReturn:
 def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:
     """Stop the group's coordinator, query the other nodes meanwhile, and continue it. Return its earlier output."""
     status, led = nodes.status(id), nodes.ends(id, PROBED, PARTITIONS)
-    others = {other: nodes.ends(other, PROBED, PARTITIONS) for other in nodes.ids if other != id}
+    ends_by_node = {node: nodes.ends(node, PROBED, PARTITIONS) for node in nodes.ids if node != id}
     nodes.signal(signal.SIGSTOP, id)
     try:
         until = time.monotonic() + FROZEN_SECONDS
         while time.monotonic() < until:
-            for other, before in others.items():
-                assert nodes.ends(other, PROBED, PARTITIONS) == before, f"node {other} serves partitions of the frozen node {id}"
-                assert nodes.coordinator(GROUP, other) in (id, -1)
+            for node, before in ends_by_node.items():
+                assert nodes.ends(node, PROBED, PARTITIONS) == before, f"node {node} serves partitions of the frozen node {id}"
+                assert nodes.coordinator(GROUP, node) in (id, -1)
             time.sleep(0.1)
     finally:
         nodes.signal(signal.SIGCONT, id)
@@ -68,10 +68,10 @@ def test_a_frozen_node_keeps_its_logs_and_its_members_their_seats(campaign: Camp
     coordinator = nodes.coordinator(GROUP)
     committed = nodes.committed(GROUP)
     status, led = freeze(nodes, coordinator)
-    assert led, "no partition would tell a change of owner"
+    assert led, "no partition would show a change of owner"
 
     after = wait_until(lambda: nodes.committed(GROUP), RETURN_SECONDS)
-    assert all(after[place] >= offset for place, offset in committed.items()), "an offset went back"
+    assert all(after[place] >= offset for place, offset in committed.items()), "a committed offset went back"
     assert nodes.ends(coordinator, PROBED, PARTITIONS) == led
     assert nodes.coordinator(GROUP) == coordinator
     assert campaign.seated() == seats

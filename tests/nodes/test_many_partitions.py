@@ -45,18 +45,18 @@ def check_served(nodes: Nodes) -> None:
         with nodes.client(id) as client:
             topics = client.ask(MetadataRequest(None), METADATA).topics
         leaders.append({(topic.name, partition.partition_index): partition.leader_id for topic in topics for partition in topic.partitions if not topic.is_internal})
-    assert all(found == leaders[0] for found in leaders)
+    assert all(leader == leaders[0] for leader in leaders)
     assert len(leaders[0]) == TOPICS * PARTITIONS
     led = [list(leaders[0].values()).count(id) for id in nodes.ids]
     assert sum(led) == TOPICS * PARTITIONS
     assert max(led) <= TOPICS * PARTITIONS // NODES + 1
 
 
-def check_started(nodes: Nodes, begin: float, what: str) -> None:
+def check_started(nodes: Nodes, begin: float, occasion: str) -> None:
     seconds = time.monotonic() - begin
     spent = sum(processor_seconds(nodes.pid(id)) for id in nodes.ids)
     check_served(nodes)
-    print(f"nodes: {TOPICS * PARTITIONS} partitions served by {NODES} nodes {seconds:.1f} s after {what}, {spent:.1f} s of processor time")
+    print(f"nodes: {TOPICS * PARTITIONS} partitions served by {NODES} nodes {seconds:.1f} s after {occasion}, {spent:.1f} s of processor time")
     assert spent < CORES * START_SECONDS_MAX
 
 

@@ -33,7 +33,7 @@ def stop(nodes: Nodes, id: int) -> None:
 
 
 @pytest.mark.parametrize("leave", [stop, Nodes.drain])
-def test_notes_are_written_before_a_partition_goes_to_another_node(nodes: Nodes, leave: Callable[[Nodes, int], None]) -> None:
+def test_notes_are_written_before_a_partition_changes_its_node(nodes: Nodes, leave: Callable[[Nodes, int], None]) -> None:
     nodes.start()
     groups = {name for name in (f"group-{number}" for number in range(2 * PARTITIONS)) if nodes.coordinator(name) == 1}
     for name in groups:
@@ -41,10 +41,10 @@ def test_notes_are_written_before_a_partition_goes_to_another_node(nodes: Nodes,
         assert member.join().error_code == 0
         member.close()
     leave(nodes, 1)  # within the time for which notes are gathered
-    found = notes(nodes.data)
-    unloaded = {partition for _, partition, header, body in found if header.kind == Kind.COORDINATOR and body.what == Coordinator.UNLOADED}
+    records = notes(nodes.data)
+    unloaded = {partition for _, partition, header, body in records if header.kind == Kind.COORDINATOR and body.what == Coordinator.UNLOADED}
     assert groups
-    assert groups <= {group for group, *_ in found}
+    assert groups <= {group for group, *_ in records}
     assert {partition_of(name, PARTITIONS) for name in groups} <= unloaded
-    assert sum(header.dropped for _, _, header, _ in found) == 0
+    assert sum(header.dropped for _, _, header, _ in records) == 0
     assert [line for line in nodes.lines if line["event"] == "notes are lost"] == []

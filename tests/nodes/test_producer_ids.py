@@ -1,4 +1,4 @@
-"""No producer id is handed out twice, whichever node is asked, through kill -9 of controllers and of all nodes at once."""
+"""No producer id is assigned twice by any node, through kill -9 of controllers and of all nodes at once."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         nodes.close()
 
 
-def new_id(nodes: Nodes, asked: int) -> int:
-    """As a producer gets it, which tries again."""
-    found: list[int] = []
+def new_id(nodes: Nodes, node: int) -> int:
+    """Request a producer id, and retry like a producer."""
+    ids: list[int] = []
 
     def ask() -> bool:
-        with suppress(OSError), nodes.client(asked) as client:
+        with suppress(OSError), nodes.client(node) as client:
             reply = client.ask(InitProducerIdRequest(None, 1_000, -1, -1), INIT_PRODUCER_ID)
             if not reply.error_code:
-                found.append(reply.producer_id)
-        return bool(found)
+                ids.append(reply.producer_id)
+        return bool(ids)
 
     wait_until(ask, SECONDS, 0.05)
-    return found[0]
+    return ids[0]
 
 
 def test_no_producer_id_is_handed_out_twice(nodes: Nodes) -> None:

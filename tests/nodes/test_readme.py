@@ -1,4 +1,4 @@
-"""What README promises about several nodes, by the commands of docs/nodes.md: a node is killed, and a consumer does not notice."""
+"""The promise of README about several nodes, with the commands of docs/nodes.md: a node is killed, and a consumer does not notice."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Terminal:
         # Other nodes may run on this machine.
         script = script.replace("pgrep -f", f"pgrep -P {self._nodes.supervisor.pid} -f")
         script = script.replace(ALL_NODES, self._nodes.bootstrap)
-        given = environment(TENURE_BOOTSTRAP=f"127.0.0.1:{self._nodes.port(1)}", PATH=f"{self._folder}:{os.environ['PATH']}")
+        env = environment(TENURE_BOOTSTRAP=f"127.0.0.1:{self._nodes.port(1)}", PATH=f"{self._folder}:{os.environ['PATH']}")
         with output.open("wb") as stream:
-            return subprocess.Popen(["sh", "-c", script], cwd=self._folder, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=given)
+            return subprocess.Popen(["sh", "-c", script], cwd=self._folder, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=env)
 
     def run(self, script: str) -> str:
         output = self._folder / "output"
@@ -61,13 +61,13 @@ def shown(*words: str) -> list[str]:
     return listing.text.splitlines()
 
 
-def cluster(said: str) -> dict[str, tuple[str, str]]:
+def cluster(output: str) -> dict[str, tuple[str, str]]:
     """The partitions of groups, and since when, by node."""
-    rows = [line.split() for line in said.splitlines() if "127.0.0.1" in line]
+    rows = [line.split() for line in output.splitlines() if "127.0.0.1" in line]
     return {row[0]: (row[-3], row[-1]) for row in rows}
 
 
-def test_a_newcomer_kills_a_node_and_sees_that_nothing_happened(tmp_path: Path, nodes: Nodes) -> None:
+def test_the_commands_of_the_page_show_that_a_killed_node_does_not_matter(tmp_path: Path, nodes: Nodes) -> None:
     assert "tenure serve --nodes 3" in README.read_text()
     assert "docs/nodes.md#how-do-i-see-that-nothing-happens-when-one-is-killed" in README.read_text()
     nodes.start()

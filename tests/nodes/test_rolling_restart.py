@@ -1,4 +1,4 @@
-"""A rolling restart under load: each node is drained, stopped and started again, and no client notices."""
+"""A rolling restart under load: each node is drained, stopped and restarted, and no client notices."""
 
 from __future__ import annotations
 

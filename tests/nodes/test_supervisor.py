@@ -1,4 +1,4 @@
-"""`tenure serve --nodes N`: nodes are started, started again and stopped together; what cannot work is one clear line."""
+"""`tenure serve --nodes N`: nodes are started, restarted and stopped together; an impossible start prints one clear line."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_second_signal_kills_nodes_that_do_not_stop(nodes: Nodes) -> None:
     wait_until(lambda: not any(map(alive, started)))
 
 
-def test_a_killed_node_is_started_again_on_its_port(nodes: Nodes) -> None:
+def test_a_killed_node_is_restarted_on_its_port(nodes: Nodes) -> None:
     nodes.start()
     before = pids(nodes)
     nodes.kill(2)
@@ -94,21 +94,21 @@ def test_a_killed_node_is_started_again_on_its_port(nodes: Nodes) -> None:
     assert (line["node"], line["ended"]) == (2, "SIGKILL")
 
 
-def test_a_node_that_cannot_start_again_is_tried_after_growing_pauses(nodes: Nodes) -> None:
+def test_a_node_that_cannot_restart_is_retried_after_growing_pauses(nodes: Nodes) -> None:
     nodes.start()
     nodes.kill(2)
     with wait_until(lambda: listening_on(nodes.port(2))):
-        ended = wait_until(lambda: (found := [line for line in nodes.lines if "pause_ms" in line])[3:] and found, SECONDS)
+        ended = wait_until(lambda: (pauses := [line for line in nodes.lines if "pause_ms" in line])[3:] and pauses, SECONDS)
         assert [line["ended"] for line in ended[1:]] == [f"exit code {ExitCode.LISTEN.value}"] * (len(ended) - 1)
-        assert all(2 * one["pause_ms"] == then["pause_ms"] for one, then in pairwise(ended[1:]))
+        assert all(2 * ended_process["pause_ms"] == then["pause_ms"] for ended_process, then in pairwise(ended[1:]))
         assert nodes.settled(2)
     nodes.await_settled()
     assert nodes.supervisor is not None
-    (told,) = [line for line in nodes.supervisor.lines if line.startswith("tenure: ")]
-    assert told.startswith(f"tenure: cannot listen on 127.0.0.1:{nodes.port(2)}: ")
+    (error_line,) = [line for line in nodes.supervisor.lines if line.startswith("tenure: ")]
+    assert error_line.startswith(f"tenure: cannot listen on 127.0.0.1:{nodes.port(2)}: ")
 
 
-def test_a_node_that_does_not_answer_is_killed_and_started_again(nodes: Nodes) -> None:
+def test_a_node_that_does_not_answer_is_killed_and_restarted(nodes: Nodes) -> None:
     nodes.start()
     frozen = nodes.pid(1)
     os.kill(frozen, signal.SIGSTOP)
@@ -124,7 +124,7 @@ def test_nodes_end_with_a_killed_supervisor(nodes: Nodes) -> None:
     wait_until(lambda: not any(map(alive, started)))
 
 
-def test_a_node_started_by_hand_comes_and_goes(nodes: Nodes) -> None:
+def test_a_node_may_be_started_and_stopped_by_hand(nodes: Nodes) -> None:
     nodes.start()
     nodes.ids = range(1, 4)
     by_hand = Broker("--node-id", "3", "--listen", f"127.0.0.1:{nodes.port(3)}", "--data", str(nodes.data))
@@ -138,7 +138,7 @@ def test_a_node_started_by_hand_comes_and_goes(nodes: Nodes) -> None:
     assert nodes.stop() == 0
 
 
-def test_a_taken_port_is_one_line_and_no_node_is_started(tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_line_and_no_node_is_started(tmp_path: Path) -> None:
     first = consecutive_ports(2)
     with socket.create_server(("127.0.0.1", first + 1)):
         code, lines = refused("--nodes", "2", "--listen", f"127.0.0.1:{first}", "--data", str(tmp_path / "data"))
@@ -148,7 +148,7 @@ def test_a_taken_port_is_one_line_and_no_node_is_started(tmp_path: Path) -> None
     assert not (tmp_path / "data").exists()
 
 
-def test_what_a_node_cannot_start_with_ends_all_of_them(tmp_path: Path) -> None:
+def test_a_node_that_cannot_start_ends_all_nodes(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     code, lines = refused("--nodes", "2", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
     assert code == ExitCode.DIRECTORY
@@ -219,7 +219,7 @@ def test_a_node_whose_supervisor_ended_before_it_began_stops(tmp_path: Path) -> 
     ended.wait(SECONDS)
     command = [sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--set", "exit.with.parent=true"]
     settings = ["--set", "cluster.nodes=2", "--set", "node.id=1"]
-    given = environment() | {SUPERVISOR: str(ended.pid)}
-    done = subprocess.run([*command, *settings], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=given, timeout=SECONDS, check=False)
+    env = environment() | {SUPERVISOR: str(ended.pid)}
+    done = subprocess.run([*command, *settings], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert "the process that started this one has ended" in done.stderr

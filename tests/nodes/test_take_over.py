@@ -71,25 +71,25 @@ def commit_offsets(nodes: Nodes) -> None:
         for id, groups in coordinators(clients[1], group_names()).items():
             for group in groups:
                 reply = clients[id].ask(OffsetCommitRequest(group, -1, "", None, topics=topics), OFFSET_COMMIT)
-                assert not any(one.error_code for one in reply.topics[0].partitions)
+                assert not any(partition.error_code for partition in reply.topics[0].partitions)
 
 
 def coordinators(client: Client, groups: set[str]) -> dict[int, list[str]]:
-    """The groups by the node that the answering node names; those that have none now are left out."""
-    found: dict[int, list[str]] = {}
+    """The groups by coordinator, as the answering node names it; groups without a coordinator are left out."""
+    groups_by_node: dict[int, list[str]] = {}
     for coordinator in client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups)), FIND_COORDINATOR).coordinators:
         if not coordinator.error_code:
-            found.setdefault(coordinator.node_id, []).append(coordinator.key)
-    return found
+            groups_by_node.setdefault(coordinator.node_id, []).append(coordinator.key)
+    return groups_by_node
 
 
 def leaders(client: Client, partitions: set[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    partitions_by_leader: dict[int, list[int]] = {}
     (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC)], False), METADATA).topics
     for partition in topic.partitions:
         if partition.partition_index in partitions:
-            found.setdefault(partition.leader_id, []).append(partition.partition_index)
-    return found
+            partitions_by_leader.setdefault(partition.leader_id, []).append(partition.partition_index)
+    return partitions_by_leader
 
 
 def store_records(client: Client, partitions: list[int]) -> set[int]:
@@ -131,10 +131,10 @@ def seconds_to_restart(nodes: Nodes, id: int) -> float:
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_all_is_served_before_the_killed_node_is_back(nodes: Nodes, kill: int) -> None:
+def test_all_partitions_are_served_before_the_killed_node_is_back(nodes: Nodes, kill: int) -> None:
     nodes.await_settled()
     id = nodes.ids[kill % len(nodes.ids)]
-    live = [one for one in nodes.ids if one != id]
+    live = [node for node in nodes.ids if node != id]
     calm = seconds_to_serve_all(nodes, list(nodes.ids))
     nodes.kill(id)
     seconds = seconds_to_serve_all(nodes, live)

@@ -55,18 +55,18 @@ def by_chance(seed: int, apart_ms: Sequence[int], steps: int = 20, static: bool 
         running: list[Client] = [pod(world, number, static) for number in range(5)]
         world.run(10 * MINUTE_MS)
         for number in range(steps):
-            there = [one for one in running if one.settled]
-            some = random.choice(there) if there else None
-            what = random.randrange(8)
-            if some is None or what == 0:
+            settled = [consumer for consumer in running if consumer.settled]
+            client = random.choice(settled) if settled else None
+            action = random.randrange(8)
+            if client is None or action == 0:
                 running.append(pod(world, 100 + number, static))
-            elif what == 1 and len(there) > 2:
-                running.remove(some)
-                random.choice([some.stop, some.crash])()
-            elif what == 2:
-                some.change_topics({"t": 12, f"u{number}": 1})
+            elif action == 1 and len(settled) > 2:
+                running.remove(client)
+                random.choice([client.stop, client.crash])()
+            elif action == 2:
+                client.change_topics({"t": 12, f"u{number}": 1})
             else:
-                some.restart(random.choice([1_000, 8_000, 25_000, 70_000, 130_000]), graceful=random.random() < 0.6)
+                client.restart(random.choice([1_000, 8_000, 25_000, 70_000, 130_000]), graceful=random.random() < 0.6)
             world.run(random.choice(apart_ms))
 
     return script

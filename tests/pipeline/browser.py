@@ -1,6 +1,6 @@
-"""Chromium, driven through its pipe: what a page says on its console, what it fetches, what it looks like.
+"""Chromium, driven through its pipe: a page's console messages, requests and screenshots.
 
-`python -m tests.pipeline.browser` installs it where it is missing (`make spark-test` does).
+`python -m tests.pipeline.browser` installs it if it is missing (`make spark-test` does).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ARGUMENTS: Final = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-de
 
 
 def find() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Page:
     """One page; `events` has all events of the browser about it."""
 
-    def __init__(self, to: int, back: int) -> None:
-        self._to, self._back = to, back
+    def __init__(self, to_fd: int, from_fd: int) -> None:
+        self._to_fd, self._from_fd = to_fd, from_fd
         self._number = 0
-        self._left = b""
+        self._unread = b""
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
@@ -46,20 +46,20 @@ class Page:
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
             message["sessionId"] = self._session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
+        os.write(self._to_fd, json.dumps(message).encode() + b"\0")
         while True:
-            got = self._next()
-            if got.get("id") == self._number:
-                assert "error" not in got, got
-                return dict(got["result"])
-            self.events.append(got)
+            event = self._next()
+            if event.get("id") == self._number:
+                assert "error" not in event, event
+                return dict(event["result"])
+            self.events.append(event)
 
     def _next(self) -> dict[str, Any]:
-        while b"\0" not in self._left:
-            more = os.read(self._back, 1 << 16)
+        while b"\0" not in self._unread:
+            more = os.read(self._from_fd, 1 << 16)
             assert more, "the browser has ended"
-            self._left += more
-        message, _, self._left = self._left.partition(b"\0")
+            self._unread += more
+        message, _, self._unread = self._unread.partition(b"\0")
         return dict(json.loads(message))
 
     def open(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
@@ -87,8 +87,8 @@ class Page:
     @property
     def complaints(self) -> list[str]:
         """All console messages of the page or about it."""
-        said = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")
-        return [json.dumps(event["params"]) for event in self.events if event["method"] in said]
+        methods = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")
+        return [json.dumps(event["params"]) for event in self.events if event["method"] in methods]
 
     @property
     def fetched(self) -> list[str]:
@@ -99,7 +99,7 @@ class Page:
 def browser(program: str) -> Iterator[Page]:
     read_there, write_here = os.pipe()
     read_here, write_there = os.pipe()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # its processes end one after the other
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # its processes do not end together
         # The browser reads from descriptor 3 and writes to descriptor 4.
         command = f'exec "$@" 3<&{read_there} 4>&{write_there}'
         started = subprocess.Popen(
@@ -121,9 +121,9 @@ def browser(program: str) -> Iterator[Page]:
 
 
 def main() -> int:
-    why = "" if find() is not None else install("chromium")
-    if why:
-        print(f"spark-test: no Chromium on PATH, and {why}; the report's tests in a browser are skipped", file=sys.stderr)
+    problem = "" if find() is not None else install("chromium")
+    if problem:
+        print(f"spark-test: no Chromium on PATH, and {problem}; the report's tests in a browser are skipped", file=sys.stderr)
     return 0
 
 

@@ -21,7 +21,7 @@ SLICED = ("segments", "coverage")
 
 
 def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True) -> Warehouse:
-    """One run for each bound of the offsets log, and one of everything."""
+    """One run for each bound of the offsets log, and a last run of everything."""
     warehouse = Warehouse.open(folder, create=True)
     for bound in [*until, {}][: None if finish else -1]:
         with warehouse.locked():
@@ -35,5 +35,5 @@ def tables(warehouse: Warehouse) -> dict[str, pa.Table]:
 
 
 def difference(name: str, ours: pa.Table, theirs: pa.Table) -> str:
-    left, right = (set(map(repr, table.to_pylist())) for table in (ours, theirs))
-    return f"{name}: {ours.num_rows} rows, at once {theirs.num_rows}\n" + "\n".join([*sorted(left - right)[:3], "at once:", *sorted(right - left)[:3]])
+    ours_rows, right = (set(map(repr, table.to_pylist())) for table in (ours, theirs))
+    return f"{name}: {ours.num_rows} rows, at once {theirs.num_rows}\n" + "\n".join([*sorted(ours_rows - right)[:3], "at once:", *sorted(right - ours_rows)[:3]])

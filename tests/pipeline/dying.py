@@ -1,7 +1,7 @@
-"""Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER` says of each step what the next run makes of it.
+"""Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER` prints for each step the result of the next run.
 
-A step is a moment between two things that a run does to the disk. BASE has the tables of an earlier run; each run that dies begins with a
-copy of it. One process for all, and a fork for each run: what takes long is to import.
+A step is the moment between two disk operations of a run. BASE has the tables of an earlier run; each run that dies begins with a
+copy of it. Each run is a fork of one process, because imports are slow.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Steps:
     def watch(self) -> None:
         write_table, replace, rmtree = pq.write_table, Path.replace, shutil.rmtree
 
-        def write(table: Any, path: Path, **how: Any) -> None:
+        def write(table: Any, path: Path, **options: Any) -> None:
             dies = self.begin(f"write {path.parent.parent.name}")
-            write_table(table, path, **how)
+            write_table(table, path, **options)
             if dies:
                 os.truncate(path, path.stat().st_size // 2)
                 die()
@@ -59,10 +59,10 @@ class Steps:
                 die()
             return target
 
-        def remove(path: Path, **how: Any) -> None:
+        def remove(path: Path, **options: Any) -> None:
             if self.begin(f"remove {path.parent.name}"):
                 die()
-            rmtree(path, **how)
+            rmtree(path, **options)
 
         pq.write_table = write
         Path.replace = rename  # type: ignore[method-assign,assignment]
@@ -92,8 +92,8 @@ def run(data: Path, out: Path, steps: Steps | None = None) -> int:
     return cli.main(["analyze", "run", "--offsets", str(data), "--out", str(out), "--master", "none", "--quiet"])
 
 
-def same(out: Path, wanted: Path) -> int:
-    ours, theirs = Warehouse.open(out), Warehouse.open(wanted)
+def differing_tables(out: Path, expected: Path) -> int:
+    ours, theirs = Warehouse.open(out), Warehouse.open(expected)
     for name in TABLES:
         if not ours.read(name).equals(theirs.read(name)):
             return 1
@@ -118,14 +118,14 @@ def main() -> int:
     base, data, folder = map(Path, sys.argv[1:])
     names = steps_of(base, data, folder)
     publishing = [number for number, name in enumerate(names, 1) if name.startswith("publish")]
-    others = [number for number in range(1, len(names) + 1) if number not in publishing]
-    for number in sorted({*publishing, *others[:: max(1, len(others) // BETWEEN)]}):
+    rest_of_steps = [number for number in range(1, len(names) + 1) if number not in publishing]
+    for number in sorted({*publishing, *rest_of_steps[:: max(1, len(rest_of_steps) // BETWEEN)]}):
         out = folder / str(number)
         shutil.copytree(base, out)
         killed = forked(lambda: run(data, out, Steps(number)))  # noqa: B023 (called at once)
-        again = forked(lambda: run(data, out))  # noqa: B023
-        equal = forked(lambda: same(out, folder / "wanted"))  # noqa: B023
-        print(names[number - 1].replace(" ", "-"), killed, again, equal, flush=True)
+        repeated = forked(lambda: run(data, out))  # noqa: B023
+        equal = forked(lambda: differing_tables(out, folder / "wanted"))  # noqa: B023
+        print(names[number - 1].replace(" ", "-"), killed, repeated, equal, flush=True)
         shutil.rmtree(out)
     return 0
 

@@ -11,18 +11,18 @@ from pipeline.series import AHEAD_MS, HOLD_MS, ORIGINS
 from tests.pipeline.logs import DecodedRecord
 
 
-def ends_of(said: Sequence[DecodedRecord], seed: int) -> list[EndOffset]:
-    """For most partitions, from one origin or two, ahead of the commits by a random amount, sometimes behind."""
+def ends_of(log: Sequence[DecodedRecord], seed: int) -> list[EndOffset]:
+    """End offsets for most partitions, from one source or two, mostly ahead of the commits by a random amount, sometimes behind them."""
     draw = random.Random(seed)
     out: dict[tuple[str, int, int, str], EndOffset] = {}
-    keys = sorted({(line.topic, line.partition) for line in said if line.topic is not None})
+    keys = sorted({(line.topic, line.partition) for line in log if line.topic is not None})
     for topic, partition in keys:
         if draw.random() < 0.15:
             continue
         origins = draw.sample(ORIGINS, draw.choice([1, 1, 2]))
         end = draw.choice([0, 0, 100])
         looked: int | None = None
-        for line in said:
+        for line in log:
             if line.topic == topic and line.partition == partition and line.committed is not None and draw.random() < 0.9:
                 end = max(end, line.committed + draw.choice([0, 0, 0, 3, 50]))
             if draw.random() < 0.3:

@@ -1,4 +1,4 @@
-"""Brokers that keep one log and fail as a test says: they support exactly the requests of the pipeline's client."""
+"""Brokers that have one log and fail as a test scripts it: they support exactly the requests of the pipeline's client."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class FakeCluster:
         self.aborted: list[tuple[int, int]] = []
         self.start = 0
         self.leader = 0
-        self.asked: list[tuple[int, str]] = []
+        self.requests: list[tuple[int, str]] = []
         self.trouble: Callable[[int, Any], int | None] = lambda number, request: 0
         self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
-        self.ports = [one.getsockname()[1] for one in self._sockets]
+        self.ports = [listener.getsockname()[1] for listener in self._sockets]
         for number, listening in enumerate(self._sockets):
             threading.Thread(target=self._accept, args=(number, listening), daemon=True).start()
 
@@ -53,10 +53,10 @@ class FakeCluster:
         return next_offset(self.batches[-1])
 
     def close(self) -> None:
-        for one in self._sockets:
+        for listener in self._sockets:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
 
     def _accept(self, number: int, listening: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ class FakeCluster:
                 header, at = decode_request_header(frame)
                 api = APIS[header.api_key]
                 request, _ = api.request.decode(frame, at, header.api_version)
-                self.asked.append((number, api.name))
+                self.requests.append((number, api.name))
                 code = self.trouble(number, request)
                 if code is None:
                     return
@@ -81,13 +81,13 @@ class FakeCluster:
         return ApiVersionsResponse(0, [ApiVersion(key, *api.served) for key, api in APIS.items() if api.name in ("Metadata", "Fetch", "ListOffsets")])
 
     def _metadata(self, number: int, request: Any, code: int) -> Any:
-        brokers = [MetadataResponseBroker(each, "127.0.0.1", port) for each, port in enumerate(self.ports)]
+        brokers = [MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in enumerate(self.ports)]
         topics = []
-        for asked in request.topics:
-            if asked.name == TOPIC:
+        for topic in request.topics:
+            if topic.name == TOPIC:
                 topics.append(MetadataResponseTopic(name=TOPIC, topic_id=ID, is_internal=True, partitions=[MetadataResponsePartition(0, 0, self.leader)]))
             else:
-                topics.append(MetadataResponseTopic(error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name=asked.name))
+                topics.append(MetadataResponseTopic(error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name=topic.name))
         return MetadataResponse(brokers=brokers, cluster_id="fake", topics=topics)
 
     def _listoffsets(self, number: int, request: Any, code: int) -> Any:
@@ -100,9 +100,9 @@ class FakeCluster:
         code = code or (0 if number == self.leader else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if not code and not self.start <= offset <= self.end:
             code = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-        found = [batch for batch in self.batches if next_offset(batch) > max(offset, self.start)][:FETCH_BATCHES]
+        batches = [batch for batch in self.batches if next_offset(batch) > max(offset, self.start)][:FETCH_BATCHES]
         aborted = [AbortedTransaction(producer, first) for producer, first in self.aborted]
-        part = PartitionData(0, code, self.end, self.end, aborted_transactions=aborted, records=b"" if code else b"".join(found))
+        part = PartitionData(0, code, self.end, self.end, aborted_transactions=aborted, records=b"" if code else b"".join(batches))
         return FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, topic_id=ID, partitions=[part])])
 
 
@@ -129,7 +129,7 @@ def commit_offsets(port: int, turn: int) -> None:
         for number in range(turn * 3, turn * 3 + 3):
             group = f"group-{number}"
             client.ask(FindCoordinatorRequest(key=group, coordinator_keys=[group]), 4)
-            partitions = [OffsetCommitRequestPartition(each, 100 + turn) for each in range(20)]
+            partitions = [OffsetCommitRequestPartition(partition, 100 + turn) for partition in range(20)]
             request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)])
             request.generation_id_or_member_epoch = -1
             until = time.monotonic() + 60

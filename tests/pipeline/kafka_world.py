@@ -1,6 +1,6 @@
-"""What happens at a real Kafka so that there is something to analyse: its own clients and two others that come, crash, are restarted and go.
+"""Events at a real Kafka for the pipeline to analyse: its own clients and two other kinds join, crash, restart and leave.
 
-`python -m tests.pipeline.kafka_world FOLDER` makes a Kafka, lets it happen, and leaves two copies of its directory: `whole`, taken while it
+`python -m tests.pipeline.kafka_world FOLDER` starts a Kafka, runs the events, and leaves two copies of its directory: `whole`, taken while it
 runs, and `compacted`. Then it waits for the end of its input.
 """
 
@@ -82,7 +82,7 @@ class Work(NamedTuple):
 
 @contextmanager
 def kafka_at_work(target: Path) -> Iterator[Work]:
-    """Everything has happened, and it runs. In between it was killed."""
+    """A running Kafka after all events, one of which was its kill."""
     with kafka_folder(**SETTINGS) as (folder, port):
         work = Work(port, folder / "data", target / "whole", target / "compacted")
         with running_kafka(folder, port):
@@ -97,7 +97,7 @@ def kafka_at_work(target: Path) -> Iterator[Work]:
 
 
 def copy(data: Path, target: Path) -> None:
-    """Copy from a running broker: again, if a file was swapped in between."""
+    """Copy from a running broker; repeat if a file was replaced meanwhile."""
     until = time.monotonic() + TIMEOUT_S
     while True:
         try:
@@ -109,7 +109,7 @@ def copy(data: Path, target: Path) -> None:
 
 
 def await_cleaned(data: Path) -> None:
-    """Until the cleaner has been over each log that has anything, and has taken something away."""
+    """Wait until the cleaner has compacted each log with records, and has removed some."""
     until = time.monotonic() + 2 * TIMEOUT_S
     before = size(data)
     while size(data) >= before or (data / "cleaner-offset-checkpoint").read_text().count("__consumer_offsets") < LOGS:
@@ -147,16 +147,16 @@ def produce(bootstrap: str, count: int) -> None:
 
 
 def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
-    made = confluent_kafka.Consumer(
+    new_consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         | {name.replace("_", "."): value for name, value in settings.items()}
     )
-    made.subscribe([TOPIC])
-    return made
+    new_consumer.subscribe([TOPIC])
+    return new_consumer
 
 
 def poll(members: list[Any], count: int) -> None:
-    """Until so many messages more are read and committed, or everything is assigned and there are none."""
+    """Poll until so many messages are read and committed, or all partitions are assigned and no message is left."""
     until = time.monotonic() + TIMEOUT_S
     read = idle = 0
     while read < count and idle < 10:
@@ -187,8 +187,8 @@ def rolling(bootstrap: str, group: str, static: bool) -> None:
     """Three members, each of which is restarted once; they stay until the end, and then go."""
 
     def member(number: int) -> Any:
-        who = {"group_instance_id": f"pod-{number}"} if static else {}
-        return consumer(bootstrap, group, client_id=f"pod-{number}", session_timeout_ms=10_000, heartbeat_interval_ms=500, **who)
+        instance_option = {"group_instance_id": f"pod-{number}"} if static else {}
+        return consumer(bootstrap, group, client_id=f"pod-{number}", session_timeout_ms=10_000, heartbeat_interval_ms=500, **instance_option)
 
     members = [member(number) for number in range(3)]
     settle(members)
@@ -201,8 +201,8 @@ def rolling(bootstrap: str, group: str, static: bool) -> None:
         members.insert(number, member(number))
         settle(members)
     poll(members, 30)
-    for one in members:
-        one.close()
+    for group_member in members:
+        group_member.close()
 
 
 def settle(members: list[Any]) -> None:
@@ -217,7 +217,7 @@ def settle(members: list[Any]) -> None:
 
 
 def crash(bootstrap: str) -> None:
-    """One of two is killed; the other gets its partitions when the session has expired."""
+    """One of two members is killed; the other gets its partitions when the session has expired."""
     stays = consumer(bootstrap, "crashing", client_id="pod-a", session_timeout_ms=2_000, heartbeat_interval_ms=500)
     killed = subprocess.Popen([sys.executable, "-c", CRASHING, bootstrap], stdout=subprocess.PIPE)
     try:
@@ -288,9 +288,9 @@ def compare(rows: list[Row], segment: Path) -> int:
     ours = [row for row in rows if row.segment == name and row.kind != "control"]
     for row, (offset, at_ms, key, payload) in zip(ours, theirs, strict=True):
         assert (row.offset, row.append_ms) == (int(offset), int(at_ms))
-        asked = json.loads(key)
-        assert row.key_version == int(asked["type"])
-        assert row.group == asked["data"]["group"]
+        key_document = json.loads(key)
+        assert row.key_version == int(key_document["type"])
+        assert row.group == key_document["data"]["group"]
         if not payload.startswith("{"):
             assert row.tombstone
             continue
@@ -298,7 +298,7 @@ def compare(rows: list[Row], segment: Path) -> int:
         data = value["data"]
         assert row.value_version == int(value["version"])
         if row.kind == "offset":
-            assert (row.topic, row.topic_partition) == (asked["data"]["topic"], asked["data"]["partition"])
+            assert (row.topic, row.topic_partition) == (key_document["data"]["topic"], key_document["data"]["partition"])
             assert (row.committed, row.metadata, row.commit_ms) == (data["offset"], data["metadata"], data["commitTimestamp"])
             assert row.commit_leader_epoch == (data["leaderEpoch"] if data["leaderEpoch"] >= 0 else None)
         else:
@@ -307,5 +307,5 @@ def compare(rows: list[Row], segment: Path) -> int:
             stored = read_record(GroupMetadataValue, row.value_raw)
             assert (stored.generation, stored.leader, stored.protocol) == (data["generation"], data["leader"], data["protocol"])
             members = [(member.member_id, member.group_instance_id, member.client_id, member.client_host) for member in stored.members]
-            assert members == [(one["memberId"], one["groupInstanceId"], one["clientId"], one["clientHost"]) for one in data["members"]]
+            assert members == [(member["memberId"], member["groupInstanceId"], member["clientId"], member["clientHost"]) for member in data["members"]]
     return len(theirs)

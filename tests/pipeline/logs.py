@@ -23,19 +23,19 @@ class DecodedRecord(NamedTuple):
     committed: int | None = None
 
 
-def records(said: Iterable[DecodedRecord], first_offset: int = 0) -> pa.Table:
-    return table_of("records", [record(offset, line) for offset, line in enumerate(said, first_offset)])
+def records(log: Iterable[DecodedRecord], first_offset: int = 0) -> pa.Table:
+    return table_of("records", [record(offset, line) for offset, line in enumerate(log, first_offset)])
 
 
-def record(offset: int, said: DecodedRecord) -> Record:
-    commit = said.topic is not None
-    removed = commit and said.committed is None
+def record(offset: int, line: DecodedRecord) -> Record:
+    commit = line.topic is not None
+    removed = commit and line.committed is None
     return Record(
         cluster="c",
         log="offsets",
         partition=0,
         offset=offset,
-        append_ms=said.at,
+        append_ms=line.at,
         batch_base=offset,
         leader_epoch=0,
         producer_id=-1,
@@ -43,12 +43,12 @@ def record(offset: int, said: DecodedRecord) -> Record:
         kind="offset" if commit else "group",
         key_version=1 if commit else 2,
         value_version=-1 if removed else 3,
-        group=said.group,
-        topic=said.topic,
-        topic_partition=said.partition if commit else None,
-        committed=said.committed,
+        group=line.group,
+        topic=line.topic,
+        topic_partition=line.partition if commit else None,
+        committed=line.committed,
         commit_leader_epoch=None,
-        commit_ms=said.at if commit and not removed else None,
+        commit_ms=line.at if commit and not removed else None,
         expire_ms=None,
         metadata=None if removed or not commit else "",
         tombstone=removed,
@@ -64,23 +64,23 @@ def anything(seed: int, count: int, groups: int = 3, topics: int = 2, partitions
     draw = random.Random(seed)
     at = 1_700_000_000_000
     ends: dict[tuple[str, str, int], int] = {}
-    said = []
+    log = []
     for _ in range(count):
         at += draw.choice([0, 1, 200, 5_000, 5_000, 60_000, 600_000, -3_000])
         if draw.random() < 0.02:
             at += draw.choice([25 * 3_600_000, -2 * 3_600_000])
         group = f"g{draw.randrange(groups)}"
         if draw.random() < 0.1:
-            said.append(DecodedRecord(at, group))
+            log.append(DecodedRecord(at, group))
             continue
         key = group, f"t-{draw.randrange(topics)}", draw.choice([*range(partitions), 11])
         if draw.random() < 0.04:
             ends.pop(key, None)
-            said.append(DecodedRecord(at, *key, committed=None))
+            log.append(DecodedRecord(at, *key, committed=None))
             continue
         ends[key] = max(0, ends.get(key, 0) + draw.choice([0, 1, 10, 100, -5]))
-        said.append(DecodedRecord(at, *key, committed=ends[key]))
-    return said
+        log.append(DecodedRecord(at, *key, committed=ends[key]))
+    return log
 
 
 def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
@@ -90,8 +90,8 @@ def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
     return list(zip([0, *inner], [*inner, count], strict=True))
 
 
-def commits_of(said: list[DecodedRecord]) -> pa.Table:
-    return step(records(said), State.new()).commits
+def commits_of(log: list[DecodedRecord]) -> pa.Table:
+    return step(records(log), State.new()).commits
 
 
 def ends_table(ends: list[EndOffset]) -> pa.Table:
@@ -99,6 +99,6 @@ def ends_table(ends: list[EndOffset]) -> pa.Table:
 
 
 def spread(seed: int, count: int, most: int) -> list[tuple[int, int | None]]:
-    """As many cuts as the commits have, the last one takes the rest."""
+    """As many slices as the commits have; the last slice has the remaining samples."""
     parts: list[tuple[int, int | None]] = list(cuts(seed, count, most))
     return [*parts[:-1], (parts[-1][0], None)]

@@ -27,9 +27,9 @@ def main() -> None:
         """After its rows are written, the first task's worker is killed, and the second one's whole executor."""
         wrote = write_rows(task)
         process = os.getpid()
-        for whom in ("worker", "executor"):
+        for victim in ("worker", "executor"):
             try:
-                os.close(os.open(f"{marks}/{whom}", os.O_CREAT | os.O_EXCL))
+                os.close(os.open(f"{marks}/{victim}", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 for _ in range(2):  # a worker is a child of a daemon, which is a child of the executor
                     process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

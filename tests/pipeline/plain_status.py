@@ -61,7 +61,7 @@ class View(NamedTuple):
     lag: int | None
     log_start: int | None
     owned: bool | None  # a member of the group has it
-    quiet_ms: int  # since the last commit, and since there was something to read, without excused time
+    quiet_ms: int  # since the last commit, and since there was a lag, without excused time
 
 
 def tenure(view: View) -> Verdict:

@@ -44,7 +44,7 @@ def without_notes(play: NotedPlay, edges: dict[int, Edge] | None = None) -> Grou
 
 def edges_of(images: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, Edge]:
     """`commits`: by `topic-partition`, when each was made, in order."""
-    found = {}
+    edges = {}
     for image in images:
         last, first, usual = [], [], []
         for times in commits.values():
@@ -53,15 +53,15 @@ def edges_of(images: Sequence[GroupRecord], commits: dict[str, list[int]]) -> di
             last.append(times[at - 1] if at else NONE)
             first.append(times[at] if at < len(times) else NONE)
             usual.append(int(median(gaps)) if gaps else NONE)
-        found[image.offset] = Edge(CLUSTER, GROUP, image.offset, list(commits), last, first, usual)
-    return found
+        edges[image.offset] = Edge(CLUSTER, GROUP, image.offset, list(commits), last, first, usual)
+    return edges
 
 
 def commits_of(records: Iterable[tuple[bytes, bytes | None, int]]) -> dict[str, list[int]]:
     """Of a log of keys, values and times: when each partition of the group had a commit."""
-    found: dict[str, list[int]] = {}
+    times: dict[str, list[int]] = {}
     for key, value, at_ms in records:
-        about = read_offsets_key(key)
-        if isinstance(about, OffsetCommitKey) and about.group == GROUP and value is not None:
-            found.setdefault(f"{about.topic}-{about.partition}", []).append(at_ms)
-    return found
+        offsets_key = read_offsets_key(key)
+        if isinstance(offsets_key, OffsetCommitKey) and offsets_key.group == GROUP and value is not None:
+            times.setdefault(f"{offsets_key.topic}-{offsets_key.partition}", []).append(at_ms)
+    return times

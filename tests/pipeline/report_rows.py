@@ -1,4 +1,4 @@
-"""A warehouse with hand-made rows: a group to change, a stuck group, and one with hostile names."""
+"""A warehouse with hand-made rows: a group that needs a change, a stuck group, and a group with hostile names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTILE = "</td><script>alert('x')</script>\x1b[31m\u202egnp.exe\n\"'&{{7*7}}" +
 
 
 def episode(group: str, number: int, at: int, cause: str, **more: object) -> Episode:
-    made = Episode(
+    episode_row = Episode(
         cluster="c",
         group=group,
         episode=number,
@@ -76,14 +76,14 @@ def episode(group: str, number: int, at: int, cause: str, **more: object) -> Epi
         missing=0,
         final=True,
     )
-    return made._replace(**more)  # type: ignore[arg-type]
+    return episode_row._replace(**more)  # type: ignore[arg-type]
 
 
 def group_row(group: str, **more: object) -> Group:
-    made = Group(
+    new_group = Group(
         "c", group, "consumer", BEGAN, NOW, "stable", 4, 0, 40, 40, 5.7, 120_000, 1440.0, 30, 0, 90_000, 1.2, 12, 340, 4_000, "OK", 1.0, "exact", []
     )
-    return made._replace(**more)  # type: ignore[arg-type]
+    return new_group._replace(**more)  # type: ignore[arg-type]
 
 
 def filled(folder: Path) -> Warehouse:
@@ -97,11 +97,11 @@ def filled(folder: Path) -> Warehouse:
             group_row(name, partition_seconds_lost=1440.0 / (at + 1), worst_status=status, static_members=4 if name == "billing" else 0)
         )
         for number in range(40 // (at + 1)):
-            when = BEGAN + chance.randrange(7 * DAY)
+            began_ms = BEGAN + chance.randrange(7 * DAY)
             cause = "member_left" if name == "checkout" and number % 3 else chance.choice(causes)
-            rows["rebalances"].append(episode(name, number, when, cause, confidence=chance.choice(["exact", "strong", "weak"])))
-    rows["rebalances"] = sorted(rows["rebalances"], key=lambda one: (one[1], one[3]))
-    rows["rebalances"] = [one._replace(episode=at, from_generation=at, to_generation=at + 1) for at, one in enumerate(rows["rebalances"])]  # type: ignore[attr-defined]
+            rows["rebalances"].append(episode(name, number, began_ms, cause, confidence=chance.choice(["exact", "strong", "weak"])))
+    rows["rebalances"] = sorted(rows["rebalances"], key=lambda row: (row[1], row[3]))
+    rows["rebalances"] = [row._replace(episode=at, from_generation=at, to_generation=at + 1) for at, row in enumerate(rows["rebalances"])]  # type: ignore[attr-defined]
     rows["deploys"] += [
         Deploy("c", "checkout", at, BEGAN + at * DAY + 9 * HOUR, BEGAN + at * DAY + 9 * HOUR + 20 * MINUTE, 4, 4, "dynamic", 8, 0, 288.0, "exact") for at in range(5)
     ]
@@ -145,6 +145,6 @@ def filled(folder: Path) -> Warehouse:
     ]
     rows["segments"].append(Segment("c", "offsets", 4, "x/0.log", 9_000, 0, 0, 4_000, BEGAN, NOW, 300, 4_001, 0, "none", 17, 1, 120, 0, 0))
     warehouse = Warehouse.open(folder, create=True)
-    files = [warehouse.write(name, 1, "c/0", table_of(name, made)) for name, made in rows.items() if made]
+    files = [warehouse.write(name, 1, "c/0", table_of(name, rows_of_table)) for name, rows_of_table in rows.items() if rows_of_table]
     warehouse.publish(replace(warehouse.current(), run=1, files=tuple(files), now_ms={"c": NOW}, built=1))
     return warehouse

@@ -1,4 +1,4 @@
-"""Scripted histories with their truth: what a reader of the logs has to find.
+"""Scripted histories with their truth, which a reader of the logs must find.
 
     played = play("rolling restart of dynamic members")           # in memory
     played.note_records, played.images                            # what the fold reads
@@ -51,8 +51,8 @@ class Scenario(NamedTuple):
     name: str
     script: Callable[[World], None]
     episodes: tuple[Expected, ...]
-    avoidable: int  # rebalances that were made by nothing but processes that went and came back
-    saved: int  # restarts of static members that made none
+    avoidable: int  # rebalances that only restarted processes caused
+    saved: int  # restarts of static members without a rebalance
 
 
 class Played(NamedTuple):
@@ -112,17 +112,17 @@ def scenario(
 
 def pod(world: World, number: int, static: bool = False, **settings: object) -> Client:
     instance = f"i{number}" if static else None
-    known: dict[str, object] = {"topics": TOPICS, "host": f"/10.0.0.{number}", "session_ms": SESSION_MS, "instance": instance}
-    client = world.client(GROUP, f"p{number}", **(known | settings))
+    defaults: dict[str, object] = {"topics": TOPICS, "host": f"/10.0.0.{number}", "session_ms": SESSION_MS, "instance": instance}
+    client = world.client(GROUP, f"p{number}", **(defaults | settings))
     client.start()
     _commit_each_minute(client)
     return client
 
 
 def pods(world: World, count: int, static: bool = False, **settings: object) -> list[Client]:
-    made = [pod(world, number, static, **settings) for number in range(count)]
+    pods_started = [pod(world, number, static, **settings) for number in range(count)]
     world.run(10 * MINUTE_MS)
-    return made
+    return pods_started
 
 
 def names(*numbers: int) -> tuple[str, ...]:
@@ -289,13 +289,13 @@ def leader_rejoins(world: World) -> None:
 @scenario(
     "a crash loop",
     formed(3),
-    *[one for _ in range(6) for one in (expired(2, 3), came(2, 2))],
+    *[change for _ in range(6) for change in (expired(2, 3), came(2, 2))],
     avoidable=12,
 )
 def crash_loop(world: World) -> None:
-    looping = pods(world, 3)[2]
+    crashing = pods(world, 3)[2]
     for _ in range(6):
-        looping.restart(20_000, graceful=False)
+        crashing.restart(20_000, graceful=False)
         world.run(50_000)
 
 
@@ -313,7 +313,7 @@ def slow_poll(world: World) -> None:
 )
 def evicted(world: World) -> None:
     running = pods(world, 3, rebalance_ms=MINUTE_MS)
-    running[1].rebalance_ms = 10 * MINUTE_MS  # it believes to have more time than its JoinGroup said
+    running[1].rebalance_ms = 10 * MINUTE_MS  # longer than the rebalance timeout in its JoinGroup
     running[1].busy(3 * MINUTE_MS)
     running[0].stop()
 
@@ -406,7 +406,7 @@ def coordinator_killed(world: World) -> None:
     expired(0, 3),
 )
 def killed_in_a_rebalance(world: World) -> None:
-    """The departure was not stored: the coordinator that follows has the member again, until its session ends."""
+    """The departure was not stored: the next coordinator has the member again, until its session ends."""
     running = pods(world, 3)
     running[0].stop()
     world.at(world.now + 210, world.kill_coordinator, 4_000)
@@ -454,7 +454,7 @@ def mixed_members(world: World) -> None:
 
 @scenario("a deploy with surge", formed(2), came(2, 2), left(0, 3), came(3, 2), left(1, 3))
 def surge(world: World) -> None:
-    """Each new process joins before an old one leaves: no member is restarted."""
+    """Each new process joins before an old process leaves: no member is restarted."""
     for number, client in enumerate(pods(world, 2)):
         pod(world, 2 + number)
         world.run(20_000)
@@ -465,7 +465,7 @@ def surge(world: World) -> None:
 @scenario(
     "two deploys back to back",
     formed(2),
-    *[one for _ in range(2) for number in range(2) for one in (left(number, 2), came(number, 1))],
+    *[change for _ in range(2) for number in range(2) for change in (left(number, 2), came(number, 1))],
     avoidable=8,
 )
 def two_deploys(world: World) -> None:
@@ -484,14 +484,14 @@ def two_deploys(world: World) -> None:
     avoidable=1,
 )
 def crash_within_a_departure(world: World) -> None:
-    """The crashed member does not come back: only the return of the other could have been saved in both rebalances."""
+    """The crashed member does not return: of both rebalances, static membership could have saved only what the other member caused."""
     running = pods(world, 3)
     running[1].crash()
     world.run(1_000)
     running[0].restart(30_000)
 
 
-# Random histories, for comparing two ways of reading them.
+# Random histories, to compare two readings of them.
 
 
 def random_script(seed: int, members: int = 6, steps: int = 30) -> Callable[[World], None]:
@@ -501,35 +501,35 @@ def random_script(seed: int, members: int = 6, steps: int = 30) -> Callable[[Wor
         random = Random(seed)
         running = pods(world, members, static=random.random() < 0.4, assignors=(random.choice(["range", "sticky", "cooperative-sticky"]),))
         for number in range(steps):
-            some = random.choice(running)
-            if not some.alive:
-                some.start()
+            client = random.choice(running)
+            if not client.alive:
+                client.start()
             else:
-                _something(world, random, some, running, number)
+                _random_action(world, random, client, running, number)
             world.run(random.choice([500, 3_000, 20_000, 120_000, 1_200_000]))
 
     return script
 
 
-def _something(world: World, random: Random, some: Client, running: list[Client], number: int) -> None:
+def _random_action(world: World, random: Random, client: Client, running: list[Client], number: int) -> None:
     match random.randrange(12):
         case 0 | 1 | 2 | 3:
-            some.restart(random.choice([1_000, 8_000, 25_000, 400_000]), graceful=random.random() < 0.7)
+            client.restart(random.choice([1_000, 8_000, 25_000, 400_000]), graceful=random.random() < 0.7)
         case 4:
-            some.stop()
+            client.stop()
         case 5:
-            some.crash()
+            client.crash()
         case 6:
-            some.freeze(random.choice([2_000, 9_000, 40_000]))
+            client.freeze(random.choice([2_000, 9_000, 40_000]))
         case 7:
-            some.busy(random.choice([5_000, 60_000, 400_000]))
+            client.busy(random.choice([5_000, 60_000, 400_000]))
         case 8:
-            running.append(pod(world, 100 + number, static=some.instance is not None, assignors=some.assignors))
+            running.append(pod(world, 100 + number, static=client.instance is not None, assignors=client.assignors))
         case 9:
             if world.partition(GROUP).shard is not None:
                 random.choice([world.restart_coordinator, world.kill_coordinator])(random.choice([500, 5_000]))
         case 10:
-            some.change_topics({"t": 12, "u": random.randrange(1, 5)})
+            client.change_topics({"t": 12, "u": random.randrange(1, 5)})
         case _:
             world.partition(GROUP).loses_notes = random.random() < 0.3
 
@@ -540,7 +540,7 @@ def _something(world: World, random: Random, some: Client, running: list[Client]
 def write_transactions(directory: Path) -> dict[tuple[str, int], int]:
     """A producer commits its first transaction, aborts its second, and leaves its third open; another consumer commits in between.
 
-    The offsets that stand, by topic and partition.
+    Returns the offsets that count, by topic and partition.
     """
     recorder = Directory(str(directory), 1, BEGIN_MS, ours=False)
     at = BEGIN_MS
@@ -553,8 +553,8 @@ def write_transactions(directory: Path) -> dict[tuple[str, int], int]:
             Record(number, at, offset_key(prefix, partition), offset_value(offset, -1, b"", at), [])
             for number, (partition, offset) in enumerate(offsets.items())
         ]
-        known: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "transactional": True} if sequence >= 0 else {}
-        recorder.append(0, bytearray(build(records, **known)), len(records), at, 0)
+        batch_fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "transactional": True} if sequence >= 0 else {}
+        recorder.append(0, bytearray(build(records, **batch_fields)), len(records), at, 0)
 
     def end(committed: bool) -> None:
         nonlocal at

@@ -84,12 +84,12 @@ def next_offset(batch: bytes) -> int:
 
 def random_batches(seed: int, count: int, most: int = 20, compression: Compression | None = None) -> list[bytes]:
     rng = random.Random(seed)
-    found: list[bytes] = []
+    batches: list[bytes] = []
     base = 0
     for _ in range(count):
-        found.append(random_batch(rng, base, rng.choice([1, 2, rng.randrange(1, most + 1)]), compression))
-        base = next_offset(found[-1]) + rng.choice([0, 0, 0, 0, 1, 500])
-    return found
+        batches.append(random_batch(rng, base, rng.choice([1, 2, rng.randrange(1, most + 1)]), compression))
+        base = next_offset(batches[-1]) + rng.choice([0, 0, 0, 0, 1, 500])
+    return batches
 
 
 def batch_of(base: int, *pairs: Pair, transactional: bool = False, control: bool = False, producer: int = -1, at_ms: int = EPOCH_MS) -> bytes:
@@ -108,7 +108,7 @@ def seal(batch: bytearray) -> bytes:
 
 
 def mutated(batch: bytes, at: int, byte: int) -> bytes:
-    """One byte is changed, under a valid checksum."""
+    """Change one byte, under a valid checksum."""
     changed = bytearray(batch)
     changed[at] = byte
     return seal(changed)

@@ -36,9 +36,9 @@ def environment(**more: str) -> dict[str, str]:
     """The environment without the location of Tenure."""
     import pyspark
 
-    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "HOME") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "HOME") if name in os.environ}
     home = str(Path(pyspark.__file__).parent)
-    return kept | {"SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"} | more
+    return inherited | {"SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"} | more
 
 
 def spark_program(name: str) -> str:
@@ -76,11 +76,11 @@ def _start(home: Path, started: list[subprocess.Popen[bytes]], name: str, *argum
 
 def _await(log: Path, process: subprocess.Popen[bytes], pattern: str) -> str:
     until = time.monotonic() + START_SECONDS
-    while (found := re.search(pattern, log.read_text())) is None:
+    while (match := re.search(pattern, log.read_text())) is None:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < until, log.read_text()
         time.sleep(0.1)
-    return found[1]
+    return match[1]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

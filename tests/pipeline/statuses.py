@@ -22,7 +22,7 @@ def no_rows(name: str) -> pa.Table:
 
 
 def statuses(
-    said: list[DecodedRecord],
+    log: list[DecodedRecord],
     ends: list[EndOffset],
     now: int,
     generations: Sequence[Generation] = (),
@@ -30,7 +30,7 @@ def statuses(
     graces: Ranges | None = None,
 ) -> list[Status]:
     tables = table_of("generations", generations), table_of("members", members)
-    return rows_of(Status, stretched(commits_of(said), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
+    return rows_of(Status, stretched(commits_of(log), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
 
 
 def stretched(

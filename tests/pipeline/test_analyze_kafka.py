@@ -22,13 +22,13 @@ from tests.running import ROOT
 pytestmark = pytest.mark.kafka
 
 SCREENS = ROOT / "build" / "report-screens"
-MADE = 10  # groups that did something
+MADE = 10  # groups with members or commits
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
-    with kafka_at_work(tmp_path_factory.mktemp("kafka")) as happened:
-        yield happened
+    with kafka_at_work(tmp_path_factory.mktemp("kafka")) as world:
+        yield world
 
 
 class Analysed:
@@ -47,8 +47,8 @@ class Analysed:
         return rows_of(row, self._tables.read(name))
 
     def group(self, name: str) -> dict[str, Any]:
-        (found,) = (group for group in self.document["groups"] if group["group"] == name)
-        return dict(found)
+        (group_document,) = (group for group in self.document["groups"] if group["group"] == name)
+        return dict(group_document)
 
 
 def compare_all(analysed: Analysed, data: Path) -> int:
@@ -73,55 +73,55 @@ def look(analysed: Analysed, name: str) -> None:
 
 
 def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_path: Path) -> None:
-    found = Analysed(work.whole, tmp_path / "whole")
-    assert compare_all(found, work.whole) > 800
-    assert all(one.complete for one in found.table("coverage", Coverage))
-    assert sum(row.aborted for row in found.table("segments", Segment)) == 1
+    analysed = Analysed(work.whole, tmp_path / "whole")
+    assert compare_all(analysed, work.whole) > 800
+    assert all(stretch.complete for stretch in analysed.table("coverage", Coverage))
+    assert sum(row.aborted for row in analysed.table("segments", Segment)) == 1
 
-    assert found.group("static")["saved"] == 6  # a restart of a dynamic member is two rebalances
-    assert [one.verdict for one in found.table("replacements", Replaced)] == ["saved"] * 3
-    dynamic = [one for one in found.table("rebalances", Episode) if one.group == "dynamic"]
-    restarts = [one for one in dynamic if one.avoidable == "yes"]
-    assert len(restarts) >= 4, [(one.cause, one.avoidable, one.evidence) for one in dynamic]
-    assert {one.confidence for one in found.table("rebalances", Episode)} <= {"strong", "weak"}  # Kafka keeps no notes
+    assert analysed.group("static")["saved"] == 6  # a restart of a dynamic member is two rebalances
+    assert [replaced.verdict for replaced in analysed.table("replacements", Replaced)] == ["saved"] * 3
+    dynamic = [episode for episode in analysed.table("rebalances", Episode) if episode.group == "dynamic"]
+    restarts = [episode for episode in dynamic if episode.avoidable == "yes"]
+    assert len(restarts) >= 4, [(episode.cause, episode.avoidable, episode.evidence) for episode in dynamic]
+    assert {episode.confidence for episode in analysed.table("rebalances", Episode)} <= {"strong", "weak"}  # Kafka keeps no notes
 
-    states = {group["group"]: group["state"] for group in found.document["groups"]}
+    states = {group["group"]: group["state"] for group in analysed.document["groups"]}
     assert len(states) == MADE + 1
     assert states["retired"] == "deleted"
     assert states["dynamic"] == states[HOSTILE] == "empty"
-    assert states["static"] in ("stable", "empty")  # static members do not say that they go
-    assert found.group("paid")["lag"] == 110  # committed by a transaction, at 7 of 117
-    assert found.group("java-verifiable")["static_members"] == 1
-    first = found.document["first"][0]
+    assert states["static"] in ("stable", "empty")  # static members send no LeaveGroup
+    assert analysed.group("paid")["lag"] == 110  # committed by a transaction, at 7 of 117
+    assert analysed.group("java-verifiable")["static_members"] == 1
+    first = analysed.document["first"][0]
     assert first["title"].startswith("dynamic: make its members static")
     assert first["saves_rebalances"] >= 4
     assert "group.instance.id" in first["how"]
-    assert {"dynamic", "crashing"} & {moment["group"] for moment in found.document["moments"][:3]}
-    look(found, "whole")
+    assert {"dynamic", "crashing"} & {moment["group"] for moment in analysed.document["moments"][:3]}
+    look(analysed, "whole")
 
 
 def test_a_compacted_directory_reports_missing_history_and_the_remedy(work: Work, tmp_path: Path) -> None:
-    found = Analysed(work.compacted, tmp_path / "compacted")
-    assert compare_all(found, work.compacted) > 20
-    stretches = found.table("coverage", Coverage)
+    analysed = Analysed(work.compacted, tmp_path / "compacted")
+    assert compare_all(analysed, work.compacted) > 20
+    stretches = analysed.table("coverage", Coverage)
     assert {stretch.partition for stretch in stretches if stretch.why == "compacted"} == set(range(LOGS))
-    assert found.group("paid")["lag"] == 110
-    text = found.html.read_text()
+    assert analysed.group("paid")["lag"] == 110
+    text = analysed.html.read_text()
     assert "Nothing that these logs still show" in text
     assert "--follow" in text
-    look(found, "compacted")
+    look(analysed, "compacted")
 
 
 def test_a_running_kafka_is_analyzed_over_the_wire_and_from_its_directory(work: Work, tmp_path: Path) -> None:
-    """It may compact in between: then each of the two has read the records present."""
-    here = Analysed(work.data, tmp_path / "here")
+    """Kafka may compact between the two reads: only records present in both are compared."""
+    directory = Analysed(work.data, tmp_path / "directory")
     live = Analysed(f"kafka://127.0.0.1:{work.port}", tmp_path / "live")
-    both = {row[:4]: row for row in here.table("records", Row)}
-    other = {row[:4]: row for row in live.table("records", Row)}
-    same = both.keys() & other.keys()
+    directory_rows = {row[:4]: row for row in directory.table("records", Row)}
+    live_rows = {row[:4]: row for row in live.table("records", Row)}
+    same = directory_rows.keys() & live_rows.keys()
     assert len(same) >= 20
-    assert all(both[key][4:-2] == other[key][4:-2] for key in same)
-    assert len(here.document["groups"]) == len(live.document["groups"]) >= MADE
-    assert here.document["clusters"] == live.document["clusters"]
+    assert all(directory_rows[key][4:-2] == live_rows[key][4:-2] for key in same)
+    assert len(directory.document["groups"]) == len(live.document["groups"]) >= MADE
+    assert directory.document["clusters"] == live.document["clusters"]
     assert not re.search(r"<b onclick|\x1b|\u202e", live.html.read_text())
     look(live, "live")

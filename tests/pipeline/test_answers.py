@@ -17,9 +17,9 @@ from tests.pipeline.truths import actual, actual_members, counted, stated
 pytestmark = pytest.mark.once
 
 SEEDS = range(1_000, 1_020)
-EXACT_AT_LEAST = 0.99  # with notes: share of reported avoidable rebalances that are, and of avoidable ones that are reported
+EXACT_AT_LEAST = 0.99  # with notes: the least precision and recall of avoidable rebalances
 FOUND_AT_LEAST = 0.95  # without notes: share of avoidable rebalances that are reported, or not denied
-RIGHT_AT_LEAST = 0.95  # without notes: share of reported avoidable rebalances that are; members removed by an administrator look like expired ones
+RIGHT_AT_LEAST = 0.95  # without notes: the least precision; members removed by an administrator look like expired members
 
 
 @cache
@@ -31,18 +31,18 @@ def live(seed: int) -> Lived:
 def test_with_notes_every_rebalance_is_exact(seed: int) -> None:
     life = live(seed)
     rows = life.noted.folded.episodes
-    truth = [(*list(actual(one))[:6], list(dict.fromkeys(one.also)), *list(actual(one))[7:]) for one in life.truth]
+    truth = [(*list(actual(episode))[:6], list(dict.fromkeys(episode.also)), *list(actual(episode))[7:]) for episode in life.truth]
     assert [stated(row) for row in rows] == truth
-    for row, one in zip(rows, life.truth, strict=True):
+    for row, episode in zip(rows, life.truth, strict=True):
         assert row.confidence == "exact"
-        assert counted(row.joined) == actual_members(one, "joined")
-        assert counted(row.left + row.expired) == actual_members(one, "left", "evicted", "removed", "expired")
+        assert counted(row.joined) == actual_members(episode, "joined")
+        assert counted(row.left + row.expired) == actual_members(episode, "left", "evicted", "removed", "expired")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kept_seats_and_what_they_saved(seed: int) -> None:
     life = live(seed)
-    truth = sorted((one.at_ms, one.member_id) for one in life.world.saved(GROUP))
+    truth = sorted((saved.at_ms, saved.member_id) for saved in life.world.saved(GROUP))
     exact, least, most = 0, 0, 0
     for row in life.noted.advised.replacements:
         exact += row.saved_rebalances
@@ -52,32 +52,32 @@ def test_kept_seats_and_what_they_saved(seed: int) -> None:
     assert sorted((row.at_ms, row.new_member_id) for row in life.noted.folded.replacements if row.verdict == "saved") == truth
     assert {(row.at_ms, row.new_member_id) for row in life.plain.folded.replacements if row.verdict == "saved"} <= set(truth)
     instances = [client.instance for client in life.world.clients[GROUP] if client.instance is not None]
-    if len(instances) == len(set(instances)):  # of two processes with one id neither need have been away
+    if len(instances) == len(set(instances)):  # of two processes with the same id, neither was necessarily away
         assert least <= exact <= most
 
 
 def test_avoidable_rebalances_are_found_with_notes() -> None:
-    found = Counter(
+    counts = Counter(
         (row.avoidable, row.start_lo_ms in life.avoidable) for seed in SEEDS for life in [live(seed)] for row in life.noted.advised.episodes
     )
-    precision = found[YES, True] / (found[YES, True] + found[YES, False])
-    recall = found[YES, True] / (found[YES, True] + found[NO, True] + found[UNKNOWN, True])
-    print(f"with notes: precision {precision:.2%}, recall {recall:.2%} of {found[YES, True] + found[NO, True] + found[UNKNOWN, True]} avoidable rebalances")
+    precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
+    recall = counts[YES, True] / (counts[YES, True] + counts[NO, True] + counts[UNKNOWN, True])
+    print(f"with notes: precision {precision:.2%}, recall {recall:.2%} of {counts[YES, True] + counts[NO, True] + counts[UNKNOWN, True]} avoidable rebalances")
     assert min(precision, recall) >= EXACT_AT_LEAST
 
 
 def test_avoidable_rebalances_are_found_without_notes() -> None:
-    found: Counter[tuple[str, bool]] = Counter()
+    counts: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
         life = live(seed)
         for row, truth in zip(life.plain.advised.episodes, life.settled, strict=True):
-            found[row.avoidable, truth.start_ms in life.avoidable] += 1
-    was = sum(count for (_, truly), count in found.items() if truly)
-    precision = found[YES, True] / (found[YES, True] + found[YES, False])
-    print(f"without notes: precision {precision:.2%}, recall {found[YES, True] / was:.2%}, {found[NO, True] / was:.2%} denied, of {was} avoidable rebalances")
+            counts[row.avoidable, truth.start_ms in life.avoidable] += 1
+    was = sum(count for (_, truly), count in counts.items() if truly)
+    precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
+    print(f"without notes: precision {precision:.2%}, recall {counts[YES, True] / was:.2%}, {counts[NO, True] / was:.2%} denied, of {was} avoidable rebalances")
     assert precision >= RIGHT_AT_LEAST
-    assert 1 - found[NO, True] / was >= FOUND_AT_LEAST
-    assert found[YES, True] / was >= 0.7
+    assert 1 - counts[NO, True] / was >= FOUND_AT_LEAST
+    assert counts[YES, True] / was >= 0.7
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -93,13 +93,13 @@ def test_without_notes_the_truth_is_in_the_intervals(seed: int) -> None:
         assert answer == (truth.end_ms, truth.end, truth.from_generation, truth.to_generation, truth.rounds, truth.members_before, truth.members_after)
 
 
-def test_causes_are_as_sure_as_they_say() -> None:
-    found: Counter[tuple[str, bool]] = Counter()
+def test_causes_are_as_certain_as_their_confidence() -> None:
+    counts: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
         life = live(seed)
         for row, truth in zip(life.plain.folded.episodes, life.settled, strict=True):
-            found[row.confidence, truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}] += 1
-    strong, weak = (found[name, True] / (found[name, True] + found[name, False]) for name in ("strong", "weak"))
+            counts[row.confidence, truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}] += 1
+    strong, weak = (counts[name, True] / (counts[name, True] + counts[name, False]) for name in ("strong", "weak"))
     print(f"causes: strong {strong:.2%} right, weak {weak:.2%} right")
     assert strong >= 0.99
     assert weak >= 0.85

@@ -12,7 +12,7 @@ from tests.pipeline.scenarios import HOUR_MS, SCENARIOS, play, pod, pods
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-# A process need not end to go and come back: with an instance id, and a session long enough, these would have kept their seats too.
+# A process can be evicted and rejoin without a restart: with an instance id and a longer session, these would have kept their seats too.
 NOT_RESTARTED = {"a poll that takes too long": 2, "a member that stands still, and wakes": 2, "a member that does not rejoin in time": 1}
 TOLD = [name for name in SCENARIOS if "notes are lost" not in name]
 
@@ -46,24 +46,24 @@ def test_with_lost_notes_avoidable_rebalances_have_bounds(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_claims_without_notes_are_not_contradicted_by_notes(seed: int) -> None:
-    """Where notes and records tell the same rebalances."""
+    """Scenarios where notes and records give the same rebalances."""
     world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
     exact, inferred = advised(world).episodes, advised(world, notes=False).episodes
     truth = counted(exact, YES)
     assert counted(exact, UNKNOWN) == 0
     assert counted(inferred, YES) <= truth <= counted(inferred, YES) + counted(inferred, UNKNOWN)
-    for one in exact:
-        assert (one.avoidable_by_ms is not None) == (one.avoidable == YES)
+    for episode in exact:
+        assert (episode.avoidable_by_ms is not None) == (episode.avoidable == YES)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_only_restarts_are_avoidable(seed: int) -> None:
-    """As the world saw it that made them."""
+    """The truth, from the world that created them."""
     world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
-    truth = {one.start_ms for one in world.avoidable("g")}
-    found = {episode.start_lo_ms for episode in advised(world).episodes if episode.avoidable == YES}
+    truth = {episode.start_ms for episode in world.avoidable("g")}
+    episodes = {episode.start_lo_ms for episode in advised(world).episodes if episode.avoidable == YES}
     changed = {episode.start_lo_ms for episode in advised(world).episodes if episode.subscription_change}
-    assert found == truth - changed
+    assert episodes == truth - changed
 
 
 def test_the_sufficient_timeout_is_just_above_the_absence() -> None:
@@ -109,7 +109,7 @@ def test_a_member_that_may_still_return_is_not_judged() -> None:
 
 
 def test_a_return_lost_by_the_coordinator_counts_once() -> None:
-    """It was killed before it had stored that the member was back, and the member joined again."""
+    """The coordinator was killed before it had stored the member's return, and the member rejoined."""
 
     def script(world: World) -> None:
         pods(world, 3)[1].restart(20_000)
@@ -131,10 +131,10 @@ def test_a_return_lost_by_the_coordinator_counts_once() -> None:
 @pytest.mark.parametrize("notes", [True, False])
 def test_final_verdicts_do_not_change(seed: int, notes: bool) -> None:
     world = played(by_chance(seed, [3_000, 20_000, 25 * MINUTE_MS], steps=40), SETTLED_AFTER_MS)
-    whole = {episode.episode: episode for episode in advised(world, notes=notes).episodes}
+    unlimited = {episode.episode: episode for episode in advised(world, notes=notes).episodes}
     final: dict[int, Episode] = {}
     for until in range(world.start_ms + 2 * HOUR_MS, world.now, 37 * MINUTE_MS):
         final |= {episode.episode: episode for episode in advised(world, notes=notes, until_ms=until).episodes if episode.final}
     assert final
-    for number, one in final.items():
-        assert (one.avoidable, one.avoidable_by_ms, one.deploy) == (whole[number].avoidable, whole[number].avoidable_by_ms, whole[number].deploy)
+    for number, row in final.items():
+        assert (row.avoidable, row.avoidable_by_ms, row.deploy) == (unlimited[number].avoidable, unlimited[number].avoidable_by_ms, unlimited[number].deploy)

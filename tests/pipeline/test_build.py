@@ -1,4 +1,4 @@
-"""A build in any slices makes the tables of a single build."""
+"""A build in slices of any size writes the tables of a single build."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_a_rebuild_gives_the_same_tables(world: Path, at_once: dict[str, pa.Tabl
     warehouse = analyzed(tmp_path / "out", world, [])
     with warehouse.locked():
         build(warehouse, RUNNER, full=True)
-    again = tables(warehouse)
+    rebuilt = tables(warehouse)
     for name, table in at_once.items():
-        assert again[name].equals(table), name
+        assert rebuilt[name].equals(table), name

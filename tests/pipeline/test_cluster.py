@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wanted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+def reference_tables(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
     out = tmp_path_factory.mktemp("none") / "out"
     command = [sys.executable, "-P", "-m", "tenure", "analyze", "run", "--offsets", str(data), "--out", str(out), "--master", "none", "--quiet"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS, cwd=ROOT)
@@ -54,25 +54,25 @@ def arguments(data: Path, out: Path) -> list[str]:
     return ["analyze", "run", "--offsets", str(data), "--out", str(out), "--report", str(out.parent / "report.html")]
 
 
-def check(done: subprocess.CompletedProcess[str], out: Path, wanted: dict[str, pa.Table]) -> None:
+def check(done: subprocess.CompletedProcess[str], out: Path, expected: dict[str, pa.Table]) -> None:
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    found = tables(out)
-    for name, table in wanted.items():
-        assert found[name].equals(table), name
+    written = tables(out)
+    for name, table in expected.items():
+        assert written[name].equals(table), name
     assert (out.parent / "report.html").stat().st_size > 100_000
 
 
-def test_the_command_ships_its_code_to_a_spark_master(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_the_command_ships_its_code_to_a_spark_master(cluster: str, data: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
     python = standalone.bare_python(tmp_path / "python", *standalone.LISTED)
     assert "No module named 'protocol'" in subprocess.run([python, "-I", "-c", "import protocol"], capture_output=True, text=True, check=False).stderr
     command = [sys.executable, "-P", "-m", "tenure", *arguments(data, tmp_path / "out"), "--master", cluster]
     command += ["--conf", f"spark.pyspark.python={python}", "--conf", "spark.executor.memory=500m"]
     done = subprocess.run(command, cwd=tmp_path, env=standalone.environment(), capture_output=True, text=True, timeout=SECONDS, check=False)
-    check(done, tmp_path / "out", wanted)
+    check(done, tmp_path / "out", reference_tables)
 
 
-def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
     python = str(standalone.bare_python(tmp_path / "python", *standalone.LISTED, *standalone.DRIVERS))
     shutil.copy(ROOT / "tenure" / "__main__.py", tmp_path / "main.py")
     subprocess.run([sys.executable, "-m", "zipfile", "-c", tmp_path / "tenure.zip", *(ROOT / name for name in PACKAGES)], check=True)
@@ -80,11 +80,11 @@ def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data
     command += ["--py-files", str(tmp_path / "tenure.zip"), str(tmp_path / "main.py"), *arguments(data, tmp_path / "out")]
     environment = standalone.environment(PYSPARK_PYTHON=python)
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
-    check(done, tmp_path / "out", wanted)
+    check(done, tmp_path / "out", reference_tables)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the parents of a process in /proc")
-def test_a_worker_and_an_executor_that_are_killed_change_nothing(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_a_killed_worker_and_a_killed_executor_change_nothing(cluster: str, data: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
     python = standalone.bare_python(tmp_path / "python", *standalone.LISTED)
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -93,8 +93,8 @@ def test_a_worker_and_an_executor_that_are_killed_change_nothing(cluster: str, d
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in marks.iterdir()} == {"worker", "executor"}
-    found = tables(tmp_path / "out")
-    assert [name for name in wanted if not found[name].equals(wanted[name])] == []
+    written = tables(tmp_path / "out")
+    assert [name for name in reference_tables if not written[name].equals(reference_tables[name])] == []
     warehouse = Warehouse.open(tmp_path / "out")
     named = {warehouse.folder / file.path for file in warehouse.current().files}
-    assert set(warehouse.folder.rglob("*.parquet")) - named  # files written by the killed ones do not count
+    assert set(warehouse.folder.rglob("*.parquet")) - named  # files written by the killed processes do not count

@@ -21,28 +21,28 @@ pytestmark = pytest.mark.once
 Key = tuple[str, str, int]
 
 
-def all_at_once(said: list[DecodedRecord]) -> Step:
-    return step(records(said), State.new())
+def all_at_once(log: list[DecodedRecord]) -> Step:
+    return step(records(log), State.new())
 
 
-def in_slices(said: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
+def in_slices(log: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
     """Its commits and edges; between steps the state is saved to tables and loaded again, and pruned."""
     state = State.new()
     commits, settled, open_edges = [], [], joined("edges", [])
-    for low, high in cuts(seed, len(said)):
-        done = step(records(said[low:high], low), state)
+    for low, high in cuts(seed, len(log)):
+        done = step(records(log[low:high], low), state)
         commits.append(done.commits)
         settled.append(done.edges)
         open_edges = done.open_edges
-        newest = max((line.at for line in said[:high]), default=0)
+        newest = max((line.at for line in log[:high]), default=0)
         state = State.of(done.state.trimmed(newest).tables())
     return in_order("commits", joined("commits", commits)), in_order("edges", joined("edges", [*settled, open_edges]))
 
 
-def naive_commits(said: list[DecodedRecord]) -> list[Commit]:
+def naive_commits(log: list[DecodedRecord]) -> list[Commit]:
     before: dict[Key, DecodedRecord] = {}
     out = []
-    for offset, line in enumerate(said):
+    for offset, line in enumerate(log):
         if line.topic is None:
             continue
         key = line.group, line.topic, line.partition
@@ -61,34 +61,34 @@ def naive_commits(said: list[DecodedRecord]) -> list[Commit]:
     return sorted(out, key=lambda row: (row.group, row.topic, row.topic_partition, row.offset))
 
 
-def naive_edges(said: list[DecodedRecord]) -> list[Edge]:
+def naive_edges(log: list[DecodedRecord]) -> list[Edge]:
     out = []
-    for offset, image in enumerate(said):
+    for offset, image in enumerate(log):
         if image.topic is not None:
             continue
-        log_ms = max(line.at for line in said[: offset + 1])
-        following = next((o for o, line in enumerate(said) if o > offset and line.topic is None and line.group == image.group), len(said))
-        keys = sorted({(line.topic, line.partition) for line in said if line.topic is not None and line.group == image.group})
+        log_ms = max(line.at for line in log[: offset + 1])
+        following = next((o for o, line in enumerate(log) if o > offset and line.topic is None and line.group == image.group), len(log))
+        keys = sorted({(line.topic, line.partition) for line in log if line.topic is not None and line.group == image.group})
         lines = []
         for key in keys:
-            sequence = [(o, line) for o, line in enumerate(said) if (line.group, line.topic, line.partition) == (image.group, *key)]
+            sequence = [(o, line) for o, line in enumerate(log) if (line.group, line.topic, line.partition) == (image.group, *key)]
             past: list[DecodedRecord] = []
             for o, line in sequence:
                 if o < offset:
                     past = [] if line.committed is None else [*past, line]
-            later = []
+            later_commits = []
             newest = log_ms
-            for o, line in enumerate(said[offset + 1 :], offset + 1):
+            for o, line in enumerate(log[offset + 1 :], offset + 1):
                 newest = max(newest, line.at)
                 if newest > log_ms + WAIT_MS:
                     break
                 if (line.group, line.topic, line.partition) == (image.group, *key) and line.committed is not None:
-                    later.append((o, line.at))
-            if not past and not (later and later[0][0] < following):
+                    later_commits.append((o, line.at))
+            if not past and not (later_commits and later_commits[0][0] < following):
                 continue
             gaps = [b.at - a.at for a, b in pairwise(past)][-10:]
             usual = (statistics.median_low(gaps) + statistics.median_high(gaps)) // 2 if gaps else -1
-            lines.append((f"{key[0]}-{key[1]}", past[-1].at if past else -1, later[0][1] if later else -1, usual))
+            lines.append((f"{key[0]}-{key[1]}", past[-1].at if past else -1, later_commits[0][1] if later_commits else -1, usual))
         columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[], [], [], []]
         out.append(Edge("c", image.group, offset, *columns))
     return sorted(out, key=lambda row: (row.group, row.offset))
@@ -96,31 +96,31 @@ def naive_edges(said: list[DecodedRecord]) -> list[Edge]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_each_commit_is_paired_with_its_predecessor(seed: int) -> None:
-    said = anything(seed, 400)
-    assert rows_of(Commit, all_at_once(said).commits) == naive_commits(said)
+    log = anything(seed, 400)
+    assert rows_of(Commit, all_at_once(log).commits) == naive_commits(log)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_edges_hold_the_commits_around_each_group_metadata_record(seed: int) -> None:
-    said = anything(seed, 300)
-    done = all_at_once(said)
-    assert rows_of(Edge, in_order("edges", joined("edges", [done.edges, done.open_edges]))) == naive_edges(said)
+    log = anything(seed, 300)
+    done = all_at_once(log)
+    assert rows_of(Edge, in_order("edges", joined("edges", [done.edges, done.open_edges]))) == naive_edges(log)
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_any_slicing_gives_the_same_result(seed: int) -> None:
-    said = anything(seed, 400)
-    done = all_at_once(said)
-    commits, edges = in_slices(said, seed)
+    log = anything(seed, 400)
+    done = all_at_once(log)
+    commits, edges = in_slices(log, seed)
     assert commits.equals(done.commits)
     assert edges.equals(in_order("edges", joined("edges", [done.edges, done.open_edges])))
 
 
 def test_a_settled_edge_is_emitted_once() -> None:
-    said = anything(5, 500)
+    log = anything(5, 500)
     state, settled = State.new(), []
-    for low in range(0, len(said), 50):
-        done = step(records(said[low : low + 50], low), state)
+    for low in range(0, len(log), 50):
+        done = step(records(log[low : low + 50], low), state)
         settled += [(row.group, row.offset) for row in rows_of(Edge, done.edges)]
         state = done.state
     assert settled
@@ -156,33 +156,33 @@ def test_tails_keep_ten_commits_and_the_last_hour() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_minutes_count_commits(seed: int) -> None:
-    said = anything(seed, 300)
+    log = anything(seed, 300)
     counted: dict[tuple[str, str, int, int], list[Any]] = defaultdict(lambda: [0, 0, 0, None])
-    for row in naive_commits(said):
+    for row in naive_commits(log):
         line = counted[row.group, row.topic, row.topic_partition, row.append_ms // 60_000 * 60_000]
         line[0] += not row.tombstone
         line[1] += row.delta is not None and row.delta > 0
         line[2] += row.rewind
         line[3] = row.committed
     expected = [CommitMinute("c", *key, *line) for key, line in sorted(counted.items())]
-    series, _ = connect(all_at_once(said).commits, schema_of("end_offsets").empty_table())
+    series, _ = connect(all_at_once(log).commits, schema_of("end_offsets").empty_table())
     assert rows_of(CommitMinute, commit_rate(series, BEGINNING)) == expected
-    middle = said[150].at
-    later = [row for row in expected if row.minute_ms >= middle - middle % 60_000]
-    assert rows_of(CommitMinute, commit_rate(series, middle)) == later
+    middle = log[150].at
+    later_minutes = [row for row in expected if row.minute_ms >= middle - middle % 60_000]
+    assert rows_of(CommitMinute, commit_rate(series, middle)) == later_minutes
 
 
 def test_a_step_without_records_changes_nothing() -> None:
     done = step(records([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a")]), State.new())
-    again = step(records([]), done.state)
-    assert (len(again.commits), len(again.edges), again.refold) == (0, 0, [])
-    assert again.open_edges.equals(done.open_edges)
-    assert again.state.tails.equals(done.state.tails)
+    empty_step = step(records([]), done.state)
+    assert (len(empty_step.commits), len(empty_step.edges), empty_step.refold) == (0, 0, [])
+    assert empty_step.open_edges.equals(done.open_edges)
+    assert empty_step.state.tails.equals(done.state.tails)
 
 
 def test_names_of_any_kind_are_distinguished() -> None:
     names = ["", "a", "a-1", "\x00", "😀", "ü", "￿", "<script>"]
-    said = [DecodedRecord(1_000 + i, group, topic, 0, i) for i, (group, topic) in enumerate((g, t) for g in names for t in names)]
-    rows = rows_of(Commit, all_at_once([*said, *said]).commits)
+    log = [DecodedRecord(1_000 + i, group, topic, 0, i) for i, (group, topic) in enumerate((g, t) for g in names for t in names)]
+    rows = rows_of(Commit, all_at_once([*log, *log]).commits)
     assert [(row.group, row.topic) for row in rows[::2]] == sorted((g, t) for g in names for t in names)
-    assert sum(row.delta == 0 for row in rows) == len(said)
+    assert sum(row.delta == 0 for row in rows) == len(log)

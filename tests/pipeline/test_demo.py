@@ -35,21 +35,21 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes, bytes | None]]]:
-    """Offset, time, epoch and fact of each record; of several logs one after the other."""
-    found = []
+    """Offset, time, epoch and fact of each record, log after log."""
+    facts = []
     for file in sorted(directory.glob(f"{log}/*.log")):
         data = file.read_bytes()
         at = 0
         for header in iterate(data, 0, len(data)):
             for number, fact in enumerate(facts_of(data[at : at + header.size])):
-                found.append((header.base_offset + number, header.max_timestamp, header.leader_epoch, fact))
+                facts.append((header.base_offset + number, header.max_timestamp, header.leader_epoch, fact))
             at += header.size
-    return found
+    return facts
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its first day until the afternoon, which was yesterday: a broker deletes nothing of it."""
+    """Its first day until the afternoon, dated yesterday, so that a broker deletes none of it."""
     directory = tmp_path_factory.mktemp("world")
     write_world(directory / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS)
     return directory
@@ -57,26 +57,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def truth(world: Path) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads((world / "data" / TRUTH).read_text())
-    return known
+    truth_document: dict[str, Any] = json.loads((world / "data" / TRUTH).read_text())
+    return truth_document
 
 
 def test_the_logs_of_the_demo_have_its_events(world: Path, truth: dict[str, Any]) -> None:
-    for group, known in truth["groups"].items():
-        records = batches(world / "data", f"__consumer_offsets-{known['partition']}")
-        noted = [read_note_record(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{known['partition']}")]
+    for group, group_truth in truth["groups"].items():
+        records = batches(world / "data", f"__consumer_offsets-{group_truth['partition']}")
+        noted = [read_note_record(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{group_truth['partition']}")]
         notes = [note for note in noted if note is not None]
         images = [image for offset, at, epoch, fact in records if (image := read_image(group, offset, at, epoch, *fact)) is not None]
         story = story_of(group, notes, images)
-        assert not [one for one in story if isinstance(one, (RebalancesMissing, NotesMissing))]
-        rebalances = [(one.began_ms, one.to_generation) for one in story if isinstance(one, Rebalance)]
-        assert rebalances == [(episode["start_ms"], episode["to_generation"]) for episode in known["episodes"]]
+        assert not [entry for entry in story if isinstance(entry, (RebalancesMissing, NotesMissing))]
+        rebalances = [(entry.began_ms, entry.to_generation) for entry in story if isinstance(entry, Rebalance)]
+        assert rebalances == [(episode["start_ms"], episode["to_generation"]) for episode in group_truth["episodes"]]
 
 
 def test_the_demo_knows_its_avoidable_rebalances(truth: dict[str, Any]) -> None:
     hostile = truth["groups"][HOSTILE_GROUP]
     assert (len(hostile["episodes"]), hostile["avoidable"], hostile["rebalances_if_static"]) == (5, 4, 1)
-    (deploy,) = [one for one in truth["deploys"] if one["group"] == "search-indexer"]
+    (deploy,) = [deploy for deploy in truth["deploys"] if deploy["group"] == "search-indexer"]
     assert deploy["static"]
     assert deploy["rebalances"] == 2 * deploy["restarted"] == 16  # its session is too short
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def note(draw: random.Random) -> bytes:
-    """A note of one topic, or of some other kind."""
+    """A note of end offsets of one topic, or of another kind."""
     kind = draw.choice([Kind.END_OFFSETS] * 5 + [Kind.COORDINATOR, 99])
     header = NoteHeader(kind, draw.randrange(1 << 42), 5, 1, 2, 3, 7, 0, *draw.choice([(-1, -1), (4, 9)]))
     topic = draw.choice(["t", "ü" * 40, "x" * 126, "x" * 127, "x" * 200, ""])
@@ -46,29 +46,29 @@ def damaged(draw: random.Random, value: bytes) -> bytes:
 
 
 def reference(values: list[bytes]) -> tuple[list[EndOffset], list[bool]]:
-    rows, others = [], []
+    rows, incomplete = [], []
     for value in values:
         try:
             header, body = read_note(value)
         except ProtocolError:
             header, body = NoteHeader(), b""
-        found = body if isinstance(body, EndOffsets) else EndOffsets()
-        others.append(not found.partitions)
-        held = None if found.unchanged_ms < 0 else found.unchanged_ms
-        rows += [EndOffset("c", found.topic, partition.partition, header.ts, partition.end, partition.log_start, "notes", held) for partition in found.partitions]
-    return rows, others
+        ends = body if isinstance(body, EndOffsets) else EndOffsets()
+        incomplete.append(not ends.partitions)
+        held = None if ends.unchanged_ms < 0 else ends.unchanged_ms
+        rows += [EndOffset("c", ends.topic, partition.partition, header.ts, partition.end, partition.log_start, "notes", held) for partition in ends.partitions]
+    return rows, incomplete
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_samples_are_those_of_the_reference(seed: int) -> None:
     draw = random.Random(seed)
     values = [damaged(draw, note(draw)) for _ in range(60)]
-    rows, others = reference(values)
+    rows, incomplete = reference(values)
     events = pa.table({"cluster": ["c"] * len(values), "value_raw": pa.array([*values], pa.binary())})
-    samples, left = from_notes(events)
+    samples, incomplete_events = from_notes(events)
     key = schema_of("end_offsets").names
     assert sorted(map(repr, samples.select(key).to_pylist())) == sorted(map(repr, table_of("end_offsets", rows).to_pylist()))
-    assert left["value_raw"].to_pylist() == [value for value, other in zip(values, others, strict=True) if other]
+    assert incomplete_events["value_raw"].to_pylist() == [value for value, is_incomplete in zip(values, incomplete, strict=True) if is_incomplete]
     assert in_order("end_offsets", samples)["at_ms"].equals(samples["at_ms"])
 
 

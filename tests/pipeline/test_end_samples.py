@@ -39,7 +39,7 @@ def sample(at: int, end: int, start: int | None = None, origin: str = "segments"
     return EndOffset("c", "orders", 0, at, end, start, origin, None)
 
 
-def test_end_samples_come_from_time_indexes_and_the_last_batch(tmp_path: Path) -> None:
+def test_end_samples_are_from_time_indexes_and_the_last_batch(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", 100, [T0 + n * SAMPLE_MS for n in range(4)])
     segment(tmp_path / "orders-0", 104, [T0 + (4 + n) * SAMPLE_MS for n in range(3)])
     segment(tmp_path / "others-0", 0, [T0])

@@ -12,12 +12,12 @@ from tests.pipeline.playing import with_notes, without_notes
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def both(play: NotedPlay) -> tuple[GroupTables, GroupTables]:
+def exact_and_inferred(play: NotedPlay) -> tuple[GroupTables, GroupTables]:
     return with_notes(play), without_notes(play)
 
 
 def last(play: NotedPlay) -> tuple[Episode, Episode]:
-    exact, inferred = both(play)
+    exact, inferred = exact_and_inferred(play)
     return exact.episodes[-1], inferred.episodes[-1]
 
 
@@ -67,7 +67,7 @@ def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
     assert exact.laggards == ["c-b"]
 
 
-def test_a_newcomer_is_no_certain_cause_beside_a_changed_subscription(play: NotedPlay) -> None:
+def test_a_newcomer_is_no_certain_cause_with_a_changed_subscription(play: NotedPlay) -> None:
     play.d2()
     play.after(700)
     play.join("b", metadata=T0_T1)
@@ -95,7 +95,7 @@ def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
     holds(inferred, exact)
     assert (exact.rounds, exact.rounds_aborted, exact.contributing) == (2, 1, ["member_left"])
     assert (inferred.rounds_aborted, inferred.cause, inferred.confidence) == (1, "leader_or_member_rejoin", "weak")
-    assert (exact.joined, exact.left) == (["c-c"], ["c-c"])  # of that no record says anything
+    assert (exact.joined, exact.left) == (["c-c"], ["c-c"])  # no record has it
     assert [generation.rounds_aborted for generation in without_notes(play).generations] == [None, 0, 1]
 
 
@@ -105,25 +105,25 @@ def test_a_static_restart_saves_two_rebalances(play: NotedPlay) -> None:
     play.silent("b")
     play.after(4_000)
     play.join("b'")
-    exact, inferred = both(play)
+    exact, inferred = exact_and_inferred(play)
     assert len(exact.episodes) == len(inferred.episodes) == 1
-    (saved,), (seen,) = exact.replacements, inferred.replacements
+    (saved,), (returned,) = exact.replacements, inferred.replacements
     assert (saved.verdict, saved.caused_rebalance, saved.saved_rebalances, saved.confidence) == ("saved", False, 2, "exact")
     assert saved.gap_lo_ms == saved.gap_hi_ms == 4_000
-    assert (seen.verdict, seen.instance_id, seen.old_member_id, seen.new_member_id) == ("saved", "ib", "ib-b", "ib-b'")
-    assert seen.gap_lo_ms is not None
-    assert seen.gap_hi_ms is not None
-    assert seen.gap_lo_ms <= 4_000 <= seen.gap_hi_ms
+    assert (returned.verdict, returned.instance_id, returned.old_member_id, returned.new_member_id) == ("saved", "ib", "ib-b", "ib-b'")
+    assert returned.gap_lo_ms is not None
+    assert returned.gap_hi_ms is not None
+    assert returned.gap_lo_ms <= 4_000 <= returned.gap_hi_ms
     assert inferred.generations[-1].is_replacement
 
 
-def test_a_static_member_that_comes_back_with_another_offer_saves_nothing(play: NotedPlay) -> None:
+def test_a_static_member_that_returns_with_other_protocols_saves_nothing(play: NotedPlay) -> None:
     play.s1()
     play.after(1_000)
     play.join("a'", protocols=[("roundrobin", T0_T1), ("range", T0_T1)])
     play.after(10)
     play.sync("a'", {"a'": b""})
-    exact, inferred = both(play)
+    exact, inferred = exact_and_inferred(play)
     assert [replacement.verdict for replacement in exact.replacements] == [replacement.verdict for replacement in inferred.replacements] == ["not_saved_protocol"]
     assert exact.episodes[-1].cause == "static_protocol_changed"
     assert inferred.episodes[-1].protocol_change
@@ -139,14 +139,14 @@ def test_an_expired_static_member_that_returns_was_away_longer_than_its_session(
     play.join("b'")
     play.join("a")
     play.sync("a", {"a": b""})
-    exact, _ = both(play)
-    (back,) = exact.replacements
-    assert (back.verdict, back.gap_lo_ms, back.gap_hi_ms, back.caused_rebalance) == ("not_saved_expired", 13_100, 13_100, True)
+    exact, _ = exact_and_inferred(play)
+    (returned,) = exact.replacements
+    assert (returned.verdict, returned.gap_lo_ms, returned.gap_hi_ms, returned.caused_rebalance) == ("not_saved_expired", 13_100, 13_100, True)
     assert [spell.end_kind for spell in exact.spells if spell.instance_id == "ib"] == ["expired", "open"]
     assert exact.episodes[-2].expired == ["ib"]
 
 
-def test_a_crash_ends_a_rebalance_and_the_row_says_so(play: NotedPlay) -> None:
+def test_a_rebalance_that_a_crash_ends_is_marked(play: NotedPlay) -> None:
     play.d2()
     play.after(10)
     play.join("c", version=3)
@@ -163,6 +163,6 @@ def test_a_recreated_group_has_a_new_history(play: NotedPlay) -> None:
     play.delete()
     play.after(1_000)
     play.settled("b")
-    for tables in both(play):
+    for tables in exact_and_inferred(play):
         assert [(episode.from_generation, episode.to_generation, episode.cause) for episode in tables.episodes][-1] == (0, 1, "formation")
         assert [generation.tombstone for generation in tables.generations] == [False, False, False, True, False, False]

@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def analyzed(out: Path, world: Path, runner: Runner, cuts: Sequence[float] = ()) -> Warehouse:
-    """In several runs, each up to a share of the offsets; the last one of everything."""
+    """In several runs, each up to a part of the offsets; the last run reads everything."""
     warehouse = Warehouse.open(out, create=True)
     ends = {} if not cuts else ends_of(world)
     for until in [*({number: int(end * cut) for number, end in ends.items()} for cut in cuts), {}]:
@@ -60,11 +60,11 @@ def ends_of(world: Path) -> dict[int, int]:
 
 
 @pytest.fixture(scope="module")
-def wanted(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+def reference_tables(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
     warehouse = analyzed(tmp_path_factory.mktemp("none") / "out", world, Sequential(QUIET))
-    found = {name: warehouse.read(name) for name in TABLES}
-    assert all(len(found[name]) for name in ("commits", "rebalances", "lag_1m", "status"))
-    return found
+    tables = {name: warehouse.read(name) for name in TABLES}
+    assert all(len(tables[name]) for name in ("commits", "rebalances", "lag_1m", "status"))
+    return tables
 
 
 @contextmanager
@@ -73,36 +73,36 @@ def on_spark(master: str, partitions: int) -> Iterator[Any]:
         yield spark
 
 
-def compare(warehouse: Warehouse, wanted: dict[str, pa.Table], sliced: bool = False) -> None:
-    for name, table in wanted.items():
+def compare(warehouse: Warehouse, expected: dict[str, pa.Table], sliced: bool = False) -> None:
+    for name, table in expected.items():
         if not (sliced and name in SLICED):
-            found = warehouse.read(name)
-            assert found.equals(table), difference(name, found, table)
+            read = warehouse.read(name)
+            assert read.equals(table), difference(name, read, table)
 
 
 @pytest.mark.parametrize(("master", "partitions", "slices"), [("local[1]", 1, 0), ("local[2]", 64, 2)], ids=lambda value: f"{value}-{SEED}")
 def test_tables_are_those_of_a_run_without_spark(
-    world: Path, wanted: dict[str, pa.Table], tmp_path: Path, master: str, partitions: int, slices: int
+    world: Path, reference_tables: dict[str, pa.Table], tmp_path: Path, master: str, partitions: int, slices: int
 ) -> None:
     cuts = sorted(random.Random(SEED).uniform(0.05, 0.95) for _ in range(slices))
     with on_spark(master, partitions) as spark:
-        compare(analyzed(tmp_path / "out", world, OnSpark(spark, QUIET), cuts), wanted, bool(cuts))
+        compare(analyzed(tmp_path / "out", world, OnSpark(spark, QUIET), cuts), reference_tables, bool(cuts))
 
 
-def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
     from pipeline.source import CoordinatorLogs
 
     with on_spark("local[2]", 4) as spark:
         spark.dataSource.register(CoordinatorLogs)
-        stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", len(wanted["records"]) // 2).load(str(world))
+        stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", len(reference_tables["records"]) // 2).load(str(world))
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
         assert query.awaitTermination(300)
         assert query.exception() is None
         assert rows_of_spark(spark.read.parquet(str(tmp_path / "out"))) == sorted(
-            rows_of(Row, wanted["records"]), key=lambda row: (row.log, row.partition, row.offset)
+            rows_of(Row, reference_tables["records"]), key=lambda row: (row.log, row.partition, row.offset)
         )
-        kinds = Counter(wanted["records"]["kind"].to_pylist())
+        kinds = Counter(reference_tables["records"]["kind"].to_pylist())
         frame = spark.read.format("koffsets").load(str(world))
         for partitions in (1, 4, 64):
             spark.conf.set("spark.sql.shuffle.partitions", str(partitions))

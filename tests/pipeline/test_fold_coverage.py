@@ -16,8 +16,8 @@ from tests.pipeline.scenarios import Played, play
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def cover(first: int, last: int, why: str = "") -> Coverage:
-    return Coverage(CLUSTER, "offsets", 0, first, last, None, None, not why, why)
+def cover(first: int, last: int, reason: str = "") -> Coverage:
+    return Coverage(CLUSTER, "offsets", 0, first, last, None, None, not reason, reason)
 
 
 def causes(rows: list[Episode]) -> list[str]:
@@ -30,14 +30,15 @@ def rolling() -> Played:
 
 def test_the_first_record_left_by_compaction_is_no_rebalance() -> None:
     images = rolling().images
-    whole = fold([], images)
-    kept = images[3:]  # compaction keeps the newest record of the part that it has processed
-    first = kept[0].offset
-    tables = fold([], kept, coverage=[cover(0, first + 1, "compacted"), cover(first + 2, 10_000)])
-    assert [row.to_generation for row in tables.episodes] == [row.to_generation for row in whole.episodes if (row.to_generation or 0) > kept[0].generation]
-    assert causes(tables.episodes) == causes(whole.episodes)[-len(tables.episodes) :]
+    complete = fold([], images)
+    compacted = images[3:]  # compaction keeps the newest record of the part that it has processed
+    first = compacted[0].offset
+    tables = fold([], compacted, coverage=[cover(0, first + 1, "compacted"), cover(first + 2, 10_000)])
+    generations = [row.to_generation for row in complete.episodes]
+    assert [row.to_generation for row in tables.episodes] == [generation for generation in generations if (generation or 0) > compacted[0].generation]
+    assert causes(tables.episodes) == causes(complete.episodes)[-len(tables.episodes) :]
     assert all(row.missing == 0 for row in tables.episodes)
-    # Between the kept record and the next one records of others are missing: nothing is certain.
+    # Between the kept record and the next, records of other groups are missing: no cause is certain.
     assert tables.episodes[0].confidence == "weak"
     assert [row.rounds_aborted for row in tables.generations[:3]] == [None, None, 0]
 
@@ -50,8 +51,8 @@ def test_lost_records_are_a_row_with_an_unknown_number_of_rebalances() -> None:
     assert (gap.missing, gap.cause, gap.confidence, gap.end) == (-1, "unknown", "none", "unknown")
     assert (gap.from_generation, gap.to_generation) == (before.generation, after.generation)
     assert (gap.start_lo_ms, gap.end_ms) == (before.at_ms, after.at_ms)
-    whole = fold([], images).episodes
-    assert tables.episodes[-1]._replace(episode=0, storm=None) == whole[-1]._replace(episode=0, storm=None)
+    complete = fold([], images).episodes
+    assert tables.episodes[-1]._replace(episode=0, storm=None) == complete[-1]._replace(episode=0, storm=None)
 
 
 def test_a_gap_without_events_of_the_group_is_no_row() -> None:
@@ -71,7 +72,7 @@ def test_a_late_log_start_gives_no_rows_before_it() -> None:
 
 def test_bronze_becomes_events_group_by_group() -> None:
     played = play("the coordinator is restarted")
-    rows = [Raw("offsets", 0, one.offset, one.at_ms, one.epoch, *one.fact) for one in played.memory.records[0]]
+    rows = [Raw("offsets", 0, record.offset, record.at_ms, record.epoch, *record.fact) for record in played.memory.records[0]]
     for number, record in enumerate(played.note_records):
         rows.append(Raw("notes", 0, number, record.at_ms, 0, with_version(NoteKey(record.group), 0), write_note(record.header, record.body)))
     rows.append(Raw("notes", 0, len(rows), 0, 0, b"\0", b""))  # no note
@@ -100,9 +101,9 @@ def test_notes_are_rows_with_their_bodies() -> None:
 
 
 def test_rebalances_close_to_each_other_are_a_storm() -> None:
-    looping = fold(play("a crash loop").note_records, play("a crash loop").images).episodes
-    assert {row.storm for row in looping[1:]} == {1}
-    assert looping[0].storm is None
+    storm_rows = fold(play("a crash loop").note_records, play("a crash loop").images).episodes
+    assert {row.storm for row in storm_rows[1:]} == {1}
+    assert storm_rows[0].storm is None
     calm = fold(rolling().note_records, rolling().images, None).episodes
     assert {row.storm for row in fold(play("scale out and in").note_records, play("scale out and in").images).episodes} == {None}
     assert {row.storm for row in calm[1:]} == {1}
@@ -111,14 +112,14 @@ def test_rebalances_close_to_each_other_are_a_storm() -> None:
 def test_a_cooperative_rebalance_stops_only_moving_partitions() -> None:
     played = play("cooperative members")
     for notes in (played.note_records, []):
-        formed, revoked, given = fold(notes, played.images).episodes
+        formed, revoked, reassigned = fold(notes, played.images).episodes
         assert formed.cooperative
-        assert (revoked.moved_partitions, given.moved_partitions) == (4, 4)
+        assert (revoked.moved_partitions, reassigned.moved_partitions) == (4, 4)
         if notes:
             assert revoked.join_ms is not None
             assert revoked.sync_ms is not None
             assert revoked.stalled_hi_ms == 4 * (revoked.join_ms + revoked.sync_ms)
-            assert given.stalled_hi_ms == 0  # they had no owner
+            assert reassigned.stalled_hi_ms == 0  # they had no owner
 
 
 def test_a_storm_is_measured_by_the_timeouts_of_its_members() -> None:

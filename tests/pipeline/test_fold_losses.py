@@ -15,7 +15,7 @@ from tests.pipeline.playing import CLUSTER, fold
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-EVERY = 7  # of the losses; a number that three does not divide takes all kinds of them
+EVERY = 7  # every so many losses; not a multiple of three, so that all kinds of loss are drawn
 END = 1_000_000
 
 
@@ -28,7 +28,7 @@ def left_by_compaction(records: Sequence[GroupRecord]) -> list[Coverage]:
 def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None:
     life = Life(play, seed)
     life.lead(40)
-    truth = [one for one in story_of("g", play.note_records, play.images, from_start=True, recorded=True) if isinstance(one, Rebalance)]
+    truth = [entry for entry in story_of("g", play.note_records, play.images, from_start=True, recorded=True) if isinstance(entry, Rebalance)]
     strong: list[bool] = []
     for number, lost in enumerate(folds(life, seed)):
         if number % EVERY or not lost.records:
@@ -43,12 +43,13 @@ def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None
 
 def holds(row: Episode, truth: Sequence[Rebalance]) -> bool | None:
     """Whether its cause is right, if it is marked as certain."""
-    same = [one for one in truth if (one.ended_ms, one.to_generation) == (row.end_ms, row.to_generation) and one.end in (End.STABLE, End.EMPTY)]
+    completed = [rebalance for rebalance in truth if rebalance.end in (End.STABLE, End.EMPTY)]
+    same = [rebalance for rebalance in completed if (rebalance.ended_ms, rebalance.to_generation) == (row.end_ms, row.to_generation)]
     assert same, row
     assert row.start_hi_ms is not None
-    within = [one for one in same if (row.start_lo_ms or 0) <= one.began_ms <= row.start_hi_ms]
+    within = [rebalance for rebalance in same if (row.start_lo_ms or 0) <= rebalance.began_ms <= row.start_hi_ms]
     assert within, (row, same)
     names = {cause.name.lower() for cause in STANDS_FOR.get(row.cause, ())}
-    right = any(one.cause is not None and one.cause.name.lower() in names for one in within)
+    right = any(rebalance.cause is not None and rebalance.cause.name.lower() in names for rebalance in within)
     assert right or row.confidence != "exact", row
     return right if row.confidence == "strong" else None

@@ -35,8 +35,8 @@ class Lived(NamedTuple):
 
     @property
     def settled(self) -> list[TrueRebalance]:
-        """The rebalances that left a group record: an interrupted one leaves none."""
-        return [one for one in self.truth if one.end in ("stable", "empty")]
+        """The rebalances that stored a group record: an interrupted rebalance stores none."""
+        return [episode for episode in self.truth if episode.end in ("stable", "empty")]
 
 
 @cache
@@ -51,7 +51,7 @@ def lived(seed: int) -> Lived:
 
 
 def edges_until(memory: Memory, images: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, Edge]:
-    return edges_of(images, commits_of((*one.fact, one.at_ms) for one in memory.records[0] if one.offset < offset))
+    return edges_of(images, commits_of((*record.fact, record.at_ms) for record in memory.records[0] if record.offset < offset))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -69,26 +69,26 @@ def test_every_stored_rebalance_is_found_once_with_correct_intervals(seed: int) 
 
 
 def test_certain_causes_are_right() -> None:
-    found: Counter[tuple[str, str, bool]] = Counter()
+    counts: Counter[tuple[str, str, bool]] = Counter()
     for seed in SEEDS:
         life = lived(seed)
         for row, truth in zip(life.plain.episodes, life.settled, strict=True):
             is_right = truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}
-            found[row.confidence, row.cause, is_right] += 1
-    strong = sum(count for (confidence, _, _), count in found.items() if confidence == "strong")
-    right = sum(count for (confidence, _, truly), count in found.items() if confidence == "strong" and truly)
-    weak = sum(count for (confidence, _, _), count in found.items() if confidence == "weak")
-    weakly = sum(count for (confidence, _, truly), count in found.items() if confidence == "weak" and truly)
+            counts[row.confidence, row.cause, is_right] += 1
+    strong = sum(count for (confidence, _, _), count in counts.items() if confidence == "strong")
+    right = sum(count for (confidence, _, truly), count in counts.items() if confidence == "strong" and truly)
+    weak = sum(count for (confidence, _, _), count in counts.items() if confidence == "weak")
+    weakly = sum(count for (confidence, _, truly), count in counts.items() if confidence == "weak" and truly)
     print(f"strong: {right} of {strong} right ({right / strong:.2%}); weak: {weakly} of {weak} ({weakly / weak:.2%}); {strong / (strong + weak):.0%} are strong")
     assert strong > 100
     assert right / strong >= SURE
-    assert not [key for key in found if key[0] == "exact"]
+    assert not [key for key in counts if key[0] == "exact"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kept_seats_are_right_with_and_without_notes(seed: int) -> None:
     life = lived(seed)
-    truth = sorted((one.at_ms, one.member_id) for one in life.world.saved(GROUP))
+    truth = sorted((saved.at_ms, saved.member_id) for saved in life.world.saved(GROUP))
     for tables in (life.plain, life.noted):
         assert sorted((row.at_ms, row.new_member_id) for row in tables.replacements if row.verdict == "saved") == truth
 
@@ -97,13 +97,13 @@ def test_kept_seats_are_right_with_and_without_notes(seed: int) -> None:
 def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> None:
     life = lived(seed)
     changes = life.world.partition(GROUP).history(GROUP).changes
-    came = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
-    # A member that left while a coordinator died is in the group again, for the next one.
+    joins = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
+    # A member that left while a coordinator died is in the group of the next coordinator.
     went = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]
     for tables in (life.plain, life.noted):
         for spell in tables.spells:
             assert spell.joined_hi_ms is not None
-            assert (spell.joined_lo_ms or 0) <= came[spell.member_id] <= spell.joined_hi_ms, spell
+            assert (spell.joined_lo_ms or 0) <= joins[spell.member_id] <= spell.joined_hi_ms, spell
             ends = [at for id, at in went if id == spell.member_id]
             if spell.end_kind == "open":
                 assert not ends
@@ -128,17 +128,17 @@ def test_a_gap_without_notes_contains_the_gap_of_the_notes(seed: int) -> None:
 def test_exact_values_with_notes_are_true(seed: int) -> None:
     """Some of the notes of these histories are lost."""
     life = lived(seed)
-    truth = {one.start_ms: one for one in life.truth}
+    truth = {episode.start_ms: episode for episode in life.truth}
     for row in (row for row in life.noted.episodes if row.confidence == "exact"):
         assert row.start_lo_ms == row.start_hi_ms
-        one = truth[row.start_lo_ms or 0]
-        assert ("new_member" if row.cause == "formation" else row.cause) == one.cause
-        assert row.end in (one.end, "open")
+        episode = truth[row.start_lo_ms or 0]
+        assert ("new_member" if row.cause == "formation" else row.cause) == episode.cause
+        assert row.end in (episode.end, "open")
         if row.end == "stable":
-            assert (row.contributing, row.rounds, row.end_ms) == (one.also, one.rounds, one.end_ms)
+            assert (row.contributing, row.rounds, row.end_ms) == (episode.also, episode.rounds, episode.end_ms)
     for row in life.noted.episodes:
         if row.confidence in ("strong", "weak") and row.end in ("stable", "empty"):
-            held = next(one for one in life.settled if one.end_ms == row.end_ms and one.to_generation == row.to_generation)
+            held = next(episode for episode in life.settled if episode.end_ms == row.end_ms and episode.to_generation == row.to_generation)
             assert row.start_lo_ms is not None
             assert row.start_hi_ms is not None
             assert row.start_lo_ms <= held.start_ms <= row.start_hi_ms
@@ -172,9 +172,9 @@ def test_final_rows_do_not_change(seed: int, noted: bool) -> None:
     """A final row does not change with later input, however far each log was read."""
     life = lived(seed)
     note_records = life.memory.note_records() if noted else []
-    whole = life.noted if noted else life.plain
-    episodes = {(row.end_ms, row.start_hi_ms): row for row in whole.episodes}
-    spells = {(row.member_id, row.joined_hi_ms): row for row in whole.spells}
+    complete = life.noted if noted else life.plain
+    episodes = {(row.end_ms, row.start_hi_ms): row for row in complete.episodes}
+    spells = {(row.member_id, row.joined_hi_ms): row for row in complete.spells}
     log = life.memory.records[0]
     final = 0
     for step in range(1, 12):
@@ -193,4 +193,4 @@ def test_final_rows_do_not_change(seed: int, noted: bool) -> None:
         for spell in part.spells:
             if spell.final:
                 assert spell == spells[spell.member_id, spell.joined_hi_ms]
-    assert final or not whole.episodes[-1].final
+    assert final or not complete.episodes[-1].final

@@ -29,15 +29,15 @@ def test_with_notes_every_rebalance_is_exact(name: str) -> None:
     played = play(name)
     truth = played.world.episodes("g")
     rows = folded(played).episodes
-    assert [stated(row) for row in rows] == [actual(one) for one in truth]
-    for row, one in zip(rows, truth, strict=True):
+    assert [stated(row) for row in rows] == [actual(episode) for episode in truth]
+    for row, episode in zip(rows, truth, strict=True):
         assert row.confidence == "exact"
-        assert counted(row.joined) == actual_members(one, "joined")
-        assert counted(row.left) == actual_members(one, "left", "evicted", "removed")
-        assert counted(row.expired) == actual_members(one, "expired")
-        assert actual_members(one, "replaced") <= counted(row.rejoined)
-        if one.trigger is not None and row.trigger_member is not None:
-            assert row.trigger_member in key_of(played, one.trigger)
+        assert counted(row.joined) == actual_members(episode, "joined")
+        assert counted(row.left) == actual_members(episode, "left", "evicted", "removed")
+        assert counted(row.expired) == actual_members(episode, "expired")
+        assert actual_members(episode, "replaced") <= counted(row.rejoined)
+        if episode.trigger is not None and row.trigger_member is not None:
+            assert row.trigger_member in key_of(played, episode.trigger)
 
 
 @pytest.mark.parametrize("name", KEPT)

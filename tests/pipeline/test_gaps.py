@@ -42,10 +42,10 @@ def test_without_notes_the_absence_lies_in_an_interval(name: str) -> None:
     world = play(name).world
     exact, inferred = advised(world).gaps, advised(world, notes=False).gaps
     assert len(exact) == len(inferred)
-    for one, other in zip(exact, inferred, strict=True):
-        assert one.gap_hi_ms is not None
-        assert other.gap_hi_ms is not None
-        assert other.gap_lo_ms <= one.gap_lo_ms <= one.gap_hi_ms <= other.gap_hi_ms
+    for exact_row, inferred_row in zip(exact, inferred, strict=True):
+        assert exact_row.gap_hi_ms is not None
+        assert inferred_row.gap_hi_ms is not None
+        assert inferred_row.gap_lo_ms <= exact_row.gap_lo_ms <= exact_row.gap_hi_ms <= inferred_row.gap_hi_ms
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -58,9 +58,9 @@ def test_no_member_returns_before_it_left(seed: int, notes: bool) -> None:
 
 def test_a_crash_loop_counts_once_with_its_longest_absence() -> None:
     def script(world: World) -> None:
-        looping = pods(world, 3)[2]
+        crashing = pods(world, 3)[2]
         for number in range(8):
-            looping.restart(30_000 if number == 3 else 5_000)
+            crashing.restart(30_000 if number == 3 else 5_000)
             world.run(MINUTE_MS)
 
     (gap,) = advised(played(script)).gaps
@@ -70,9 +70,9 @@ def test_a_crash_loop_counts_once_with_its_longest_absence() -> None:
 
 def test_five_restarts_are_no_loop_yet() -> None:
     def script(world: World) -> None:
-        looping = pods(world, 3)[2]
+        crashing = pods(world, 3)[2]
         for _ in range(5):
-            looping.restart(5_000)
+            crashing.restart(5_000)
             world.run(MINUTE_MS)
 
     assert len(advised(played(script)).gaps) == 5
@@ -80,10 +80,10 @@ def test_five_restarts_are_no_loop_yet() -> None:
 
 def test_two_loops_with_a_pause_count_twice() -> None:
     def script(world: World) -> None:
-        looping = pods(world, 3, static=True)[2]
+        crashing = pods(world, 3, static=True)[2]
         for _ in range(2):
             for _ in range(7):
-                looping.restart(4_000)
+                crashing.restart(4_000)
                 world.run(MINUTE_MS)
             world.run(30 * MINUTE_MS)
 
@@ -107,16 +107,16 @@ def deploy(world: World, static: bool, count: int = 4, away_ms: int = 20_000, se
 
 def test_a_deploy_of_dynamic_members() -> None:
     tables = advised(played(lambda world: deploy(world, False)))
-    (found,) = tables.deploys
-    assert (found.members, found.restarted, found.mode, found.rebalances, found.with_static) == (4, 4, "dynamic", 8, 0)
-    assert (found.confidence, found.deploy) == ("exact", 0)
+    (deploy_row,) = tables.deploys
+    assert (deploy_row.members, deploy_row.restarted, deploy_row.mode, deploy_row.rebalances, deploy_row.with_static) == (4, 4, "dynamic", 8, 0)
+    assert (deploy_row.confidence, deploy_row.deploy) == ("exact", 0)
     assert [episode.deploy for episode in tables.episodes] == [None, *[0] * 8]
-    assert found.partition_seconds_lost == sum(episode.partition_seconds_lost or 0 for episode in tables.episodes[1:])
+    assert deploy_row.partition_seconds_lost == sum(episode.partition_seconds_lost or 0 for episode in tables.episodes[1:])
 
 
 def test_a_deploy_of_static_members() -> None:
-    (kept,) = advised(played(lambda world: deploy(world, True, session_ms=45_000))).deploys
-    assert (kept.mode, kept.restarted, kept.rebalances, kept.with_static) == ("static", 4, 0, 0)
+    (deploy_row,) = advised(played(lambda world: deploy(world, True, session_ms=45_000))).deploys
+    assert (deploy_row.mode, deploy_row.restarted, deploy_row.rebalances, deploy_row.with_static) == ("static", 4, 0, 0)
     (lost,) = advised(played(lambda world: deploy(world, True))).deploys
     assert (lost.mode, lost.restarted, lost.rebalances, lost.with_static) == ("static", 4, 8, 0)
 
@@ -136,5 +136,5 @@ def test_restarts_far_from_each_other_are_of_two_deploys() -> None:
             world.run(15 * MINUTE_MS)
 
     tables = advised(played(script))
-    assert [(one.deploy, one.rebalances) for one in tables.deploys] == [(0, 4), (1, 4)]
+    assert [(deploy_row.deploy, deploy_row.rebalances) for deploy_row in tables.deploys] == [(0, 4), (1, 4)]
     assert [episode.deploy for episode in tables.episodes] == [None, *[0] * 4, *[1] * 4]

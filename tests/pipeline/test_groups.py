@@ -21,31 +21,31 @@ def generation(offset: int, at: int, *, tombstone: bool = False) -> Generation:
 def partition(number: int, last_commit_ms: int, lag: int) -> dict[str, object]:
     """A partition whose newest known lag is `lag`, with a time lag of as many seconds."""
     empty: dict[str, object] = dict.fromkeys(STANDING.names)
-    named = {"group": "g", "topic": "t", "topic_partition": number, "commits": 1, "first_ms": T0, "last_ms": last_commit_ms}
-    return empty | named | {"lag_ms": last_commit_ms, "lag": lag, "time_lag_ms": lag * 1000}
+    fields = {"group": "g", "topic": "t", "topic_partition": number, "commits": 1, "first_ms": T0, "last_ms": last_commit_ms}
+    return empty | fields | {"lag_ms": last_commit_ms, "lag": lag, "time_lag_ms": lag * 1000}
 
 
 def group(generations: list[Generation], *partitions: dict[str, object]) -> Group:
-    (found,) = group_rows("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=STANDING), [])
-    return found
+    (row,) = group_rows("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=STANDING), [])
+    return row
 
 
 def test_lag_is_the_sum_of_the_partitions_and_time_lag_their_maximum() -> None:
-    found = group([generation(0, T0)], partition(0, T0, 5), partition(1, T0, 7))
-    assert (found.state, found.lag, found.time_lag_ms) == ("stable", 12, 7000)
+    row = group([generation(0, T0)], partition(0, T0, 5), partition(1, T0, 7))
+    assert (row.state, row.lag, row.time_lag_ms) == ("stable", 12, 7000)
 
 
 def test_a_deleted_group_has_no_lag() -> None:
-    found = group([generation(0, T0), generation(1, T0 + 30_000, tombstone=True)], partition(0, T0, 5))
-    assert (found.state, found.lag, found.time_lag_ms, found.commits) == ("deleted", None, None, 1)
+    row = group([generation(0, T0), generation(1, T0 + 30_000, tombstone=True)], partition(0, T0, 5))
+    assert (row.state, row.lag, row.time_lag_ms, row.commits) == ("deleted", None, None, 1)
 
 
-def test_a_group_created_again_has_only_the_lag_of_partitions_committed_since() -> None:
+def test_a_recreated_group_has_only_the_lag_of_partitions_committed_since() -> None:
     records = [generation(0, T0), generation(1, T0 + MINUTE, tombstone=True), generation(2, T0 + MINUTE + 1)]
-    found = group(records, partition(0, T0, 5), partition(1, T0 + MINUTE, 7))
-    assert (found.state, found.lag, found.time_lag_ms) == ("stable", 7, 7000)
+    row = group(records, partition(0, T0, 5), partition(1, T0 + MINUTE, 7))
+    assert (row.state, row.lag, row.time_lag_ms) == ("stable", 7, 7000)
 
 
 def test_commits_without_members_after_a_deletion_have_lag() -> None:
-    found = group([generation(0, T0), generation(1, T0, tombstone=True)], partition(0, T0 + MINUTE, 5))
-    assert (found.state, found.lag) == ("deleted", 5)
+    row = group([generation(0, T0), generation(1, T0, tombstone=True)], partition(0, T0 + MINUTE, 5))
+    assert (row.state, row.lag) == ("deleted", 5)

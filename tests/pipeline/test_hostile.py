@@ -1,4 +1,4 @@
-"""Damaged, hostile or wrong input for the command: one clear line or a count, and never a traceback."""
+"""Damaged, hostile or wrong input for the command: a clear line or a count, never a traceback."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ ACTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u20
 
 
 class Ended:
-    def __init__(self, code: int, said: str, complained: str) -> None:
-        self.code, self.said, self.complained = code, said, complained
+    def __init__(self, code: int, output: str, errors: str) -> None:
+        self.code, self.output, self.errors = code, output, errors
 
     @property
     def numbers(self) -> dict[str, int]:
-        return {name: int(value) for name, value in re.findall(r"^(\w+): (\d+)$", self.said, re.MULTILINE)}
+        return {name: int(value) for name, value in re.findall(r"^(\w+): (\d+)$", self.output, re.MULTILINE)}
 
 
 class Command:
@@ -70,11 +70,11 @@ class Command:
         return self("run", "--offsets", *sources, "--master", "none", "--report", self.page, *more)
 
     def refused(self, *sources: object, code: int = EXIT.DAMAGED) -> str:
-        """Refused in one line, which is returned, with nothing written."""
+        """The run is refused in one line, which is returned, and writes nothing."""
         ended = self.run(*sources)
-        assert ended.code == code, ended.complained
-        *before, line = ended.complained.splitlines()
-        assert all(one.startswith("reading: ") for one in before)
+        assert ended.code == code, ended.errors
+        *before, line = ended.errors.splitlines()
+        assert all(line.startswith("reading: ") for line in before)
         assert not self.page.exists()
         return line
 
@@ -138,7 +138,7 @@ def a_name_that_is_no_offset(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "problem"),
     [
         (lambda path: None, r"source: No such file or directory$"),
         (Path.mkdir, r"source: is empty; name the data directory of a broker"),
@@ -153,26 +153,26 @@ def a_name_that_is_no_offset(path: Path) -> None:
         (a_name_that_is_no_offset, r"source/__consumer_offsets-0/9*\.log: its name is not an offset$"),
     ],
 )
-def test_a_path_that_is_no_data_directory_is_one_line(command: Command, tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
+def test_a_path_that_is_no_data_directory_is_one_line(command: Command, tmp_path: Path, make: Callable[[Path], None], problem: str) -> None:
     make(tmp_path / "source")
-    assert re.search(said, command.refused(tmp_path / "source"))
+    assert re.search(problem, command.refused(tmp_path / "source"))
 
 
 def test_input_errors_are_reported_before_spark_starts(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.analyze.run.open_runner", lambda *_: pytest.fail("Spark is started"))
     ended = command("run", "--offsets", tmp_path / "gone", "--master", "local[2]")
-    assert (ended.code, ended.complained) == (EXIT.DAMAGED, f"tenure: {tmp_path}/gone: No such file or directory\n")
+    assert (ended.code, ended.errors) == (EXIT.DAMAGED, f"tenure: {tmp_path}/gone: No such file or directory\n")
 
 
 @pytest.mark.parametrize("hidden", ["data", f"data/{LOG}", f"data/{LOG}/00000000000000000000.log"])
 def test_an_unreadable_directory_is_one_line(command: Command, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
-    """Root may read anything: so the system's error is simulated."""
+    """Root may read every file, so the system's error is simulated."""
 
     def forbidding(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(path: Any, *rest: Any) -> Any:
+        def call(path: Any, *arguments: Any) -> Any:
             if str(path) == str(tmp_path / hidden):
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
-            return real(path, *rest)
+            return real(path, *arguments)
 
         return call
 
@@ -204,13 +204,13 @@ def test_a_directory_given_twice_is_read_once(command: Command, data: Path, tmp_
     assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (EXIT.DONE, RECORDS_THERE, 0)
 
 
-def test_replicas_that_differ_are_counted_and_said(command: Command, tmp_path: Path) -> None:
+def test_replicas_that_differ_are_counted_and_reported(command: Command, tmp_path: Path) -> None:
     for name, seconds in (("one", 0), ("two", 7)):
         batches = [batch_of(offset, commit("g", "t", 0, offset, EPOCH_MS), at_ms=EPOCH_MS + offset + (seconds if offset == 1 else 0)) for offset in range(3)]
         write_segment(tmp_path / name / LOG, batches)
     ended = command.run(tmp_path / "one", tmp_path / "two")
     assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (EXIT.DONE, 3, 1)
-    assert "1 batches differ between the replicas" in ended.complained
+    assert "1 batches differ between the replicas" in ended.errors
 
 
 @pytest.mark.parametrize("source", ["kafka://127.0.0.1:1", "kafka://no.such.host.invalid:9092"])
@@ -235,7 +235,7 @@ def test_an_output_folder_with_foreign_files_is_refused(command: Command, data: 
 
 def test_only_files_of_an_interrupted_run_are_removed(command: Command, data: Path) -> None:
     assert command.run(data).code == EXIT.DONE
-    kept = {path for path in command.out.rglob("*") if path.is_file()}
+    own_files = {path for path in command.out.rglob("*") if path.is_file()}
     before = command.table("rebalances", Episode)
     half = [command.out / "bronze/records/run=7/half.parquet", command.out / "gold/groups/run=1/half.parquet", command.out / ".CURRENT.json.1"]
     foreign = command.out / "notes-of-mine.txt"
@@ -244,16 +244,16 @@ def test_only_files_of_an_interrupted_run_are_removed(command: Command, data: Pa
         path.write_text("PAR1 and no more")
     ended = command.run(data)
     assert (ended.code, ended.numbers["records"]) == (EXIT.DONE, 0)
-    assert {path for path in command.out.rglob("*") if path.is_file()} == {*kept, foreign}
+    assert {path for path in command.out.rglob("*") if path.is_file()} == {*own_files, foreign}
     assert command.table("rebalances", Episode) == before
 
 
-@pytest.mark.parametrize("what", ["a folder", "in no folder", "in a file"])
-def test_an_unwritable_report_path_is_reported_before_reading(command: Command, data: Path, tmp_path: Path, what: str) -> None:
-    page = {"a folder": tmp_path, "in no folder": tmp_path / "gone" / "r.html", "in a file": data / LOG / "00000000000000000000.log" / "r.html"}[what]
+@pytest.mark.parametrize("place", ["a folder", "in no folder", "in a file"])
+def test_an_unwritable_report_path_is_reported_before_reading(command: Command, data: Path, tmp_path: Path, place: str) -> None:
+    page = {"a folder": tmp_path, "in no folder": tmp_path / "gone" / "r.html", "in a file": data / LOG / "00000000000000000000.log" / "r.html"}[place]
     for ended in (command("run", "--offsets", data, "--master", "none", "--report", page), command("report", "--html", page)):
         assert ended.code == EXIT.OUTPUT
-        assert re.fullmatch(r"tenure: \S+: (is a directory|there is no such folder).*\n", ended.complained)
+        assert re.fullmatch(r"tenure: \S+: (is a directory|there is no such folder).*\n", ended.errors)
     assert not command.out.exists()
 
 
@@ -276,7 +276,7 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_nothing_is_published(
         room = allowed
         ended = command.run(data)
         assert ended.code == EXIT.OUTPUT
-        assert re.fullmatch(r"tenure: /\S+/out/\S+\.parquet: No space left on device", ended.complained.splitlines()[-1])
+        assert re.fullmatch(r"tenure: /\S+/out/\S+\.parquet: No space left on device", ended.errors.splitlines()[-1])
         assert not [path for path in command.out.rglob("*.parquet") if path.read_bytes() == b"PAR1"]
     room = 1_000
     assert command.run(data).code == EXIT.DONE
@@ -292,7 +292,7 @@ def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monk
     monkeypatch.setattr("pipeline.warehouse._write", lambda path, text: path.write_bytes(text.encode()))
     ended = command.run(data)
     assert ended.code == EXIT.OUTPUT
-    assert ended.complained.endswith(f"tenure: {command.page}: No space left on device\n")
+    assert ended.errors.endswith(f"tenure: {command.page}: No space left on device\n")
     assert not list(command.folder.glob("*report*"))
 
 
@@ -330,10 +330,10 @@ def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Pa
     rng = random.Random(count)
     for number in range(count):
         batches = small_log(list(Compression)[number % len(Compression)])
-        which = rng.randrange(len(batches))
-        at = rng.randrange(HEADER if number % 2 else len(batches[which]))
-        lying = changed(rng, batches[which], at)
-        batches[which] = seal(bytearray(lying)) if sealed else lying
+        index = rng.randrange(len(batches))
+        at = rng.randrange(HEADER if number % 2 else len(batches[index]))
+        lying = changed(rng, batches[index], at)
+        batches[index] = seal(bytearray(lying)) if sealed else lying
         write_segment(tmp_path / "data" / f"__consumer_offsets-{number}", batches, base=0)
     ended = command.run(tmp_path / "data") if count < 20 else command("ingest", "--offsets", tmp_path / "data", "--master", "none")
     assert ended.code == EXIT.DONE
@@ -343,7 +343,7 @@ def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Pa
     for number, row in segments.items():
         assert read[number] == row.records
         if read[number] < RECORDS and not row.damaged_batches and not row.torn_bytes and not row.aborted:
-            waiting += RECORDS - read[number]  # after a transaction whose end cannot be found any more
+            waiting += RECORDS - read[number]  # after a transaction whose end is lost
     assert len(segments) == count
     assert ended.numbers["undecided"] >= waiting
     assert ended.numbers["damaged_batches"] == sum(row.damaged_batches for row in segments.values()) > 0
@@ -356,7 +356,7 @@ def test_records_of_open_transactions_are_counted_and_read_after_their_end(comma
     path = write_segment(tmp_path / "data" / LOG, batches[:3])
     ended = command.run(tmp_path / "data")
     assert (ended.numbers["records"], ended.numbers["undecided"]) == (7, 1)
-    assert "1 records are part of an open transaction" in ended.complained
+    assert "1 records are part of an open transaction" in ended.errors
     path.write_bytes(b"".join([*batches[:3], end, *batches[3:]]))
     ended = command.run(tmp_path / "data")
     assert (ended.numbers["records"], ended.numbers["undecided"]) == (4, 0)
@@ -382,7 +382,7 @@ NAMES = [
     "a\u202eb\u2066c\u200f", "\u2028\u2029", "\ufeffbom", "new\nline\r\ttab", "nul\0byte", "x" * 249, "é" * 120, "../../etc/passwd", "a/b\\c", "-rf", "",
     "{{7*7}}{%x%}", "${jndi:ldap://x}", "'; rm -rf / #", "\U0001d518\U0001d52b\U0001d526", "CON",
 ]  # fmt: skip
-INVALID = (b"\xff\xfe\xfa\xfb", b"\xed\xa0\x80z", b"\xc3(\xc3(")  # no UTF-8, as long as the name that they are put in place of
+INVALID = (b"\xff\xfe\xfa\xfb", b"\xed\xa0\x80z", b"\xc3(\xc3(")  # no UTF-8, as long as the name that they replace
 
 
 def named(group: str, generation: int, name: str | None, at_ms: int) -> tuple[bytes, bytes]:
@@ -402,11 +402,11 @@ def hostile_log() -> Iterator[bytes]:
             offset += 4
     for wrong in INVALID:
         key, value = named("zzzz", 1, "zzzz", EPOCH_MS)
-        at, what = commit("zzzz", "yyyy", 0, 1, EPOCH_MS, metadata="mmmm")
+        at, stored_value = commit("zzzz", "yyyy", 0, 1, EPOCH_MS, metadata="mmmm")
         assert at is not None
-        assert what is not None
-        pairs = [(key.replace(b"zzzz", wrong), value), (key, value.replace(b"zzzz", wrong)), (at.replace(b"yyyy", wrong), what), (at, what.replace(b"mmmm", wrong))]
-        yield batch_of(offset, *pairs)
+        assert stored_value is not None
+        pairs = [(key.replace(b"zzzz", wrong), value), (key, value.replace(b"zzzz", wrong))]
+        yield batch_of(offset, *pairs, (at.replace(b"yyyy", wrong), stored_value), (at, stored_value.replace(b"mmmm", wrong)))
         offset += 4
 
 
@@ -437,15 +437,15 @@ def test_names_are_escaped_in_every_output(command: Command, tmp_path: Path) -> 
         assert not set(tags.found) & {"img", "iframe", "object", "embed", "form"}
         assert not ACTIVE.search(text)
     assert command("reconcile").code == EXIT.DONE
-    known = {group["group"] for group in json.loads((pages / "r.json").read_text(encoding="utf-8"))["groups"]}
-    assert known >= set(NAMES)
+    group_names = {group["group"] for group in json.loads((pages / "r.json").read_text(encoding="utf-8"))["groups"]}
+    assert group_names >= set(NAMES)
     for name in (*NAMES[::9], "nobody\x1b[0m\u202e"):
         for words in (("advise",), ("whatif", "--static"), ("status",)):
             for more in ((), ("--json",)):
                 ended = command(*words, *more, f"--group={name}")
-                assert ended.code == (EXIT.DONE if name in known else EXIT.MISSING)
+                assert ended.code == (EXIT.DONE if name in group_names else EXIT.MISSING)
                 if more:
-                    json.loads(ended.said)
+                    json.loads(ended.output)
     assert not [path for path in command.out.rglob("*") if not re.fullmatch(r"[\w.=-]+", path.name)]
 
 
@@ -455,19 +455,19 @@ def test_names_are_escaped_in_every_output(command: Command, tmp_path: Path) -> 
 def test_a_log_that_grows_and_is_compacted_while_it_is_read_is_read_whole(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each record that is left in the end is read once, though segments were exchanged and joined under the reader all the time."""
+    """Each record that remains is read once, although segments were replaced and merged during the reads."""
     monkeypatch.setattr(inputs, "LISTINGS_MAX", 1_000)
     folder = tmp_path / "data" / LOG
     write_segment(folder, batch_of(0, commit("g", "t", 0, 0, EPOCH_MS)))
     stopped = threading.Event()
-    left: dict[int, bytes] = {0: batch_of(0, commit("g", "t", 0, 0, EPOCH_MS))}
+    batches_left: dict[int, bytes] = {0: batch_of(0, commit("g", "t", 0, 0, EPOCH_MS))}
 
     def work() -> None:
         rng = random.Random(3)
         offset = 1
         while not stopped.wait(0.002):
             base = max(int(path.stem) for path in folder.glob("*.log"))
-            batch = left[offset] = batch_of(offset, commit("g", "t", offset % 7, offset, EPOCH_MS + offset), at_ms=EPOCH_MS + offset)
+            batch = batches_left[offset] = batch_of(offset, commit("g", "t", offset % 7, offset, EPOCH_MS + offset), at_ms=EPOCH_MS + offset)
             with (folder / f"{base:020}.log").open("ab") as file:
                 for half in (batch[:50], batch[50:]):  # a reader may see a torn end
                     file.write(half)
@@ -477,11 +477,11 @@ def test_a_log_that_grows_and_is_compacted_while_it_is_read_is_read_whole(
                 (folder / f"{offset:020}.log").touch()
             if offset % 30 == 0:
                 closed = sorted(folder.glob("*.log"))[:-1]
-                inside = [one for one in sorted(left) if one < int(closed[-1].stem)]
-                for gone in rng.sample(inside, len(inside) // 3):
-                    del left[gone]
+                inside = [base for base in sorted(batches_left) if base < int(closed[-1].stem)]
+                for removed in rng.sample(inside, len(inside) // 3):
+                    del batches_left[removed]
                 draft = folder / f"{int(closed[0].stem):020}.log.swap"
-                draft.write_bytes(b"".join(left[one] for one in sorted(left) if one < int(max(folder.glob("*.log")).stem)))
+                draft.write_bytes(b"".join(batches_left[base] for base in sorted(batches_left) if base < int(max(folder.glob("*.log")).stem)))
                 draft.rename(closed[0])
                 for path in closed[1:]:
                     path.unlink()
@@ -491,11 +491,11 @@ def test_a_log_that_grows_and_is_compacted_while_it_is_read_is_read_whole(
     try:
         for _ in range(4):
             ended = command.run(tmp_path / "data")
-            assert ended.code == EXIT.DONE, ended.complained
+            assert ended.code == EXIT.DONE, ended.errors
     finally:
         stopped.set()
         worker.join()
     assert command.run(tmp_path / "data").code == EXIT.DONE
     read = Counter(row.offset for row in command.table("records", Row))
-    assert set(read) >= set(left)
+    assert set(read) >= set(batches_left)
     assert max(read.values()) == 1

@@ -27,8 +27,8 @@ def member(offset: int, name: str, *assigned: str, host: str = "/h", session: in
     return Member("c", "g", 1, offset, f"{name}-{offset}", name if instance else None, name, host, session, 300_000, ["t"], list(assigned), 0, 0)
 
 
-def found(
-    said: Sequence[DecodedRecord] = (),
+def findings(
+    log: Sequence[DecodedRecord] = (),
     generations: Sequence[Generation] = (),
     members: Sequence[Member] = (),
     replaced: Sequence[Replaced] = (),
@@ -40,8 +40,8 @@ def found(
         table_of("generations", generations),
         table_of("members", members),
         table_of("replacements", replaced),
-        series_of(commits_of(list(said))) if commits is None else series_of(commits),
-        standing(status if status is not None else no_rows("status")),
+        series_of(commits_of(list(log))) if commits is None else series_of(commits),
+        standing_from(status if status is not None else no_rows("status")),
         NOW,
     )
     assert len(table_of("hygiene", rows)) == len(rows)
@@ -52,7 +52,7 @@ def series_of(commits: pa.Table) -> Series:
     return connect(commits, no_rows("end_offsets"))[0]
 
 
-def standing(status: pa.Table) -> pa.Table:
+def standing_from(status: pa.Table) -> pa.Table:
     return standing_of(STANDING.empty_table(), {name: no_rows(name) for name in ("commit_rate_1m", "lag_1m")} | {"status": status})
 
 
@@ -62,41 +62,41 @@ def kinds(rows: Sequence[Hygiene]) -> list[tuple[str, int | None]]:
 
 def test_an_unused_group_is_reported() -> None:
     old = NOW - 8 * DAY_MS
-    rows = found([DecodedRecord(old, "g", "t", 0, 5), DecodedRecord(old, "g", "t", 1, 5)], [generation(9, old + MINUTE)])
+    rows = findings([DecodedRecord(old, "g", "t", 0, 5), DecodedRecord(old, "g", "t", 1, 5)], [generation(9, old + MINUTE)])
     assert kinds(rows) == [("dead_group", None), ("offsets_about_to_expire", 0), ("offsets_about_to_expire", 1)]
     assert rows[0].at_ms == old + MINUTE
-    assert kinds(found([DecodedRecord(NOW - 6 * DAY_MS + MINUTE, "g", "t", 0, 5)])) == []
-    assert kinds(found([DecodedRecord(NOW - 6 * DAY_MS, "g", "t", 0, 5)])) == [("offsets_about_to_expire", 0)]
-    assert kinds(found([DecodedRecord(old, "g", "t", 0, 5), DecodedRecord(old, "g", "t", 0, None)])) == []
+    assert kinds(findings([DecodedRecord(NOW - 6 * DAY_MS + MINUTE, "g", "t", 0, 5)])) == []
+    assert kinds(findings([DecodedRecord(NOW - 6 * DAY_MS, "g", "t", 0, 5)])) == [("offsets_about_to_expire", 0)]
+    assert kinds(findings([DecodedRecord(old, "g", "t", 0, 5), DecodedRecord(old, "g", "t", 0, None)])) == []
 
 
 def test_a_group_with_members_is_neither_dead_nor_do_its_offsets_expire() -> None:
     old = NOW - 8 * DAY_MS
-    assert found([DecodedRecord(old, "g", "t", 0, 5)], [generation(9, old, 1)], [member(9, "a", "t-0")]) == []
+    assert findings([DecodedRecord(old, "g", "t", 0, 5)], [generation(9, old, 1)], [member(9, "a", "t-0")]) == []
 
 
 def test_commits_of_a_non_member_are_reported() -> None:
-    said = [DecodedRecord(NOW - MINUTE, "g", "t", 0, 5)]
-    assert kinds(found(said)) == kinds(found(said, [generation(9, NOW - 2 * MINUTE)])) == [("commits_without_members", None)]
-    assert found(said, [generation(9, NOW)]) == []  # the last commits of those that left
+    log = [DecodedRecord(NOW - MINUTE, "g", "t", 0, 5)]
+    assert kinds(findings(log)) == kinds(findings(log, [generation(9, NOW - 2 * MINUTE)])) == [("commits_without_members", None)]
+    assert findings(log, [generation(9, NOW)]) == []  # the last commits of members that left
 
 
 def test_idle_members_and_unassigned_partitions_are_reported() -> None:
-    said = [DecodedRecord(NOW, "g", "t", 0, 5), DecodedRecord(NOW, "g", "t", 1, 5), DecodedRecord(NOW, "g", "other", 0, 5)]
+    log = [DecodedRecord(NOW, "g", "t", 0, 5), DecodedRecord(NOW, "g", "t", 1, 5), DecodedRecord(NOW, "g", "other", 0, 5)]
     members = [member(9, "a", "t-0"), member(9, "b"), member(9, "x", instance=False), member(9, "x", instance=False)]
-    rows = found(said, [generation(9, NOW, 4)], members)
+    rows = findings(log, [generation(9, NOW, 4)], members)
     assert [(row.kind, row.topic, row.detail) for row in rows] == [
         ("idle_member", None, "b has no partition: 4 members for 1 partitions"),
         ("idle_member", None, "x at /h has no partition: 4 members for 1 partitions"),
         ("unowned_partition", "other", "no member subscribes to its topic any more"),
         ("unowned_partition", "t", "no member is assigned to it"),
     ]
-    assert found(said, [generation(9, NOW, 4, "connect")], members) == []
+    assert findings(log, [generation(9, NOW, 4, "connect")], members) == []
 
 
 def test_session_timeouts_out_of_policy_are_reported() -> None:
     members = [member(9, "a", "t-0", session=6_000), member(9, "b", "t-1", session=600_000), member(9, "c", "t-2", session=600_001)]
-    rows = found([], [generation(9, NOW, 3)], members)
+    rows = findings([], [generation(9, NOW, 3)], members)
     assert [(row.kind, row.detail.split(" of ")[1].split()[0]) for row in rows] == [("session_out_of_policy", "a"), ("session_out_of_policy", "c")]
 
 
@@ -105,19 +105,19 @@ def test_an_instance_id_of_two_processes_is_reported() -> None:
     generations = [generation(offset, NOW + offset, 2) for offset in range(5)]
     members = [member(offset, "moves", "t-0", host=f"/{offset}") for offset in range(5)]
     members += [member(offset, "both", "t-1", host=host) for offset, host in enumerate(hosts)]
-    (row,) = found([], generations, members)
+    (row,) = findings([], generations, members)
     assert (row.kind, row.detail, row.at_ms) == ("host_shared_instance", "both is on /1, /2, /3 alternately", NOW + 4)
     times = [0, 20 * MINUTE, 25 * MINUTE, 29 * MINUTE]
     replaced = [Replaced("c", "g", "i", "o", "n", NOW + at, 1, False, None, None, None, None, "saved", 2, 2, "exact") for at in times]
-    (row,) = found([], generations[:1], members[:1], replaced)
+    (row,) = findings([], generations[:1], members[:1], replaced)
     assert (row.kind, row.at_ms) == ("duplicate_instance", NOW + 29 * MINUTE)
-    assert found([], generations[:1], members[:1], replaced[:3]) == []
+    assert findings([], generations[:1], members[:1], replaced[:3]) == []
 
 
 def test_lost_data_is_reported_once_a_partition() -> None:
-    said = [DecodedRecord(NOW - 90_000, "g", "t", 0, 5), DecodedRecord(NOW - 50_000, "g", "t", 0, 20)]
+    log = [DecodedRecord(NOW - 90_000, "g", "t", 0, 5), DecodedRecord(NOW - 50_000, "g", "t", 0, 20)]
     ends = [EndOffset("c", "t", 0, NOW - at, 50, start, "notes", None) for at, start in ((95_000, 0), (60_000, 9), (40_000, 21))]
-    rows = found(said, status=table_of("status", statuses(said, ends, NOW)))
+    rows = findings(log, status=table_of("status", statuses(log, ends, NOW)))
     assert [(row.kind, row.topic_partition, row.at_ms) for row in rows if row.kind == "data_lost"] == [("data_lost", 0, NOW - 40_000)]
 
 
@@ -125,11 +125,11 @@ def test_too_large_metadata_is_reported() -> None:
     limit = Policy().metadata_bytes
     commits = commits_of([DecodedRecord(NOW, "g", "t", 0, 5), DecodedRecord(NOW, "g", "t", 1, 5)])
     commits = commits.set_column(commits.schema.get_field_index("metadata"), "metadata", pa.array(["é" * (limit // 2 + 1), "x" * limit]))
-    assert [(row.kind, row.topic_partition) for row in found(commits=commits) if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]
+    assert [(row.kind, row.topic_partition) for row in findings(commits=commits) if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]
 
 
 def test_rows_are_in_the_order_of_the_table() -> None:
-    said = [DecodedRecord(NOW - 8 * DAY_MS, group, "t", partition, 5) for group in ("b", "a", "") for partition in (11, 2)]
-    table = table_of("hygiene", found(said))
+    log = [DecodedRecord(NOW - 8 * DAY_MS, group, "t", partition, 5) for group in ("b", "a", "") for partition in (11, 2)]
+    table = table_of("hygiene", findings(log))
     assert len(table) == 9
     assert in_order("hygiene", table).schema == schema_of("hygiene")

@@ -70,7 +70,7 @@ def test_a_file_has_one_log_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert offsets == sorted(offsets)
         spans.append((file.bucket, logs.pop(), offsets[0], offsets[-1]))
     spans.sort()
-    assert all(one[3] < two[2] for one, two in pairwise(spans) if one[:2] == two[:2])
+    assert all(span[3] < later[2] for span, later in pairwise(spans) if span[:2] == later[:2])
     assert len(table(out)) == sum(row.records for row in table(out, "segments", Segment))
 
 
@@ -91,9 +91,9 @@ def test_slices_and_kills_at_any_step_give_the_result_of_one_run(tmp_path: Path,
                 target: Any = Warehouse if step == "publish" else ingesting
                 real = getattr(target, step)
 
-                def dying(*given: Any, real: Any = real, step: str = step, **named: Any) -> Any:
+                def dying(*positional: Any, real: Any = real, step: str = step, **named: Any) -> Any:
                     if step != "publish":
-                        real(*given, **named)
+                        real(*positional, **named)
                     raise KeyboardInterrupt
 
                 patch.setattr(target, step, dying)
@@ -116,8 +116,8 @@ def test_unreadable_batches_are_counted_and_break_the_stretch(tmp_path: Path) ->
     good, bad = batch_of(0, commit("g", "t", 0, 1, 2)), batch_of(1, commit("g", "t", 0, 1, 2), commit("g", "t", 0, 1, 2))
     bad = mutated(bad, 61, 3)
     write_segment(folder, [good, bad, batch_of(3, commit("g", "t", 0, 1, 2))])
-    said = run(out, data)
-    assert (said["records"], said["damaged_batches"], said["quarantined_bytes"]) == (2, 1, len(bad))
+    summary = run(out, data)
+    assert (summary["records"], summary["damaged_batches"], summary["quarantined_bytes"]) == (2, 1, len(bad))
     (segment,) = table(out, "segments", Segment)
     assert (segment.batches, segment.records, segment.damaged_batches) == (2, 2, 1)
     stretches = [(row.from_offset, row.to_offset, row.why) for row in merged(table(out, "coverage", Coverage))]
@@ -135,10 +135,10 @@ def test_a_segment_swapped_after_planning_is_planned_again(tmp_path: Path, monke
     surveyed = ingesting.survey_all
     exchanges = iter([[19], [3, 19]])
 
-    def exchanging(*given: Any) -> Any:
-        plan = surveyed(*given)
-        if left := next(exchanges, []):
-            write_segment(folder, [batch_of(at, commit("g", "t", 0, at, at)) for at in left], 0)
+    def exchanging(*positional: Any) -> Any:
+        plan = surveyed(*positional)
+        if offsets := next(exchanges, []):
+            write_segment(folder, [batch_of(at, commit("g", "t", 0, at, at)) for at in offsets], 0)
         return plan
 
     monkeypatch.setattr(ingesting, "survey_all", exchanging)

@@ -1,4 +1,4 @@
-"""kill -9 or Ctrl-C of the driver on Spark while rows are written: the next run leaves each record once."""
+"""kill -9 or Ctrl-C of the driver on Spark while rows are written: the next run stores each record once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_driver_that_is_killed_while_it_reads_has_published_nothing(data: Path
         assert driver.wait(SECONDS) == -signal.SIGKILL
     assert list(out.rglob("*.parquet"))  # written, and not published
     assert Warehouse.open(out).current().run == 0
-    assert read(data, out) == whole(data)
+    assert read(data, out) == all_rows(data)
 
 
 def test_an_interrupted_run_leaves_no_trace(data: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_an_interrupted_run_leaves_no_trace(data: Path, tmp_path: Path) -> None:
         assert driver.stderr is not None
         assert driver.stderr.read() == ""
     assert not [path for path in temporary.iterdir() if path.name.startswith("tenure-")]
-    assert read(data, out) == whole(data)
+    assert read(data, out) == all_rows(data)
 
 
 @pytest.fixture
@@ -85,5 +85,5 @@ def read(data: Path, out: Path) -> list[Row]:
     return rows_of(Row, warehouse.read("records"))
 
 
-def whole(data: Path) -> list[Row]:
+def all_rows(data: Path) -> list[Row]:
     return [row for partition in range(4) for row in reference(data / f"__consumer_offsets-{partition}")]

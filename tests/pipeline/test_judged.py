@@ -57,11 +57,11 @@ def test_a_changed_subscription_is_no_second_step() -> None:
 
 
 def test_a_static_return_within_a_rebalance_is_possible_without_notes() -> None:
-    """Its session may have ended, or another cause may have begun the rebalance: a record does not tell."""
+    """Its session may have ended, or another cause may have begun the rebalance: a record does not show which."""
 
     def script(world: World) -> None:
         running = pods(world, 3, static=True)
-        running[0].restart(10_500)  # its session has just ended: it joins again while the others are waited for
+        running[0].restart(10_500)  # its session has just ended: it rejoins while the join phase waits for the others
 
     world = played(script)
     assert [episode.avoidable for episode in advised(world).episodes[1:]] == [YES]
@@ -114,7 +114,7 @@ def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
 
 
 def test_a_session_renewed_by_a_new_coordinator_is_no_heartbeat() -> None:
-    """A process crashes, and returns before its coordinator does: the old member was silent before the new one came."""
+    """A process crashes, and returns before its coordinator does: the old member fell silent before the new member joined."""
 
     def script(world: World) -> None:
         running = pods(world, 3, rebalance_ms=MINUTE_MS)
@@ -130,7 +130,7 @@ def test_a_session_renewed_by_a_new_coordinator_is_no_heartbeat() -> None:
 
 
 def test_a_surge_deploy_restarts_no_member() -> None:
-    """Each new process joins before the old one leaves, and client ids do not distinguish them."""
+    """Each new process joins before the old process leaves, and client ids do not distinguish them."""
 
     def script(world: World) -> None:
         running = [pod(world, number, client_id="app") for number in range(3)]
@@ -150,10 +150,10 @@ def test_a_surge_deploy_restarts_no_member() -> None:
 def test_a_departure_and_an_ambiguous_arrival_are_not_judged() -> None:
     """A single member on another host is no known restart; a whole deploy is."""
 
-    def script(world: World, some: int) -> None:
+    def script(world: World, member_count: int) -> None:
         running = [pod(world, number, client_id="app") for number in range(3)]
         world.run(10 * MINUTE_MS)
-        for number, client in enumerate(running[:some]):
+        for number, client in enumerate(running[:member_count]):
             client.restart(20_000, host=f"/10.9.0.{number}")
             world.run(2 * MINUTE_MS)
 
@@ -162,8 +162,8 @@ def test_a_departure_and_an_ambiguous_arrival_are_not_judged() -> None:
 
 
 @pytest.mark.parametrize(("after_ms", "confidence"), [(1_500, "weak"), (5_000, "strong")])
-def test_a_new_member_is_no_certain_cause_beside_a_second_step(after_ms: int, confidence: str) -> None:
-    """Partitions given up in a cooperative group are assigned in a second rebalance, whichever members join in between."""
+def test_a_new_member_is_no_certain_cause_with_a_second_step(after_ms: int, confidence: str) -> None:
+    """Partitions revoked in a cooperative group are assigned in a second rebalance, even if members join meanwhile."""
 
     def script(world: World) -> None:
         pods(world, 6, assignors=("cooperative-sticky",))[0].stop()

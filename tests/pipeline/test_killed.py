@@ -1,4 +1,4 @@
-"""kill -9 between any two steps of a run, in one process: the next run makes the tables of an undisturbed run."""
+"""kill -9 between any two steps of a run, in one process: the next run writes the tables of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.once  # about files and processes
 
 
 def test_a_run_killed_at_any_step_is_completed_by_the_next(tmp_path: Path) -> None:
-    data, whole, base = tmp_path / "data", tmp_path / "whole", tmp_path / "base"
+    data, undisturbed, base = tmp_path / "data", tmp_path / "whole", tmp_path / "base"
     write_script(random_script(5, steps=8), data)
     (log,) = (path for path in data.glob("__consumer_offsets-*") if any(file.stat().st_size for file in path.glob("*.log")))
-    records = analyzed(whole, data, []).read("records").num_rows
+    records = analyzed(undisturbed, data, []).read("records").num_rows
     analyzed(base, data, [{int(log.name.rpartition("-")[2]): records // 3}], finish=False)
     command = [sys.executable, "-m", "tests.pipeline.dying", str(base), str(data), str(tmp_path / "runs")]
     (tmp_path / "runs").mkdir()

@@ -29,8 +29,8 @@ def by_minute(commits: pa.Table, ends: pa.Table, since_ms: int) -> pa.Table:
     return in_order("lag_1m", rows)
 
 
-def minutes(said: list[DecodedRecord], ends: list[EndOffset]) -> list[LagMinute]:
-    return rows_of(LagMinute, by_minute(commits_of(said), ends_table(ends), BEGINNING))
+def minutes(log: list[DecodedRecord], ends: list[EndOffset]) -> list[LagMinute]:
+    return rows_of(LagMinute, by_minute(commits_of(log), ends_table(ends), BEGINNING))
 
 
 def test_end_offsets_are_interpolated_between_samples() -> None:
@@ -52,19 +52,19 @@ def test_without_end_offsets_lag_is_unknown() -> None:
 
 
 def test_lag_is_unknown_before_the_first_and_long_after_the_last_sample() -> None:
-    said = [DecodedRecord(T0 + minute * MINUTE, "g", "t", 0, minute) for minute in range(12)]
-    rows = minutes(said, [sample(T0 + 3 * MINUTE, 50), sample(T0 + 5 * MINUTE, 50)])
+    log = [DecodedRecord(T0 + minute * MINUTE, "g", "t", 0, minute) for minute in range(12)]
+    rows = minutes(log, [sample(T0 + 3 * MINUTE, 50), sample(T0 + 5 * MINUTE, 50)])
     assert [row.lag_last for row in rows] == [None, None, None, 47, 46, 45, 44, 43, 42, 41, 40, None]
-    assert [row.lag_last for row in minutes(said, [sample(T0 + 3 * MINUTE, 50, "notes")])] == [None] * 3 + list(range(47, 38, -1))
+    assert [row.lag_last for row in minutes(log, [sample(T0 + 3 * MINUTE, 50, "notes")])] == [None] * 3 + list(range(47, 38, -1))
 
 
 def test_a_commit_far_ahead_of_a_sample_invalidates_it() -> None:
-    said = [DecodedRecord(T0 + 30_000, "g", "t", 0, 120), DecodedRecord(T0 + 4 * MINUTE, "g", "t", 0, 500)]
-    assert [row.lag_last for row in minutes(said, [sample(T0, 100, "notes")])] == [0, None]
+    log = [DecodedRecord(T0 + 30_000, "g", "t", 0, 120), DecodedRecord(T0 + 4 * MINUTE, "g", "t", 0, 500)]
+    assert [row.lag_last for row in minutes(log, [sample(T0, 100, "notes")])] == [0, None]
 
 
 def test_better_sample_origins_win_and_others_fill_gaps() -> None:
-    said = [DecodedRecord(T0 - 10 * MINUTE, "g", "t", 0, 0)]
+    log = [DecodedRecord(T0 - 10 * MINUTE, "g", "t", 0, 0)]
     ends = [
         sample(T0 - 5 * MINUTE, 10, "checkpoint"),
         sample(T0, 100, "live"),
@@ -72,7 +72,7 @@ def test_better_sample_origins_win_and_others_fill_gaps() -> None:
         sample(T0 + 2 * MINUTE, 200, "live"),
         sample(T0 + 3 * MINUTE, 300, "segments"),
     ]
-    rows = minutes(said, ends)
+    rows = minutes(log, ends)
     assert [(row.end_offset, row.origin) for row in rows[1:]] == [(10, "checkpoint"), (100, "live"), (200, "live"), (300, "segments")]
 
 
@@ -90,25 +90,25 @@ def test_growth_is_the_slope_of_lag_and_drain_its_duration() -> None:
 
 
 def test_a_removed_offset_has_no_lag() -> None:
-    said = [DecodedRecord(T0, "g", "t", 0, 5), DecodedRecord(T0 + MINUTE, "g", "t", 0, None), DecodedRecord(T0 + 3 * MINUTE, "g", "t", 0, 7)]
+    log = [DecodedRecord(T0, "g", "t", 0, 5), DecodedRecord(T0 + MINUTE, "g", "t", 0, None), DecodedRecord(T0 + 3 * MINUTE, "g", "t", 0, 7)]
     ends = [sample(T0 + minute * MINUTE, 10) for minute in range(5)]
-    assert [(row.minute_ms - T0) // MINUTE for row in minutes(said, ends)] == [0, 3, 4]
+    assert [(row.minute_ms - T0) // MINUTE for row in minutes(log, ends)] == [0, 3, 4]
 
 
-def naive(said: list[DecodedRecord], ends: list[EndOffset]) -> dict[tuple[str, str, int, int], tuple[object, ...]]:
+def naive(log: list[DecodedRecord], ends: list[EndOffset]) -> dict[tuple[str, str, int, int], tuple[object, ...]]:
     out: dict[tuple[str, str, int, int], tuple[object, ...]] = {}
-    for key in sorted({(line.group, line.topic, line.partition) for line in said if line.topic is not None}):
+    for key in sorted({(line.group, line.topic, line.partition) for line in log if line.topic is not None}):
         group, topic, partition = key
         part = Part(ends, topic, partition)
-        own, newest = [], 0
-        for line in said:
+        own_commits, newest = [], 0
+        for line in log:
             if (line.group, line.topic, line.partition) == key:
                 newest = max(newest, line.at)
-                own.append((newest, line.committed))
-        times = sorted({at for at, _ in own} | {row.at_ms for row in part.samples if row.at_ms >= own[0][0]})
+                own_commits.append((newest, line.committed))
+        times = sorted({at for at, _ in own_commits} | {row.at_ms for row in part.samples if row.at_ms >= own_commits[0][0]})
         by_minute: dict[int, list[tuple[int, int, int | None]]] = defaultdict(list)
         for at in times:
-            committed = [committed for moment, committed in own if moment <= at][-1]
+            committed = [committed for moment, committed in own_commits if moment <= at][-1]
             if committed is not None:
                 by_minute[at // MINUTE * MINUTE].append((at, committed, part.lag(at, committed)))
         for minute, points in by_minute.items():
@@ -142,10 +142,10 @@ def slope(by_minute: dict[int, list[tuple[int, int, int | None]]], minute: int, 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_lag_equals_a_naive_computation(seed: int) -> None:
-    said = anything(seed, 150)
-    ends = ends_of(said, seed)
-    expected = naive(said, ends)
-    rows = minutes(said, ends)
+    log = anything(seed, 150)
+    ends = ends_of(log, seed)
+    expected = naive(log, ends)
+    rows = minutes(log, ends)
     assert [row[1:5] for row in rows] == list(expected)
     for row in rows:
         *exact, growth_5, growth_60 = expected[row[1:5]]
@@ -156,25 +156,25 @@ def test_lag_equals_a_naive_computation(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_any_slicing_gives_the_same_result(seed: int) -> None:
-    said = anything(seed, 300)
-    ends = ends_of(said, seed)
+    log = anything(seed, 300)
+    ends = ends_of(log, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
-    whole = by_minute(commits_of(said), ends_table(ends), BEGINNING)
-    state, commits, table, known = State.new(), joined("commits", []), joined("lag_1m", []), 0
-    for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
-        high = len(said) if until is None else high
+    at_once = by_minute(commits_of(log), ends_table(ends), BEGINNING)
+    state, commits, table, ends_read = State.new(), joined("commits", []), joined("lag_1m", []), 0
+    for (low, high), (_, until) in zip(cuts(seed, len(log), 6), spread(seed, len(ends), 6), strict=False):
+        high = len(log) if until is None else high
         until = len(ends) if until is None else until
-        done = step(records(said[low:high], low), state)
+        done = step(records(log[low:high], low), state)
         commits = joined("commits", [commits, done.commits])
-        new, old = ends_table(arriving[known:until]), ends_table(arriving[:known])
+        new, old = ends_table(arriving[ends_read:until]), ends_table(arriving[:ends_read])
         since = affected_since(done.commits, new, old)
-        known = until
+        ends_read = until
         state = done.state
         if since is not None:
             since -= since % MINUTE
             enough = since - LOOKBACK_MS >= state.kept_from_ms
             rows = by_minute(state.tails if enough else commits, joined("end_offsets", [old, new]), since)
-            kept = [row for row in rows_of(LagMinute, table) if row.minute_ms < since]
-            table = in_order("lag_1m", joined("lag_1m", [table_of("lag_1m", kept), rows]))
-        state = state.trimmed(max((line.at for line in said[:high]), default=0))
-    assert table.equals(whole)
+            earlier = [row for row in rows_of(LagMinute, table) if row.minute_ms < since]
+            table = in_order("lag_1m", joined("lag_1m", [table_of("lag_1m", earlier), rows]))
+        state = state.trimmed(max((line.at for line in log[:high]), default=0))
+    assert table.equals(at_once)

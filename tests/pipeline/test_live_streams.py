@@ -29,7 +29,7 @@ SECONDS = 300.0
 
 
 class Live:
-    """A broker that can be stopped and started again, on the same port with the same data."""
+    """A broker that can be stopped and restarted, on the same port with the same data."""
 
     def __init__(self, port: int, start: Any) -> None:
         self.port = port
@@ -115,9 +115,9 @@ def test_a_live_stream_delivers_every_record_once(spark: Any, tmp_path: Path, st
             query.stop()
             commit_offsets(live.port, 3)  # while no query runs
             stream.finish()
-            whole = ingested(tmp_path / "out", source)
-            assert len([row for row in whole if row.kind == "offset"]) == 240
-            assert in_order(stream.rows()) == in_order(whole)
+            at_once = ingested(tmp_path / "out", source)
+            assert len([row for row in at_once if row.kind == "offset"]) == 240
+            assert in_order(stream.rows()) == in_order(at_once)
         finally:
             live.stop()
 

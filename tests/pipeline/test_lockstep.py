@@ -23,12 +23,12 @@ pytestmark = pytest.mark.once  # numpy
 def read(folder: Path, **options: object) -> tuple[list[Row], Plan, Read]:
     planned = plan(Inputs((str(folder),), **options), {})  # type: ignore[arg-type]
     rows: list[Row] = []
-    what = Read()
+    reading = Read()
     for split in planned.splits:
-        for batch in read_split(split, what):
+        for batch in read_split(split, reading):
             batch.validate(full=True)
             rows.extend(rows_of(Row, batch))
-    return rows, planned, what
+    return rows, planned, reading
 
 
 @pytest.mark.parametrize("log", ["__consumer_offsets-3", "__coordinator_notes-3"])
@@ -62,12 +62,12 @@ def test_notes_are_read(tmp_path: Path) -> None:
 def test_values_of_each_version_are_decoded(tmp_path: Path, version: int) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     write_segment(folder, segments.batch_of(0, commit("g", "t", 7, 42, 1_000, version, "note"), (commit("g", "t", 7, 0, 0)[0], None)))
-    (row, gone), _, _ = read(folder)
+    (row, tombstone), _, _ = read(folder)
     assert (row.kind, row.group, row.topic, row.topic_partition, row.committed, row.metadata) == ("offset", "g", "t", 7, 42, "note")
     assert (row.commit_ms, row.value_version) == (1_000, version)
     assert row.commit_leader_epoch == (5 if version >= 3 else None)
     assert row.expire_ms == (1_001 if version == 1 else None)
-    assert gone[9:21] == ("offset", 1, -1, "g", "t", 7, None, None, None, None, None, True)
+    assert tombstone[9:21] == ("offset", 1, -1, "g", "t", 7, None, None, None, None, None, True)
 
 
 def mutated(batch: bytes, rng: random.Random) -> bytes:
@@ -89,10 +89,10 @@ def test_malformed_records_are_read_or_refused_like_the_reference(tmp_path: Path
     folder = tmp_path / "__consumer_offsets-0"
     batches = random_batches(seed, 120, 6, Compression.NONE if seed % 3 else None)
     write_segment(folder, [mutated(batch, rng) if rng.random() < 0.7 else batch for batch in batches])
-    rows, planned, what = read(folder)
+    rows, planned, reading = read(folder)
     assert rows == reference(folder)
-    lost = sum(1 for hole in what.holes)
-    assert lost + len({row.batch_base for row in rows}) >= planned.segments[0].batches - 30  # those that say they have no records
+    lost = sum(1 for hole in reading.holes)
+    assert lost + len({row.batch_base for row in rows}) >= planned.segments[0].batches - 30  # batches whose header counts no records
 
 
 def one_record(delta_ms: bytes = b"\0", delta: bytes = b"\0", key: bytes = b"", value: bytes = b"\1", more: bytes = b"\0") -> bytes:
@@ -115,21 +115,21 @@ def test_varints_of_every_size(tmp_path: Path, size: int, together: int) -> None
     assert value is not None
     template = segments.batch_of(0, (key, value))
     batches = []
-    for which in range(4):
+    for field_number in range(4):
         for number in range(together):
-            fields = [padded(5, size) if which == 0 else b"\0", padded(0, size) if which == 1 else b"\0"]
-            fields += [(padded(len(key), size) if which == 2 else varint(len(key))) + key]
-            fields += [(padded(len(value), size) if which == 3 else varint(len(value))) + value]
+            fields = [padded(5, size) if field_number == 0 else b"\0", padded(0, size) if field_number == 1 else b"\0"]
+            fields += [(padded(len(key), size) if field_number == 2 else varint(len(key))) + key]
+            fields += [(padded(len(value), size) if field_number == 3 else varint(len(value))) + value]
             body = one_record(*fields)
             batch = bytearray(template[:HEADER_BYTES] + body)
-            batch[:8] = (which * together + number).to_bytes(8, "big")
+            batch[:8] = (field_number * together + number).to_bytes(8, "big")
             batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
             batches.append(seal(batch))
     write_segment(folder, batches)
-    rows, _, what = read(folder)
+    rows, _, reading = read(folder)
     assert rows == reference(folder)
-    assert len(rows) + len(what.holes) == 4 * together
-    assert bool(what.holes) == (size > 5)
+    assert len(rows) + len(reading.holes) == 4 * together
+    assert bool(reading.holes) == (size > 5)
 
 
 @pytest.mark.parametrize("together", [1, 40])
@@ -137,9 +137,9 @@ def test_missing_headers_make_a_batch_unreadable(tmp_path: Path, together: int) 
     folder = tmp_path / "__consumer_offsets-0"
     batches = [segments.batch_of(at, commit("g", "t", 1, 2, 3)) for at in range(together)]
     write_segment(folder, [segments.mutated(batch, len(batch) - 1, 2) for batch in batches])
-    rows, _, what = read(folder)
+    rows, _, reading = read(folder)
     assert rows == reference(folder) == []
-    assert len(what.holes) == together
+    assert len(reading.holes) == together
 
 
 def test_batches_without_records_break_the_stretch(tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ def test_absent_members_count_as_expired(play: NotedPlay) -> None:
     play.s3()
     play.policy({"registration.timeout.ms": "15000"})
     play.alive("a").at(25_000)
-    found = rebalanced(play, "a")
-    assert (found.cause, found.confidence, found.avoidable) == ("absences_ended", "exact", NO)
-    assert (found.joined, found.left, found.expired) == ([], [], ["ib", "ic"])
-    assert found.evidence == "ib and ic stayed away longer than registration.timeout.ms"
+    episode = rebalanced(play, "a")
+    assert (episode.cause, episode.confidence, episode.avoidable) == ("absences_ended", "exact", NO)
+    assert (episode.joined, episode.left, episode.expired) == ([], [], ["ib", "ic"])
+    assert episode.evidence == "ib and ic stayed away longer than registration.timeout.ms"
 
 
 def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: NotedPlay) -> None:
@@ -51,10 +51,10 @@ def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: Not
     play.alive("a").at(40_000)
     play.join("b'", instance="ib")
     rebalanced(play, "a", "b'")
-    went, came = with_verdicts(play)[-2:]
-    assert (went.cause, came.cause) == ("absences_ended", "new_member")
-    assert (went.avoidable, came.avoidable) == (YES, YES)
-    assert went.avoidable_by_ms == came.avoidable_by_ms == 46_000  # it may have been gone since it joined, 6 s before the play
+    went, returned = with_verdicts(play)[-2:]
+    assert (went.cause, returned.cause) == ("absences_ended", "new_member")
+    assert (went.avoidable, returned.avoidable) == (YES, YES)
+    assert went.avoidable_by_ms == returned.avoidable_by_ms == 46_000  # it may have been gone since it joined, 6 s before the play
 
 
 def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:
@@ -64,16 +64,16 @@ def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:
     play.join("b", instance="ib")
     play.join("c", instance="ic")
     play.at(5_000)
-    found = rebalanced(play, "a")
-    assert (found.cause, found.joined, found.avoidable) == ("expansion", ["ib", "ic"], NO)
-    assert found.evidence == "ib and ic joined at once"
+    episode = rebalanced(play, "a")
+    assert (episode.cause, episode.joined, episode.avoidable) == ("expansion", ["ib", "ic"], NO)
+    assert episode.evidence == "ib and ic joined at once"
 
 
 def test_a_member_taken_off_the_list_was_removed_on_purpose(play: NotedPlay) -> None:
     play.s2()
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
-    found = rebalanced(play, "a")
-    assert (found.cause, found.left, found.avoidable) == ("roster_changed", ["ib"], NO)
+    episode = rebalanced(play, "a")
+    assert (episode.cause, episode.left, episode.avoidable) == ("roster_changed", ["ib"], NO)
 
 
 def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
@@ -81,9 +81,9 @@ def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
     assert play.shard is not None
     assert not play.shard.request_rebalance("g", "orders has grown", play.now, play.wall)
     play.after(0)
-    found = rebalanced(play, "a")
-    assert (found.cause, found.avoidable) == ("requested", NO)
-    assert found.evidence == 'an operator requested a rebalance: "orders has grown"'
+    episode = rebalanced(play, "a")
+    assert (episode.cause, episode.avoidable) == ("requested", NO)
+    assert episode.evidence == 'an operator requested a rebalance: "orders has grown"'
 
 
 def test_changed_topics_are_named(play: NotedPlay) -> None:
@@ -92,9 +92,9 @@ def test_changed_topics_are_named(play: NotedPlay) -> None:
     assert play.shard is not None
     play.shard.topics_changed(["t0"], play.now, play.wall)
     play.after(0)
-    found = rebalanced(play, "a")
-    assert (found.cause, found.avoidable) == ("topics_changed", NO)
-    assert found.evidence.endswith("(topics: t0)")
+    episode = rebalanced(play, "a")
+    assert (episode.cause, episode.avoidable) == ("topics_changed", NO)
+    assert episode.evidence.endswith("(topics: t0)")
 
 
 def test_a_seat_that_moves_to_a_standby_is_no_rebalance(play: NotedPlay) -> None:

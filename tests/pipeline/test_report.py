@@ -8,11 +8,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import fastjsonschema
 import pytest
 
 from pipeline.report import json_schema, write_report
+from pipeline.report.document import STATUS_MAX, document
 from pipeline.report.first import recommendations
+from pipeline.report.page import _marked, page
 from pipeline.report.stretches import highest, merged_intervals
+from pipeline.report.tables import Tables
 from pipeline.report.words import brief, day, interval, plain, ranges, short_time
 from pipeline.rows import Hygiene, LagMinute, Status
 from pipeline.schema import rows_of, table_of
@@ -39,7 +43,7 @@ def written(warehouse: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 class Parsed(HTMLParser):
-    """Tags that are open at the end, and everything that would fetch something."""
+    """Tags that are open at the end, and attributes that would fetch a resource."""
 
     VOID = frozenset({"meta", "link", "input", "br", "img", "hr"})
 
@@ -69,8 +73,8 @@ class Parsed(HTMLParser):
 
 
 def test_the_page_is_one_file_that_fetches_nothing(written: Path) -> None:
-    for page in [written / "report.html", *(written / "report-groups").iterdir()]:
-        text = page.read_text()
+    for path in [written / "report.html", *(written / "report-groups").iterdir()]:
+        text = path.read_text()
         parsed = Parsed(text)
         assert (parsed.open, parsed.wrong, parsed.scripts) == ([], [], 1)
         assert [link for link in parsed.links if not link.startswith(("#", "data:,", "report-groups/"))] == []
@@ -79,15 +83,15 @@ def test_the_page_is_one_file_that_fetches_nothing(written: Path) -> None:
 
 
 def test_hostile_names_are_text(written: Path) -> None:
-    for page in [written / "report.html", *(written / "report-groups").iterdir()]:
-        text = page.read_text()
+    for path in [written / "report.html", *(written / "report-groups").iterdir()]:
+        text = path.read_text()
         assert "<script>alert" not in text
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "49" not in re.findall(r"&amp;(\S{2,6}?)w{5}", text)  # {{7*7}} is not computed
 
 
-def test_the_first_screen_says_what_to_change_what_it_saves_and_how(written: Path) -> None:
+def test_the_first_screen_names_the_change_its_savings_and_the_commands(written: Path) -> None:
     text = (written / "report.html").read_text()
     first = text[text.index("What to change first</h2>") : text.index("<h2>Timeline")]
     assert "session.timeout.ms=60000" in first
@@ -95,24 +99,21 @@ def test_the_first_screen_says_what_to_change_what_it_saves_and_how(written: Pat
     assert "tenure group describe billing" in first
 
 
-def test_findings_about_lost_data_come_before_those_about_time(warehouse: Warehouse) -> None:
-    from pipeline.report.tables import Tables
-
-    found = recommendations(Tables(warehouse))
-    assert [one["urgency"] for one in found] == sorted((one["urgency"] for one in found), reverse=True)
-    assert "about to expire" in found[0]["title"]
-    assert found[1]["group"] == "billing"
+def test_findings_about_lost_data_precede_those_about_time(warehouse: Warehouse) -> None:
+    advices = recommendations(Tables(warehouse))
+    assert [advice["urgency"] for advice in advices] == sorted((advice["urgency"] for advice in advices), reverse=True)
+    assert "about to expire" in advices[0]["title"]
+    assert advices[1]["group"] == "billing"
 
 
 def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path) -> None:
     late = 'app: "consumer poll timeout has expired."'
     warehouse = filled(tmp_path / "out")
-    from pipeline.report.tables import Tables
 
     tables = Tables(warehouse)
     key = ("c", "checkout")
     assert any("make its members static" in recommendation["title"] for recommendation in recommendations(tables) if recommendation["group"] == "checkout")
-    tables.episodes[key] = [one._replace(cause_detail=late) for one in tables.episodes[key]]
+    tables.episodes[key] = [episode._replace(cause_detail=late) for episode in tables.episodes[key]]
     titles = [recommendation["title"] for recommendation in recommendations(tables) if recommendation["group"] == "checkout"]
     assert not any("static" in title for title in titles)
     assert any("max.poll.interval.ms" in title for title in titles)
@@ -129,53 +130,41 @@ def test_the_culprit_of_a_bad_night_is_on_the_second_screen(warehouse: Warehouse
 def test_every_link_of_the_page_has_a_target(warehouse: Warehouse, tmp_path: Path) -> None:
     (path,) = write_report(warehouse, tmp_path / "report.html", version="9.9")
     text = path.read_text()
-    wanted = set(re.findall(r'href="#([^"]+)"', text))
-    assert wanted <= set(re.findall(r'id="([^"]+)"', text))
-    assert {f"group-{number}" for number in range(6)} <= wanted
+    targets = set(re.findall(r'href="#([^"]+)"', text))
+    assert targets <= set(re.findall(r'id="([^"]+)"', text))
+    assert {f"group-{number}" for number in range(6)} <= targets
 
 
 def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path) -> None:
-    from pipeline.report.document import document
-    from pipeline.report.page import page
-    from pipeline.report.tables import Tables
-
     tables = Tables(filled(tmp_path / "out"))
     for name in ("episodes", "status", "hygiene", "deploys", "replacements"):
         getattr(tables, name).clear()
     tables.advice.clear()
-    shown = page(document(tables, version="9.9"))
-    assert "Nothing that these logs still show" in shown
-    assert "tenure analyze run --offsets kafka://HOST:9092 --out analysis --report report.html --follow" in shown
-    assert 'href="#worst"' not in shown
-    tables.coverage = [one for one in tables.coverage if one.complete]
-    shown = page(document(tables, version="9.9"))
-    assert "Nothing that these logs show" in shown
-    assert "--follow" not in shown
+    html = page(document(tables, version="9.9"))
+    assert "Nothing that these logs still show" in html
+    assert "tenure analyze run --offsets kafka://HOST:9092 --out analysis --report report.html --follow" in html
+    assert 'href="#worst"' not in html
+    tables.coverage = [stretch for stretch in tables.coverage if stretch.complete]
+    html = page(document(tables, version="9.9"))
+    assert "Nothing that these logs show" in html
+    assert "--follow" not in html
 
 
 def test_a_deleted_group_is_not_shown_as_lagging(tmp_path: Path) -> None:
-    from pipeline.report.document import document
-    from pipeline.report.page import page
-    from pipeline.report.tables import Tables
-
     tables = Tables(filled(tmp_path / "out"))
     tables.groups = [group._replace(state="deleted", lag=98_765) for group in tables.groups]
     assert "98,765" not in page(document(tables, version="9.9"))
 
 
 def test_findings_of_many_partitions_are_one_line(tmp_path: Path) -> None:
-    from pipeline.report.document import document
-    from pipeline.report.page import page
-    from pipeline.report.tables import Tables
-
     tables = Tables(filled(tmp_path / "out"))
     tables.hygiene["c", "quiet-1"] = [
         Hygiene("c", "quiet-1", "orders", partition, "offsets_about_to_expire", "in 2 hours, unless a member joins or an offset is committed", NOW) for partition in (0, 1, 2, 3, 7)
     ]
-    shown = page(document(tables, version="9.9"))
-    assert "<td>0-3, 7</td>" in shown
-    assert shown.count("in 2 hours, unless a member") == 3  # the change, its group, the findings
-    assert "committed offsets of 5 partitions are about to expire" in shown
+    html = page(document(tables, version="9.9"))
+    assert "<td>0-3, 7</td>" in html
+    assert html.count("in 2 hours, unless a member") == 3  # the change, its group, the findings
+    assert "committed offsets of 5 partitions are about to expire" in html
 
 
 def test_adjacent_equal_intervals_are_merged() -> None:
@@ -183,27 +172,24 @@ def test_adjacent_equal_intervals_are_merged() -> None:
         return Status("c", "g", topic, 0, "tenure", at, at + 1, status, rule, lag, 1.0, None, at % 2 == 0)
 
     rows = [row("t", 0, "OK", "a"), row("t", 1, "OK", "b", 7), row("t", 2, "STOP", "a"), row("t", 3, "STOP", "b"), row("t", 4, "STOP", "b"), row("t", 5, "OK", "b")]
-    other = [row("u", 6, "OK", "b"), row("u", 7, "UNKNOWN", "b")]
-    found = rows_of(Status, merged_intervals(table_of("status", rows + other)))
-    assert [(one.topic, one.from_ms, one.to_ms, one.status, one.rule) for one in found] == [
+    other_rows = [row("u", 6, "OK", "b"), row("u", 7, "UNKNOWN", "b")]
+    intervals = rows_of(Status, merged_intervals(table_of("status", rows + other_rows)))
+    assert [(row.topic, row.from_ms, row.to_ms, row.status, row.rule) for row in intervals] == [
         ("t", 0, 2, "OK", "b"), ("t", 2, 3, "STOP", "a"), ("t", 3, 5, "STOP", "b"), ("t", 5, 6, "OK", "b"), ("u", 6, 7, "OK", "b"), ("u", 7, 8, "UNKNOWN", "b")
     ]  # fmt: skip
-    assert found[0] == rows[1]._replace(from_ms=0)
+    assert intervals[0] == rows[1]._replace(from_ms=0)
     assert merged_intervals(table_of("status", [])).num_rows == 0
 
 
 def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path) -> None:
-    from pipeline.report.document import STATUS_MAX, document
-    from pipeline.report.tables import Tables
-
     tables = Tables(filled(tmp_path / "out"))
     flapping = [Status("c", "billing", "u", at, "tenure", turn * 60, turn * 60 + 60, ("OK", "UNKNOWN")[turn % 2], "x", 0, 1.0, None, True) for at in range(2) for turn in range(300)]
     bad = Status("c", "billing", "z", 1, "tenure", BEGAN, NOW, "LOST", "deleted-before-read", 9, 1.0, None, True)
     tables.status["c", "billing"] = [*flapping, bad]
-    (found,) = (detail["status"] for detail in document(tables, version="9.9")["details"] if detail["group"] == "billing")
-    assert found["count"] == 601
-    assert len(found["rows"]) == STATUS_MAX
-    assert found["rows"][0] == bad._asdict()
+    (status,) = (detail["status"] for detail in document(tables, version="9.9")["details"] if detail["group"] == "billing")
+    assert status["count"] == 601
+    assert len(status["rows"]) == STATUS_MAX
+    assert status["rows"][0] == bad._asdict()
 
 
 def test_the_heat_map_shows_the_highest_lag_of_each_step() -> None:
@@ -213,14 +199,10 @@ def test_the_heat_map_shows_the_highest_lag_of_each_step() -> None:
 
 
 def test_settings_in_a_sentence_are_highlighted_and_text_is_escaped() -> None:
-    from pipeline.report.page import _marked
-
     assert _marked("a `b<c>` d`e") == "a <code>b&lt;c&gt;</code> d`e"
 
 
 def test_the_json_report_matches_its_schema(written: Path) -> None:
-    import fastjsonschema
-
     assert json_schema.FILE.read_text() == json_schema.schema_text(), "python -m pipeline.report.json_schema"
     schema = json.loads(json_schema.FILE.read_text())
     document = json.loads((written / "report.json").read_text())
@@ -251,7 +233,7 @@ def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("text", "expected"),
     [
         (plain("a\x1b\u202eb\u200b\n"), "a\\u001b\\u202eb\\u200b\\u000a"),
         (plain("größe 日本"), "größe 日本"),
@@ -274,25 +256,23 @@ def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
         (interval(None, None), "unknown"),
     ],
 )
-def test_numbers_and_durations_are_formatted_for_readers(said: str, expected: str) -> None:
-    assert said == expected
+def test_numbers_and_durations_are_formatted_for_readers(text: str, expected: str) -> None:
+    assert text == expected
 
 
 @pytest.mark.spark  # with the other programs that are not ours
 class TestInABrowser:
     @pytest.fixture
     def program(self) -> str:
-        found = browser.find()
-        if found is None:
+        path = browser.find()
+        if path is None:
             pytest.skip("no Chromium on PATH (Debian: apt install chromium)")
-        return found
+        return path
 
     @pytest.mark.parametrize(
         ("name", "width", "dark"), [("light", 1200, False), ("dark", 1200, True), ("phone", 390, False), ("phone-dark", 390, True)]
     )
-    def test_the_page_is_silent_fetches_nothing_and_fits(
-        self, program: str, written: Path, name: str, width: int, dark: bool
-    ) -> None:
+    def test_the_page_is_silent_fetches_nothing_and_fits(self, program: str, written: Path, name: str, width: int, dark: bool) -> None:
         with browser.browser(program) as page:
             page.open(written / "report.html", width=width, dark=dark)
             page.screenshot(SCREENS / f"report-{name}.png")

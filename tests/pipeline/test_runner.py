@@ -40,14 +40,14 @@ class Broken:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (CRASHED, "Spark gave up reading: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"),
         (RAISED, "Spark gave up reading: ModuleNotFoundError: No module named 'numpy'"),
         ("gone\naway", "Spark gave up reading: gone away"),
     ],
 )
-def test_a_job_that_fails_is_one_line(text: str, said: str) -> None:
+def test_a_job_that_fails_is_one_line(text: str, message: str) -> None:
     with pytest.raises(SparkFailed) as failed:
         OnSpark(Broken(text), Progress()).run("reading", str, [1], lambda task: 1)
-    assert str(failed.value) == said
+    assert str(failed.value) == message

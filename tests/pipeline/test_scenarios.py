@@ -15,27 +15,27 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def as_expected(episode: TrueRebalance) -> Expected:
-    def who(what: str) -> tuple[str, ...]:
-        return tuple(sorted(change.client for change in episode.changes if change.what == what))
+    def clients_that(kind: str) -> tuple[str, ...]:
+        return tuple(sorted(change.client for change in episode.changes if change.what == kind))
 
     return Expected(
         episode.cause,
         episode.members_before,
         episode.members_after,
-        who("joined"),
-        who("left"),
-        who("expired"),
-        who("evicted"),
-        who("removed"),
-        who("replaced"),
+        clients_that("joined"),
+        clients_that("left"),
+        clients_that("expired"),
+        clients_that("evicted"),
+        clients_that("removed"),
+        clients_that("replaced"),
         tuple(episode.also),
         episode.rounds,
         episode.end,
     )
 
 
-def named(one: Rebalance) -> str | None:
-    return one.cause.name.lower() if one.cause is not None else None
+def named(rebalance: Rebalance) -> str | None:
+    return rebalance.cause.name.lower() if rebalance.cause is not None else None
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -50,7 +50,7 @@ def test_a_scenario_has_its_expected_rebalances(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if "notes are lost" not in name])
 def test_a_scenario_is_found_in_its_logs(name: str) -> None:
     played = play(name)
-    rebalances = [one for one in story_of(GROUP, played.note_records, played.images) if isinstance(one, Rebalance)]
+    rebalances = [entry for entry in story_of(GROUP, played.note_records, played.images) if isinstance(entry, Rebalance)]
     assert [(rebalance.began_ms, rebalance.ended_ms if rebalance.end.value != "interrupted" else -1, named(rebalance)) for rebalance in rebalances] == [
         (episode.start_ms, episode.end_ms if episode.end != "interrupted" else -1, episode.cause) for episode in played.world.episodes(GROUP)
     ]

@@ -43,35 +43,35 @@ def test_a_stream_reads_new_records_once(spark: Any, tmp_path: Path) -> None:
         assert query.awaitTermination(120)
         assert query.exception() is None
 
-    for upto, options in ((60, {}), (60, {}), (150, {"maxRecordsPerTrigger": 100}), (200, {})):
-        for number in range(0, upto, 40):
-            write_segment(folder, batches[number : min(number + 40, upto)])
-        write_segment(data / "__coordinator_notes-0", [batch_of(at, note("g")) for at in range(upto)])
+    for count, options in ((60, {}), (60, {}), (150, {"maxRecordsPerTrigger": 100}), (200, {})):
+        for number in range(0, count, 40):
+            write_segment(folder, batches[number : min(number + 40, count)])
+        write_segment(data / "__coordinator_notes-0", [batch_of(at, note("g")) for at in range(count)])
         run(**options)
-        whole = [*(reference(data / "__coordinator_notes-0", "notes")), *reference(folder)]
-        assert rows_of_spark(spark.read.parquet(str(out))) == whole
+        expected = [*(reference(data / "__coordinator_notes-0", "notes")), *reference(folder)]
+        assert rows_of_spark(spark.read.parquet(str(out))) == expected
     assert not any(path.name.endswith(".lock") for path in data.rglob("*"))
 
 
-def test_a_stream_goes_on_while_a_log_grows_and_waits_for_transactions(spark: Any, tmp_path: Path) -> None:
+def test_a_stream_continues_while_a_log_grows_and_waits_for_transactions(spark: Any, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "__consumer_offsets-0"
     open_transaction = batch_of(1, commit("g", "t", 0, 2, 3), transactional=True, producer=1)
     write_segment(folder, [batch_of(0, commit("g", "t", 0, 1, 2)), open_transaction])
-    seen: list[int] = []
+    offsets_read: list[int] = []
 
     def take(frame: Any, number: int) -> None:
-        seen.extend(row.offset for row in rows_of_spark(frame))
+        offsets_read.extend(row.offset for row in rows_of_spark(frame))
 
     stream = spark.readStream.format("koffsets").load(str(tmp_path / "data"))
     query = stream.writeStream.foreachBatch(take).trigger(processingTime="200 milliseconds").start()
     try:
         query.processAllAvailable()
-        assert seen == [0]
+        assert offsets_read == [0]
         (segment,) = folder.iterdir()
         with segment.open("ab") as file:
             file.write(marker(2, 1, commits=True) + batch_of(3, commit("g", "t", 0, 1, 2)))
         query.processAllAvailable()
-        assert seen == [0, 1, 2, 3]
+        assert offsets_read == [0, 1, 2, 3]
     finally:
         query.stop()
 
@@ -80,15 +80,15 @@ def test_a_live_log_is_streamed_from_its_checkpoint_on(spark: Any, tmp_path: Pat
     batches = random_batches(3, 60, 5)
     cluster = FakeCluster(batches[:20])
     try:
-        for upto in (20, 45, 60):
-            cluster.batches = batches[:upto]
-            cluster.leader = upto % 2
+        for count in (20, 45, 60):
+            cluster.batches = batches[:count]
+            cluster.leader = count % 2
             source = f"kafka://127.0.0.1:{cluster.ports[0]},127.0.0.1:{cluster.ports[1]}"
             stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 50).load(source)
             writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
             assert query.awaitTermination(200)
-            write_segment(tmp_path / "__consumer_offsets-0", batches[:upto])
+            write_segment(tmp_path / "__consumer_offsets-0", batches[:count])
             read = rows_of_spark(spark.read.parquet(str(tmp_path / "out")))
             assert [row[1:-2] for row in read] == [row[1:-2] for row in reference(tmp_path / "__consumer_offsets-0")]
     finally:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 ID = LogId("unknown", "offsets", 0)
 
 
-def one(offset: int = 0, at_ms: int = EPOCH_MS) -> tuple[bytes | None, bytes | None]:
+def fact(offset: int = 0, at_ms: int = EPOCH_MS) -> tuple[bytes | None, bytes | None]:
     return commit("g", "t", 0, offset, at_ms)
 
 
@@ -36,12 +36,12 @@ def planned(*folders: Path, cursors: dict[LogId, Cursor] | None = None, **option
     return plan(Inputs.of(list(map(str, folders)), **options), cursors or {})  # type: ignore[arg-type]
 
 
-def offsets(found: Plan) -> list[int]:
-    return [row.offset for row in read(found)]
+def offsets(split_plan: Plan) -> list[int]:
+    return [row.offset for row in read(split_plan)]
 
 
-def stretches(found: Plan) -> list[tuple[int, int, str]]:
-    return [(row.from_offset, row.to_offset, row.why or "complete") for row in found.coverage]
+def stretches(split_plan: Plan) -> list[tuple[int, int, str]]:
+    return [(row.from_offset, row.to_offset, row.why or "complete") for row in split_plan.coverage]
 
 
 @pytest.fixture
@@ -53,65 +53,65 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_segment_cut_at_any_byte_is_read_up_to_the_cut(folder: Path) -> None:
-    batches = [batch_of(0, one(), one()), batch_of(2, one()), batch_of(3, one(), one(), one())]
-    whole = b"".join(batches)
+    batches = [batch_of(0, fact(), fact()), batch_of(2, fact()), batch_of(3, fact(), fact(), fact())]
+    data = b"".join(batches)
     ends = [len(b"".join(batches[:number])) for number in range(4)]
-    for size in range(len(whole)):
-        write_segment(folder, whole[:size] if size else b"", 0)
-        found = planned(folder)
+    for size in range(len(data)):
+        write_segment(folder, data[:size] if size else b"", 0)
+        split_plan = planned(folder)
         sound = max(number for number in range(4) if ends[number] <= size)
-        assert offsets(found) == list(range((0, 2, 3, 6)[sound]))
-        assert sum(row.torn_bytes for row in found.segments) == size - ends[sound]
-        assert not any(row.damaged_batches for row in found.segments)
+        assert offsets(split_plan) == list(range((0, 2, 3, 6)[sound]))
+        assert sum(row.torn_bytes for row in split_plan.segments) == size - ends[sound]
+        assert not any(row.damaged_batches for row in split_plan.segments)
 
 
 def test_a_flipped_bit_costs_one_batch_and_is_counted(folder: Path) -> None:
-    batches = [batch_of(0, one(), one()), batch_of(2, one()), batch_of(3, one(), one(), one()), batch_of(6, one())]
-    whole = b"".join(batches)
+    batches = [batch_of(0, fact(), fact()), batch_of(2, fact()), batch_of(3, fact(), fact(), fact()), batch_of(6, fact())]
+    intact = b"".join(batches)
     rng = random.Random(1)
-    for at in range(len(whole)):
-        data = bytearray(whole)
+    for at in range(len(intact)):
+        data = bytearray(intact)
         data[at] ^= 1 << rng.randrange(8)
         write_segment(folder, bytes(data), 0)
-        found = planned(folder)
-        (segment,) = found.segments
-        rows = read(found)
+        split_plan = planned(folder)
+        (segment,) = split_plan.segments
+        rows = read(split_plan)
         inside = next(number for number in range(4) if at < len(b"".join(batches[: number + 1])))
-        where = at - len(b"".join(batches[:inside]))
-        if where in range(12, 16):  # the leader's epoch, which no checksum covers
+        within = at - len(b"".join(batches[:inside]))
+        if within in range(12, 16):  # the leader's epoch, which no checksum covers
             assert len(rows) == 7
             continue
         lost = segment.quarantined_bytes + segment.torn_bytes
-        moved = inside == 3 and where < 8  # the last batch's offset grew: nothing follows that could tell
+        moved = inside == 3 and within < 8  # the last batch's offset grew: no later batch contradicts it
         assert lost == len(batches[inside]) or (moved and lost == 0 and segment.missing_offsets)
         assert len(rows) == 7 - (2, 1, 3, 1)[inside] + moved * (lost == 0)
         if inside < 3:
-            assert [row.why for row in found.coverage if not row.complete] == ["damaged"]
+            assert [row.why for row in split_plan.coverage if not row.complete] == ["damaged"]
 
 
 def test_rubbish_is_counted_in_the_middle_and_at_the_end(folder: Path) -> None:
-    first, second = batch_of(0, one()), batch_of(5, one())
+    first, second = batch_of(0, fact()), batch_of(5, fact())
     write_segment(folder, first + b"rubbish" * 100 + second + bytes(5_000))
-    found = planned(folder)
-    assert offsets(found) == [0, 5]
-    assert (found.segments[0].quarantined_bytes, found.segments[0].torn_bytes) == (700, 5_000)
-    assert stretches(found) == [(0, 0, "complete"), (1, 4, "damaged"), (5, 5, "complete")]
+    split_plan = planned(folder)
+    assert offsets(split_plan) == [0, 5]
+    assert (split_plan.segments[0].quarantined_bytes, split_plan.segments[0].torn_bytes) == (700, 5_000)
+    assert stretches(split_plan) == [(0, 0, "complete"), (1, 4, "damaged"), (5, 5, "complete")]
 
 
 def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Path) -> None:
-    write_segment(folder, batch_of(0, one()) + batch_of(1, one())[:-3])
-    write_segment(folder, batch_of(2, one()))
-    found = planned(folder)
-    assert offsets(found) == [0, 2]
-    assert [row.damaged_batches for row in found.segments] == [1, 0]
-    assert stretches(found) == [(0, 0, "complete"), (1, 1, "torn"), (2, 2, "complete")]
+    write_segment(folder, batch_of(0, fact()) + batch_of(1, fact())[:-3])
+    write_segment(folder, batch_of(2, fact()))
+    split_plan = planned(folder)
+    assert offsets(split_plan) == [0, 2]
+    assert [row.damaged_batches for row in split_plan.segments] == [1, 0]
+    assert stretches(split_plan) == [(0, 0, "complete"), (1, 1, "torn"), (2, 2, "complete")]
 
 
 def test_damage_is_refused_on_request(folder: Path) -> None:
-    path = write_segment(folder, batch_of(0, one()) + b"rubbish" * 20 + batch_of(1, one()))
+    path = write_segment(folder, batch_of(0, fact()) + b"rubbish" * 20 + batch_of(1, fact()))
     with pytest.raises(BadInput, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine skips and counts it"):
         planned(folder, on_corrupt="fail")
-    write_segment(folder, batch_of(0, one()) + batch_of(1, one())[:-3])
+    write_segment(folder, batch_of(0, fact()) + batch_of(1, fact())[:-3])
     assert offsets(planned(folder, on_corrupt="fail")) == [0]
 
 
@@ -131,57 +131,57 @@ def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
         planned(tmp_path / "file")
 
 
-def test_the_cluster_is_the_one_in_meta_properties_unless_another_name_is_given(tmp_path: Path) -> None:
-    write_segment(tmp_path / "__consumer_offsets-4", batch_of(0, one()))
+def test_the_cluster_is_named_by_meta_properties_unless_an_option_names_it(tmp_path: Path) -> None:
+    write_segment(tmp_path / "__consumer_offsets-4", batch_of(0, fact()))
     (tmp_path / "meta.properties").write_text("#\nversion=1\ncluster.id = abc\nnode.id=1\n")
     assert [row.cluster for row in read(planned(tmp_path))] == ["abc"]
     assert [row.cluster for row in read(planned(tmp_path, cluster="mine"))] == ["mine"]
     assert [row.partition for row in read(planned(tmp_path / "__consumer_offsets-4"))] == [4]
 
 
-def test_other_files_and_folders_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_and_folders_are_ignored(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
-    path = write_segment(folder, batch_of(0, one()))
+    path = write_segment(folder, batch_of(0, fact()))
     for ending in (".cleaned", ".swap", ".deleted"):
         path.with_name(path.name + ending).write_bytes(b"never read")
     path.with_suffix(".index").write_bytes(b"nor this")
-    write_segment(tmp_path / "__consumer_offsets-0.abc-delete", batch_of(0, one()))
-    write_segment(tmp_path / "orders-0", batch_of(0, one()))
+    write_segment(tmp_path / "__consumer_offsets-0.abc-delete", batch_of(0, fact()))
+    write_segment(tmp_path / "orders-0", batch_of(0, fact()))
     assert offsets(planned(tmp_path)) == [0]
 
 
 @pytest.mark.parametrize("listing", [1, 2])
 def test_a_folder_changed_by_the_cleaner_is_listed_again(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: int) -> None:
-    write_segment(folder, batch_of(0, one(), one()))
-    write_segment(folder, batch_of(2, one()))
+    write_segment(folder, batch_of(0, fact(), fact()))
+    write_segment(folder, batch_of(2, fact()))
     listed = segment_bases
     exchanges = iter([number == listing for number in range(1, 4)])
 
     def exchanging(disk: object, path: str) -> list[int]:
-        found = listed(disk, path)  # type: ignore[arg-type]
+        names = listed(disk, path)  # type: ignore[arg-type]
         if next(exchanges, False):  # both segments become one
-            write_segment(folder.with_name("new"), batch_of(0, one(), one()) + batch_of(2, one())).rename(folder / f"{0:020}.log")
+            write_segment(folder.with_name("new"), batch_of(0, fact(), fact()) + batch_of(2, fact())).rename(folder / f"{0:020}.log")
             (folder / f"{2:020}.log").unlink(missing_ok=True)
-        return found
+        return names
 
     monkeypatch.setattr(inputs, "segment_bases", exchanging)
-    found = planned(folder)
-    assert offsets(found) == [0, 1, 2]
-    assert len(found.segments) == 1
+    split_plan = planned(folder)
+    assert offsets(split_plan) == [0, 1, 2]
+    assert len(split_plan.segments) == 1
 
 
-def test_reading_stops_at_a_given_offset(tmp_path: Path) -> None:
-    write_segment(tmp_path / "__consumer_offsets-0", [batch_of(0, one()), batch_of(1, one(), one()), batch_of(3, one())])
-    write_segment(tmp_path / "__consumer_offsets-1", [batch_of(0, one()), batch_of(1, one())])
+def test_reading_stops_at_an_offset(tmp_path: Path) -> None:
+    write_segment(tmp_path / "__consumer_offsets-0", [batch_of(0, fact()), batch_of(1, fact(), fact()), batch_of(3, fact())])
+    write_segment(tmp_path / "__consumer_offsets-1", [batch_of(0, fact()), batch_of(1, fact())])
     assert offsets(planned(tmp_path, until={0: 3})) == [0, 1, 2, 0, 1]
     assert offsets(planned(tmp_path, until={0: 2})) == [0, 0, 1]
     assert offsets(planned(tmp_path, until={0: 0, 1: 0})) == []
 
 
 def test_notes_may_be_in_another_directory(tmp_path: Path) -> None:
-    write_segment(tmp_path / "a" / "__consumer_offsets-0", batch_of(0, one()))
+    write_segment(tmp_path / "a" / "__consumer_offsets-0", batch_of(0, fact()))
     write_segment(tmp_path / "b" / "__coordinator_notes-0", batch_of(5, note("g")))
-    write_segment(tmp_path / "b" / "__consumer_offsets-0", batch_of(7, one()))
+    write_segment(tmp_path / "b" / "__consumer_offsets-0", batch_of(7, fact()))
     assert [(row.log, row.offset) for row in read(planned(tmp_path / "a", notes=[str(tmp_path / "b")]))] == [("notes", 5), ("offsets", 0)]
     with pytest.raises(BadInput, match="contains no folder __coordinator_notes-N"):
         planned(tmp_path / "a", notes=[str(tmp_path / "a")])
@@ -191,24 +191,24 @@ def test_notes_may_be_in_another_directory(tmp_path: Path) -> None:
 
 
 def test_offsets_removed_by_compaction_break_the_stretch(folder: Path) -> None:
-    write_segment(folder, [batch_of(3, one()), batch_of(100, *[one()] * 100)], 0)
-    write_segment(folder, batch_of(300, *[one()] * 10))
-    found = planned(folder)
-    assert stretches(found) == [(0, 99, "compacted"), (100, 199, "complete"), (200, 299, "compacted"), (300, 309, "complete")]
-    assert found.segments[0].missing_offsets == 96
+    write_segment(folder, [batch_of(3, fact()), batch_of(100, *[fact()] * 100)], 0)
+    write_segment(folder, batch_of(300, *[fact()] * 10))
+    split_plan = planned(folder)
+    assert stretches(split_plan) == [(0, 99, "compacted"), (100, 199, "complete"), (200, 299, "compacted"), (300, 309, "complete")]
+    assert split_plan.segments[0].missing_offsets == 96
 
 
 def test_a_log_that_begins_late_has_lost_its_beginning_to_retention(tmp_path: Path) -> None:
     folder = tmp_path / "__coordinator_notes-0"
-    write_segment(folder, batch_of(50, one()))
-    write_segment(folder, batch_of(60, one()))
+    write_segment(folder, batch_of(50, fact()))
+    write_segment(folder, batch_of(60, fact()))
     assert stretches(planned(folder)) == [(0, 49, "retention"), (50, 50, "complete"), (51, 59, "missing-segment"), (60, 60, "complete")]
 
 
 def test_an_offset_gap_without_compaction_is_a_missing_segment(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
-    write_segment(folder, batch_of(0, one()))
-    write_segment(folder, batch_of(60, one()))
+    write_segment(folder, batch_of(0, fact()))
+    write_segment(folder, batch_of(60, fact()))
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 1\n")
     assert stretches(planned(tmp_path)) == [(0, 0, "complete"), (1, 59, "missing-segment"), (60, 60, "complete")]
 
@@ -220,25 +220,25 @@ def test_only_committed_transactions_count_and_aborted_ones_are_counted(folder: 
     write_segment(
         folder,
         [
-            batch_of(0, one(), transactional=True, producer=1),
-            batch_of(1, one(), one(), transactional=True, producer=2),
-            batch_of(3, one()),
+            batch_of(0, fact(), transactional=True, producer=1),
+            batch_of(1, fact(), fact(), transactional=True, producer=2),
+            batch_of(3, fact()),
             marker(4, 1, commits=True),
             marker(5, 2, commits=False),
-            batch_of(6, one()),
+            batch_of(6, fact()),
         ],
     )
-    found = planned(folder)
-    rows = read(found)
+    split_plan = planned(folder)
+    rows = read(split_plan)
     assert [(row.offset, row.kind, row.txn) for row in rows] == [
         (0, "offset", True), (3, "offset", False), (4, "control", True), (5, "control", True), (6, "offset", False),
     ]  # fmt: skip
-    assert found.segments[0].aborted == 2
-    assert stretches(found) == [(0, 6, "complete")]
+    assert split_plan.segments[0].aborted == 2
+    assert stretches(split_plan) == [(0, 6, "complete")]
 
 
 def test_records_of_an_open_transaction_are_read_after_its_end(folder: Path) -> None:
-    batches = [batch_of(0, one()), batch_of(1, one(), transactional=True, producer=1), batch_of(2, one())]
+    batches = [batch_of(0, fact()), batch_of(1, fact(), transactional=True, producer=1), batch_of(2, fact())]
     write_segment(folder, batches)
     first = planned(folder)
     assert offsets(first) == [0]
@@ -248,12 +248,12 @@ def test_records_of_an_open_transaction_are_read_after_its_end(folder: Path) -> 
 
 
 def test_an_open_transaction_is_ignored_after_a_day(folder: Path) -> None:
-    hanging = batch_of(0, one(), transactional=True, producer=1)
-    late = batch_of(1, one(), at_ms=EPOCH_MS + 24 * 3_600_000 + 1)
+    hanging = batch_of(0, fact(), transactional=True, producer=1)
+    late = batch_of(1, fact(), at_ms=EPOCH_MS + 24 * 3_600_000 + 1)
     write_segment(folder, [hanging, late, marker(2, 1, commits=True, at_ms=EPOCH_MS + 25 * 3_600_000)])
-    found = planned(folder)
-    assert offsets(found) == [1, 2]
-    assert found.segments[0].aborted == 1
+    split_plan = planned(folder)
+    assert offsets(split_plan) == [1, 2]
+    assert split_plan.segments[0].aborted == 1
     write_segment(folder, [hanging, late])
     assert offsets(planned(folder)) == [1]
 
@@ -265,41 +265,41 @@ def test_each_record_of_several_replicas_is_read_once(tmp_path: Path) -> None:
     batches = random_batches(5, 60)
     for name, part in {"a": batches[:50], "b": batches, "c": batches[20:40]}.items():
         write_segment(tmp_path / name / "__consumer_offsets-0", part)
-    found = planned(tmp_path / "a", tmp_path / "b", tmp_path / "c")
-    whole = reference(tmp_path / "b" / "__consumer_offsets-0")
-    assert [row[:-2] for row in read(found)] == [row[:-2] for row in whole]
-    assert sum(row.records for row in found.segments) == len(whole)
-    assert not any(row.diverged for row in found.segments)
+    split_plan = planned(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    expected = reference(tmp_path / "b" / "__consumer_offsets-0")
+    assert [row[:-2] for row in read(split_plan)] == [row[:-2] for row in expected]
+    assert sum(row.records for row in split_plan.segments) == len(expected)
+    assert not any(row.diverged for row in split_plan.segments)
 
 
 def test_an_uncompacted_replica_fills_the_gaps_of_another(tmp_path: Path) -> None:
-    batches = [batch_of(at, one(), one()) for at in range(0, 20, 2)]
+    batches = [batch_of(at, fact(), fact()) for at in range(0, 20, 2)]
     write_segment(tmp_path / "a" / "__consumer_offsets-0", batches[:3] + batches[7:], 0)
     write_segment(tmp_path / "b" / "__consumer_offsets-0", batches[:8])
-    found = planned(tmp_path / "a", tmp_path / "b")
-    assert offsets(found) == list(range(20))
-    assert stretches(found) == [(0, 19, "complete")]
+    split_plan = planned(tmp_path / "a", tmp_path / "b")
+    assert offsets(split_plan) == list(range(20))
+    assert stretches(split_plan) == [(0, 19, "complete")]
 
 
 def test_replicas_that_differ_are_reported_and_the_later_leader_counts(tmp_path: Path) -> None:
     def of(epoch: int, offset: int) -> bytes:
-        batch = bytearray(batch_of(0, one(offset)))
+        batch = bytearray(batch_of(0, fact(offset)))
         batch[12:16] = epoch.to_bytes(4, "big")
         return bytes(batch)
 
-    write_segment(tmp_path / "a" / "__consumer_offsets-0", [of(1, 11), batch_of(1, one())])
+    write_segment(tmp_path / "a" / "__consumer_offsets-0", [of(1, 11), batch_of(1, fact())])
     write_segment(tmp_path / "b" / "__consumer_offsets-0", of(2, 22))
-    found = planned(tmp_path / "a", tmp_path / "b")
-    assert [row.committed for row in read(found)] == [22, 0]
-    assert {Path(row.path).parts[-3]: row.diverged for row in found.segments} == {"a": 1, "b": 0}
+    split_plan = planned(tmp_path / "a", tmp_path / "b")
+    assert [row.committed for row in read(split_plan)] == [22, 0]
+    assert {Path(row.path).parts[-3]: row.diverged for row in split_plan.segments} == {"a": 1, "b": 0}
 
 
 # Slices
 
 
-def grown(folder: Path, batches: list[bytes], upto: int, per_segment: int) -> None:
-    for number in range(0, upto, per_segment):
-        write_segment(folder, batches[number : min(number + per_segment, upto)])
+def grown(folder: Path, batches: list[bytes], end: int, per_segment: int) -> None:
+    for number in range(0, end, per_segment):
+        write_segment(folder, batches[number : min(number + per_segment, end)])
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -317,10 +317,10 @@ def test_reading_in_slices_gives_the_result_of_one_run(tmp_path: Path, seed: int
         grown(folder, batches, at, per_segment)
         if not at:
             continue
-        found = planned(folder, cursors={id: Cursor.from_json(cursor.as_json()) for id, cursor in cursors.items()})
-        rows += read(found)
-        covered += found.coverage
-        cursors.update(found.cursors)
+        split_plan = planned(folder, cursors={id: Cursor.from_json(cursor.as_json()) for id, cursor in cursors.items()})
+        rows += read(split_plan)
+        covered += split_plan.coverage
+        cursors.update(split_plan.cursors)
     once = planned(folder)
     assert rows == read(once) == reference(folder)
     assert merged(covered) == merged(once.coverage)
@@ -328,7 +328,7 @@ def test_reading_in_slices_gives_the_result_of_one_run(tmp_path: Path, seed: int
 
 
 def test_a_log_compacted_between_runs_is_read_on(folder: Path) -> None:
-    batches = [batch_of(at, one(at)) for at in range(30)]
+    batches = [batch_of(at, fact(at)) for at in range(30)]
     write_segment(folder, batches[:20])
     first = planned(folder)
     assert offsets(first) == list(range(20))
@@ -339,30 +339,30 @@ def test_a_log_compacted_between_runs_is_read_on(folder: Path) -> None:
 
 
 def test_a_different_log_of_the_same_name_is_refused(folder: Path) -> None:
-    write_segment(folder, [batch_of(at, one()) for at in range(20)])
+    write_segment(folder, [batch_of(at, fact()) for at in range(20)])
     first = planned(folder)
-    later = [batch_of(at, one(), at_ms=EPOCH_MS + 1_000) for at in range(30)]
-    for batches in (later[:5], later):
+    log = [batch_of(at, fact(), at_ms=EPOCH_MS + 1_000) for at in range(30)]
+    for batches in (log[:5], log):
         write_segment(folder, batches)
         with pytest.raises(BadInput, match="deleted and created again"):
             planned(folder, cursors=first.cursors)
 
 
 def test_an_older_copy_has_nothing_new(folder: Path) -> None:
-    batches = [batch_of(at, one()) for at in range(20)]
+    batches = [batch_of(at, fact()) for at in range(20)]
     write_segment(folder, batches)
     first = planned(folder)
     write_segment(folder, batches[:10])
-    again = planned(folder, cursors=first.cursors)
-    assert (again.splits, again.cursors) == ([], first.cursors)
+    repeated = planned(folder, cursors=first.cursors)
+    assert (repeated.splits, repeated.cursors) == ([], first.cursors)
 
 
 def test_large_segments_are_split_without_changing_the_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_segment(folder, random_batches(2, 300))
-    whole = planned(folder)
+    unsplit = planned(folder)
     monkeypatch.setattr("pipeline.splits.SPLIT_BYTES", 10_000)
     parts = planned(folder)
     assert len(parts.splits) > 5
-    assert read(parts) == read(whole)
-    assert parts.segments == whole.segments
+    assert read(parts) == read(unsplit)
+    assert parts.segments == unsplit.segments
     assert isinstance(parts.segments[0], Segment)

@@ -50,28 +50,28 @@ def member(offset: int, name: str, *assigned: str) -> Member:
 
 
 def test_burrow_sees_a_consumer_stop() -> None:
-    said = [commit(10 * n, n) for n in range(10)]
-    rows = strip(statuses(said, [sample(-10, 2), sample(45, 100)], T0 + 1_000 * S), "burrow")
+    log = [commit(10 * n, n) for n in range(10)]
+    rows = strip(statuses(log, [sample(-10, 2), sample(45, 100)], T0 + 1_000 * S), "burrow")
     assert rows[:2] == [(0, 1, "STALL"), (1, 10, "STOP")]
-    assert {status for *_, status in rows[2:]} == {"OK"}  # it had read all once: while that is in the window it is never stopped
-    lagging = statuses(said, [sample(-10, 50)], T0 + 1_000 * S)
+    assert {status for *_, status in rows[2:]} == {"OK"}  # it had no lag once: while that commit is in the window, the status is never STOP
+    lagging = statuses(log, [sample(-10, 50)], T0 + 1_000 * S)
     assert strip(lagging, "burrow") == [(0, 1, "STALL"), (1, 10, "STOP"), (10, 181, "OK"), (181, 1_000, "STOP")]
     assert lagging[-1].ruleset == "tenure"
 
 
 def test_the_tenure_status_waits_ten_minutes_and_excuses_rebalances() -> None:
-    said = [commit(15 * n, n) for n in range(60)]
+    log = [commit(15 * n, n) for n in range(60)]
     ends = [sample(-10, 100)]
     last = 15 * 59
-    assert strip(statuses(said, ends, T0 + 9_000 * S))[-1] == (last + 600, 9_000, "STOP")
+    assert strip(statuses(log, ends, T0 + 9_000 * S))[-1] == (last + 600, 9_000, "STOP")
     graces = {"g": [(T0 + 900 * S, T0 + 1_000 * S), (T0 + 1_200 * S, T0 + 1_300 * S), (T0 + 1_250 * S, T0 + 1_310 * S)]}
-    assert strip(statuses(said, ends, T0 + 9_000 * S, graces=graces))[-1] == (last + 600 + 210, 9_000, "STOP")
+    assert strip(statuses(log, ends, T0 + 9_000 * S, graces=graces))[-1] == (last + 600 + 210, 9_000, "STOP")
 
 
 def test_a_partition_without_new_records_is_not_stopped() -> None:
-    said = [commit(15 * n, n) for n in range(60)]
+    log = [commit(15 * n, n) for n in range(60)]
     ends = [sample(-10, 59), sample(8_000, 59), sample(8_010, 60)]
-    rows = statuses(said, ends, T0 + 9_000 * S)
+    rows = statuses(log, ends, T0 + 9_000 * S)
     assert strip(rows)[-1] == (8_000 + 600, 9_000, "STOP")
     assert all(status in ("OK", "STOP") for *_, status in strip(rows))
     assert strip(rows, "burrow")[-1] == (8_010, 9_000, "OK")  # it had read all at the last commit
@@ -83,56 +83,56 @@ def test_records_deleted_before_they_were_read_are_lost() -> None:
 
 
 def test_an_unassigned_partition_has_its_own_status() -> None:
-    said = [commit(0, 10), DecodedRecord(T0 + 5 * S, "g"), DecodedRecord(T0 + 20 * S, "g"), DecodedRecord(T0 + 40 * S, "g")]
+    log = [commit(0, 10), DecodedRecord(T0 + 5 * S, "g"), DecodedRecord(T0 + 20 * S, "g"), DecodedRecord(T0 + 40 * S, "g")]
     generations = [generation(5, 1, 1), generation(20, 2, 1), generation(40, 3, 0)]
     members = [member(1, "a", "t-0", "t-1"), member(2, "a", "t-1")]
-    rows = [row for row in statuses(said, [sample(-10, 50)], T0 + 60 * S, generations, members) if row.ruleset == "tenure"]
+    rows = [row for row in statuses(log, [sample(-10, 50)], T0 + 60 * S, generations, members) if row.ruleset == "tenure"]
     assert strip(rows) == [(0, 20, "OK"), (20, 60, "UNOWNED")]
     assert [row.owner for row in rows] == ["a", None]
-    caught_up = statuses(said, [sample(-10, 10)], T0 + 60 * S, generations, members)
+    caught_up = statuses(log, [sample(-10, 10)], T0 + 60 * S, generations, members)
     assert strip(caught_up) == [(0, 60, "OK")]
 
 
 def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -> None:
-    """Between two commits at the end of the log it lags for a while, which a record in between shows."""
-    said = [commit(0, 0), DecodedRecord(T0 + 2 * S, "g"), commit(4, 40), commit(5, 50)]
+    """Between two commits at the end of the log it lags for a while, which a record between them shows."""
+    log = [commit(0, 0), DecodedRecord(T0 + 2 * S, "g"), commit(4, 40), commit(5, 50)]
     ends = [sample(0, 0), sample(10, 100)]
-    rows = [row for row in statuses(said, ends, T0 + 6 * S, [generation(2, 1, 1)], [member(1, "a", "t-0")]) if row.ruleset == "tenure"]
+    rows = [row for row in statuses(log, ends, T0 + 6 * S, [generation(2, 1, 1)], [member(1, "a", "t-0")]) if row.ruleset == "tenure"]
     assert [((row.from_ms - T0) // S, row.rule) for row in rows] == [(0, "no-lag"), (2, "few-commits"), (4, "no-lag")]
 
 
 def test_without_a_known_assignment_a_partition_is_not_unowned() -> None:
-    said, ends, now = [commit(0, 10)], [sample(-10, 50)], T0 + 60 * S
+    log, ends, now = [commit(0, 10)], [sample(-10, 50)], T0 + 60 * S
     ours = member(2, "a", "t-1")
     unread = [generation(5, 1, 1)]  # its assignments cannot be read
-    assert strip(statuses(said, ends, now, unread, [member(1, "a")])) == [(0, 60, "OK")]
+    assert strip(statuses(log, ends, now, unread, [member(1, "a")])) == [(0, 60, "OK")]
     never = [generation(5, 1, 0)]  # a group for its offsets alone
-    assert strip(statuses(said, ends, now, never)) == [(0, 60, "OK")]
-    other = [generation(5, 2, 1)._replace(protocol_type="connect")]
-    assert strip(statuses(said, ends, now, other, [ours])) == [(0, 60, "OK")]
+    assert strip(statuses(log, ends, now, never)) == [(0, 60, "OK")]
+    connect_group = [generation(5, 2, 1)._replace(protocol_type="connect")]
+    assert strip(statuses(log, ends, now, connect_group, [ours])) == [(0, 60, "OK")]
     deleted = [generation(5, 2, 1), generation(20, 3, 0)._replace(tombstone=True)]
-    assert strip(statuses(said, ends, now, deleted, [ours])) == [(0, 5, "OK"), (5, 20, "UNOWNED"), (20, 60, "OK")]
-    assert strip(statuses(said, ends, now, [generation(5, 2, 1)], [ours])) == [(0, 5, "OK"), (5, 60, "UNOWNED")]
+    assert strip(statuses(log, ends, now, deleted, [ours])) == [(0, 5, "OK"), (5, 20, "UNOWNED"), (20, 60, "OK")]
+    assert strip(statuses(log, ends, now, [generation(5, 2, 1)], [ours])) == [(0, 5, "OK"), (5, 60, "UNOWNED")]
 
 
 def test_a_rebalance_is_excused_for_five_minutes_and_no_longer() -> None:
-    nothing = {field.name: None for field in schema_of("rebalances")}
+    empty_row = {field.name: None for field in schema_of("rebalances")}
     starts = [(T0, T0 + 7, T0 + 30 * S), (None, T0 + 40 * S, None), (T0 + 900 * S, None, T0 + 9_000 * S), (None, None, T0)]
-    rows = [nothing | {"group": "g", "start_lo_ms": lo, "start_hi_ms": hi, "end_ms": end} for lo, hi, end in starts]
+    rows = [empty_row | {"group": "g", "start_lo_ms": lo, "start_hi_ms": hi, "end_ms": end} for lo, hi, end in starts]
     rebalances = pa.table({name: [row[name] for row in rows] for name in ("group", "start_lo_ms", "start_hi_ms", "end_ms")})
     rebalances = rebalances.cast(pa.schema([("group", pa.string()), *((name, pa.int64()) for name in rebalances.column_names[1:])]))
-    found = excused(["g"], rebalances, no_rows("notes"), T0 + 100 * S)
-    assert found == {"g": [(T0, T0 + 30 * S), (T0 + 40 * S, T0 + 100 * S), (T0 + 900 * S, T0 + 1_200 * S)]}
+    intervals = excused(["g"], rebalances, no_rows("notes"), T0 + 100 * S)
+    assert intervals == {"g": [(T0, T0 + 30 * S), (T0 + 40 * S, T0 + 100 * S), (T0 + 900 * S, T0 + 1_200 * S)]}
 
 
 def test_new_rows_of_a_time_slot_replace_all_of_it() -> None:
-    said = [commit(2, 5), commit(16, 4), commit(24, 9)]
+    log = [commit(2, 5), commit(16, 4), commit(24, 9)]
     ends = ends_table([sample(-10, 50)])
     none = no_rows("generations"), no_rows("members")
-    before = stretched(commits_of(said[:2]), ends, *none, {}, no_rows("status"), BEGINNING, T0 + 22 * S)
-    after = stretched(commits_of(said), ends, *none, {}, before, said[2].at, said[2].at)
+    before = stretched(commits_of(log[:2]), ends, *none, {}, no_rows("status"), BEGINNING, T0 + 22 * S)
+    after = stretched(commits_of(log), ends, *none, {}, before, log[2].at, log[2].at)
     assert "REWIND" in before.filter(pa.compute.equal(before["ruleset"], "tenure"))["status"].to_pylist()
-    assert after.equals(stretched(commits_of(said), ends, *none, {}, no_rows("status"), BEGINNING, said[2].at))
+    assert after.equals(stretched(commits_of(log), ends, *none, {}, no_rows("status"), BEGINNING, log[2].at))
 
 
 def test_without_end_offsets_the_tenure_status_is_unknown_and_burrow_has_none() -> None:
@@ -148,9 +148,9 @@ def test_a_removed_offset_ends_its_status() -> None:
 
 def test_coordinator_downtime_is_excused() -> None:
     notes = [(0, 3), (100, 2), (150, 2), (200, 3), (300, 1)]
-    rows = [("c", 0, offset, T0 + at * S, "", 9, "coordinator", 0, 0, 0, 0, -1, 0, f'{{"what":{what}}}') for offset, (at, what) in enumerate(notes)]
-    away = excused(["g"], no_rows("rebalances"), table_of("notes", rows), T0 + 400 * S)
-    assert away == {"g": [(T0 + 100 * S, T0 + 200 * S), (T0 + 300 * S, T0 + 400 * S)]}
+    rows = [("c", 0, offset, T0 + at * S, "", 9, "coordinator", 0, 0, 0, 0, -1, 0, f'{{"what":{change}}}') for offset, (at, change) in enumerate(notes)]
+    excuses = excused(["g"], no_rows("rebalances"), table_of("notes", rows), T0 + 400 * S)
+    assert excuses == {"g": [(T0 + 100 * S, T0 + 200 * S), (T0 + 300 * S, T0 + 400 * S)]}
 
 
 def test_excused_time_does_not_count() -> None:
@@ -171,32 +171,32 @@ def places(*values: int) -> Ints:
 
 
 class Naive:
-    """One partition of one group, judged directly from the rules."""
+    """The status of one partition of one group, directly from the rules."""
 
-    def __init__(self, said: list[DecodedRecord], ends: list[EndOffset], key: tuple[str, str, int], graces: Ranges) -> None:
+    def __init__(self, log: list[DecodedRecord], ends: list[EndOffset], key: tuple[str, str, int], graces: Ranges) -> None:
         self.part = Part(ends, key[1], key[2])
         self.graces = graces.get(key[0], ())
         self.own: list[tuple[int, int | None, int]] = []
         newest = 0
-        for line in said:
+        for line in log:
             if (line.group, line.topic, line.partition) == key:
                 newest = max(newest, line.at)
                 self.own.append((newest, line.committed, line.at))
 
     def sequence(self, at: int) -> list[tuple[int, int, int, bool]]:
-        """And whether it is the last commit of its slot, also of those that come later."""
+        """Each commit with whether it is the last of its slot, later commits included."""
         out: list[tuple[int, int, int, bool]] = []
-        for (moment, committed, commit_ms), (later, after, _) in zip(self.own, [*self.own[1:], (0, None, 0)], strict=True):
+        for (moment, committed, commit_ms), (next_ms, after, _) in zip(self.own, [*self.own[1:], (0, None, 0)], strict=True):
             if moment <= at:
-                out = [] if committed is None else [*out, (moment, committed, commit_ms, after is None or later // 15_000 != moment // 15_000)]
+                out = [] if committed is None else [*out, (moment, committed, commit_ms, after is None or next_ms // 15_000 != moment // 15_000)]
         return out
 
     def burrow(self, at: int) -> tuple[str, str] | None:
         stored = []
         for moment, committed, commit_ms, _ in self.sequence(at):
-            seen = self.part.sample(moment)
-            if seen is not None:
-                stored.append(Stored(committed, commit_ms, max(0, seen.end_offset - committed)))
+            end_sample = self.part.sample(moment)
+            if end_sample is not None:
+                stored.append(Stored(committed, commit_ms, max(0, end_sample.end_offset - committed)))
         now = self.part.sample(at)
         if not stored or now is None:
             return None
@@ -206,13 +206,13 @@ class Naive:
         sequence = self.sequence(at)
         if not sequence:
             return None
-        kept = [Stored(committed, moment, self.part.lag(moment, committed)) for moment, committed, _, is_last in sequence if is_last]
+        stored = [Stored(committed, moment, self.part.lag(moment, committed)) for moment, committed, _, is_last in sequence if is_last]
         last, committed, *_ = sequence[-1]
         start = self.part.sample(at)
         idle = [t for t in self.moments() if t <= at and self.no_lag(t)]
         since = max([last, *idle])
         quiet = at - since - sum(max(0, min(at, until) - max(since, begin)) for begin, until in self.graces)
-        view = View(window_of(kept), committed, self.part.lag(at, committed), start.log_start if start else None, None, quiet)
+        view = View(window_of(stored), committed, self.part.lag(at, committed), start.log_start if start else None, None, quiet)
         return tenure(view)
 
     def moments(self) -> list[int]:
@@ -224,55 +224,55 @@ class Naive:
         return bool(sequence) and self.part.lag(at, sequence[-1][1]) == 0
 
 
-def some_graces(said: list[DecodedRecord], seed: int) -> dict[str, list[tuple[int, int]]]:
+def some_graces(log: list[DecodedRecord], seed: int) -> dict[str, list[tuple[int, int]]]:
     draw = random.Random(seed)
     out = {}
     for group in ("g0", "g1"):
-        starts = sorted(draw.choice(said).at for _ in range(4))
+        starts = sorted(draw.choice(log).at for _ in range(4))
         out[group] = [(since, min(since + draw.choice([5_000, 300_000]), after)) for since, after in zip(starts, [*starts[1:], 1 << 50], strict=True)]
     return out
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_status_intervals_equal_the_rules_at_every_moment(seed: int) -> None:
-    said = anything(seed, 150)
-    ends = ends_of(said, seed)
-    graces = some_graces(said, seed)
-    now = max(line.at for line in said) + 2 * 3_600_000
-    rows = statuses(said, ends, now, graces=graces)
-    for key in sorted({(line.group, line.topic, line.partition) for line in said if line.topic is not None}):
-        naive = Naive(said, ends, key, graces)
+    log = anything(seed, 150)
+    ends = ends_of(log, seed)
+    graces = some_graces(log, seed)
+    now = max(line.at for line in log) + 2 * 3_600_000
+    rows = statuses(log, ends, now, graces=graces)
+    for key in sorted({(line.group, line.topic, line.partition) for line in log if line.topic is not None}):
+        naive = Naive(log, ends, key, graces)
         for ruleset, verdict in (("burrow", naive.burrow), ("tenure", naive.tenure)):
-            mine = [row for row in rows if (row.group, row.topic, row.topic_partition, row.ruleset) == (*key, ruleset)]
-            assert all(one.to_ms <= following.from_ms for one, following in pairwise(mine))
-            for at in sorted({*naive.moments(), *(row.from_ms for row in mine), *(row.to_ms for row in mine), now}):
-                found = [(row.status, row.rule) for row in mine if row.from_ms <= at < row.to_ms or (not row.final and at == row.to_ms)]
-                assert found == [said_so for said_so in [verdict(at)] if said_so is not None], (key, ruleset, at)
+            series = [row for row in rows if (row.group, row.topic, row.topic_partition, row.ruleset) == (*key, ruleset)]
+            assert all(row.to_ms <= following.from_ms for row, following in pairwise(series))
+            for at in sorted({*naive.moments(), *(row.from_ms for row in series), *(row.to_ms for row in series), now}):
+                verdicts = [(row.status, row.rule) for row in series if row.from_ms <= at < row.to_ms or (not row.final and at == row.to_ms)]
+                assert verdicts == [said_so for said_so in [verdict(at)] if said_so is not None], (key, ruleset, at)
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = anything(seed, 250)
-    ends = ends_of(said, seed)
+    log = anything(seed, 250)
+    ends = ends_of(log, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     none = no_rows("generations"), no_rows("members")
-    now = max(line.at for line in said)
-    whole = stretched(commits_of(said), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
+    now = max(line.at for line in log)
+    at_once = stretched(commits_of(log), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
     monkeypatch.setattr("pipeline.series.MOMENTS_PER_VIEW", 100)
-    state, commits, rows, known = State.new(), joined("commits", []), no_rows("status"), 0
-    for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
-        high, until = (len(said), len(ends)) if until is None else (high, until)
-        done = step(records(said[low:high], low), state)
+    state, commits, rows, ends_read = State.new(), joined("commits", []), no_rows("status"), 0
+    for (low, high), (_, until) in zip(cuts(seed, len(log), 6), spread(seed, len(ends), 6), strict=False):
+        high, until = (len(log), len(ends)) if until is None else (high, until)
+        done = step(records(log[low:high], low), state)
         commits = joined("commits", [commits, done.commits])
-        new, old = ends_table(arriving[known:until]), ends_table(arriving[:known])
+        new, old = ends_table(arriving[ends_read:until]), ends_table(arriving[:ends_read])
         since = affected_since(done.commits, new, old)
-        known, state = until, done.state
-        now_so_far = max((line.at for line in said[:high]), default=0)
+        ends_read, state = until, done.state
+        now_so_far = max((line.at for line in log[:high]), default=0)
         since = recompute_since(rows, since if since is not None else now_so_far)
         enough = since - LOOKBACK_MS >= state.kept_from_ms
         rows = stretched(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
         state = state.trimmed(now_so_far)
-    assert rows.equals(whole)
+    assert rows.equals(at_once)
 
 
 def test_rows_have_the_key_of_their_table() -> None:

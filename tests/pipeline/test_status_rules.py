@@ -1,4 +1,4 @@
-"""The rules one by one, in their order."""
+"""Each rule, in their order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEADY = window((10, 0, 5), (20, 10 * S, 4), (30, 20 * S, 6))
     ("commits", "lag", "now", "status"),
     [
         (STEADY, 6, 25 * S, "OK"),  # its lag fell once
-        (STEADY, 0, 900 * S, "OK"),  # rule 1: nothing to read
+        (STEADY, 0, 900 * S, "OK"),  # rule 1: no lag
         (window((10, 0, 5), (20, 10 * S, 0), (15, 20 * S, 6)), 6, 900 * S, "OK"),  # rule 1 comes before all others
         (window((10, 0, 5), (9, 10 * S, 6)), 6, 900 * S, "REWIND"),  # rule 2, before rule 3
         (STEADY, 6, 40 * S, "OK"),  # as long as the window, and no longer
@@ -52,7 +52,7 @@ def view(commits: list[Stored] = LONG, lag: int | None = 9, start: int | None = 
 
 
 @pytest.mark.parametrize(
-    ("seen", "status", "rule"),
+    ("partition_view", "status", "rule"),
     [
         (view(start=22, lag=None), "LOST", "deleted-before-read"),  # known even where the end is not
         (view(start=21), "WARN", "lag-never-falls"),
@@ -73,8 +73,8 @@ def view(commits: list[Stored] = LONG, lag: int | None = 9, start: int | None = 
         (view(window((5, 0, 4), (6, 60 * S, 3))), "OK", "lag-falls"),
     ],
 )
-def test_tenure_rules(seen: View, status: str, rule: str) -> None:
-    assert tenure(seen) == (status, rule)
+def test_tenure_rules(partition_view: View, status: str, rule: str) -> None:
+    assert tenure(partition_view) == (status, rule)
 
 
 def test_windows_have_ten_minutes_or_ten_commits_and_an_hour_at_most() -> None:
@@ -84,7 +84,7 @@ def test_windows_have_ten_minutes_or_ten_commits_and_an_hour_at_most() -> None:
     assert len(window_of(now_and_then)) == 10
     rarely = window(*((n, n * 20 * MINUTE, 1) for n in range(100)))
     assert len(window_of(rarely)) == 4
-    assert [patience_ms(window_of(some)) // MINUTE for some in (often, now_and_then, rarely, [])] == [10, 45, 60, 10]
+    assert [patience_ms(window_of(gaps)) // MINUTE for gaps in (often, now_and_then, rarely, [])] == [10, 45, 60, 10]
 
 
 def severity(status: str) -> int:
@@ -105,12 +105,12 @@ def test_more_lag_never_improves_a_status(seed: int) -> None:
     owned, start = draw.choice([None, True, False]), draw.choice([None, 0, 4])
     now = size * 10 * S + quiet
 
-    def both(lags: list[int], lag: int, quiet: int) -> tuple[int, int]:
-        commits = [Stored(offset, place * 10 * S, each) for place, (offset, each) in enumerate(zip(committed, lags, strict=True))]
+    def severities(lags: list[int], lag: int, quiet: int) -> tuple[int, int]:
+        commits = [Stored(offset, place * 10 * S, lag) for place, (offset, lag) in enumerate(zip(committed, lags, strict=True))]
         return severity(burrow(commits, lag, now)[0]), severity(tenure(View(commits, committed[-1], lag, start, owned, quiet))[0])
 
-    less = both(lags, last, quiet)
-    # With more to read there has been something to read for as long, or longer.
-    more_lag = both([lag + plus for lag, plus in zip(lags, more, strict=True)], last + more[-1] + extra, quiet + draw.choice([0, 60 * MINUTE]))
+    less = severities(lags, last, quiet)
+    # With more lag, the time with a lag is as long or longer.
+    more_lag = severities([lag + plus for lag, plus in zip(lags, more, strict=True)], last + more[-1] + extra, quiet + draw.choice([0, 60 * MINUTE]))
     assert more_lag[0] >= less[0]
     assert more_lag[1] >= less[1]

@@ -26,12 +26,12 @@ def gap(ms: int, *, lo: int | None = None, source: str = DYNAMIC_PAIR, hi: int |
 
 
 def episode(by_ms: int | None) -> Episode:
-    nothing: dict[str, Any] = dict.fromkeys(Episode._fields)
-    return Episode(**(nothing | {"avoidable": "no" if by_ms is None else "yes", "avoidable_by_ms": by_ms, "missing": 0}))
+    empty_row: dict[str, Any] = dict.fromkeys(Episode._fields)
+    return Episode(**(empty_row | {"avoidable": "no" if by_ms is None else "yes", "avoidable_by_ms": by_ms, "missing": 0}))
 
 
 def points(gaps: list[Gap], by: Sequence[int | None] = (), deaths: list[Death] = [], options: Options = Options()) -> list[CurvePoint]:  # noqa: B006, B008
-    return curve("c", "g", gaps, [episode(one) for one in by], deaths, options)
+    return curve("c", "g", gaps, [episode(cause) for cause in by], deaths, options)
 
 
 def chosen(gaps: list[Gap], by: Sequence[int | None] = (), deaths: list[Death] = [], options: Options = Options()) -> TimeoutChoice:  # noqa: B006, B008
@@ -62,9 +62,9 @@ def test_the_curve_counts_rebalances_and_idle_time() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_more_time_bridges_and_costs_more(seed: int) -> None:
-    found = advised(played(by_chance(seed, [20_000, 10 * MINUTE_MS], steps=40))).curve
-    assert len(found) > 80
-    for less, more in pairwise(found):
+    curve_points = advised(played(by_chance(seed, [20_000, 10 * MINUTE_MS], steps=40))).curve
+    assert len(curve_points) > 80
+    for less, more in pairwise(curve_points):
         assert less.timeout_ms < more.timeout_ms
         assert less.bridged <= more.bridged
         assert less.not_bridged >= more.not_bridged
@@ -79,8 +79,8 @@ def test_few_samples_are_all_bridged() -> None:
 
 def test_of_many_samples_a_few_may_be_longer() -> None:
     samples = [gap(20_000 + ms) for ms in range(99)] + [gap(400_000)]
-    found = chosen(samples, [ms.gap_lo_ms + 1 for ms in samples])
-    assert (found.timeout_ms, found.gap_ms, found.why) == (30_000, 20_094, "quantile")  # 20.1 x 1.2 + 3 = 27.1
+    choice = chosen(samples, [ms.gap_lo_ms + 1 for ms in samples])
+    assert (choice.timeout_ms, choice.gap_ms, choice.why) == (30_000, 20_094, "quantile")  # 20.1 x 1.2 + 3 = 27.1
 
 
 def test_the_upper_end_of_an_interval_counts() -> None:
@@ -105,7 +105,7 @@ def test_a_slightly_longer_timeout_is_chosen_for_a_tenth_more_bridged_restarts()
     assert chosen(samples, by[:100]).timeout_ms == 30_000
 
 
-def test_where_restarts_take_longer_than_any_sane_timeout_there_is_no_advice() -> None:
+def test_there_is_no_advice_if_restarts_exceed_any_sane_timeout() -> None:
     both = [gap(20_000)] * 15 + [gap(900_000)] * 15
     assert chosen(both) == TimeoutChoice(None, 900_000, 30, None, "too_long")
     assert chosen([gap(20_000)] * 99 + [gap(900_000)]).timeout_ms == 30_000
@@ -139,7 +139,7 @@ def test_static_members_need_no_instance_id() -> None:
 
 
 def test_a_shorter_timeout_loses_seats_that_were_kept() -> None:
-    """Of many short restarts and a few long ones the advice bridges the short ones: the long ones would then cost rebalances."""
+    """With many short restarts and a few long ones, the advised timeout covers the short ones; the long ones still cost rebalances."""
 
     def script(world: World) -> None:
         running = pods(world, 3, static=True, session_ms=120_000)

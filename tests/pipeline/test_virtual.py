@@ -22,16 +22,16 @@ def a_world() -> World:
 
 
 def pods(world: World, count: int = 4, *, static: bool = False, **settings: object) -> list[Client]:
-    made = [
+    started = [
         world.client(
             GROUP, f"pod-{number}", topics={"orders": 12}, instance=f"pod-{number}" if static else None, host=f"/10.0.0.{number}", **settings
         )
         for number in range(count)
     ]
-    for pod in made:
+    for pod in started:
         pod.start()
     world.run(60_000)
-    return made
+    return started
 
 
 def rebalances(world: World) -> list[Rebalance]:
@@ -41,15 +41,15 @@ def rebalances(world: World) -> list[Rebalance]:
     return [entry for entry in entries if isinstance(entry, Rebalance)]
 
 
-def named(one: Rebalance) -> str | None:
-    return one.cause.name.lower() if one.cause is not None else None
+def named(rebalance: Rebalance) -> str | None:
+    return rebalance.cause.name.lower() if rebalance.cause is not None else None
 
 
 def tells_the_truth(world: World) -> None:
     """The fold over both logs finds each episode where it was, with its cause."""
-    found = [(rebalance.began_ms, rebalance.ended_ms, rebalance.from_generation, rebalance.to_generation, named(rebalance)) for rebalance in rebalances(world)]
+    reported = [(rebalance.began_ms, rebalance.ended_ms, rebalance.from_generation, rebalance.to_generation, named(rebalance)) for rebalance in rebalances(world)]
     true = [(episode.start_ms, episode.end_ms, episode.from_generation, episode.to_generation, episode.cause) for episode in world.episodes(GROUP)]
-    assert found == true
+    assert reported == true
 
 
 def causes(world: World) -> list[str]:
@@ -106,7 +106,7 @@ def test_a_static_member_away_for_longer_than_its_session_costs_two_rebalances()
     tells_the_truth(world)
 
 
-def test_a_member_whose_poll_takes_too_long_leaves_and_comes_back() -> None:
+def test_a_member_whose_poll_exceeds_its_limit_leaves_and_rejoins() -> None:
     world = a_world()
     pods(world, rebalance_ms=60_000)[3].busy(90_000)
     world.run(HOUR_MS)
@@ -120,7 +120,7 @@ def test_a_member_that_does_not_rejoin_in_time_is_evicted() -> None:
     members = pods(world, rebalance_ms=60_000)
     members[0].busy(59_000)
     world.run(20_000)
-    members[0].rebalance_ms = 200_000  # it believes to have more time than the coordinator gives it
+    members[0].rebalance_ms = 200_000  # longer than the rebalance timeout that the coordinator knows
     members[0].busy(180_000)
     members[1].restart(300_000)
     world.run(HOUR_MS)
@@ -193,12 +193,13 @@ def test_equal_scripts_make_equal_logs() -> None:
         assert isinstance(world.recorder, Memory)
         return world.recorder
 
-    one, other = play(), play()
-    assert one.records == other.records
-    assert [record.header.encode(1) + record.body.encode(0) for record in one.note_records()] == [record.header.encode(1) + record.body.encode(0) for record in other.note_records()]
+    first, second = play(), play()
+    assert first.records == second.records
+    first_notes, second_notes = ([note.header.encode(1) + note.body.encode(0) for note in world.note_records()] for world in (first, second))
+    assert first_notes == second_notes
 
 
-def test_a_week_of_a_group_of_forty_takes_seconds() -> None:
+def test_a_week_of_a_group_of_forty_runs_in_seconds() -> None:
     began = time.monotonic()
     world = a_world()
     members = pods(world, 40, session_ms=10_000)

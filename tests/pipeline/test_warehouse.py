@@ -40,7 +40,7 @@ def test_every_table_has_a_schema_and_a_key_of_its_columns(name: str) -> None:
     assert in_order(name, table_of(name, [])).schema == schema
 
 
-def test_rows_come_back_as_they_were_given() -> None:
+def test_written_rows_are_read_back() -> None:
     row = Deploy("c", "g", 0, 1, 2, 3, 4, "static", 5, 0, None, "exact")
     assert rows_of(Deploy, table_of("deploys", [row])) == [row]
 
@@ -54,11 +54,11 @@ def test_published_rows_are_read_in_key_order(warehouse: Warehouse) -> None:
 def test_a_run_that_was_not_published_leaves_nothing(warehouse: Warehouse) -> None:
     publish(warehouse, 1, ROWS[:1])
     file = warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS))
-    beside = warehouse.write("hygiene", 1, "c/0", table_of("hygiene", ROWS))
+    unpublished = warehouse.write("hygiene", 1, "c/0", table_of("hygiene", ROWS))
     assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[:1]
     with warehouse.locked():
         assert not (warehouse.folder / file.path).exists()
-        assert not (warehouse.folder / beside.path).exists()
+        assert not (warehouse.folder / unpublished.path).exists()
     assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[:1]
 
 
@@ -71,7 +71,7 @@ def test_a_table_replaced_while_reading_is_read_in_its_new_version(warehouse: Wa
             current = warehouse.current()
             warehouse.publish(replace(current, run=2, files=(warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS)),)))
             with warehouse.locked():
-                pass  # the next run has begun, and the files replaced by the second one are gone
+                pass  # the next run has begun, and the files replaced by the second run are gone
         return load(file, **options)
 
     monkeypatch.setattr(warehouse, "load", late)
@@ -81,20 +81,20 @@ def test_a_table_replaced_while_reading_is_read_in_its_new_version(warehouse: Wa
 def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse: Warehouse) -> None:
     script = "import sys, time; from pathlib import Path; from pipeline.warehouse import Warehouse\n"
     script += "with Warehouse.open(Path(sys.argv[1])).locked(): print('locked', flush=True); time.sleep(60)"
-    other = subprocess.Popen([sys.executable, "-c", script, warehouse.folder], stdout=subprocess.PIPE, cwd=ROOT)
-    assert other.stdout is not None
-    other.stdout.readline()
-    with pytest.raises(WarehouseError, match=f"another run uses it .process {other.pid}"), warehouse.locked():
+    second_process = subprocess.Popen([sys.executable, "-c", script, warehouse.folder], stdout=subprocess.PIPE, cwd=ROOT)
+    assert second_process.stdout is not None
+    second_process.stdout.readline()
+    with pytest.raises(WarehouseError, match=f"another run uses it .process {second_process.pid}"), warehouse.locked():
         pass
-    other.kill()
-    other.wait()
-    other.stdout.close()
+    second_process.kill()
+    second_process.wait()
+    second_process.stdout.close()
     with warehouse.locked():
         assert (warehouse.folder / "LOCK").read_text() == f"{os.getpid()}\n"
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "problem"),
     [
         (lambda folder: None, "there is no such folder"),
         (lambda folder: folder.mkdir(), "empty; `tenure analyze run`"),
@@ -104,9 +104,9 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse:
         (lambda folder: folder.write_text("a file"), ": Not a directory"),
     ],
 )
-def test_a_folder_that_is_no_warehouse_is_refused_in_one_line(tmp_path: Path, make: object, said: str) -> None:
+def test_a_folder_that_is_no_warehouse_is_refused_in_one_line(tmp_path: Path, make: object, problem: str) -> None:
     make(tmp_path / "out")  # type: ignore[operator]
-    with pytest.raises(WarehouseError, match=said) as refused:
+    with pytest.raises(WarehouseError, match=problem) as refused:
         Warehouse.open(tmp_path / "out")
     assert "\n" not in str(refused.value)
 

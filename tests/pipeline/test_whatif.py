@@ -22,12 +22,12 @@ DENSE = [3_000, 20_000, 90_000, 10 * MINUTE_MS]
 def test_a_replay_without_restarts_gives_the_coordinators_rebalances(seed: int, static: bool) -> None:
     world = played(by_chance(seed, QUIET, steps=25, static=static))
     restarts, script, episodes = script_of(world)
-    for timeout in TIMEOUTS[1:]:  # some are away for hardly longer than the first, and are back within the rebalance that their going makes
+    for timeout in TIMEOUTS[1:]:  # some are away for hardly longer than the first, and return within the rebalance that their departure causes
         replayed = script.as_static(timeout)
-        longer = [one for one in restarts.returns if one.away[1] >= timeout]
+        longer = [restart for restart in restarts.returns if restart.away[1] >= timeout]
         assert replayed.rebalances == len(episodes) - counted(episodes, YES) + 2 * len(longer), timeout
         assert replayed.of_restarts(timeout) == []
-        assert {one.new_id for one in replayed.expired()} == {one.new_id for one in longer}
+        assert {member.new_id for member in replayed.expired()} == {member.new_id for member in longer}
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -38,9 +38,9 @@ def test_no_replayed_session_ends_within_a_bridged_restart(seed: int, static: bo
     restarts, script, episodes = script_of(world)
     for timeout in TIMEOUTS:
         replayed = script.as_static(timeout)
-        longer = {one.new_id for one in restarts.returns if one.away[1] >= timeout}
+        longer = {restart.new_id for restart in restarts.returns if restart.away[1] >= timeout}
         # A session is renewed when a join round ends in which its member was waiting: some longer absences are bridged.
-        assert {one.new_id for one in replayed.expired()} <= longer
+        assert {member.new_id for member in replayed.expired()} <= longer
         assert replayed.of_restarts(timeout) == []
     assert confirmed_avoidable(script, episodes, FOREVER_MS) == counted(episodes, YES)
 
@@ -52,7 +52,7 @@ def test_a_replay_with_the_actual_timeouts_gives_the_actual_rebalances(seed: int
     _, script, episodes = script_of(world)
     replayed = script.as_it_was().episodes
     assert len(replayed) == len(episodes)
-    assert [one.cause for one in replayed[1:]] == [episode.cause for episode in episodes[1:]]
+    assert [rebalance.cause for rebalance in replayed[1:]] == [episode.cause for episode in episodes[1:]]
 
 
 def test_an_infinite_session_removes_all_rebalances_of_restarts() -> None:
@@ -97,9 +97,9 @@ def test_saved_rebalances_equal_the_cost_without_instance_ids() -> None:
     assert len(kept.episodes("g")) + saved == len(without.episodes("g"))
 
 
-@pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.saved])
+@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.saved])
 def test_without_notes_saved_rebalances_have_bounds(name: str) -> None:
     world = play(name).world
     exact, inferred = advised(world).replacements, advised(world, notes=False).replacements
-    least, most = sum(one.saved_at_least for one in inferred), sum(one.saved_rebalances for one in inferred)
-    assert least <= sum(one.saved_rebalances for one in exact) <= most
+    least, most = sum(row.saved_at_least for row in inferred), sum(row.saved_rebalances for row in inferred)
+    assert least <= sum(row.saved_rebalances for row in exact) <= most

@@ -92,17 +92,17 @@ def test_a_leader_that_moves_is_followed(cluster: FakeCluster, tmp_path: Path) -
     cluster.trouble = move
     rows, *_ = read(cluster)
     assert record_rows(rows) == record_rows(written(cluster, tmp_path))
-    assert {number for number, name in cluster.asked if name == "Fetch"} == {0, 1}
+    assert {number for number, name in cluster.requests if name == "Fetch"} == {0, 1}
 
 
 @pytest.mark.parametrize("trouble", [None, int(ErrorCode.KAFKA_STORAGE_ERROR), int(ErrorCode.UNKNOWN_TOPIC_ID), int(ErrorCode.FENCED_LEADER_EPOCH)])
 def test_transient_errors_are_retried(cluster: FakeCluster, tmp_path: Path, trouble: int | None) -> None:
-    asked = 0
+    data_requests = 0
 
     def fail(number: int, request: Any) -> int | None:
-        nonlocal asked
-        asked += isinstance(request, FetchRequest | ListOffsetsRequest)
-        return trouble if asked % 3 == 2 and isinstance(request, FetchRequest | ListOffsetsRequest) else 0
+        nonlocal data_requests
+        data_requests += isinstance(request, FetchRequest | ListOffsetsRequest)
+        return trouble if data_requests % 3 == 2 and isinstance(request, FetchRequest | ListOffsetsRequest) else 0
 
     cluster.trouble = fail
     rows, *_ = read(cluster)
@@ -146,13 +146,13 @@ def test_offsets_removed_by_compaction_break_the_stretch(cluster: FakeCluster, t
 
 
 def test_aborted_transactions_are_skipped_and_counted(cluster: FakeCluster) -> None:
-    one = commit("g", "t", 0, 1, 2)
+    record = commit("g", "t", 0, 1, 2)
     cluster.batches = [
-        batch_of(0, one, transactional=True, producer=1),
-        batch_of(1, one, one, transactional=True, producer=2),
+        batch_of(0, record, transactional=True, producer=1),
+        batch_of(1, record, record, transactional=True, producer=2),
         marker(3, 1, commits=True),
         marker(4, 2, commits=False),
-        batch_of(5, one, transactional=True, producer=2),
+        batch_of(5, record, transactional=True, producer=2),
         marker(6, 2, commits=True),
     ]
     cluster.aborted = [(2, 1)]
@@ -214,10 +214,10 @@ def test_a_tenure_broker_read_live_equals_its_directory(tmp_path: Path) -> None:
         live = rows_of(Row, warehouse.read("records"))
         assert {row.group for row in live if row.kind == "offset"} == {f"group-{number}" for number in range(9)}
         assert all(row.complete for row in merged(rows_of(Coverage, warehouse.read("coverage"))))
-        beside = Warehouse.open(tmp_path / "beside", create=True)
-        with beside.locked():
-            ingest(beside, Sequential(quiet), Inputs.of([str(data)]), quiet)
-        assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, beside.read("records"))]
+        second_warehouse = Warehouse.open(tmp_path / "beside", create=True)
+        with second_warehouse.locked():
+            ingest(second_warehouse, Sequential(quiet), Inputs.of([str(data)]), quiet)
+        assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, second_warehouse.read("records"))]
 
 
 def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:

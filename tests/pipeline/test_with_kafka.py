@@ -46,8 +46,8 @@ def read(out: Path, source: object) -> list[Row]:
 
 def test_a_compacted_kafka_directory_equals_its_dump_tools_output(tmp_path: Path) -> None:
     rows = read(tmp_path / "out", KAFKA_WRITTEN)
-    seen = [compare(rows, segment) for segment in sorted(KAFKA_WRITTEN.glob("__consumer_offsets-*/*.log")) if segment.stat().st_size]
-    assert sum(seen) == len([row for row in rows if row.kind != "control"]) == 94
+    counts = [compare(rows, segment) for segment in sorted(KAFKA_WRITTEN.glob("__consumer_offsets-*/*.log")) if segment.stat().st_size]
+    assert sum(counts) == len([row for row in rows if row.kind != "control"]) == 94
     stretches = merged(rows_of(Coverage, Warehouse.open(tmp_path / "out").read("coverage")))
     assert {row.why for row in stretches if row.partition == 2} == {"compacted", ""}
 
@@ -68,7 +68,7 @@ def kafka() -> Iterator[tuple[Path, int]]:
 
 
 def use(bootstrap: str) -> None:
-    """Consumers, static ones among them, that start, commit, stop and return; transactions with commits and aborts."""
+    """Consumers, some of them static, that start, commit, stop and return; transactions with commits and aborts."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(500):
         producer.produce("orders", str(number).encode())
@@ -87,7 +87,7 @@ def use(bootstrap: str) -> None:
                 if message is not None and message.error() is None:
                     consumer.commit(asynchronous=False)
                     read += 1
-            assert read, f"{name} was given nothing in turn {turn}"
+            assert read, f"{name} got no partition in turn {turn}"
             if name == "shipping":
                 transact(bootstrap, consumer, turn % 2 == 0)
             consumer.close()
@@ -101,28 +101,28 @@ def transact(bootstrap: str, consumer: Any, commits: bool) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "shipping"})
     producer.init_transactions(30)
     producer.begin_transaction()
-    where = [confluent_kafka.TopicPartition("orders", 0, 277 if commits else 266)]
-    producer.send_offsets_to_transaction(where, consumer.consumer_group_metadata(), 30)
+    offsets = [confluent_kafka.TopicPartition("orders", 0, 277 if commits else 266)]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
     (producer.commit_transaction if commits else producer.abort_transaction)(30)
 
 
 def printed(port: int, formatter: str) -> list[dict[str, Any]]:
     """The committed records in the output of Kafka's console consumer."""
-    said = ""
-    for partition in range(PARTITIONS):  # assigned, so that no group joins and nothing is written by looking
+    output = ""
+    for partition in range(PARTITIONS):  # assigned, so that no group joins and reading writes nothing
         options = ["--topic", "__consumer_offsets", "--partition", str(partition), "--offset", "earliest", "--timeout-ms", "4000"]
         options += ["--command-property", "isolation.level=read_committed", "--formatter", f"{FORMATTERS}.{formatter}"]
-        said += run_java(CONSOLE, "--bootstrap-server", f"127.0.0.1:{port}", *options, timeout=120)
+        output += run_java(CONSOLE, "--bootstrap-server", f"127.0.0.1:{port}", *options, timeout=120)
     decode = json.JSONDecoder().raw_decode  # between them there may be words of the tool's own, and no new line
-    return [decode(said, match.start())[0] for match in re.finditer(r'\{"key":', said)]
+    return [decode(output, match.start())[0] for match in re.finditer(r'\{"key":', output)]
 
 
 def committed(records: list[dict[str, Any]]) -> Numbers:
-    found: Numbers = Counter()
+    counts: Numbers = Counter()
     for record in records:
         key, value = record["key"]["data"], (record["value"] or {}).get("data", {})
-        found[key["group"], key["topic"], key["partition"], value.get("offset"), value.get("commitTimestamp")] += 1
-    return found
+        counts[key["group"], key["topic"], key["partition"], value.get("offset"), value.get("commitTimestamp")] += 1
+    return counts
 
 
 def settled(port: int) -> list[dict[str, Any]]:

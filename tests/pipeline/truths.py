@@ -14,14 +14,14 @@ def stated(row: Episode) -> tuple[object, ...]:
     return row.start_lo_ms, row.start_hi_ms, ended, row.end, cause, row.cause == "formation", row.contributing, row.rounds, row.members_before
 
 
-def actual(one: TrueRebalance) -> tuple[object, ...]:
-    ended = one.end_ms if one.end != "interrupted" else None
-    return one.start_ms, one.start_ms, ended, one.end, one.cause, not one.from_generation, one.also, one.rounds, one.members_before
+def actual(episode: TrueRebalance) -> tuple[object, ...]:
+    ended = episode.end_ms if episode.end != "interrupted" else None
+    return episode.start_ms, episode.start_ms, ended, episode.end, episode.cause, not episode.from_generation, episode.also, episode.rounds, episode.members_before
 
 
 def counted(keys: list[str]) -> Counter[str]:
     return Counter(keys)
 
 
-def actual_members(one: TrueRebalance, *what: str) -> Counter[str]:
-    return Counter(change.instance_id or change.member_id for change in one.changes if change.what in what)
+def actual_members(episode: TrueRebalance, *kinds: str) -> Counter[str]:
+    return Counter(change.instance_id or change.member_id for change in episode.changes if change.what in kinds)

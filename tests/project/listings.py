@@ -24,9 +24,9 @@ class Listing(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file name under which the page tells readers to save the listing; "" if it tells none."""
-        found = re.match(r"# ([\w.-]+): ", self.text)
-        return found[1] if found else ""
+        """The file name under which the page lets readers save the listing; "" if there is none."""
+        match = re.match(r"# ([\w.-]+): ", self.text)
+        return match[1] if match else ""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -34,13 +34,13 @@ class Listing(NamedTuple):
 
 def listings(page: Path, language: str | None = None) -> list[Listing]:
     text = page.read_text()
-    found = []
+    page_listings = []
     for fence in _FENCE.finditer(text):
         indent, says, body = fence.groups()
         if language is None or says == language:
             plain = "".join(line.removeprefix(indent) for line in body.splitlines(keepends=True))
-            found.append(Listing(page, text.count("\n", 0, fence.start()) + 1, says, plain))
-    return found
+            page_listings.append(Listing(page, text.count("\n", 0, fence.start()) + 1, says, plain))
+    return page_listings
 
 
 def named(page: Path, name: str) -> str:
@@ -52,7 +52,7 @@ _TENURE = re.compile(r"(?:^(?: *|\$ )|[|;&] *)(?:\S*/)?tenure ")
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each command line with a `tenure` in it: continued lines joined, pipes taken apart."""
+    """The words of each command line with `tenure`: continued lines joined, pipes split."""
     for line in filter(_TENURE.search, text.replace("\\\n", " ").splitlines()):
         words: list[str] = []
         for word in shlex.split(line.removeprefix("$ "), comments=True):
@@ -74,7 +74,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub makes of headings."""
+    """The anchors that GitHub derives from headings."""
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -28,7 +28,7 @@ def test_only_a_build_as_new_as_its_source_may_run(tmp_path: Path, capsys: pytes
     assert compiled.refuse_stale(tmp_path) == 1
 
 
-def test_a_copy_follows_its_source_and_leaves_what_is_unchanged_alone(tmp_path: Path) -> None:
+def test_a_copy_follows_its_source_and_skips_unchanged_files(tmp_path: Path) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
     (source / "deep").mkdir(parents=True)
     for name in ("kept.py", "changed.py", "gone.py", "gone.css", "deep/schema.toml", "deep/page.html", "deep/left.so"):
@@ -40,18 +40,18 @@ def test_a_copy_follows_its_source_and_leaves_what_is_unchanged_alone(tmp_path: 
     (source / "gone.py").unlink()
     (source / "gone.css").unlink()
     compiled.mirror(source, copy)
-    left = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
-    assert left == {"kept.py", "changed.py", "deep/schema.toml", "deep/page.html", "built.so"}
+    files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+    assert files == {"kept.py", "changed.py", "deep/schema.toml", "deep/page.html", "built.so"}
     assert (copy / "kept.py").stat().st_mtime == 100
     assert (copy / "changed.py").read_text() == "anew"
 
 
-def test_a_copy_is_everything_that_is_installed() -> None:
+def test_a_copy_has_every_installed_file() -> None:
     assert set(compiled.PACKAGES) == {*PACKAGES, "tenure"}
     assert all((compiled.ROOT / name).exists() for name in (*compiled.PACKAGES, *compiled.BESIDE))
 
 
-def test_a_wheel_holds_nothing_that_was_removed_since_it_was_built(tmp_path: Path) -> None:
+def test_a_wheel_has_no_file_that_was_removed_since_its_build(tmp_path: Path) -> None:
     lib = tmp_path / "build/lib.linux/tenure/_inside"
     for folder in (tmp_path, lib):
         (folder / "storage").mkdir(parents=True)
@@ -60,17 +60,17 @@ def test_a_wheel_holds_nothing_that_was_removed_since_it_was_built(tmp_path: Pat
     (lib / "tenure__mypyc.cpython-311-x86_64-linux-gnu.so").touch()
     (tmp_path / "storage/kept.py").touch()
     compiled.forget_removed(tmp_path)
-    left = {path.name.split(".")[0] for path in lib.rglob("*.*") if path.is_file()}
-    assert left == {"kept", "tenure__mypyc"}
+    files = {path.name.split(".")[0] for path in lib.rglob("*.*") if path.is_file()}
+    assert files == {"kept", "tenure__mypyc"}
 
 
 def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CC", "no-such-compiler --fast")
     monkeypatch.setattr("sys.argv", ["compiled"])
     assert compiled.main() == 1
-    said = capsys.readouterr().err
-    assert "needs a C compiler, and there is no no-such-compiler" in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert "needs a C compiler, and there is no no-such-compiler" in err
+    assert err.count("\n") == 1
 
 
 def test_only_pure_packages_are_compiled() -> None:

@@ -1,4 +1,4 @@
-"""A name bound by several `except` clauses has one type in mypyc's code; an exception of another type would become a TypeError."""
+"""A name bound by several `except` clauses has the type of the first in mypyc's code; an exception of a different type becomes a TypeError."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def own_nodes(function: Function) -> Iterator[ast.AST]:
 
 
 def ambiguous_names(source: str) -> list[str]:
-    found = []
+    ambiguous = []
     for function in ast.walk(ast.parse(source)):
         if not isinstance(function, Function):
             continue
@@ -37,22 +37,22 @@ def ambiguous_names(source: str) -> list[str]:
                 caught.setdefault(node.name, set()).add(ast.unparse(node.type))
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 assigned.add(node.id)
-        found += [f"{function.name}: {name}" for name, types in caught.items() if len(types) > 1 or name in assigned]
-    return found
+        ambiguous += [f"{function.name}: {name}" for name, types in caught.items() if len(types) > 1 or name in assigned]
+    return ambiguous
 
 
 def test_a_name_is_bound_by_except_clauses_of_one_type() -> None:
-    found = {module: names for module in compiled_modules(ROOT) if (names := ambiguous_names((ROOT / module).read_text()))}
-    assert found == {}
+    ambiguous = {module: names for module in compiled_modules(ROOT) if (names := ambiguous_names((ROOT / module).read_text()))}
+    assert ambiguous == {}
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "ambiguous"),
     [
         ("try: g()\n except OSError as error: h(error)\n except ValueError as failure: h(failure)", []),
         ("try: g()\n except OSError as error: h(error)\n except ValueError as error: h(error)", ["f: error"]),
         ("error = 1\n try: g()\n except OSError as error: h(error)", ["f: error"]),
     ],
 )
-def test_ambiguous_names_are_found(source: str, found: list[str]) -> None:
-    assert ambiguous_names(f"def f():\n {source}") == found
+def test_ambiguous_names_are_found(source: str, ambiguous: list[str]) -> None:
+    assert ambiguous_names(f"def f():\n {source}") == ambiguous

@@ -15,7 +15,7 @@ from tests.running import ROOT
 pytestmark = pytest.mark.once  # import-linter, and our own imports
 
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "project", "bench", "docs")
-# Groups of modules that implement one idea together: each needs the others at least for its types.
+# Groups of modules that implement an idea together: each needs the others at least for its types.
 CIRCLES = [
     {"pipeline.virtual.client", "pipeline.virtual.partition", "pipeline.virtual.world"},
     {"storage.log", "storage.opening", "storage.turn_log"},
@@ -36,7 +36,7 @@ BREAKING = {
 }
 
 
-def test_every_contract_notices_what_breaks_it(tmp_path: Path) -> None:
+def test_every_contract_fails_on_its_violation(tmp_path: Path) -> None:
     for package in ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -69,27 +69,27 @@ def modules() -> dict[str, Path]:
 
 def imported(path: Path) -> set[str]:
     """The modules, and names that may be modules, that a file imports outside of functions."""
-    found: set[str] = set()
+    imports: set[str] = set()
     statements = list(ast.parse(path.read_text()).body)
     for statement in statements:
         match statement:
             case ast.If() | ast.Try():
                 statements += statement.body
             case ast.Import(names=names):
-                found |= {alias.name for alias in names}
+                imports |= {alias.name for alias in names}
             case ast.ImportFrom(module=str(module), names=names):
-                found |= {module} | {f"{module}.{alias.name}" for alias in names}
-    return found
+                imports |= {module} | {f"{module}.{alias.name}" for alias in names}
+    return imports
 
 
 def circles(imports: dict[str, set[str]]) -> list[set[str]]:
     """The groups of modules that reach each other."""
-    reached = {name: {other for other in names if other in imports and not is_package_of(other, name)} for name, names in imports.items()}
+    reached = {name: {neighbour for neighbour in names if neighbour in imports and not is_package_of(neighbour, name)} for name, names in imports.items()}
     for middle in reached:
         for names in reached.values():
             if middle in names:
                 names |= reached[middle]
-    groups = {frozenset({name} | {other for other in names if name in reached[other]}) for name, names in reached.items() if name in names}
+    groups = {frozenset({name} | {neighbour for neighbour in names if name in reached[neighbour]}) for name, names in reached.items() if name in names}
     return sorted((set(group) for group in groups if len(group) > 1), key=min)
 
 

@@ -23,7 +23,7 @@ def fake_python(folder: Path, says: str, minor: str = "3.12") -> Path:
     return python
 
 
-def test_a_python_that_does_not_run_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_does_not_run_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_python(tmp_path / "shims", "echo not switched on >&2; exit 127")
     fake_python(tmp_path / "mislabelled", "echo 3.9")
     fine = fake_python(tmp_path / "home/.pyenv/versions/3.12.1/bin", "echo 3.12")
@@ -49,17 +49,17 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
 
 
 def test_pythons_can_be_chosen_by_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[str] = []
+    prefixes: list[str] = []
     monkeypatch.setenv("PYTHONS", THIS)
-    monkeypatch.setattr(words, "suite", lambda environment, minor, _, first: asked.append(str(environment)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(words, "suite", lambda environment, minor, _, first: prefixes.append(str(environment)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
     assert words.main([]) == 0
-    assert asked == [sys.prefix]
+    assert prefixes == [sys.prefix]
     assert "not found" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("asked", ["3.10", "3.11 three"])
-def test_an_unknown_python_is_refused(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONS", asked)
+@pytest.mark.parametrize("pythons", ["3.10", "3.11 three"])
+def test_an_unknown_python_is_refused(pythons: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONS", pythons)
     assert words.main([]) == 2
 
 
@@ -103,17 +103,17 @@ def test_tests_marked_once_run_on_the_first_python_only(tmp_path: Path, monkeypa
     for name, mark in marks.items():
         (tmp_path / "tests" / f"test_{name}.py").write_text(f"import pytest\n\npytestmark = {mark}\n")
     (tmp_path / "tests" / "test_some.py").write_text("@pytest.mark.once\n@pytest.mark.alone\ndef test_it(): ...\n")
-    asked: list[tuple[str, str, list[str]]] = []
+    runs: list[tuple[str, str, list[str]]] = []
 
     def noting(_: Path, minor: str, part: str, arguments: list[str]) -> Tally:
-        asked.append((minor, arguments[1], [argument.removeprefix("--ignore=tests/test_") for argument in arguments if argument.endswith(".py")]))
+        runs.append((minor, arguments[1], [argument.removeprefix("--ignore=tests/test_") for argument in arguments if argument.endswith(".py")]))
         return Tally(1, 0, 0, 0)
 
     monkeypatch.setattr(words, "pytest", noting)
     monkeypatch.setattr(words, "ROOT", tmp_path)
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
-    assert asked == [
+    assert runs == [
         ("3.11", "not alone and not clients and not jetstream and not kafka and not spark", ["alone.py", "clients.py", "kafka.py"]),
         ("3.11", "alone", ["tests/test_alone.py", "tests/test_some.py"]),
         ("3.12", "not alone and not once and not clients and not jetstream and not kafka and not spark", ["alone.py", "clients.py", "kafka.py", "once.py"]),

@@ -20,8 +20,8 @@ class Recorded:
         self.folder = folder
         self.done: list[str] = []
 
-    def create(self, folder: Path, **how: object) -> None:
-        assert how["clear"]
+    def create(self, folder: Path, **options: object) -> None:
+        assert options["clear"]
         self.done.append("create")
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "bin").mkdir(parents=True)
@@ -57,7 +57,7 @@ def complete(environment: Recorded) -> Recorded:
     return environment
 
 
-def another(lock: Path, folder: Path) -> Path:
+def copied_lock(lock: Path, folder: Path) -> Path:
     changed = folder / lock.name
     changed.write_text(lock.read_text() + "\n")
     return changed
@@ -68,7 +68,7 @@ def test_a_second_time_installs_nothing(complete: Recorded) -> None:
     assert complete.ready(development=False) == []
 
 
-def test_serving_installs_what_serving_needs_and_development_adds_the_rest(environment: Recorded) -> None:
+def test_serving_installs_its_dependencies_and_development_adds_its_own(environment: Recorded) -> None:
     assert environment.ready(development=False) == SERVING
     assert environment.ready(development=False) == []
     assert environment.ready() == REST
@@ -82,7 +82,7 @@ def test_analyze_dependencies_are_installed_on_request(environment: Recorded) ->
 
 
 def test_another_serving_lock_rebuilds_the_environment(complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(install, "SERVING", another(install.SERVING, tmp_path))
+    monkeypatch.setattr(install, "SERVING", copied_lock(install.SERVING, tmp_path))
     monkeypatch.setattr(install, "ROOT", tmp_path)
     assert complete.ready(development=False) == SERVING
 
@@ -90,7 +90,7 @@ def test_another_serving_lock_rebuilds_the_environment(complete: Recorded, monke
 def test_another_development_lock_rebuilds_the_development_environment(
     complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(install, "DEVELOPMENT", another(install.DEVELOPMENT, tmp_path))
+    monkeypatch.setattr(install, "DEVELOPMENT", copied_lock(install.DEVELOPMENT, tmp_path))
     monkeypatch.setattr(install, "ROOT", tmp_path)
     monkeypatch.setattr(install, "SERVING", shutil.copy(install.SERVING, tmp_path / "serving.txt"))
     assert complete.ready(development=False) == []
@@ -130,8 +130,8 @@ def test_another_python_rebuilds_the_environment_only_on_request(complete: Recor
 
 
 @pytest.mark.parametrize("at", ["create", "download", "install", "check"])
-def test_an_interrupted_setup_does_not_pass_for_a_complete_one(environment: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    def interrupted(*arguments: object, **how: object) -> None:
+def test_an_interrupted_setup_does_not_count_as_complete(environment: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     def pip(folder: Path, verb: str, *arguments: str) -> None:
@@ -169,5 +169,5 @@ def test_bytecode_is_written_where_python_itself_may_not(tmp_path: Path, monkeyp
         (tmp_path / package / "__init__.py").touch()
     venv.create(tmp_path / ".venv", symlinks=True)
     install.write_bytecode(tmp_path / ".venv")
-    found = sorted(path.relative_to(tmp_path).parts[0] + "/" + path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc"))
-    assert found == ["other/__init__", "other/module", "some/__init__", "some/module"]
+    files = sorted(path.relative_to(tmp_path).parts[0] + "/" + path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc"))
+    assert files == ["other/__init__", "other/module", "some/__init__", "some/module"]

@@ -9,10 +9,10 @@ from project import licences
 
 
 def package(*headers: tuple[str, str]) -> Message:
-    about = Message()
+    metadata = Message()
     for name, value in headers:
-        about[name] = value
-    return about
+        metadata[name] = value
+    return metadata
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_packages_with_listed_licences_pass(judged: dict[str, Message], tmp_path
 
 
 @pytest.mark.parametrize(
-    "about",
+    "metadata",
     [
         package(("License-Expression", "GPL-3.0-only")),
         package(("License-Expression", "MIT AND GPL-2.0-or-later")),
@@ -49,9 +49,9 @@ def test_packages_with_listed_licences_pass(judged: dict[str, Message], tmp_path
 )
 @pytest.mark.parametrize("name", ["broker", "tester"])
 def test_any_other_licence_fails(
-    judged: dict[str, Message], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, about: Message
+    judged: dict[str, Message], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, metadata: Message
 ) -> None:
-    judged[name] = about
+    judged[name] = metadata
     assert verdict(tmp_path) == 1
     assert f"licences: {name}: " in capsys.readouterr().err
 

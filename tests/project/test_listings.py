@@ -36,13 +36,13 @@ def test_pages_are_found() -> None:
     assert sum(len(tenure_commands(listing.text)) for listing in SHOWN) > 10
 
 
-@pytest.mark.parametrize("listing", [one for one in SHOWN if tenure_commands(one.text)], ids=str)
+@pytest.mark.parametrize("listing", [listing for listing in SHOWN if tenure_commands(listing.text)], ids=str)
 def test_every_command_that_a_page_shows_is_understood(listing: Listing) -> None:
     for words in tenure_commands(listing.text):
         try:
             options = read(words)
         except SystemExit as end:
-            assert end.code == 0, f"{listing}: tenure {' '.join(words)}"  # noqa: PT017 (argparse says the rest itself)
+            assert end.code == 0, f"{listing}: tenure {' '.join(words)}"  # noqa: PT017 (argparse prints its message itself)
             continue
         if options is not None and options.command == "serve":
             understood_by_the_broker(options)
@@ -87,10 +87,10 @@ def test_every_python_listing_compiles(listing: Listing) -> None:
 
 def test_tests_named_in_pages_exist() -> None:
     files = list(ROOT.glob("tests/**/*.py"))
-    there = {name for file in files for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)}
-    said = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())}
-    assert len(said) > 20
-    assert said <= there
+    defined_tests = {name for file in files for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)}
+    named_tests = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    assert len(named_tests) > 20
+    assert named_tests <= defined_tests
     assert {name for page in PAGES for name in re.findall(r"`(?:tests/[\w/]*)?(test_\w+\.py)`", page.read_text())} <= {file.name for file in files}
 
 
@@ -166,7 +166,7 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
         for broker in brokers:
             broker.kill()
     read = programs[1].lines() + programs[2].lines()
-    # Nothing is left out. The order at which it was killed may come twice: it was printed and not yet committed.
+    # No order is missing. The order at which it was killed may be printed twice: its offset was not yet committed.
     assert list(dict.fromkeys(read)) == [f"{number} order {number}" for number in range(len(set(read)))]
     assert len(read) - len(set(read)) <= 1
     history = [line for broker in brokers for line in broker.lines if '"event": "group"' in line]
@@ -177,4 +177,4 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
         capture_output=True, text=True, check=True, env=environment(), cwd=os.sep,
     )  # fmt: skip
     assert set(re.findall(r"generation (\d+), 1 member", dumped.stdout)) == {"1"}
-    assert dumped.stdout.count("instance billing-1") >= 2, "the seat was taken once more"
+    assert dumped.stdout.count("instance billing-1") >= 2, "the restarted consumer got its seat"

@@ -13,24 +13,24 @@ from project.install import ANALYZE, DEVELOPMENT, ROOT, SERVING
 
 def pins(text: str) -> dict[str, set[str]]:
     """Every pin of a lock with its hashes."""
-    found: dict[str, set[str]] = {}
+    pinned: dict[str, set[str]] = {}
     name = ""
     for line in text.splitlines():
         if line and line[0] not in " #":
             name = line.split()[0]
             assert re.fullmatch(r"[a-z0-9-]+==[^ ;]+", name), line
-            assert name not in found, line
-            found[name] = set()
+            assert name not in pinned, line
+            pinned[name] = set()
         elif "--hash=" in line:
-            found[name].add(line.strip().removesuffix(" \\"))
-    return found
+            pinned[name].add(line.strip().removesuffix(" \\"))
+    return pinned
 
 
 @pytest.mark.parametrize("lock", [SERVING, DEVELOPMENT, ANALYZE], ids=["serving", "development", "analyze"])
 def test_every_pin_has_hashes(lock: Path) -> None:
-    found = pins(lock.read_text())
-    assert found
-    assert not [name for name, hashes in found.items() if not hashes]
+    hashes_by_name = pins(lock.read_text())
+    assert hashes_by_name
+    assert not [name for name, hashes in hashes_by_name.items() if not hashes]
 
 
 def test_development_uses_the_very_packages_that_are_served_with() -> None:
@@ -54,7 +54,7 @@ def test_every_dependency_has_its_reason_in_contributing() -> None:
     reasons = (ROOT / "CONTRIBUTING.md").read_text()
     analyze = declared["project"]["optional-dependencies"]["analyze"]
     declared_all = declared["project"]["dependencies"] + declared["dependency-groups"]["development"] + analyze
-    names = [Requirement(one).name for one in declared_all]
+    names = [Requirement(requirement).name for requirement in declared_all]
     assert not [name for name in names if f"| {name} |" not in reasons]
 
 

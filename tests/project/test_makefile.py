@@ -27,7 +27,7 @@ def test_help_lists_every_word() -> None:
 
 @needs_make
 @pytest.mark.parametrize("python", ["", "./old", "./nowhere"])
-def test_without_a_suitable_python_setup_says_in_one_line_what_it_needs(tmp_path: Path, python: str) -> None:
+def test_without_a_suitable_python_setup_prints_one_line_with_its_need(tmp_path: Path, python: str) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "old").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "old").chmod(0o755)

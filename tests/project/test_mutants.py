@@ -69,19 +69,19 @@ def bucket(tmp_path: Path) -> Iterator[ModuleType]:
     del sys.modules[module.__name__]
 
 
-def found(function: str, change: str, source: str = SOURCE) -> tuple[ast.Module, Mutation]:
+def mutation_of(function: str, change: str, source: str = SOURCE) -> tuple[ast.Module, Mutation]:
     tree, mutations = mutations_of("bucket.py", source)
     (mutation,) = [mutation for mutation in mutations if (mutation.key.function, mutation.key.change) == (function, change)]
     return tree, mutation
 
 
 def swapped(module: ModuleType, function: str, change: str) -> None:
-    tree, mutation = found(function, change)
+    tree, mutation = mutation_of(function, change)
     swap(tree, mutation, "bucket.py", module.__name__)
 
 
 def test_the_mutations_of_a_file_are_complete() -> None:
-    changes = [(one.key.function, one.number, one.key.change) for one in mutations_of("bucket.py", SOURCE)[1]]
+    changes = [(mutation.key.function, mutation.number, mutation.key.change) for mutation in mutations_of("bucket.py", SOURCE)[1]]
     assert changes == [
         ("", 7, "3 -> 4"),
         ("Bucket.__init__", 13, "default 0 -> 1"),
@@ -124,16 +124,16 @@ def test_the_tree_is_as_before_when_a_mutation_was_undone() -> None:
 
 
 def test_a_key_survives_other_lines_and_not_its_own() -> None:
-    key = found("Bucket.full", ">= -> >")[1].key
+    key = mutation_of("Bucket.full", ">= -> >")[1].key
     assert key == Key("bucket.py", "Bucket.full", LINE, ">= -> >")
-    assert found("Bucket.full", ">= -> >", SOURCE.replace("LIMIT = 3", "# the limit\n\nLIMIT = 5"))[1].key == key
-    assert found("Bucket.full", ">= -> >", SOURCE.replace("  # not one more", ""))[1].key == key
-    assert found("Bucket.full", ">= -> >", SOURCE.replace(LINE, "return LIMIT >= self._size"))[1].key != key
+    assert mutation_of("Bucket.full", ">= -> >", SOURCE.replace("LIMIT = 3", "# the limit\n\nLIMIT = 5"))[1].key == key
+    assert mutation_of("Bucket.full", ">= -> >", SOURCE.replace("  # not one more", ""))[1].key == key
+    assert mutation_of("Bucket.full", ">= -> >", SOURCE.replace(LINE, "return LIMIT >= self._size"))[1].key != key
 
 
 def test_the_same_change_of_the_same_line_twice_is_numbered() -> None:
     source = "def f(a, b):\n    if a and b:\n        return 1\n    if a and b:\n        return 2\n"
-    changes = [one.key.change for one in mutations_of("f.py", source)[1] if "and -> or" in one.key.change]
+    changes = [mutation.key.change for mutation in mutations_of("f.py", source)[1] if "and -> or" in mutation.key.change]
     assert changes == ["and -> or", "and -> or (no. 2)"]
 
 
@@ -172,19 +172,19 @@ def test_the_lines_that_a_test_touches_are_known(bucket: ModuleType) -> None:
 
 def test_a_verdict_holds_while_the_function_and_its_tests_are_the_same(tmp_path: Path) -> None:
     tests = ["tests/project/test_mutants.py::test_one", "tests/project/test_makefile.py::test_two"]
-    _, mutation = found("fits", "< -> <=")
-    _, other = found("fits", "< -> <=", SOURCE.replace("no size", "size"))
-    kept = tmp_path / "verdicts.json"
-    results = Results(kept)
+    _, mutation = mutation_of("fits", "< -> <=")
+    _, changed = mutation_of("fits", "< -> <=", SOURCE.replace("no size", "size"))
+    path = tmp_path / "verdicts.json"
+    results = Results(path)
     results.keep(mutation, tests, Verdict(SURVIVED, "", 1.0))
     results.save()
-    again = Results(kept)
-    assert again.known(mutation, tests) == Verdict(SURVIVED, "", 0.0)
-    assert again.known(mutation, tests[:1]) is None  # another test might notice
-    assert again.known(other, tests) is None
-    again.keep(mutation, tests, Verdict(KILLED, tests[0], 1.0))
-    assert again.known(mutation, tests[:1]) == Verdict(KILLED, tests[0], 0.0)  # that test does
-    assert Results(kept, fresh=True).known(mutation, tests) is None
+    reopened = Results(path)
+    assert reopened.known(mutation, tests) == Verdict(SURVIVED, "", 0.0)
+    assert reopened.known(mutation, tests[:1]) is None  # another test might notice
+    assert reopened.known(changed, tests) is None
+    reopened.keep(mutation, tests, Verdict(KILLED, tests[0], 1.0))
+    assert reopened.known(mutation, tests[:1]) == Verdict(KILLED, tests[0], 0.0)  # that test does
+    assert Results(path, fresh=True).known(mutation, tests) is None
 
 
 ENTRY = """\
@@ -254,16 +254,16 @@ def test_a_file_that_another_run_may_read_is_replaced_whole(tmp_path: Path, monk
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="full"):
         write_atomically(path, "afterwards")
-    assert [(one.name, one.read_text()) for one in path.parent.iterdir()] == [("touched.json", "before")]
+    assert [(file.name, file.read_text()) for file in path.parent.iterdir()] == [("touched.json", "before")]
 
 
 @pytest.mark.parametrize(("killed", "stale", "code"), [(19, 0, 0), (18, 0, 1), (19, 1, 1)])
 def test_too_many_survivors_or_a_stale_list_are_a_failure(killed: int, stale: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    _, mutation = found("fits", "< -> <=")
+    _, mutation = mutation_of("fits", "< -> <=")
     report = Report([mutation.key] * stale)
     for number in range(20):
         report.add(mutation, Verdict(KILLED if number < killed else SURVIVED, "", 0.1))
     assert report.end(0.95, ()) == code
-    shown = capsys.readouterr().out
-    assert f"bucket.py:32 fits [{mutation.key.id}]" in shown
-    assert ("no such mutation" in shown) == bool(stale)
+    output = capsys.readouterr().out
+    assert f"bucket.py:32 fits [{mutation.key.id}]" in output
+    assert ("no such mutation" in output) == bool(stale)

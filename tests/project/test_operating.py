@@ -39,18 +39,18 @@ def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
                 case ast.Call(func=ast.Name("defect" | "broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/runtime/contain.py
                     yield line, "error", {keyword.arg or "" for keyword in node.keywords}
                 case ast.Dict(keys=[ast.Constant("event"), *others], values=[ast.Constant(str(line)), *_]):
-                    yield line, "warning", {str(other.value) for other in others if isinstance(other, ast.Constant)}
+                    yield line, "warning", {str(literal.value) for literal in others if isinstance(literal, ast.Constant)}
 
 
 def test_the_page_lists_exactly_the_logged_warnings_and_errors() -> None:
-    said: dict[str, tuple[str, set[str]]] = {}
+    levels: dict[str, tuple[str, set[str]]] = {}
     for line, level, fields in logged(ROOT):
-        assert said.setdefault(line, (level, set()))[0] == level, f"{line!r} has two levels"
-        said[line][1].update(fields)
-    assert len(said) > 30
+        assert levels.setdefault(line, (level, set()))[0] == level, f"{line!r} has two levels"
+        levels[line][1].update(fields)
+    assert len(levels) > 30
     explained = table(PAGE, "line | level | with | what it means | what to do")
-    assert {line: (level, set(re.findall(r"`(\w+)`", fields))) for line, level, fields, _, _ in explained} == said
-    assert [row[0] for row in explained] == sorted(said)
+    assert {line: (level, set(re.findall(r"`(\w+)`", fields))) for line, level, fields, _, _ in explained} == levels
+    assert [row[0] for row in explained] == sorted(levels)
     assert all(means and do for _, _, _, means, do in explained)
 
 
@@ -107,7 +107,7 @@ def test_the_unit_does_not_restart_after_a_permanent_failure() -> None:
     assert set(map(int, codes.split())) == {USAGE, ExitCode.DATA, ExitCode.PLATFORM, ExitCode.DIRECTORY, ExitCode.CONFIG}
 
 
-# Backup, restore and damage, step by step as the page says.
+# Backup, restore and damage, with the commands of the page.
 
 SYSTEMCTL = """\
 #!/bin/sh
@@ -131,8 +131,8 @@ class Machine:
         self.data = folder / "var/lib/tenure/data"
         (self.port,) = free_ports(1)
         commands = folder / "bin"
-        for made in (commands, self.data.parent, folder / "backup", folder / "tmp"):
-            made.mkdir(parents=True)
+        for directory in (commands, self.data.parent, folder / "backup", folder / "tmp"):
+            directory.mkdir(parents=True)
         tenure = f"'{sys.executable}' -P -m tenure"
         self._command(commands / "tenure", f'#!/bin/sh\nexec {tenure} "$@"\n')
         self._command(commands / "systemctl", SYSTEMCTL.format(tenure=commands / "tenure", data=self.data, port=self.port, folder=folder))
@@ -147,10 +147,10 @@ class Machine:
         here = text.replace("127.0.0.1:9092", f"127.0.0.1:{self.port}")
         for path in ("/var/lib/tenure", "/backup", "/tmp/tried"):
             here = here.replace(path, f"{self.folder}{path}")
-        with (self.folder / "said").open("w+") as said:
-            done = subprocess.run(["sh", "-ec", here], cwd=self.folder, env=self._environment, stdout=said, stderr=said, timeout=60, check=False)
-            said.seek(0)
-            output = said.read()
+        with (self.folder / "said").open("w+") as output_file:
+            done = subprocess.run(["sh", "-ec", here], cwd=self.folder, env=self._environment, stdout=output_file, stderr=output_file, timeout=60, check=False)
+            output_file.seek(0)
+            output = output_file.read()
         assert done.returncode == code, f"{here}\n{output}"
         return output
 
@@ -161,11 +161,11 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path)
+    playground = Machine(tmp_path)
     try:
-        yield made
+        yield playground
     finally:
-        made.close()
+        playground.close()
 
 
 def section(heading: str) -> list[str]:
@@ -187,7 +187,7 @@ def produce(port: int, value: bytes) -> int:
 
 
 @pytest.mark.clients
-def test_a_backup_is_made_and_restored_as_the_page_says(machine: Machine) -> None:
+def test_the_pages_commands_make_and_restore_a_backup(machine: Machine) -> None:
     machine.do("systemctl start tenure")
     create_topic(machine.port, "orders", 1)
     assert produce(machine.port, b"before") == 0
@@ -195,11 +195,11 @@ def test_a_backup_is_made_and_restored_as_the_page_says(machine: Machine) -> Non
     machine.do(backup)
     assert produce(machine.port, b"after") == 1
     machine.do(restore)
-    assert produce(machine.port, b"again") == 1, "what came after the backup is gone"
+    assert produce(machine.port, b"again") == 1, "records written after the backup are gone"
 
 
 @pytest.mark.clients
-def test_a_damaged_log_is_treated_as_the_page_says(machine: Machine) -> None:
+def test_the_pages_commands_treat_a_damaged_log(machine: Machine) -> None:
     machine.do("systemctl start tenure")
     create_topic(machine.port, "orders", 1)
     for number in range(3):
@@ -214,9 +214,9 @@ def test_a_damaged_log_is_treated_as_the_page_says(machine: Machine) -> None:
             file.write(b"X")
 
     damage()
-    first, *others = look.splitlines(keepends=True)
+    first, *remaining = look.splitlines(keepends=True)
     assert "a batch's checksum is wrong" in machine.do(first, code=65)
-    machine.do("".join(others))
+    machine.do("".join(remaining))
     assert "1" * 100 not in machine.do(dump, code=65)
     machine.do(restore)
     assert produce(machine.port, b"after the restore") == 3

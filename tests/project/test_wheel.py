@@ -49,7 +49,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_archives_hold_what_runs_and_nothing_else(archives: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_archives_have_only_the_files_of_the_application(archives: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert distribution.main([str(archives), *(["--compiled"] if COMPILED else [])]) == 0, capsys.readouterr().err
 
 
@@ -61,7 +61,7 @@ def test_surplus_and_missing_files_of_an_archive_are_named(archives: Path) -> No
     for stray in (f"{inside}storage/disk.so", f"{inside}protocol/generate.py", "storage/log.py", "tenure__mypyc.so"):
         assert distribution.problems_of([*names, stray], wheel=True, machine_code=COMPILED) == [f"{stray} does not belong there"]
     for name in (name for name in names if name.endswith(".so") and ("storage/log." in name or "tenure__mypyc" in name)):
-        without = [other for other in names if other != name]
+        without = [package for package in names if package != name]
         assert distribution.problems_of(without, wheel=True, machine_code=True) == [f"{name.split('.')[0]} is not compiled"]
     page = [name for name in names if name.endswith("/page.html")]
     assert distribution.problems_of([name for name in names if name not in page], wheel=True, machine_code=COMPILED) == [f"{page[0]} is missing"]
@@ -73,16 +73,16 @@ def test_the_package_metadata_is_complete(archives: Path) -> None:
     (wheel,) = archives.glob("*.whl")
     with ZipFile(wheel) as opened:
         (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
-        about: Message = Parser().parsestr(opened.read(name).decode())
-    assert (about["Name"], about["Version"], about["License-Expression"], about["Requires-Python"]) == ("tenure", VERSION, "Apache-2.0", ">=3.11")
-    assert about.get_all("License-File") == ["LICENSE", "NOTICE"]
-    assert about["Summary"]
-    assert about["Author"]
-    assert about["Description-Content-Type"] == "text/markdown"
-    assert "make run" in str(about.get_payload())
-    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(about.get_all("Classifier", []))
+        metadata: Message = Parser().parsestr(opened.read(name).decode())
+    assert (metadata["Name"], metadata["Version"], metadata["License-Expression"], metadata["Requires-Python"]) == ("tenure", VERSION, "Apache-2.0", ">=3.11")
+    assert metadata.get_all("License-File") == ["LICENSE", "NOTICE"]
+    assert metadata["Summary"]
+    assert metadata["Author"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert "make run" in str(metadata.get_payload())
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(metadata.get_all("Classifier", []))
     locked = {line.split("==")[0] for line in SERVING.read_text().splitlines() if line[0].isalnum()}
-    needed = [requirement for requirement in about.get_all("Requires-Dist", []) if "extra ==" not in requirement]
+    needed = [requirement for requirement in metadata.get_all("Requires-Dist", []) if "extra ==" not in requirement]
     assert {requirement.split(">")[0] for requirement in needed} == locked
 
 
@@ -100,15 +100,15 @@ DECOY = "raise ImportError('this is a package of another application')\n"
 @pytest.fixture(scope="module")
 def environment(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel, and with packages of another application that have the same names as ours."""
-    made = empty_environment(tmp_path_factory.mktemp("environment"), archives)
-    (site_packages,) = made.glob("lib/python3.*/site-packages")
+    venv = empty_environment(tmp_path_factory.mktemp("environment"), archives)
+    (site_packages,) = venv.glob("lib/python3.*/site-packages")
     decoys(site_packages)
-    return made
+    return venv
 
 
 def decoys(folder: Path) -> Path:
     for name in OURS:
-        assert not (folder / name).exists(), "installing Tenure put one of its common names where everybody finds it"
+        assert not (folder / name).exists(), "the installation has a top-level package with a common name"
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(DECOY)
     return folder
@@ -179,17 +179,17 @@ def tenure(environment: Path, tmp_path: Path) -> Installed:
     return Installed(environment, tmp_path)
 
 
-def test_the_command_says_which_build_it_is(tenure: Installed) -> None:
-    said = f"tenure {VERSION} ({BUILD}, Python {sys.version.split()[0]})\n"
-    assert tenure("--version") == said
-    assert tenure("--version", program=("python", "-m", "tenure")) == said
+def test_the_version_names_the_build(tenure: Installed) -> None:
+    version_line = f"tenure {VERSION} ({BUILD}, Python {sys.version.split()[0]})\n"
+    assert tenure("--version") == version_line
+    assert tenure("--version", program=("python", "-m", "tenure")) == version_line
 
 
-def test_an_installed_broker_survives_a_kill_beside_packages_of_the_same_names(tenure: Installed) -> None:
+def test_an_installed_broker_works_with_packages_of_the_same_names_and_survives_a_kill(tenure: Installed) -> None:
     with tenure.serving() as server:
         assert f'"build": "{BUILD}, ' in tenure.errors()
         compacted = ("cleanup.policy=compact", "segment.bytes=1048576", "min.cleanable.dirty.ratio=0.01")
-        tenure("topic", "create", "words", *(word for one in compacted for word in ("--set", one)), *tenure.at)
+        tenure("topic", "create", "words", *(word for setting in compacted for word in ("--set", setting)), *tenure.at)
         lines = "".join(f"key{number % 10}:{'x' * 10_000}\n" for number in range(500))
         tenure("produce", "words", "--key-separator", ":", *tenure.at, input=lines)
         wait_until(lambda: "cleaned" in tenure.errors(), 60)
@@ -199,7 +199,7 @@ def test_an_installed_broker_survives_a_kill_beside_packages_of_the_same_names(t
         assert server.poll() is None
     with tenure.serving() as server:
         second = tenure.member()
-        assert first + second == sorted({*first, *second}), "it went on where it had committed"
+        assert first + second == sorted({*first, *second}), "it continued at its committed offset"
         (described,) = json.loads(tenure("group", "describe", "clients", "--json", *tenure.at))["groups"]
         assert {partition["instance_id"] for partition in described["partitions"]} == {"one"}
         history = tenure("group", "history", "clients", *tenure.at)
@@ -212,15 +212,15 @@ def test_an_installed_broker_survives_a_kill_beside_packages_of_the_same_names(t
 
 
 def empty_environment(folder: Path, archives: Path) -> Path:
-    """An environment with the wheel and the serving lock, from the files that setup kept: no package index is asked."""
-    kept = Path(sys.prefix) / WHEELS
-    if not kept.is_dir():
+    """An environment with the wheel and the serving lock, from the files that setup kept, without a package index."""
+    wheels = Path(sys.prefix) / WHEELS
+    if not wheels.is_dir():
         pytest.skip("needs the wheels that `make setup` keeps, and this Python is not of its making")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     pip = [sys.executable, "-I", "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check", "install", "--quiet"]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # otherwise the existing files count as installed
     (wheel,) = archives.glob("tenure-*.whl")
-    serving = ["--find-links", str(kept), "--require-hashes", "--requirement", str(SERVING)]
-    for wanted in (serving, [str(wheel)]):  # the wheel with its dependencies: this finds a package missing in the lock
-        subprocess.run([*pip, "--no-index", *wanted], env=plain, check=True)
+    serving = ["--find-links", str(wheels), "--require-hashes", "--requirement", str(SERVING)]
+    for packages in (serving, [str(wheel)]):  # the wheel with its dependencies: this finds a package missing in the lock
+        subprocess.run([*pip, "--no-index", *packages], env=plain, check=True)
     return folder

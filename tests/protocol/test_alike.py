@@ -40,8 +40,8 @@ def concatenated(batches: list[bytes]) -> bytearray:
     return out
 
 
-def with_checksum(data: bytearray, begin: int, behind: int) -> None:
-    data[begin + 17 : begin + 21] = google_crc32c.value(bytes(data[begin + 21 : behind])).to_bytes(4, "big")
+def with_checksum(data: bytearray, begin: int, end: int) -> None:
+    data[begin + 17 : begin + 21] = google_crc32c.value(bytes(data[begin + 21 : end])).to_bytes(4, "big")
 
 
 def read_by_facts_of(data: bytes, verify: bool) -> tuple[list[Fact], int]:
@@ -88,28 +88,28 @@ def read(data: bytes, verify: bool) -> tuple[list[Fact], int]:
 
 def test_count_alike_stops_at_the_first_difference() -> None:
     for count in range(RUN_MIN, 12):
-        for odd in range(1, count + 1):
+        for changed in range(1, count + 1):
             pieces = [bytearray(b"same%c" % number) for number in range(count)]
-            if odd < count:
-                pieces[odd][2] ^= 1
+            if changed < count:
+                pieces[changed][2] ^= 1
             data = b"begin" + b"".join(pieces) + b"same"
-            found = count_alike(data, 5, 5, count, (3, 2, 0, 1))
-            assert found == odd if odd >= RUN_MIN else found < RUN_MIN
+            run = count_alike(data, 5, 5, count, (3, 2, 0, 1))
+            assert run == changed if changed >= RUN_MIN else run < RUN_MIN
 
 
 @pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"", b"")], ids=["small", "larger", "empty"])
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("odd", [2, 11, 23])
-def test_a_changed_byte_is_found_in_any_batch_of_a_run(fact: Fact, verify: bool, odd: int) -> None:
+@pytest.mark.parametrize("changed", [2, 11, 23])
+def test_a_changed_byte_is_found_in_any_batch_of_a_run(fact: Fact, verify: bool, changed: int) -> None:
     batch = build_facts([fact], 1_000)
     size = len(batch)
-    whole = concatenated([batch] * 24 + [build_facts([(b"last", b"2")], 5)])
-    random = Random(odd)
+    intact = concatenated([batch] * 24 + [build_facts([(b"last", b"2")], 5)])
+    random = Random(changed)
     for at in range(size):
-        data = whole[:]
-        data[odd * size + at] ^= 1 << random.randrange(8)
+        data = intact[:]
+        data[changed * size + at] ^= 1 << random.randrange(8)
         assert read(bytes(data), verify) == read_by_facts_of(bytes(data), verify)
-        with_checksum(data, odd * size, odd * size + size)
+        with_checksum(data, changed * size, changed * size + size)
         assert read(bytes(data), verify) == read_by_facts_of(bytes(data), verify)
 
 
@@ -127,24 +127,24 @@ ODD: dict[str, Fact] = {
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_batch_unlike_its_neighbours_is_read_correctly(name: str, verify: bool) -> None:
     for place in (0, 1, 2, 7, 40, ALIKE_MAX, ALIKE_MAX + 1, 599):
-        for others in (ALIKE, ERASED):
-            facts = [*others[:place], ODD[name], *others[place + 1 :]]
+        for facts_around in (ALIKE, ERASED):
+            facts = [*facts_around[:place], ODD[name], *facts_around[place + 1 :]]
             assert read(bytes(concatenated([build_facts([fact], 1_000) for fact in facts])), verify) == (facts, -1)
 
 
 def test_offsets_that_do_not_grow_and_the_end_are_found_in_a_run() -> None:
     batch = build_facts([(b"key", b"value")], 1_000)
     size = len(batch)
-    for odd in range(1, 24):
+    for changed in range(1, 24):
         data = concatenated([batch] * 24)
-        stamp(data, odd * size, 200 * (odd - 1), 3)
+        stamp(data, changed * size, 200 * (changed - 1), 3)
         for verify in (True, False):
-            with pytest.raises(CorruptBatch, match=f"offset {200 * (odd - 1)} between {200 * (odd - 1)} and"):
+            with pytest.raises(CorruptBatch, match=f"offset {200 * (changed - 1)} between {200 * (changed - 1)} and"):
                 FactReader(-1, END, END, verify).read(bytes(data))
-            reader = FactReader(-1, 200 * odd, END, verify)
-            assert len(reader.read(bytes(concatenated([batch] * 24)))) == odd
+            reader = FactReader(-1, 200 * changed, END, verify)
+            assert len(reader.read(bytes(concatenated([batch] * 24)))) == changed
             assert reader.ended
-            assert reader.used == odd * size
+            assert reader.used == changed * size
 
 
 UNLIKE = (
@@ -159,14 +159,14 @@ UNLIKE = (
 )
 
 
-@pytest.mark.parametrize("odd", range(len(UNLIKE)))
+@pytest.mark.parametrize("unlike", range(len(UNLIKE)))
 @pytest.mark.parametrize("place", [0, 1, 2, 5, 30, 63, 64, 70, 149])
 @pytest.mark.parametrize("spread_ms", [1, 3])
-def test_a_record_unlike_its_neighbours_is_read_correctly(odd: int, place: int, spread_ms: int) -> None:
-    made = [Record(number, 1_000 + number % spread_ms, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
-    made[place] = Record(place, UNLIKE[odd].timestamp, UNLIKE[odd].key, UNLIKE[odd].value, UNLIKE[odd].headers)
-    expected = [(record.key or b"", record.value) for record in made] * 3
-    assert read(bytes(concatenated([build(made)] * 3)), True) == (expected, -1)
+def test_a_record_unlike_its_neighbours_is_read_correctly(unlike: int, place: int, spread_ms: int) -> None:
+    records = [Record(number, 1_000 + number % spread_ms, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
+    records[place] = Record(place, UNLIKE[unlike].timestamp, UNLIKE[unlike].key, UNLIKE[unlike].value, UNLIKE[unlike].headers)
+    expected = [(record.key or b"", record.value) for record in records] * 3
+    assert read(bytes(concatenated([build(records)] * 3)), True) == (expected, -1)
 
 
 @pytest.mark.parametrize("place", [0, 3, 9, 70, 79])

@@ -80,8 +80,8 @@ def changed(batch: bytes, **fields: int) -> bytes:
 
 def with_body(body: bytes, count: int = 1, compression: Compression = Compression.NONE) -> bytes:
     """A batch with this body, which may be invalid."""
-    made = changed(build(FOUR), length=HEADER_BYTES - 12 + len(body), record_count=count, attributes=compression)
-    return sealed(made[:HEADER_BYTES] + body)
+    header_and_body = changed(build(FOUR), length=HEADER_BYTES - 12 + len(body), record_count=count, attributes=compression)
+    return sealed(header_and_body[:HEADER_BYTES] + body)
 
 
 # Round trips.
@@ -106,7 +106,7 @@ def test_facts_are_built_as_records_are(facts: list[tuple[bytes, bytes | None]],
     assert list(facts_of(batch)) == facts
 
 
-def test_many_facts_come_back() -> None:
+def test_many_facts_are_read_back() -> None:
     facts = [(b"key-%d" % n, b"v" * n if n % 3 else None) for n in range(9_000)]
     assert list(facts_of(build_facts(facts, T))) == facts
 
@@ -114,8 +114,8 @@ def test_many_facts_come_back() -> None:
 def test_every_field_of_the_header_is_where_kafka_has_it() -> None:
     batch = build(FOUR, base_offset=0, leader_epoch=7, producer_id=11, producer_epoch=12, base_sequence=13, transactional=True)
     header = read_header(b"..." + batch, 3)
-    seen = {name: getattr(header, name) for name in ("size", *FIELDS) if name not in ("crc", "length")}
-    assert seen == {
+    fields = {name: getattr(header, name) for name in ("size", *FIELDS) if name not in ("crc", "length")}
+    assert fields == {
         "base_offset": 0,
         "size": len(batch),
         "leader_epoch": 7,
@@ -149,11 +149,11 @@ def test_stamping_changes_offsets_and_epoch_and_leaves_the_checksum_right() -> N
 
 
 def test_consecutive_batches_are_iterated() -> None:
-    made = [build_facts([(b"k", b"v" * n)] * n, T) for n in (1, 2, 3)]
-    data = b"".join(made)
+    built = [build_facts([(b"k", b"v" * n)] * n, T) for n in (1, 2, 3)]
+    data = b"".join(built)
     assert [header.record_count for header in iterate(data, 0, len(data))] == [1, 2, 3]
-    assert [header.record_count for header in iterate(data, len(made[0]), len(data) - len(made[2]))] == [2]
-    assert batch_end(data, 0) == len(made[0])
+    assert [header.record_count for header in iterate(data, len(built[0]), len(data) - len(built[2]))] == [2]
+    assert batch_end(data, 0) == len(built[0])
     assert len(list(facts_of(data))) == 6
     with pytest.raises(CorruptBatch, match="cut short"):
         list(iterate(data, 0, len(data) - 1))
@@ -325,25 +325,25 @@ def test_a_decompression_bomb_is_refused_with_little_memory(codec: Compression) 
 # Other implementations.
 
 
-def contents(found: list[Record]) -> list[Any]:
-    return [(record.offset, record.key, record.value, record.headers) for record in found]
+def contents(decoded: list[Record]) -> list[Any]:
+    return [(record.offset, record.key, record.value, record.headers) for record in decoded]
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{golden['client']}-{golden['codec']}-{golden['records']}")
 def test_batches_stored_by_kafka_are_read(golden: dict[str, str]) -> None:
     log = bytes.fromhex(golden["log"])
-    found: list[Record] = []
+    decoded: list[Record] = []
     at = 0
     for header in iterate(log, 0, len(log)):
         assert validate(log, at, len(log)).crc == header.crc
         if not header.is_control:
             assert header.compression.name.lower() == golden["codec"]
-            found += records(log, at)
+            decoded += records(log, at)
         at += header.size
     expected = FOUR if golden["records"] == "four" else LARGE
     if golden["client"] == "kafka-python":  # which has no null values in headers, so that record was not sent
         expected = [*FOUR[:3], Record(3, T + 4_500, b"key-3", FOUR[3].value, [TRACE[0], TRACE[2]])]
-    assert found == expected
+    assert decoded == expected
 
 
 @pytest.mark.parametrize("golden", [golden for golden in GOLDEN if golden["codec"] == "none"], ids=lambda golden: golden["client"])
@@ -362,7 +362,7 @@ def test_uncompressed_batches_of_kafka_are_rebuilt_byte_for_byte(golden: dict[st
     assert built == log
 
 
-def test_kio_reads_what_is_built() -> None:
+def test_kio_reads_our_batches() -> None:
     batch, size = read_batch(build(FOUR, leader_epoch=3, producer_id=5, producer_epoch=6, base_sequence=7), 0)
     assert contents(FOUR) == [
         (record.offset, record.key, record.value, tuple((header.key, header.value) for header in record.headers))
@@ -373,44 +373,44 @@ def test_kio_reads_what_is_built() -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
-def test_kafka_python_reads_what_is_built(codec: Compression) -> None:
+def test_kafka_python_reads_our_batches(codec: Compression) -> None:
     data = build(FOUR, compression=codec) + build_facts([(b"k", None), (b"", b"v")], T)
     memory = MemoryRecords(data)
-    found: list[Any] = []
+    decoded: list[Any] = []
     base = 0
     while memory.has_next():
         batch = memory.next_batch()
         assert batch is not None
         assert batch.validate_crc()
-        found += [(r.timestamp, r.key, r.value, tuple((name.encode(), value) for name, value in r.headers)) for r in batch]
+        decoded += [(r.timestamp, r.key, r.value, tuple((name.encode(), value) for name, value in r.headers)) for r in batch]
         base += 1
-    wanted = [*FOUR, Record(0, T, b"k", None), Record(1, T, b"", b"v")]
-    assert found == [(r.timestamp, r.key, r.value, r.headers) for r in wanted]
+    expected_records = [*FOUR, Record(0, T, b"k", None), Record(1, T, b"", b"v")]
+    assert decoded == [(r.timestamp, r.key, r.value, r.headers) for r in expected_records]
     assert base == 2
 
 
 @pytest.mark.kafka
-def test_kafkas_dump_tool_reads_what_is_built(tmp_path: Path) -> None:
-    """Every codec, in pieces larger than one block of any of them, in one segment."""
+def test_kafkas_dump_tool_reads_our_batches(tmp_path: Path) -> None:
+    """Every codec, with records larger than one of its blocks, in one segment."""
     segment = bytearray()
     offset = 0
     for codec in CODECS:
-        made = [Record(offset + n, T + n, b"key-%d" % n, (b"%d," % n) * 20_000, TRACE) for n in range(3)]
-        segment += build(made, base_offset=offset, leader_epoch=4, compression=codec)
-        offset += len(made)
+        batch_records = [Record(offset + n, T + n, b"key-%d" % n, (b"%d," % n) * 20_000, TRACE) for n in range(3)]
+        segment += build(batch_records, base_offset=offset, leader_epoch=4, compression=codec)
+        offset += len(batch_records)
     at = len(segment)
     segment += build_facts([(b"last", b"fact")], T)
     stamp(segment, at, offset, 4)
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(segment)
-    said = run_java("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", path)
-    heads = [line.split() for line in said.splitlines() if line.startswith("baseOffset:")]
+    dump = run_java("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", path)
+    heads = [line.split() for line in dump.splitlines() if line.startswith("baseOffset:")]
     assert [line[line.index("compresscodec:") + 1] for line in heads] == ["none", "gzip", "snappy", "lz4", "zstd", "none"]
     assert all(line[line.index("isvalid:") + 1] == "true" for line in heads)
-    lines = [line for line in said.splitlines() if line.startswith("| offset:")]
+    lines = [line for line in dump.splitlines() if line.startswith("| offset:")]
     assert [int(line.split()[2]) for line in lines] == list(range(offset + 1))
     for line, n in zip(lines[:-1], [0, 1, 2] * len(CODECS), strict=True):
         assert line.endswith(f"payload: {f'{n},' * 20_000}")
         assert f"key: key-{n} " in line
     assert "key: last payload: fact" in lines[-1]
-    assert "invalid" not in said.lower().replace("isvalid", "")
+    assert "invalid" not in dump.lower().replace("isvalid", "")

@@ -41,7 +41,7 @@ FACTS = st.tuples(SIZES.map(lambda size: b"k" * size), st.one_of(st.none(), SIZE
 
 @settings(max_examples=16 * DEPTH)
 @given(st.lists(st.tuples(st.lists(FACTS, min_size=1, max_size=3), st.sampled_from(list(Compression))), max_size=6), st.booleans())
-def test_the_fast_reader_gives_the_facts_of_the_general_reader(contents: list[tuple[list[Fact], Compression]], verify: bool) -> None:
+def test_the_fast_reader_returns_the_facts_of_the_general_reader(contents: list[tuple[list[Fact], Compression]], verify: bool) -> None:
     batches = []
     for number, (facts, codec) in enumerate(contents):
         if codec and len(facts) > 1:
@@ -73,8 +73,8 @@ def test_unusual_batches_are_read_by_the_fast_reader(name: str) -> None:
 def test_every_flipped_bit_is_refused_or_changes_nothing(fact: Fact) -> None:
     first = build_facts([(b"first", b"1")], 5)
     data = stamped([first, build_facts([fact], 1_000), build_facts([(b"last", b"2")], 5)])
-    begin, behind = len(first), len(data) - len(build_facts([(b"last", b"2")], 5))
-    for bit in range(8 * begin, 8 * behind):
+    begin, last_begin = len(first), len(data) - len(build_facts([(b"last", b"2")], 5))
+    for bit in range(8 * begin, 8 * last_begin):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         reader = FactReader(-1, END, 300, True)
@@ -82,7 +82,7 @@ def test_every_flipped_bit_is_refused_or_changes_nothing(fact: Fact) -> None:
         try:
             facts = reader.read(bytes(flipped))
         except CorruptBatch:
-            assert reader.used in (begin, behind)  # a too large offset shows at the next batch
+            assert reader.used in (begin, last_begin)  # a too large offset shows at the next batch
             continue
         at = bit // 8 - begin
         if reader.used == len(data):
@@ -133,22 +133,22 @@ def test_reading_stops_before_the_requested_end_offset(records: int) -> None:
     for end in range(500):
         reader = FactReader(-1, end, END, True)
         keys = {key for key, _ in reader.read(data)}
-        whole = sum(100 * n + last < end for n in range(5))
-        assert len(keys) == whole
-        assert reader.ended == (whole < 5)
+        complete = sum(100 * n + last < end for n in range(5))
+        assert len(keys) == complete
+        assert reader.ended == (complete < 5)
 
 
 @pytest.mark.parametrize("records", [1, 2])
 def test_offsets_that_do_not_grow_or_exceed_the_known_end_are_refused(records: int) -> None:
-    one = build_facts([(b"k", b"v")] * records, 1)
-    again = bytearray(stamped([one, one]))
-    stamp(again, len(one), 0, 3)
+    facts = build_facts([(b"k", b"v")] * records, 1)
+    second_batch = bytearray(stamped([facts, facts]))
+    stamp(second_batch, len(facts), 0, 3)
     with pytest.raises(CorruptBatch, match="offset 0 between"):
-        FactReader(-1, END, END, False).read(bytes(again))
+        FactReader(-1, END, END, False).read(bytes(second_batch))
     for end in (50, END):
         with pytest.raises(CorruptBatch, match="offset 100 between"):
-            FactReader(-1, end, 100, False).read(stamped([one, one]))
-    assert [header.base_offset for header in iterate(stamped([one, one]), 0, 2 * len(one))] == [0, 100]
+            FactReader(-1, end, 100, False).read(stamped([facts, facts]))
+    assert [header.base_offset for header in iterate(stamped([facts, facts]), 0, 2 * len(facts))] == [0, 100]
 
 
 KEYED = st.tuples(st.one_of(st.none(), SIZES.map(lambda size: b"k" * size)), st.one_of(st.none(), SIZES.map(lambda size: b"v" * size)))
@@ -157,11 +157,11 @@ KEYED = st.tuples(st.one_of(st.none(), SIZES.map(lambda size: b"k" * size)), st.
 @settings(max_examples=13 * DEPTH)
 @given(st.lists(st.tuples(KEYED, st.integers(1, 9_000), st.integers(-9_000, 9_000)), min_size=1, max_size=70))
 def test_read_keys_agrees_with_the_records(contents: list[tuple[tuple[bytes | None, bytes | None], int, int]]) -> None:
-    made, offset = [], -1
+    records, offset = [], -1
     for (key, value), gap, time in contents:
         offset += gap
-        made.append(Record(offset, 10_000 + time, key, value))
-    batch = build(made)
-    assert read_keys(batch, 61, len(batch), len(made)) == [(record.offset, record.key, record.value is None) for record in made]
+        records.append(Record(offset, 10_000 + time, key, value))
+    batch = build(records)
+    assert read_keys(batch, 61, len(batch), len(records)) == [(record.offset, record.key, record.value is None) for record in records]
     with pytest.raises((CorruptBatch, IndexError)):
-        read_keys(batch[:-1], 61, len(batch) - 1, len(made))
+        read_keys(batch[:-1], 61, len(batch) - 1, len(records))

@@ -19,17 +19,17 @@ WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # at and past the size at w
 
 
 def surveyed(batch: bytes) -> tuple[int, int, bool]:
-    found = survey(batch, HEADER_BYTES, len(batch), read_header(batch, 0).record_count)
-    return found.oldest, found.newest, found.keyed
+    result = survey(batch, HEADER_BYTES, len(batch), read_header(batch, 0).record_count)
+    return result.oldest, result.newest, result.keyed
 
 
 def read(batch: bytes) -> tuple[int, int, bool]:
     """The same by reading every record."""
-    found = records(batch, 0)
-    if [record.offset for record in found] != list(range(len(found))):
+    decoded = records(batch, 0)
+    if [record.offset for record in decoded] != list(range(len(decoded))):
         raise CorruptBatch("out of order")
-    deltas = [record.timestamp - read_header(batch, 0).base_timestamp for record in found]
-    return min(deltas), max(deltas), all(record.key is not None for record in found)
+    deltas = [record.timestamp - read_header(batch, 0).base_timestamp for record in decoded]
+    return min(deltas), max(deltas), all(record.key is not None for record in decoded)
 
 
 def outcome(of: object, batch: bytes) -> tuple[int, int, bool] | None:
@@ -53,7 +53,7 @@ def test_timestamps_of_every_width_forward_and_back(spread: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 100, 8_191, 8_192, 70_000])
-def test_keys_and_values_whose_lengths_take_more_bytes(size: int) -> None:
+def test_the_survey_reads_lengths_of_several_bytes(size: int) -> None:
     batch = build([Record(number, NOW, bytes(size), bytes(size // 2)) for number in range(20)])
     assert surveyed(batch) == (0, 0, True)
 
@@ -72,7 +72,7 @@ def test_a_record_of_the_same_size_with_headers_ends_a_run(at: int) -> None:
 
 
 def test_every_byte_of_a_run_counts() -> None:
-    """Whatever value a byte gets, the survey and the reader of records agree."""
+    """For every value of a byte, the survey and the reader of records agree."""
     batch = build([Record(number, NOW + number * 100, b"key", b"value") for number in range(100)])
     begin = HEADER_BYTES + 60 * 17
     refused = 0
@@ -115,17 +115,17 @@ def test_records_of_any_layout_with_bytes_changed_at_random() -> None:
 
 def test_trailing_bytes_are_found_after_a_record_with_an_overlong_offset() -> None:
     """Its fields are shifted against those of the next records, which have the same length and end too early."""
-    odd = bytes([9 << 1, 0, 0, 20 << 1 | 128, 0, 2 << 1, *b"ab", 0, 0])
-    others = [bytes([9 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0, 0]) for number in range(21, 40)]
+    unlike = bytes([9 << 1, 0, 0, 20 << 1 | 128, 0, 2 << 1, *b"ab", 0, 0])
+    tail = [bytes([9 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0, 0]) for number in range(21, 40)]
     before = [bytes([8 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0]) for number in range(20)]
-    for parts, right in (([*before, odd], True), ([*before, odd, *others], False)):
+    for parts, is_uniform in (([*before, unlike], True), ([*before, unlike, *tail], False)):
         body = b"".join(parts)
         try:
             survey(body, 0, len(body), len(parts))
         except CorruptBatch:
-            assert not right
+            assert not is_uniform
         else:
-            assert right
+            assert is_uniform
 
 
 def test_a_wrong_record_count_is_refused() -> None:
@@ -139,37 +139,37 @@ class Counted(bytes):
     """Bytes that count the reads of single bytes and slices."""
 
     def __new__(cls, data: bytes) -> Counted:
-        made = super().__new__(cls, data)
-        made.single = made.sliced = 0
-        return made
+        view = super().__new__(cls, data)
+        view.single = view.sliced = 0
+        return view
 
     single: int
     sliced: int
 
     def __getitem__(self, place: Any) -> Any:
-        found = super().__getitem__(place)
+        piece = super().__getitem__(place)
         if isinstance(place, slice):
-            self.sliced += len(found)
+            self.sliced += len(piece)
         else:
             self.single += 1
-        return found
+        return piece
 
 
-RECORD_READ_BYTES = 12  # of one small record that is read by itself, with a header and an offset of three bytes
+RECORD_READ_BYTES = 12  # of a small record that is decoded by itself, with a header and a three-byte offset
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_bytes_read_grow_linearly_for_alternating_records(layout: str) -> None:
     count = 20_000
     data = Counted(body(LAYOUTS[layout], count))
-    found = survey(data, 0, len(data), count)
-    assert (found.oldest, found.newest) == (0, 0)
+    result = survey(data, 0, len(data), count)
+    assert (result.oldest, result.newest) == (0, 0)
     assert data.single < RECORD_READ_BYTES * count
     assert data.sliced < 4 * len(data)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_survey_takes_no_more_steps_than_it_may(layout: str) -> None:
+def test_a_survey_is_limited_in_steps(layout: str) -> None:
     count = 20_000
     data = Counted(body(LAYOUTS[layout], count))
     for steps in (0, 1, 100):
@@ -181,7 +181,7 @@ def test_a_survey_takes_no_more_steps_than_it_may(layout: str) -> None:
     survey(data, 0, len(data), count, 4 * count)
 
 
-def test_records_that_are_alike_take_few_steps() -> None:
+def test_equal_records_need_few_steps() -> None:
     data = body(LAYOUTS["tiny"], 20_000)
     survey(data, 0, len(data), 20_000, 1_000)
 
@@ -210,7 +210,7 @@ def test_a_damaged_byte_or_a_wrong_count_is_found_in_every_layout(layout: str, c
         assert outcome(surveyed, batch) == outcome(read, batch)
 
 
-def test_offsets_are_followed_where_they_take_four_bytes() -> None:
+def test_offset_deltas_of_four_bytes_are_read() -> None:
     count = (1 << 20) + 20_000
     data = body(LAYOUTS["tiny"], count)
     survey(data, 0, len(data), count, 40_000)

@@ -29,7 +29,7 @@ def test_compressed_data_is_restored(codec: Compression, data: bytes, times: int
 
 @pytest.mark.parametrize("codec", PACKED)
 @pytest.mark.parametrize("data", [TEXT, bytes(900_000), b""], ids=["text", "zeros", "nothing"])
-def test_data_of_many_blocks_comes_back_within_exactly_its_size(codec: Compression, data: bytes) -> None:
+def test_data_of_many_blocks_is_decompressed_within_exactly_its_size(codec: Compression, data: bytes) -> None:
     packed = compress(data, codec)
     assert decompress(packed, codec, len(data)) == data
     if data:
@@ -105,7 +105,7 @@ def test_trailing_bytes_are_refused(codec: Compression) -> None:
         decompress(compress(TEXT, codec) + b"garbage", codec, LIMIT)
 
 
-def test_many_gzip_members_take_linear_time_whether_they_are_read_or_refused() -> None:
+def test_many_gzip_members_need_linear_time_whether_they_are_read_or_refused() -> None:
     member = gzip.compress(b"")
     with suppress(ProtocolError):
         assert decompress(member * 50_000, Compression.GZIP, LIMIT) == b""

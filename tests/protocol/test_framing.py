@@ -26,15 +26,15 @@ def fed(framer: Framer, *chunks: bytes) -> list[bytes]:
 def test_a_stream_cut_at_any_two_places_gives_the_same_frames() -> None:
     frames = [b"first", b"", b"x" * 9, b"", b"", b"last"]
     data = stream(frames)
-    for one in range(len(data) + 1):
-        for two in range(one, len(data) + 1):
-            assert fed(Framer(LIMIT), data[:one], data[one:two], data[two:]) == frames
+    for cut in range(len(data) + 1):
+        for second_cut in range(cut, len(data) + 1):
+            assert fed(Framer(LIMIT), data[:cut], data[cut:second_cut], data[second_cut:]) == frames
 
 
 def test_a_stream_byte_by_byte_gives_each_frame_with_its_last_byte() -> None:
     framer = Framer(LIMIT)
-    seen = [framer.feed(bytes([byte])) for byte in stream([b"ab", b"", b"c"])]
-    assert seen == [[]] * 5 + [[b"ab"]] + [[]] * 3 + [[b""]] + [[]] * 4 + [[b"c"]]
+    frames_of_bytes = [framer.feed(bytes([byte])) for byte in stream([b"ab", b"", b"c"])]
+    assert frames_of_bytes == [[]] * 5 + [[b"ab"]] + [[]] * 3 + [[b""]] + [[]] * 4 + [[b"c"]]
 
 
 @pytest.mark.parametrize("chunk_bytes", [7, PART_BYTES_MIN - 1, PART_BYTES_MIN, PART_BYTES_MIN + 1, 3 * PART_BYTES_MIN])
@@ -88,7 +88,7 @@ def test_a_frame_of_100_mb_needs_memory_only_for_what_has_arrived() -> None:
 
 @pytest.mark.alone
 def test_a_large_frame_in_small_chunks_is_not_copied_with_every_chunk() -> None:
-    """That would be 512 copies of 16 MiB on average; the limit is a multiple of the time of one plain join."""
+    """Copying at each chunk would be 512 copies of 16 MiB on average; the limit is a multiple of the time of one plain join."""
     chunks = [bytes(65_536)] * 512
     framer = Framer(LIMIT)
     begun = time.process_time()
@@ -101,7 +101,7 @@ def test_a_large_frame_in_small_chunks_is_not_copied_with_every_chunk() -> None:
 
 
 def test_the_framer_buffers_at_most_the_incomplete_frame() -> None:
-    """Frames before the incomplete one were returned and are not kept."""
+    """Frames before the incomplete frame were returned and take no memory."""
     framer = Framer(LIMIT)
     tracemalloc.start()
     try:

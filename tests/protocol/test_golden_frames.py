@@ -1,7 +1,7 @@
 """Frames that real clients and Apache Kafka 4.3.1 exchanged: read, and written again byte for byte.
 
 `golden/<api>.json` has one frame per version, side and client: kafka-python 3.0.12, aiokafka 0.14.0, librdkafka 2.16.0
-(through confluent-kafka) and the Java tools of Kafka 4.3.1, each without the length in front. Responses are Kafka's.
+(through confluent-kafka) and the Java tools of Kafka 4.3.1, each without its length prefix. Responses are Kafka's.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def test_a_clients_request_is_encoded_byte_for_byte(name: str, golden: dict[str,
     message, end = api.request.decode(frame, at, header.api_version)
     assert end == len(frame)
     body = message.encode(header.api_version)
-    whole = encode_request(api.key, header.api_version, header.correlation_id, header.client_id, body)
-    assert whole == len(frame).to_bytes(4, "big") + frame
+    encoded = encode_request(api.key, header.api_version, header.correlation_id, header.client_id, body)
+    assert encoded == len(frame).to_bytes(4, "big") + frame
 
 
 @pytest.mark.parametrize(("name", "golden"), [frame for frame in FRAMES if frame[1]["side"] == "response"], ids=ids)
@@ -44,13 +44,13 @@ def test_kafkas_response_is_encoded_byte_for_byte(name: str, golden: dict[str, A
     message, end = api.response.decode(frame, at, version)
     assert end == len(frame)
     correlation_id = int.from_bytes(frame[:4], "big")
-    whole = encode_response(api.key, version, correlation_id, message.encode(version))
-    assert whole == len(frame).to_bytes(4, "big") + frame
+    encoded = encode_response(api.key, version, correlation_id, message.encode(version))
+    assert encoded == len(frame).to_bytes(4, "big") + frame
 
 
-def test_the_golden_frames_cover_what_the_clients_use() -> None:
-    seen = {(name, golden["client"]) for name, golden in FRAMES}
+def test_the_golden_frames_cover_the_apis_that_clients_use() -> None:
+    captured = {(name, golden["client"]) for name, golden in FRAMES}
     for client in ("kafka-python", "aiokafka", "librdkafka", "java"):
         for name in ("api_versions", "metadata", "join_group", "sync_group", "offset_commit", "find_coordinator"):
-            assert (name, client) in seen or client == "java"
+            assert (name, client) in captured or client == "java"
     assert len(FRAMES) > 150

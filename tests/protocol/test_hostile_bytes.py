@@ -50,7 +50,7 @@ def heartbeat(tail: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (bytes.fromhex("00 00000001 026d 00 00"), "null where a string must be"),
         (bytes.fromhex("80808080801f00"), "longer than five bytes"),
@@ -62,8 +62,8 @@ def heartbeat(tail: str) -> bytes:
         (b"", "cut short"),
     ],
 )
-def test_a_malformed_heartbeat_is_refused_with_a_reason(data: bytes, why: str) -> None:
-    with pytest.raises(ProtocolError, match=why):
+def test_a_malformed_heartbeat_is_refused_with_a_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
         HeartbeatRequest.decode(data, 0, 4)
 
 
@@ -91,9 +91,9 @@ def test_a_needlessly_long_varint_is_read_as_kafka_reads_it() -> None:
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    known, _ = HeartbeatRequest.decode(heartbeat("00"), 0, 4)
+    sound, _ = HeartbeatRequest.decode(heartbeat("00"), 0, 4)
     data = heartbeat("03 00 00 07 02 6162 ffffffff07 01 63")
-    assert HeartbeatRequest.decode(data, 0, 4) == (known, len(data))
+    assert HeartbeatRequest.decode(data, 0, 4) == (sound, len(data))
 
 
 FETCH = "ffffffff 00000000 00000000 00000000 00 00000000 00000000 01 01 01"
@@ -108,7 +108,7 @@ FETCH = "ffffffff 00000000 00000000 00000000 00 00000000 00000000 01 01 01"
         ("01 00 01 00", None),  # null
     ],
 )
-def test_tagged_fields_come_in_any_order_and_the_last_one_counts(tags: str, cluster_id: str | None) -> None:
+def test_tagged_fields_have_any_order_and_the_last_one_counts(tags: str, cluster_id: str | None) -> None:
     data = bytes.fromhex(FETCH + tags)
     message, end = FetchRequest.decode(data, 0, 12)
     assert (message.cluster_id, end) == (cluster_id, len(data))

@@ -1,4 +1,4 @@
-"""Kafka's own serializers make the same bytes: of every message and version, and of the records that kio lacks."""
+"""Kafka's own serializers write the same bytes: of every message and version, and of the records that kio lacks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def kafka_class(name: str) -> str:
 
 
 def camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    first, *parts = name.split("_")
+    return first + "".join(word.capitalize() for word in parts)
 
 
 def json_value(item: Field, value: Any, version: int) -> Any:
@@ -86,14 +86,14 @@ def image(random: Random) -> GroupMetadataValue:
         MemberMetadata(f"m{n}", random.choice((None, f"i{n}")), "c", "/::1", 5, 6, random.randbytes(200), random.randbytes(n))
         for n in range(random.randrange(4))
     ]
-    named = random.choice((None, "range"))
-    return GroupMetadataValue(random.choice(("", "consumer")), random.randrange(99), named, named and "m0", 1_700_000_000_000, members)
+    protocol = random.choice((None, "range"))
+    return GroupMetadataValue(random.choice(("", "consumer")), random.randrange(99), protocol, protocol and "m0", 1_700_000_000_000, members)
 
 
 def test_records_of_consumer_offsets_are_kafkas_bytes(tmp_path: Path) -> None:
     random = Random("records")
     listed = [
-        (name, v, made(random)) for name, made in (("OffsetCommitValue", offsets), ("GroupMetadataValue", image)) for v in range(5)
+        (name, v, make(random)) for name, make in (("OffsetCommitValue", offsets), ("GroupMetadataValue", image)) for v in range(5)
     ] * 3
     lines = [(f"{RECORDS}.{name}", v, as_json(MESSAGES[name][1].struct, message, v)) for name, v, message in listed]
     for (name, version, message), data in zip(listed, kafkas(lines, tmp_path), strict=True):
@@ -117,9 +117,9 @@ def segment(records: list[tuple[bytes, bytes | None]]) -> bytes:
         record = b"\0\0" + varint(n) + varint(len(key)) + key + sized + b"\0"
         body += varint(len(record)) + record
     last, count = (len(records) - 1).to_bytes(4, "big"), len(records).to_bytes(4, "big")
-    rest = b"\0\0" + last + bytes(8) + bytes(8) + b"\xff" * 14 + count + body
-    crc = int(google_crc32c.value(rest)).to_bytes(4, "big")
-    return bytes(8) + (len(rest) + 9).to_bytes(4, "big") + b"\xff" * 4 + b"\2" + crc + rest
+    checked_part = b"\0\0" + last + bytes(8) + bytes(8) + b"\xff" * 14 + count + body
+    crc = int(google_crc32c.value(checked_part)).to_bytes(4, "big")
+    return bytes(8) + (len(checked_part) + 9).to_bytes(4, "big") + b"\xff" * 4 + b"\2" + crc + checked_part
 
 
 @pytest.mark.parametrize("version", [3, 4])

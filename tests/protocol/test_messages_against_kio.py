@@ -1,4 +1,4 @@
-"""Every message and version of the ideal table: our bytes are kio's, and reading them gives the message back."""
+"""Every message and version of the ideal table: our bytes are kio's, and decoding them returns the message."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def test_our_bytes_are_kios_and_read_back_as_the_same_message(name: str) -> None
         instance = random_instance(kio_class(name, version), Random(f"{name} {version} {n}"))
         message, data = ours(name, instance), kio_bytes(instance)
         assert message.encode(version) == data
-        again, end = our_class(name).decode(data, 0, version)
-        assert (again, end) == (message, len(data))
-        assert again.encode(version) == data
+        decoded, end = our_class(name).decode(data, 0, version)
+        assert (decoded, end) == (message, len(data))
+        assert decoded.encode(version) == data
 
 
 @pytest.mark.parametrize("name", VERSIONS)
-def test_kio_reads_what_we_write(name: str) -> None:
+def test_kio_reads_our_messages(name: str) -> None:
     for version in VERSIONS[name]:
         cls = kio_class(name, version)
         data = ours(name, random_instance(cls, Random(f"{name} {version}"))).encode(version)
-        again, size = kio_read(cls, data)
-        assert (size, kio_bytes(again)) == (len(data), data)
+        decoded, size = kio_read(cls, data)
+        assert (size, kio_bytes(decoded)) == (len(data), data)
 
 
 def test_a_message_is_read_from_the_middle_of_a_frame() -> None:

@@ -1,4 +1,4 @@
-"""The records of internal topics, against bytes that Kafka's own serializers made."""
+"""The records of internal topics, against bytes from Kafka's own serializers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,7 @@ from protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscriptionTopicPartition,
 )
 from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
-from protocol.records import (
-    NOTES,
-    read_assignment,
-    read_note,
-    read_offsets_key,
-    read_record,
-    read_subscription,
-    with_version,
-    write_note,
-)
+from protocol.records import NOTES, read_assignment, read_note, read_offsets_key, read_record, read_subscription, with_version, write_note
 
 NOW = 1_700_000_000_000
 
@@ -133,11 +124,11 @@ SUBSCRIPTION = ConsumerProtocolSubscription(["a", "b"], b"user", [ConsumerProtoc
 
 @pytest.mark.parametrize("version", range(4))
 def test_a_subscription_reads_back_what_its_version_carries(version: int) -> None:
-    again = read_subscription(with_version(SUBSCRIPTION, version))
-    assert (again.topics, again.user_data) == (["a", "b"], b"user")
-    assert again.owned_partitions == (SUBSCRIPTION.owned_partitions if version >= 1 else [])
-    assert again.generation_id == (5 if version >= 2 else -1)
-    assert again.rack_id == ("rack" if version >= 3 else None)
+    subscription = read_subscription(with_version(SUBSCRIPTION, version))
+    assert (subscription.topics, subscription.user_data) == (["a", "b"], b"user")
+    assert subscription.owned_partitions == (SUBSCRIPTION.owned_partitions if version >= 1 else [])
+    assert subscription.generation_id == (5 if version >= 2 else -1)
+    assert subscription.rack_id == ("rack" if version >= 3 else None)
 
 
 def test_a_newer_subscription_version_is_read_as_the_newest_known_version() -> None:

@@ -13,22 +13,22 @@ from protocol.errors import ProtocolError
 from tests.depth import DEPTH
 from tests.protocol.foreign import kio_bytes, kio_class, our_class, random_instance, versions
 
-pytestmark = pytest.mark.once  # it takes long, and says the same with every Python
+pytestmark = pytest.mark.once  # slow, and independent of the Python version
 
 VERSIONS = versions()
-LONGEST = 60 * DEPTH  # a made-up message, each of whose bytes is tried
+LONGEST = 60 * DEPTH  # the size of a generated message, each of whose bytes is changed
 LARGE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\xff\xff")
 
 
 @functools.cache
 def sample(name: str, version: int) -> bytes:
-    """A message with something in it, but not so long that each of its bytes cannot be tried."""
-    made = (kio_bytes(random_instance(kio_class(name, version), Random(f"{name} {version} {n}"))) for n in range(10))
-    return max((data for data in made if len(data) < LONGEST), key=len, default=b"")
+    """A message with contents, but short enough to change each of its bytes."""
+    encodings = (kio_bytes(random_instance(kio_class(name, version), Random(f"{name} {version} {n}"))) for n in range(10))
+    return max((data for data in encodings if len(data) < LONGEST), key=len, default=b"")
 
 
 def survives(cls: Any, data: bytes, version: int) -> bool:
-    """Whether it could be read; anything but a ProtocolError fails the test."""
+    """Whether it could be decoded; any exception but a ProtocolError fails the test."""
     try:
         _, end = cls.decode(data, 0, version)
     except ProtocolError:

@@ -42,10 +42,10 @@ def say(line: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="oracle", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words = parser.add_subparsers(dest="word")
-    for one in (parser, recording := words.add_parser("record")):
-        one.add_argument("--seed", default="1")
-        one.add_argument("--lanes", type=int, default=LANES, help="sequences at one time")
-        one.add_argument("--ticks", type=int, default=9, help="how long a sequence may be")
+    for command in (parser, recording := words.add_parser("record")):
+        command.add_argument("--seed", default="1")
+        command.add_argument("--lanes", type=int, default=LANES, help="sequences at one time")
+        command.add_argument("--ticks", type=int, default=9, help="how long a sequence may be")
     parser.add_argument("--count", type=int, default=10**9, help="sequences per world")
     parser.add_argument("--minutes", type=float, default=5, help="for all worlds together, without shrinking")
     parser.add_argument("--worlds", nargs="+", choices=[*sorted(WORLDS), KILLED], default=[*WORLDS, KILLED])
@@ -56,101 +56,101 @@ def main() -> int:
     recording.add_argument("--world", choices=sorted(WORLDS), default="plain")
     recording.add_argument("--out", type=Path, required=True)
     words.add_parser("replay").add_argument("file", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        return {None: hunt, "record": make_recording, "replay": play_recording}[given.word](given)
+        return {None: hunt, "record": make_recording, "replay": play_recording}[options.word](options)
     except pytest.skip.Exception as reason:
         say(f"oracle: {reason}")
         return 2
 
 
-def hunt(given: argparse.Namespace) -> int:
-    return max(hunt_in(world, given) for world in given.worlds)
+def hunt(options: argparse.Namespace) -> int:
+    return max(hunt_in(world, options) for world in options.worlds)
 
 
-def hunt_in(world: str, given: argparse.Namespace) -> int:
+def hunt_in(world: str, options: argparse.Namespace) -> int:
     if world == KILLED:
-        return hunt_where_servers_die(given)
+        return hunt_where_servers_die(options)
     with ExitStack() as servers:
         kafka_port = servers.enter_context(kafka_in(world))
-        other_port = kafka_port if given.against == "kafka" else servers.enter_context(ours_in(world))
+        other_port = kafka_port if options.against == "kafka" else servers.enter_context(ours_in(world))
         versions = served_by(kafka_port, other_port)
         if not serves_groups(versions):
             say("oracle: this broker does not serve groups")
             return 2
-        arena = Arena(kafka_port, other_port, f"{given.seed}{world[0]}", looking=KEYS["describe"] in versions)
-        chase = Hunt(arena, versions, say, given.lanes, given.ticks, REBALANCES_IN.get(world, REBALANCES))
-        if given.tell:
+        arena = Arena(kafka_port, other_port, f"{options.seed}{world[0]}", looking=KEYS["describe"] in versions)
+        chase = Hunt(arena, versions, say, options.lanes, options.ticks, REBALANCES_IN.get(world, REBALANCES))
+        if options.tell:
             chase.on_difference = tell
         begin = time.monotonic()
-        asyncio.run(chase.run(given.minutes * 60 / len(given.worlds), given.count))
-        say(f"\n=== {world}, seed {given.seed}, {time.monotonic() - begin:.0f} s")
+        asyncio.run(chase.run(options.minutes * 60 / len(options.worlds), options.count))
+        say(f"\n=== {world}, seed {options.seed}, {time.monotonic() - begin:.0f} s")
         for line in chase.coverage.lines(full=world == "full"):
             say(line)
         say(f"plays: {dict(chase.counts)}; meant: {dict(chase.deviations)}; differences: {len(chase.finds)}")
-        for found in chase.finds.values():
-            settle(arena, found, versions, world, given)
+        for find in chase.finds.values():
+            settle(arena, find, versions, world, options)
         return int(bool(chase.finds))
 
 
-def tell(number: int, one: Difference, kafkas: Trace) -> None:
-    say(f"once: sequence {number}, step {one.step} {json.dumps(kafkas.steps[one.step])}")
-    say(f"      {one.place}: ours {json.dumps(one.ours)}, Kafka {json.dumps(one.kafkas)}")
+def tell(number: int, difference: Difference, kafkas: Trace) -> None:
+    say(f"once: sequence {number}, step {difference.step} {json.dumps(kafkas.steps[difference.step])}")
+    say(f"      {difference.place}: ours {json.dumps(difference.ours)}, Kafka {json.dumps(difference.kafkas)}")
 
 
-def hunt_where_servers_die(given: argparse.Namespace) -> int:
-    with mortals(MortalKafka) as first, mortals(MortalKafka if given.against == "kafka" else MortalBroker) as second:
+def hunt_where_servers_die(options: argparse.Namespace) -> int:
+    with mortals(MortalKafka) as first, mortals(MortalKafka if options.against == "kafka" else MortalBroker) as second:
         versions = served_by(first.port, second.port)
-        arena = MortalArena(first, second, f"{given.seed}k")
-        coverage, finds, counts = asyncio.run(hunt_killing(arena, versions, given.minutes * 60 / len(given.worlds), say))
-        say(f"\n=== {KILLED}, seed {given.seed}")
+        arena = MortalArena(first, second, f"{options.seed}k")
+        coverage, finds, counts = asyncio.run(hunt_killing(arena, versions, options.minutes * 60 / len(options.worlds), say))
+        say(f"\n=== {KILLED}, seed {options.seed}")
         for line in coverage.lines(full=False)[:-1]:
             say(line)
         say(f"plays: {dict(counts)}; differences: {len(finds)}")
-        for found in finds.values():
-            settle(arena, found, versions, KILLED, given)
+        for find in finds.values():
+            settle(arena, find, versions, KILLED, options)
         return int(bool(finds))
 
 
-def settle(arena: Arena | MortalArena, found: Find, versions: Versions, world: str, given: argparse.Namespace) -> None:
-    """Print the difference before it is shrunk, which takes a while, and after it."""
-    show(found, world)
-    if not given.long:
-        show(asyncio.run(shrunk(arena, found, versions, say)), world)
+def settle(arena: Arena | MortalArena, find: Find, versions: Versions, world: str, options: argparse.Namespace) -> None:
+    """Print the difference, shrink its sequence, which is slow, and print it again."""
+    show(find, world)
+    if not options.long:
+        show(asyncio.run(shrunk(arena, find, versions, say)), world)
 
 
-def show(found: Find, world: str) -> None:
+def show(find: Find, world: str) -> None:
     FINDS.mkdir(parents=True, exist_ok=True)
-    name = "".join(letter if letter.isalnum() else "-" for letter in found.difference.signature)
+    name = "".join(letter if letter.isalnum() else "-" for letter in find.difference.signature)
     file = FINDS / f"{world}-{name}.jsonl"
-    closest = Trace(found.steps, found.kafkas.answers[: len(found.steps)], found.kafkas.looks[: len(found.steps)])
+    closest = Trace(find.steps, find.kafkas.answers[: len(find.steps)], find.kafkas.looks[: len(find.steps)])
     write(file, world, [closest])
-    say(f"\n--- {world}: {found.difference.signature}")
-    for number, step in enumerate(found.steps):
+    say(f"\n--- {world}: {find.difference.signature}")
+    for number, step in enumerate(find.steps):
         say(f"{number:3} {json.dumps(step)}")
-        for who, trace in (("ours ", found.ours), ("Kafka", found.kafkas)):
-            came = trace.answers[number] if number < len(trace.answers) else {}
-            say(f"      {who} {json.dumps(came)}")
-    say(f"  differs at step {found.difference.step}, {found.difference.place}:")
-    say(f"      ours  {json.dumps(found.difference.ours)}\n      Kafka {json.dumps(found.difference.kafkas)}\n  {file}")
+        for server, trace in (("ours ", find.ours), ("Kafka", find.kafkas)):
+            answers = trace.answers[number] if number < len(trace.answers) else {}
+            say(f"      {server} {json.dumps(answers)}")
+    say(f"  differs at step {find.difference.step}, {find.difference.place}:")
+    say(f"      ours  {json.dumps(find.difference.ours)}\n      Kafka {json.dumps(find.difference.kafkas)}\n  {file}")
 
 
-def make_recording(given: argparse.Namespace) -> int:
-    with kafka_in(given.world) as port:
-        traces = asyncio.run(record(port, given.seed, given.count, given.lanes, given.ticks, say, REBALANCES_IN.get(given.world, REBALANCES)))
-    write(given.out, given.world, traces)
-    say(f"{given.out}: {len(traces)} sequences, {sum(len(trace.steps) for trace in traces)} steps, {given.out.stat().st_size} bytes")
+def make_recording(options: argparse.Namespace) -> int:
+    with kafka_in(options.world) as port:
+        traces = asyncio.run(record(port, options.seed, options.count, options.lanes, options.ticks, say, REBALANCES_IN.get(options.world, REBALANCES)))
+    write(options.out, options.world, traces)
+    say(f"{options.out}: {len(traces)} sequences, {sum(len(trace.steps) for trace in traces)} steps, {options.out.stat().st_size} bytes")
     return 0
 
 
-def play_recording(given: argparse.Namespace) -> int:
-    world, recorded = read(given.file)
+def play_recording(options: argparse.Namespace) -> int:
+    world, recorded = read(options.file)
     with ours_in(world) as port:
-        found = asyncio.run(replay(port, world, recorded))
-    for number, one in found:
-        say(f"{given.file.name}:{number + 2} step {one.step} {one.place}: ours {json.dumps(one.ours)}, Kafka {json.dumps(one.kafkas)}")
-    say(f"{len(recorded)} sequences, {len(found)} differ")
-    return int(bool(found))
+        differences = asyncio.run(replay(port, world, recorded))
+    for number, difference in differences:
+        say(f"{options.file.name}:{number + 2} step {difference.step} {difference.place}: ours {json.dumps(difference.ours)}, Kafka {json.dumps(difference.kafkas)}")
+    say(f"{len(recorded)} sequences, {len(differences)} differ")
+    return int(bool(differences))
 
 
 sys.exit(main())

@@ -1,7 +1,7 @@
 """Generates sequences: several processes mostly behave like clients, and sometimes make mistakes that no client makes.
 
-Steps are chosen while the sequence is played to Kafka, so they can depend on the state of the group. Mistakes that were rare so far in
-this state of the group are preferred.
+Steps are chosen while the sequence is played to Kafka, so they can depend on the state of the group. It prefers
+mistakes that were rare so far in this state of the group.
 """
 
 from __future__ import annotations
@@ -133,15 +133,15 @@ class Choosing:
         inside = {actor.name: actor for actor in self.actors if player.known(actor.name).id() in player.members()}
         moves: list[Callable[[], Step]] = []
         for actor in self.actors:
-            known = player.known(actor.name)
-            idle = "join" not in known.parked
+            view = player.known(actor.name)
+            idle = "join" not in view.parked
             if actor.name not in inside:
-                moves += [partial(self._join, player, actor, not known.pending)] * (2 if idle else 0)
+                moves += [partial(self._join, player, actor, not view.pending)] * (2 if idle else 0)
                 continue
             if state == "PreparingRebalance":
                 moves += [partial(self._join, player, actor)] * (4 if idle else 0)
                 moves.append(partial(self._beat, actor))
-            elif state == "CompletingRebalance" and "sync" not in known.parked:
+            elif state == "CompletingRebalance" and "sync" not in view.parked:
                 moves += [partial(self._sync, player, actor)] * 4
                 moves.append(partial(self._join, player, actor))
             elif state == "Stable":
@@ -216,10 +216,10 @@ class Choosing:
         return {"do": "leave", "by": actor.name, "v": version, "members": [entry]}
 
     def _offsets(self, count: int = 3) -> list[Any]:
-        known = OFFSETS[:3] if self.chance.random() < 0.8 else OFFSETS
-        some = self.chance.sample(known, self.chance.randint(1, count))
+        offsets = OFFSETS[:3] if self.chance.random() < 0.8 else OFFSETS
+        offsets_asked = self.chance.sample(offsets, self.chance.randint(1, count))
         metadata = self.chance.choice(COMMIT_METADATA) if self.chance.random() < 0.2 else "m"
-        return [[*one, self.chance.choice((0, 1, 42, 2**40, -1)), self.chance.choice((-1, 3)), metadata] for one in some]
+        return [[*offset, self.chance.choice((0, 1, 42, 2**40, -1)), self.chance.choice((-1, 3)), metadata] for offset in offsets_asked]
 
     def _commit(self, actor: Actor) -> Step:
         return self._identity(actor, "commit") | {"offsets": self._offsets()}
@@ -255,12 +255,12 @@ class Choosing:
         if do == "delete":
             return step | {"groups": chance.choice((["g"], ["h"], ["g", "h"], ["missing", "h"], ["h", "h"], []))}
         if do == "forget":
-            offsets = [list(one) for one in chance.sample(OFFSETS, chance.randint(1, 3))]
+            offsets = [list(offset) for offset in chance.sample(OFFSETS, chance.randint(1, 3))]
             return step | {"offsets": chance.choice((offsets, offsets, [])), "group": chance.choice(("g", "g", "h"))}
         if do == "find":
             return step | {"keys": chance.choice((["g"], ["h"], ["g", "h", ""] if step["v"] >= 4 else ["g"])), "kind": chance.choice((0, 0, 0, 2, 9, -1))}
         statics = [actor.instance for actor in self.actors if actor.instance is not None] or [UNMAPPED]
-        entries = [["", one] for one in chance.sample(statics, chance.randint(1, len(statics)))]
+        entries = [["", instance] for instance in chance.sample(statics, chance.randint(1, len(statics)))]
         return step | {"v": self._version("leave", at_least=3), "members": entries}
 
     def _drop(self, player: Player) -> Step:
@@ -282,19 +282,19 @@ class Choosing:
             return self._wrong(player, actor, do, member)
         step = self._plain(player, actor, do)
         name = self._member(player, actor, member)
-        given = self._instance(actor, instance)
-        if given is not None:
+        instance_id = self._instance(actor, instance)
+        if instance_id is not None:
             step["v"] = max(step["v"], INSTANCE_FROM.get(do, 3))
         if do == "leave":
-            step["members"] = [[name, given if step["v"] >= 3 else None]]
+            step["members"] = [[name, instance_id if step["v"] >= 3 else None]]
             return step
         step["member"] = name
         step.pop("instance", None)
-        if given is not None:
-            step["instance"] = given
+        if instance_id is not None:
+            step["instance"] = instance_id
         if do != "join":
-            own = f"@{actor.name}"
-            step["generation"] = {"own": own, "less": own + "-1", "more": own + "+1", "minus": -1, "zero": 0}[generation]
+            reference = f"@{actor.name}"
+            step["generation"] = {"own": reference, "less": reference + "-1", "more": reference + "+1", "minus": -1, "zero": 0}[generation]
         return step
 
     def _plain(self, player: Player, actor: Actor, do: str) -> Step:
@@ -314,52 +314,52 @@ class Choosing:
             return self._any_actor().instance or "i1"
         return {"own": actor.instance, "none": None, "unmapped": UNMAPPED, "blank": ""}[kind]
 
-    def _wrong(self, player: Player, actor: Actor, do: str, how: str) -> Step:
-        known, chance = player.known(actor.name), self.chance
-        outside = known.id() not in player.members() and not known.pending
+    def _wrong(self, player: Player, actor: Actor, do: str, mistake: str) -> Step:
+        state, chance = player.known(actor.name), self.chance
+        outside = state.id() not in player.members() and not state.pending
         step = self._join(player, actor, fresh=outside) if do == "join" else self._plain(player, actor, do)
-        if how == "no group":
+        if mistake == "no group":
             step["group"] = ""
-        elif how == "other group":
+        elif mistake == "other group":
             step["group"] = "h"
         elif do == "join":
-            step |= self._wrong_join(actor, step, how)
+            step |= self._wrong_join(actor, step, mistake)
         elif do == "sync":
             step["v"] = self.versions.get(KEYS["sync"], (0, 0))[1]
-            own = f"@{actor.name}"
-            wrong = {"type": "connect"} if how == "type" else {"protocol": "b"} if how == "name" else {}
-            step |= {"type": own, "protocol": own} | wrong
-            if how == "null":
+            reference = f"@{actor.name}"
+            wrong = {"type": "connect"} if mistake == "type" else {"protocol": "b"} if mistake == "name" else {}
+            step |= {"type": reference, "protocol": reference} | wrong
+            if mistake == "null":
                 step[chance.choice(("type", "protocol"))] = None
-            if how == "strangers":
+            if mistake == "strangers":
                 step["assign"] = [[NOBODY, "x"], [f"@{self._any_actor().name}", "y"]]
         elif do == "leave":
             step["v"] = self._version("leave", at_least=3)
             entries = [[f"@{actor.name}", chance.choice((actor.instance, None))] for actor in self.actors] + [["", actor.instance] for actor in self.actors]
-            some = chance.sample(entries, chance.randint(1, min(4, len(entries))))
-            step["members"] = {"nobody at all": [], "twice": [entries[0], entries[0]], "several": some, "batch": [[NOBODY, None], *some]}[how]
-        elif how == "retention":
+            entries_asked = chance.sample(entries, chance.randint(1, min(4, len(entries))))
+            step["members"] = {"nobody at all": [], "twice": [entries[0], entries[0]], "several": entries_asked, "batch": [[NOBODY, None], *entries_asked]}[mistake]
+        elif mistake == "retention":
             step |= {"v": chance.randint(2, 4), "retention": chance.choice((0, 100_000, -2))}
             step.pop("instance", None)
         else:
-            step["offsets"] = [] if how == "nothing" else [["nope", 0, 1, -1, "m"]]
+            step["offsets"] = [] if mistake == "nothing" else [["nope", 0, 1, -1, "m"]]
         return step
 
-    def _wrong_join(self, actor: Actor, step: Step, how: str) -> Step:
+    def _wrong_join(self, actor: Actor, step: Step, mistake: str) -> Step:
         names = list(step["protocols"])
-        if how == "pending":
+        if mistake == "pending":
             return {"instance": UNMAPPED, "v": max(step["v"], INSTANCE_FROM["join"])}
-        if how == "type":
+        if mistake == "type":
             return {"type": self.chance.choice(("", *TYPES))}
-        if how == "no protocols":
+        if mistake == "no protocols":
             return {"protocols": []}
-        if how == "no common":
+        if mistake == "no common":
             return {"protocols": [["nobody-else", "m"]]}
-        if how == "session":
+        if mistake == "session":
             return {"session": self.chance.choice(OUT_OF_BOUNDS)}
-        if how == "reordered":
+        if mistake == "reordered":
             return {"protocols": names[::-1]}
-        if how == "metadata":
+        if mistake == "metadata":
             return {"protocols": [[name, "sub t2"] for name, _ in names]}
         more = [["extra", "m"], *names] if self.chance.random() < 0.5 else names[:1]
         return {"protocols": more}

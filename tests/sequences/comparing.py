@@ -34,15 +34,15 @@ class Difference(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """A case in which ours answers and Kafka leaves the client waiting: the request, our replies, and the kinds of step at that time."""
+    """A case in which our broker answers and Kafka leaves the client waiting: the request, our replies, and the kinds of step at that time."""
 
     name: str
     do: str
     at: tuple[str, ...]
     ours: tuple[dict[str, Any], ...]
 
-    def explains(self, asked: Step, at: Step, ours: Any, kafkas: Any) -> bool:
-        return kafkas == NO_ANSWER and asked["do"] == self.do and at["do"] in self.at and ours in self.ours
+    def explains(self, request: Step, at: Step, ours: Any, kafkas: Any) -> bool:
+        return kafkas == NO_ANSWER and request["do"] == self.do and at["do"] in self.at and ours in self.ours
 
 
 DEVIATIONS = [
@@ -57,45 +57,45 @@ DEVIATIONS = [
 
 def differences(ours: Trace, kafkas: Trace) -> Iterator[Difference]:
     """In the order of the steps."""
-    found: dict[int, list[Difference]] = {}
+    by_step: dict[int, list[Difference]] = {}
     length = min(len(ours.answers), len(kafkas.answers))  # recordings may have been cut
-    arrivals = [{number: at for at, came in enumerate(trace.answers[:length]) for number in came} for trace in (ours, kafkas)]
+    arrivals = [{number: at for at, answers in enumerate(trace.answers[:length]) for number in answers} for trace in (ours, kafkas)]
     for number in sorted(arrivals[0] | arrivals[1]):
-        one = answers_differ(ours, kafkas, number, arrivals[0].get(number), arrivals[1].get(number))
-        if one:
-            found.setdefault(one.step, []).append(one)
+        difference = answers_differ(ours, kafkas, number, arrivals[0].get(number), arrivals[1].get(number))
+        if difference:
+            by_step.setdefault(difference.step, []).append(difference)
     for at in range(length):
         if parted := free_choices_differ(ours, kafkas, at):
             yield parted
-        yield from found.get(at, [])
+        yield from by_step.get(at, [])
         if ours.looks[at] != kafkas.looks[at] and ours.looks[at]:
             yield from looks_differ(ours, kafkas, at)
 
 
 def answers_differ(ours: Trace, kafkas: Trace, number: int, mine_at: int | None, theirs_at: int | None) -> Difference | None:
     at = min(step for step in (mine_at, theirs_at) if step is not None)
-    asked = kafkas.steps[number]
+    request = kafkas.steps[number]
     if mine_at is not None and theirs_at is not None and (mine_at == theirs_at or close(kafkas.steps, mine_at, theirs_at)):
-        mine, theirs = ours.answers[mine_at][number], kafkas.answers[theirs_at][number]
-        return Difference(at, asked["do"], mine, theirs) if mine != theirs else None
-    mine = ours.answers[at].get(number, NO_ANSWER)
+        ours_answer, theirs = ours.answers[mine_at][number], kafkas.answers[theirs_at][number]
+        return Difference(at, request["do"], ours_answer, theirs) if ours_answer != theirs else None
+    ours_answer = ours.answers[at].get(number, NO_ANSWER)
     theirs = kafkas.answers[at].get(number, NO_ANSWER)
     never = theirs_at is None
-    meant = next((one.name for one in DEVIATIONS if never and one.explains(asked, kafkas.steps[at], mine, theirs)), "")
-    return Difference(at, asked["do"], mine, theirs, meant)
+    meant = next((deviation.name for deviation in DEVIATIONS if never and deviation.explains(request, kafkas.steps[at], ours_answer, theirs)), "")
+    return Difference(at, request["do"], ours_answer, theirs, meant)
 
 
 def looks_differ(ours: Trace, kafkas: Trace, at: int) -> Iterator[Difference]:
     for group, theirs in kafkas.looks[at].items():
-        mine = ours.looks[at].get(group)
-        if mine == theirs:
+        our_look = ours.looks[at].get(group)
+        if our_look == theirs:
             continue
         # Kafka shows a new group once it is in its log, perhaps a moment after its replies; ours shows it with them (Z17).
         soon = range(at + 1, min(at + 1 + SHOWN_AFTER, len(ours.looks), len(kafkas.looks)))
-        states = {mine[0], theirs[0]} if mine else set()
+        states = {our_look[0], theirs[0]} if our_look else set()
         new = "Dead" in states and not states.isdisjoint(NEW)
-        slow = new and any(ours.looks[one].get(group) == kafkas.looks[one][group] for one in soon)
-        yield Difference(at, "look", mine, theirs, "Z17" if slow else "")
+        slow = new and any(ours.looks[later_step].get(group) == kafkas.looks[later_step][group] for later_step in soon)
+        yield Difference(at, "look", our_look, theirs, "Z17" if slow else "")
 
 
 def close(steps: list[Step], first: int, second: int) -> bool:
@@ -107,29 +107,29 @@ def close(steps: list[Step], first: int, second: int) -> bool:
 def free_choices_differ(ours: Trace, kafkas: Trace, at: int) -> Difference | None:
     """Whether the two servers elected different leaders here, both free to do so."""
     for number, theirs in kafkas.answers[at].items():
-        mine = ours.answers[at].get(number)
-        if kafkas.steps[number]["do"] != "join" or not isinstance(mine, dict) or not isinstance(theirs, dict):
+        our_answer = ours.answers[at].get(number)
+        if kafkas.steps[number]["do"] != "join" or not isinstance(our_answer, dict) or not isinstance(theirs, dict):
             continue
-        if mine["error_code"] or theirs["error_code"] or mine.get("generation_id") != theirs.get("generation_id"):
+        if our_answer["error_code"] or theirs["error_code"] or our_answer.get("generation_id") != theirs.get("generation_id"):
             continue
-        leaders = mine.get("leader", ""), theirs.get("leader", "")
+        leaders = our_answer.get("leader", ""), theirs.get("leader", "")
         if leaders[0] == leaders[1]:
             continue
         group = kafkas.steps[number].get("group", "g")
         before = leader_before(kafkas, at, group)
-        there = {success["member_id"] for trace in (ours, kafkas) for success in successes(trace, at, group)}
-        there |= {member[0] for trace in (ours, kafkas) for member in trace.looks[max(0, at - 1)].get(group, [[]] * 4)[3]}  # reply not seen
-        if before and not any(same_seat(before, leader) for leader in leaders) and all(leader in there or leader.endswith(LOST) for leader in leaders):
+        member_ids = {success["member_id"] for trace in (ours, kafkas) for success in successes(trace, at, group)}
+        member_ids |= {member[0] for trace in (ours, kafkas) for member in trace.looks[max(0, at - 1)].get(group, [[]] * 4)[3]}  # reply not seen
+        if before and not any(same_seat(before, leader) for leader in leaders) and all(leader in member_ids or leader.endswith(LOST) for leader in leaders):
             return Difference(at, "leader", leaders[0], leaders[1], "free choice")
     return None
 
 
 def successes(trace: Trace, at: int, group: str) -> list[dict[str, Any]]:
-    asked = trace.steps
+    requests = trace.steps
     return [
-        one
-        for number, one in trace.answers[at].items()
-        if asked[number]["do"] == "join" and asked[number].get("group", "g") == group and isinstance(one, dict) and one["error_code"] == 0
+        answer
+        for number, answer in trace.answers[at].items()
+        if requests[number]["do"] == "join" and requests[number].get("group", "g") == group and isinstance(answer, dict) and answer["error_code"] == 0
     ]
 
 
@@ -141,12 +141,12 @@ def leader_before(trace: Trace, at: int, group: str) -> str:
 
 
 def same_seat(first: str, second: str) -> bool:
-    """Whether both are one member, or one instance with two member ids (only names of actors begin with p)."""
+    """Whether both ids are one member, or one instance with two member ids (only names of actors begin with p)."""
     return first == second or (not first.startswith("p") and first.partition("#")[0] == second.partition("#")[0])
 
 
 def first_difference(ours: Trace, kafkas: Trace) -> Difference | None:
-    """The first unexpected difference; after a different free choice, or a taint, nothing is compared."""
+    """The first unexpected difference; the comparison ends at a different free choice, or a taint."""
     tainted = min((trace.tainted for trace in (ours, kafkas) if trace.tainted), default=None)
     for difference in differences(ours, kafkas):
         if tainted and difference.step >= tainted[0]:
@@ -160,22 +160,22 @@ def first_difference(ours: Trace, kafkas: Trace) -> Difference | None:
 
 def real_difference(ours: list[Trace], kafkas: list[Trace]) -> Difference | None:
     """The difference that every play on ours has against every play on Kafka, so that it is neither chance nor a slow machine."""
-    found: list[Difference] = []
+    worst: list[Difference] = []
     for trace in ours:
         against = [first_difference(trace, kafka) for kafka in kafkas]
         if None in against:
             return None
-        found.append(max((one for one in against if one), key=lambda one: one.step))
-    return min(found, key=lambda one: one.step, default=None)
+        worst.append(max((difference for difference in against if difference), key=lambda difference: difference.step))
+    return min(worst, key=lambda difference: difference.step, default=None)
 
 
-def code_of(said: Any) -> str:
-    if isinstance(said, dict):
-        inner = sorted({str(one.get("error_code")) for one in said.get("members", []) if isinstance(one, dict) and "error_code" in one})
-        return str(said.get("error_code", "?")) + "".join(f"[{code}]" for code in inner)
-    if isinstance(said, list):
-        return str(said[0])
-    return str(said)
+def code_of(answer: Any) -> str:
+    if isinstance(answer, dict):
+        inner = sorted({str(member.get("error_code")) for member in answer.get("members", []) if isinstance(member, dict) and "error_code" in member})
+        return str(answer.get("error_code", "?")) + "".join(f"[{code}]" for code in inner)
+    if isinstance(answer, list):
+        return str(answer[0])
+    return str(answer)
 
 
 def occurring(ours: Trace, kafkas: Trace) -> set[str]:

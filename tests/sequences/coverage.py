@@ -42,8 +42,8 @@ class Coverage:
         self.sequences += 1
         self.steps += len(trace.steps)
         self.requests.update(step["do"] for step in trace.steps)
-        for came in trace.answers:
-            for number, answer in came.items():
+        for answers in trace.answers:
+            for number, answer in answers.items():
                 step = trace.steps[number]
                 look = trace.looks[number - 1] if number else {}
                 if isinstance(answer, dict):
@@ -51,24 +51,24 @@ class Coverage:
                         self.seen[(step["do"], state, code)] += 1
 
     def missing(self, full: bool) -> list[Key]:
-        wanted = [(do, state, code) for do, states in REACHABLE.items() for state, some in states.items() for code in some]
+        expected = [(do, state, code) for do, states in REACHABLE.items() for state, codes_of_state in states.items() for code in codes_of_state]
         if full:
-            wanted += [(do, state, code) for do, states in IN_A_FULL_WORLD.items() for state, some in states.items() for code in some]
-        return [key for key in wanted if not self._saw(*key)]
+            expected += [(do, state, code) for do, states in IN_A_FULL_WORLD.items() for state, codes_of_state in states.items() for code in codes_of_state]
+        return [key for key in expected if not self._saw(*key)]
 
     def _saw(self, do: str, state: str, code: int) -> bool:
-        return any(one[0] == do and one[2] == code and state in ("", one[1]) for one in self.seen)
+        return any(key[0] == do and key[2] == code and state in ("", key[1]) for key in self.seen)
 
     def lines(self, full: bool) -> list[str]:
-        said = [f"{self.sequences} sequences, {self.steps} steps: " + ", ".join(f"{do} {count}" for do, count in self.requests.most_common())]
+        lines = [f"{self.sequences} sequences, {self.steps} steps: " + ", ".join(f"{do} {count}" for do, count in self.requests.most_common())]
         for do in REACHABLE:
             for state in STATES:
-                found = sorted((code, count) for (one, where, code), count in self.seen.items() if (one, where) == (do, state))
-                if found:
-                    said.append(f"  {do:9}{state:20}" + "  ".join(f"{code}: {count}" for code, count in found))
+                counts = sorted((code, count) for (request, state_name, code), count in self.seen.items() if (request, state_name) == (do, state))
+                if counts:
+                    lines.append(f"  {do:9}{state:20}" + "  ".join(f"{code}: {count}" for code, count in counts))
         missing = self.missing(full)
-        said.append(f"not reached ({len(missing)}): " + (", ".join(f"{do} {code} in {state or 'any state'}" for do, state, code in missing) or "none"))
-        return said
+        lines.append(f"not reached ({len(missing)}): " + (", ".join(f"{do} {code} in {state or 'any state'}" for do, state, code in missing) or "none"))
+        return lines
 
 
 def codes(step: dict, answer: dict, look: dict) -> list[tuple[str, int]]:  # type: ignore[type-arg]
@@ -77,16 +77,16 @@ def codes(step: dict, answer: dict, look: dict) -> list[tuple[str, int]]:  # typ
     def state(group: str) -> str:
         return look.get(group, [D])[0] or D
 
-    own = state(step.get("group", "g"))
+    state_of_group = state(step.get("group", "g"))
     do = step["do"]
     if do == "delete":
-        return [(state(one.get("group_id", "")), one["error_code"]) for one in answer.get("results", [])]
+        return [(state(result.get("group_id", "")), result["error_code"]) for result in answer.get("results", [])]
     if do == "describe":
-        return [(state(one.get("group_id", "")), one["error_code"]) for one in answer.get("groups", [])]
+        return [(state(result.get("group_id", "")), result["error_code"]) for result in answer.get("groups", [])]
     if do == "leave" and answer["error_code"] == 0 and answer.get("members"):
-        return [(own, one["error_code"]) for one in answer["members"]]
+        return [(state_of_group, result["error_code"]) for result in answer["members"]]
     if do in ("commit", "forget") and not answer.get("error_code"):
-        return [(own, part["error_code"]) for topic in answer.get("topics", []) for part in topic.get("partitions", [])]
+        return [(state_of_group, part["error_code"]) for topic in answer.get("topics", []) for part in topic.get("partitions", [])]
     if do == "find" and "coordinators" in answer:
-        return [(own, one["error_code"]) for one in answer["coordinators"]]
-    return [(own, answer.get("error_code", 0))]
+        return [(state_of_group, result["error_code"]) for result in answer["coordinators"]]
+    return [(state_of_group, answer.get("error_code", 0))]

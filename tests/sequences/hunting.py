@@ -22,7 +22,7 @@ from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions
 
 LANES = 60
-KAFKA_PLAYS = 5  # free choices have few outcomes: in this many plays, one has the outcome of ours
+KAFKA_PLAYS = 5  # free choices have few outcomes: one of this many plays has the same outcome as ours
 OURS_PLAYS = 3
 LATE_AGAIN = 3
 FINDS_MAX = 12
@@ -42,7 +42,7 @@ class Find:
 
 
 class Arena:
-    """Kafka and the other server, and an unused name for each play."""
+    """The connections to Kafka and the other server, with a new name for each play."""
 
     def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0, looking: bool = True) -> None:
         self.kafka_port = kafka_port
@@ -57,7 +57,7 @@ class Arena:
         return await player.play(choose)
 
     async def punctual(self, port: int, steps: list[Step]) -> Trace:
-        """Play up to LATE_AGAIN times, each time more slowly, until a play is not late; return the last one."""
+        """Play up to LATE_AGAIN times, each time more slowly, until a play is not late; return the last play."""
         for attempt in range(LATE_AGAIN):
             trace = await self.play(port, following(steps), self.scale * (1 + attempt / 2))
             if not trace.late:
@@ -71,11 +71,11 @@ class Arena:
         difference = real_difference(traces[kafkas:], traces[:kafkas])
         if difference is None or any(trace.late for trace in traces):
             return None
-        closest = max(traces[:kafkas], key=lambda one: agreed(traces[kafkas], one))
+        closest = max(traces[:kafkas], key=lambda trace: agreed(traces[kafkas], trace))
         return Find(steps, difference, traces[kafkas], closest)
 
-    async def find_all(self, some: list[list[Step]]) -> list[Find | None]:
-        return list(await asyncio.gather(*[self.find(steps, ours=2, kafkas=3) for steps in some]))
+    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]:
+        return list(await asyncio.gather(*[self.find(steps, ours=2, kafkas=3) for steps in candidates]))
 
 
 def agreed(ours: Trace, kafkas: Trace) -> int:
@@ -84,7 +84,7 @@ def agreed(ours: Trace, kafkas: Trace) -> int:
 
 
 class Hunt:
-    """One run: until the time is over or the given number of sequences was played."""
+    """A run: until the time is over or enough sequences were played."""
 
     def __init__(
         self, arena: Arena, versions: Versions, say: Say, lanes: int = LANES, ticks: int = 9, rebalances: tuple[int, ...] = REBALANCES
@@ -135,10 +135,10 @@ class Hunt:
             self.counts["most likely known"] += 1
             return
         steps = kafkas.steps[: difference.step + 1]
-        found = await self.arena.find(steps)
-        if found is None:
+        find = await self.arena.find(steps)
+        if find is None:
             self.counts["did not differ again"] += 1
             return
-        if found.difference.signature not in self.finds:
-            self.finds[found.difference.signature] = found
-            self.say(f"difference: sequence {number}, step {found.difference.step}: {found.difference.signature}")
+        if find.difference.signature not in self.finds:
+            self.finds[find.difference.signature] = find
+            self.say(f"difference: sequence {number}, step {find.difference.step}: {find.difference.signature}")

@@ -65,7 +65,7 @@ class MortalKafka:
         self.process.kill()
         self.process.wait(STOP_SECONDS)
 
-    def again(self) -> None:
+    def restart(self) -> None:
         self.kill()
         self.start()
         prepare(self.port, topics=False)
@@ -88,7 +88,7 @@ class MortalBroker:
     def kill(self) -> None:
         self.broker.kill()
 
-    def again(self) -> None:
+    def restart(self) -> None:
         self.kill()
         self.start()
         prepare(self.port, topics=False)
@@ -108,7 +108,7 @@ def mortals(kind: type[Mortal]) -> Iterator[Mortal]:
 
 
 class Stage:
-    """One server and its players. The server is killed when all remaining players wait for that."""
+    """A server and its players. The server is killed when all remaining players wait for it."""
 
     def __init__(self, server: Mortal, players: int) -> None:
         self.server = server
@@ -127,7 +127,7 @@ class Stage:
 
     async def _kill_if_all_wait(self) -> None:
         if self.waiting and self.waiting == self.players and not self.back.is_set():
-            await asyncio.to_thread(self.server.again)
+            await asyncio.to_thread(self.server.restart)
             self.back.set()
 
 
@@ -148,9 +148,9 @@ class Halved:
 
 
 class MortalArena:
-    def __init__(self, kafka: Mortal, other: Mortal, seed: str) -> None:
+    def __init__(self, kafka: Mortal, opponent: Mortal, seed: str) -> None:
         self.kafka = kafka
-        self.other = other
+        self.other = opponent
         self.seed = seed
         self._numbers = count()
 
@@ -174,19 +174,19 @@ class MortalArena:
     async def find(self, steps: list[Step]) -> Find | None:
         return (await self.find_all([steps]))[0]
 
-    async def find_all(self, some: list[list[Step]]) -> list[Find | None]:
-        """Each of them several times, in two batches."""
-        kafkas = await self.plays(self.kafka, [following(steps) for steps in some for _ in range(KAFKA_PLAYS)])
-        ours = await self.plays(self.other, [following(steps) for steps in some for _ in range(OURS_PLAYS)])
+    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]:
+        """Play each sequence several times, in two batches."""
+        kafkas = await self.plays(self.kafka, [following(steps) for steps in candidates for _ in range(KAFKA_PLAYS)])
+        ours = await self.plays(self.other, [following(steps) for steps in candidates for _ in range(OURS_PLAYS)])
         return [
-            found(steps, ours[number * OURS_PLAYS :][:OURS_PLAYS], kafkas[number * KAFKA_PLAYS :][:KAFKA_PLAYS])
-            for number, steps in enumerate(some)
+            find_of(steps, ours[number * OURS_PLAYS :][:OURS_PLAYS], kafkas[number * KAFKA_PLAYS :][:KAFKA_PLAYS])
+            for number, steps in enumerate(candidates)
         ]
 
 
-def found(steps: list[Step], ours: list[Trace], kafkas: list[Trace]) -> Find | None:
+def find_of(steps: list[Step], ours: list[Trace], kafkas: list[Trace]) -> Find | None:
     difference = real_difference(ours, kafkas)
-    return difference and Find(steps, difference, ours[0], max(kafkas, key=lambda one: agreed(ours[0], one)))
+    return difference and Find(steps, difference, ours[0], max(kafkas, key=lambda trace: agreed(ours[0], trace)))
 
 
 async def hunt_killing(arena: MortalArena, versions: Versions, seconds: float, say: Say) -> tuple[Coverage, dict[str, Find], Counter[str]]:
@@ -194,16 +194,16 @@ async def hunt_killing(arena: MortalArena, versions: Versions, seconds: float, s
     until = time.monotonic() + seconds
     numbers = count()
     while time.monotonic() < until:
-        made = await arena.plays(arena.kafka, [Halved(f"{arena.seed}-{next(numbers)}", versions, recipes) for _ in range(BATCH)])
-        kafkas = [trace for trace in made if not trace.late]
+        traces = await arena.plays(arena.kafka, [Halved(f"{arena.seed}-{next(numbers)}", versions, recipes) for _ in range(BATCH)])
+        kafkas = [trace for trace in traces if not trace.late]
         ours = await arena.plays(arena.other, [following(trace.steps) for trace in kafkas])
         differing = []
-        for mine, theirs in zip(ours, kafkas, strict=True):
+        for our_trace, theirs in zip(ours, kafkas, strict=True):
             coverage.add(theirs)
-            counts.update(occurring(mine, theirs))
+            counts.update(occurring(our_trace, theirs))
             if theirs.tainted:
                 counts[theirs.tainted[1]] += 1
-            if (one := first_difference(mine, theirs)) and one.signature not in finds:
+            if (difference := first_difference(our_trace, theirs)) and difference.signature not in finds:
                 differing.append(theirs.steps)
         counts["compared"] += len(kafkas)
         counts["differed at first"] += len(differing)

@@ -16,7 +16,7 @@ from typing import Any
 
 from protocol.errors import EncodeError
 from protocol.messages.describe_groups import DescribeGroupsRequest
-from tests.sequences.steps import NOBODY, Known, Names, Step, request_of
+from tests.sequences.steps import NOBODY, ActorState, Names, Step, request_of
 from tests.sequences.traces import UUID, Answers, Look, Naming, Trace
 from tests.sequences.wire import CLOSED, Wire
 
@@ -82,7 +82,7 @@ class Player:
         """The used part of this tick's time for requests, in seconds of an unscaled play."""
         return (time.monotonic() - self._begin) / self._scale - self._tick * TICK_S
 
-    def known(self, actor: str, group: str = "g") -> Known:
+    def known(self, actor: str, group: str = "g") -> ActorState:
         return self.names.of(actor, group)
 
     def members(self, group: str = "g") -> list[str]:
@@ -162,37 +162,37 @@ class Player:
             wire.send(request, step["v"], step.get("client", step["by"]), arrived)
             await asyncio.wait_for(answered.wait(), PARKED_S * self._scale)
 
-    async def _wire(self, actor: str, behind: bool) -> Wire:
-        """A free connection of this actor, or a busy one if the request is to wait behind another."""
+    async def _wire(self, actor: str, pipelined: bool) -> Wire:
+        """A free connection of this actor, or a busy one if the request must wait for an earlier request."""
         wires = self._wires.setdefault(actor, [])
         for wire in wires:
-            if not wire.closed and wire.busy is behind:
+            if not wire.closed and wire.busy is pipelined:
                 return wire
         wires.append(await Wire.open(self._port))
         return wires[-1]
 
     def _learn(self, number: int, step: Step, reply: Any) -> None:
         group = step.get("group", "g")
-        known = self.known(step["by"], group)
-        known.parked.discard(step["do"])
+        state = self.known(step["by"], group)
+        state.parked.discard(step["do"])
         if step["do"] == "sync" and reply.error_code == 0:
             self._synced.add(self.names.member(step["member"], group))
         if step["do"] != "join" or reply.error_code not in (0, 79):
             return
-        if UUID.search(reply.member_id) and reply.member_id not in known.ids.values():
-            known.ids[number] = reply.member_id
+        if UUID.search(reply.member_id) and reply.member_id not in state.ids.values():
+            state.ids[number] = reply.member_id
             self._owners.setdefault(reply.member_id, f"{step['by']}@{number}")
-        if number < known.newest:
+        if number < state.newest:
             return
-        known.newest = number
-        known.pending = reply.error_code == 79
+        state.newest = number
+        state.pending = reply.error_code == 79
         if reply.error_code == 0:
-            if reply.generation_id != known.generation:
+            if reply.generation_id != state.generation:
                 self._synced.discard(reply.member_id)
-            known.generation = reply.generation_id
-            known.type, known.protocol = reply.protocol_type or step["type"], reply.protocol_name
-            known.members = [member.member_id for member in reply.members]
-            known.leads = reply.leader == reply.member_id
+            state.generation = reply.generation_id
+            state.type, state.protocol = reply.protocol_type or step["type"], reply.protocol_name
+            state.members = [member.member_id for member in reply.members]
+            state.leads = reply.leader == reply.member_id
 
     def _replaced(self, step: Step) -> str:
         """The member that this restart replaces, if any."""
@@ -213,9 +213,9 @@ class Player:
         if not self._looking:
             self._raw_looks.append(None)
             return
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         reply = await self._looker.ask(DescribeGroupsRequest([self.names.group(name) for name in self.groups]), LOOK_VERSION)
-        self.late = self.late or time.monotonic() - asked > LATE_S * self._scale
+        self.late = self.late or time.monotonic() - asked_at > LATE_S * self._scale
         if reply == CLOSED:
             raise ConnectionError("closed while looking")
         self._raw_looks.append(reply)
@@ -225,7 +225,7 @@ class Player:
     def _trace(self) -> Trace:
         naming = Naming(self.names.prefix, self._port, self._owners)
         answers: list[Answers] = [
-            {number: reply if reply == CLOSED else self._answer(naming, number, reply) for number, reply in came} for came in self._raw
+            {number: reply if reply == CLOSED else self._answer(naming, number, reply) for number, reply in replies} for replies in self._raw
         ]
         looks: list[Look] = [naming.look(reply) if reply else {} for reply in self._raw_looks]
         trace = Trace(self._steps, answers, looks, self.late)
@@ -245,10 +245,10 @@ def nothing_kept(reply: Any) -> bool:
 
 def following(steps: Iterable[Step]) -> Choose:
     """Chooses the steps of a known sequence."""
-    left = iter(list(steps))
+    remaining = iter(list(steps))
 
     def choose(player: Player) -> Step | None:
-        return next(left, None)
+        return next(remaining, None)
 
     return choose
 

@@ -1,4 +1,4 @@
-"""The kinds of mistakes, and how often each was made: rare ones come first."""
+"""The kinds of mistakes, and how often each was made; rare kinds are chosen first."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Recipes:
         self.made: Counter[tuple[str, ...]] = Counter()
 
     def rarest(self, chance: Random, kinds: Sequence[tuple[str, ...]], state: str) -> tuple[str, ...]:
-        some = chance.sample(kinds, min(12, len(kinds)))
-        kind = min(some, key=lambda one: self.made[(state, *one)])
+        sample = chance.sample(kinds, min(12, len(kinds)))
+        kind = min(sample, key=lambda recipe: self.made[(state, *recipe)])
         self.made[(state, *kind)] += 1
         return kind
 
@@ -31,7 +31,7 @@ MISTAKEN_IDENTITIES = [
     for generation in (GENERATION_KINDS if do in ("sync", "beat", "commit") else ("own",))
 ]
 OTHER_MISTAKES = [
-    (do, how, "", "")
+    (do, mistake, "", "")
     for do, hows in {
         "join": ("type", "no protocols", "no common", "session", "no group", "reordered", "metadata", "protocol", "pending", "pending"),
         "sync": ("type", "name", "null", "no group", "strangers"),
@@ -39,5 +39,5 @@ OTHER_MISTAKES = [
         "leave": ("no group", "nobody at all", "twice", "several", "batch", "other group"),
         "commit": ("other group", "nothing", "only unknown", "retention"),
     }.items()
-    for how in hows
+    for mistake in hows
 ]  # fmt: skip

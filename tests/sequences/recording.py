@@ -39,7 +39,7 @@ def read(file: Path) -> tuple[str, list[Trace]]:
     return first["world"], [Trace.from_json(line["steps"], line["trace"]) for line in lines]
 
 
-async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
+async def record(port: int, seed: str, wanted_count: int, lanes: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
     """Record this many sequences, preferring those with codes that no other has."""
     arena = Arena(port, port, f"r{seed}")
     versions, recipes, numbers = await asyncio.to_thread(served_by, port), Recipes(), count()
@@ -47,59 +47,59 @@ async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say:
 
     async def lane() -> None:
         await asyncio.sleep(Random().random() * TICK_S)
-        while (number := next(numbers)) < 4 * wanted:
+        while (number := next(numbers)) < 4 * wanted_count:
             trace = await arena.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks, rebalances))
             if settled := await certain(arena, port, trace):
                 kept.append(settled)
 
     await asyncio.gather(*[lane() for _ in range(lanes)])
-    say(f"{len(kept)} of {4 * wanted} sequences are certain")
-    return most_telling(kept, wanted)
+    say(f"{len(kept)} of {4 * wanted_count} sequences are certain")
+    return most_telling(kept, wanted_count)
 
 
 async def certain(arena: Arena, port: int, trace: Trace) -> Trace | None:
     """The part of the sequence that has the same result in every play."""
     if trace.late:
         return None
-    again = await asyncio.gather(*[arena.punctual(port, trace.steps) for _ in range(PLAYS)])
-    same = min((difference.step for other in again for difference in differences(other, trace)), default=len(trace.steps))
-    if same < STEPS_MIN or any(other.late for other in again):
+    replays = await asyncio.gather(*[arena.punctual(port, trace.steps) for _ in range(PLAYS)])
+    same = min((difference.step for repeated in replays for difference in differences(repeated, trace)), default=len(trace.steps))
+    if same < STEPS_MIN or any(repeated.late for repeated in replays):
         return None
     return Trace(trace.steps[:same], trace.answers[:same], trace.looks[:same])
 
 
-def most_telling(traces: list[Trace], wanted: int) -> list[Trace]:
-    left = list(traces)
+def most_telling(traces: list[Trace], wanted_count: int) -> list[Trace]:
+    unused = list(traces)
     chosen: list[Trace] = []
-    shown = Coverage()
-    while left and len(chosen) < wanted:
+    covered = Coverage()
+    while unused and len(chosen) < wanted_count:
 
         def news(trace: Trace) -> float:
-            one = Coverage()
-            one.add(trace)
-            return sum(1 / (1 + shown.seen[key]) for key in one.seen) / (8 + len(trace.steps))
+            coverage = Coverage()
+            coverage.add(trace)
+            return sum(1 / (1 + covered.seen[key]) for key in coverage.seen) / (8 + len(trace.steps))
 
-        best = max(left, key=news)
-        left.remove(best)
+        best = max(unused, key=news)
+        unused.remove(best)
         chosen.append(best)
-        shown.add(best)
+        covered.add(best)
     return chosen
 
 
 async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") -> list[tuple[int, Difference]]:
-    """Play all sequences at once, and those that differ again: a busy machine causes a difference once, a bug always."""
-    left = list(range(len(recorded)))
-    found: list[tuple[int, Difference]] = []
+    """Play all sequences at once, and replay those that differ: a busy machine causes a difference once, a bug always."""
+    unsettled = list(range(len(recorded)))
+    differing: list[tuple[int, Difference]] = []
     for attempt, scale in enumerate(REPLAYS_IN.get(world, REPLAYS)):
         arena = Arena(port, port, f"{seed}{attempt}", scale)
-        traces = await asyncio.gather(*[later(arena, port, recorded[number], place) for place, number in enumerate(left)])
-        compared = [(number, first_difference(trace, recorded[number])) for number, trace in zip(left, traces, strict=True)]
-        found = [(number, difference) for number, difference in compared if difference]
+        traces = await asyncio.gather(*[later(arena, port, recorded[number], place) for place, number in enumerate(unsettled)])
+        compared = [(number, first_difference(trace, recorded[number])) for number, trace in zip(unsettled, traces, strict=True)]
+        differing = [(number, difference) for number, difference in compared if difference]
         late = any(trace.late for trace in traces)
-        left = [number for number, _ in found]
-        if not left or (attempt >= 2 and not late):
+        unsettled = [number for number, _ in differing]
+        if not unsettled or (attempt >= 2 and not late):
             break
-    return found
+    return differing
 
 
 async def later(arena: Arena, port: int, recorded: Trace, place: int) -> Trace:

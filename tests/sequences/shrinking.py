@@ -15,32 +15,32 @@ ROUNDS_MAX = 30
 
 
 class Finding(Protocol):
-    async def find_all(self, some: list[list[Step]]) -> list[Find | None]: ...
+    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]: ...
 
 
 async def shrunk(arena: Finding, find: Find, versions: Versions, say: Say) -> Find:
     """Try all shorter candidates of a round at once, and continue with the first that differs."""
-    found = find
+    best = find
     for _ in range(ROUNDS_MAX):
-        better = await first_of(arena, shorter(found.steps), found)
+        better = await first_of(arena, shorter(best.steps), best)
         if better is None:
             break
-        found = better
-        say(f"  {len(found.steps)} steps")
+        best = better
+        say(f"  {len(best.steps)} steps")
     for _ in range(ROUNDS_MAX):
-        better = await first_of(arena, plainer(found.steps, versions), found)
+        better = await first_of(arena, plainer(best.steps, versions), best)
         if better is None:
             break
-        found = better
-    return found
+        best = better
+    return best
 
 
-async def first_of(arena: Finding, candidates: Iterator[list[Step]], found: Find) -> Find | None:
-    while some := [steps for _, steps in zip(range(AT_ONCE), candidates, strict=False)]:
-        for one in await arena.find_all(some):
-            if one is not None and one.difference.signature == found.difference.signature:
-                one.steps = one.steps[: one.difference.step + 1]
-                return one
+async def first_of(arena: Finding, candidates: Iterator[list[Step]], best: Find) -> Find | None:
+    while candidates_now := [steps for _, steps in zip(range(AT_ONCE), candidates, strict=False)]:
+        for candidate_find in await arena.find_all(candidates_now):
+            if candidate_find is not None and candidate_find.difference.signature == best.difference.signature:
+                candidate_find.steps = candidate_find.steps[: candidate_find.difference.step + 1]
+                return candidate_find
     return None
 
 

@@ -44,8 +44,8 @@ KEYS = {
 NOBODY = "nobody"
 
 
-class Known:
-    """The knowledge of one actor about one group, from its replies."""
+class ActorState:
+    """An actor's knowledge about a group, from its replies."""
 
     __slots__ = ("generation", "ids", "leads", "members", "newest", "parked", "pending", "protocol", "type")
 
@@ -57,11 +57,11 @@ class Known:
         self.protocol: str | None = None
         self.members: list[str] = []
         self.leads = False
-        self.pending = False  # its last id came with error 79
+        self.pending = False  # its last id was assigned with error 79
         self.parked: set[str] = set()  # "join", "sync": its unanswered requests
 
-    def id(self, back: int = 0) -> str:
-        return self.ids[sorted(self.ids)[-1 - back]] if len(self.ids) > back else NOBODY
+    def id(self, generations_back: int = 0) -> str:
+        return self.ids[sorted(self.ids)[-1 - generations_back]] if len(self.ids) > generations_back else NOBODY
 
 
 class Names:
@@ -72,10 +72,10 @@ class Names:
     def __init__(self, prefix: str, scale: float) -> None:
         self.prefix = prefix
         self.scale = scale
-        self.known: dict[tuple[str, str], Known] = {}
+        self.known: dict[tuple[str, str], ActorState] = {}
 
-    def of(self, actor: str, group: str) -> Known:
-        return self.known.setdefault((actor, group), Known())
+    def of(self, actor: str, group: str) -> ActorState:
+        return self.known.setdefault((actor, group), ActorState())
 
     def group(self, name: str) -> str:
         return self.prefix + name if name else ""
@@ -83,15 +83,15 @@ class Names:
     def member(self, name: str, group: str) -> str:
         if not name.startswith("@"):
             return name
-        actor, _, back = name[1:].partition("-")
-        return self.of(actor, group).id(int(back or 0))
+        actor, _, generations_back = name[1:].partition("-")
+        return self.of(actor, group).id(int(generations_back or 0))
 
     def generation(self, name: str | int, group: str) -> int:
         if isinstance(name, int):
             return name
         for sign in "+-":
-            actor, found, more = name[1:].partition(sign)
-            if found:
+            actor, sign_at, more = name[1:].partition(sign)
+            if sign_at:
                 return self.of(actor, group).generation + int(sign + more)
         return self.of(name[1:], group).generation
 
@@ -116,12 +116,12 @@ def text_of(short: str | None) -> str | None:
 
 def metadata_of(text: str) -> bytes:
     """`sub t0 t1` is a consumer's subscription, `raw 00ff` those bytes, any other text itself."""
-    kind, _, rest = text.partition(" ")
+    kind, _, content = text.partition(" ")
     if kind == "raw":
-        return bytes.fromhex(rest)
+        return bytes.fromhex(content)
     if kind != "sub":
         return text.encode()
-    topics = rest.split()
+    topics = content.split()
     return pack(">hi", 0, len(topics)) + b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics) + pack(">i", -1)
 
 
@@ -143,11 +143,11 @@ def join(step: Step, names: Names, group: str) -> JoinGroupRequest:
 
 
 def sync(step: Step, names: Names, group: str) -> SyncGroupRequest:
-    given = step.get("assign") or []
-    if given == "all":
+    assign = step.get("assign") or []
+    if assign == "all":
         pairs = [(member, member[:-37] + "'s part") for member in names.of(step["by"], group).members]
     else:
-        pairs = [(names.member(member, group), text) for member, text in given]
+        pairs = [(names.member(member, group), text) for member, text in assign]
     fields = {"protocol_type": names.type(step.get("type"), group), "protocol_name": names.protocol(step.get("protocol"), group)}
     return SyncGroupRequest(
         group_id=names.group(group),
@@ -177,9 +177,7 @@ def commit(step: Step, names: Names, group: str) -> OffsetCommitRequest:
     for topic, partition, offset, epoch, metadata in step["offsets"]:
         if not topics or topics[-1].name != topic:
             topics.append(OffsetCommitRequestTopic(topic, []))
-        topics[-1].partitions.append(
-            OffsetCommitRequestPartition(partition, offset, epoch if step["v"] >= 6 else -1, text_of(metadata))
-        )
+        topics[-1].partitions.append(OffsetCommitRequestPartition(partition, offset, epoch if step["v"] >= 6 else -1, text_of(metadata)))
     return OffsetCommitRequest(
         group_id=names.group(group),
         generation_id_or_member_epoch=names.generation(step["generation"], group),

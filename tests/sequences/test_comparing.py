@@ -1,4 +1,4 @@
-"""The comparison itself: it must find every difference, and accept only the expected ones."""
+"""The comparison itself: it must report every difference except the expected ones."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ LEFT, ANSWERED = {"error_code": 25}, {"error_code": 0}
 LOOK: dict[str, Any] = {"g": ["Stable", "consumer", "range", []]}
 
 
-def trace(*came: dict[int, Any], steps: list[str] | None = None) -> Trace:
-    done: list[Step] = [{"do": do, "by": f"p{number}"} for number, do in enumerate(steps or ["beat"] * len(came))]
-    return Trace(done, list(came), [LOOK] * len(came))
+def trace(*answers: dict[int, Any], steps: list[str] | None = None) -> Trace:
+    done: list[Step] = [{"do": do, "by": f"p{number}"} for number, do in enumerate(steps or ["beat"] * len(answers))]
+    return Trace(done, list(answers), [LOOK] * len(answers))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_answer_and_every_look_is_compared(file: Path) -> None:
+def test_every_reply_and_every_group_state_is_compared(file: Path) -> None:
     chance = Random(1)
     for recorded in read(file)[1]:
         assert first_difference(recorded, recorded) is None
-        for at, came in enumerate(recorded.answers):
-            for number, answer in came.items():
+        for at, answers in enumerate(recorded.answers):
+            for number, answer in answers.items():
                 changed = altered(recorded)
                 key = chance.choice([*sorted(answer), "more"])
                 changed.answers[at][number] = answer | {key: "else"}
@@ -46,11 +46,11 @@ def test_every_answer_and_every_look_is_compared(file: Path) -> None:
         assert first_difference(changed, recorded) == Difference(at, "look", changed.looks[at]["g"], recorded.looks[at]["g"])
 
 
-def altered(one: Trace) -> Trace:
-    return Trace(one.steps, copy.deepcopy(one.answers), copy.deepcopy(one.looks))
+def altered(original: Trace) -> Trace:
+    return Trace(original.steps, copy.deepcopy(original.answers), copy.deepcopy(original.looks))
 
 
-def test_an_answer_that_never_comes_is_a_difference() -> None:
+def test_a_missing_reply_is_a_difference() -> None:
     assert first_difference(trace({}, {}), trace({}, {0: ANSWERED})) == Difference(1, "beat", NO_ANSWER, ANSWERED)
 
 
@@ -89,16 +89,16 @@ def joined(leader: str, *members: str, generation: int) -> dict[int, Any]:
 
 def test_any_survivor_may_lead() -> None:
     first = joined("p0#p0.1", "p0#p0.1", "p1#p1.1", "p2#p2.1", generation=1)
-    second = [{number + 2: one for number, one in joined(leader, "p1#p1.1", "p2#p2.1", generation=2).items()} for leader in ("p1#p1.1", "p2#p2.1")]
-    ours, kafkas = [trace({}, first, {}, one, steps=["join"] * 4) for one in second]
+    second = [{number + 2: answer for number, answer in joined(leader, "p1#p1.1", "p2#p2.1", generation=2).items()} for leader in ("p1#p1.1", "p2#p2.1")]
+    ours, kafkas = [trace({}, first, {}, answers, steps=["join"] * 4) for answers in second]
     assert first_difference(ours, kafkas) is None
     assert occurring(ours, kafkas) == {"free choice"}
 
 
 def test_a_leader_that_came_back_leads() -> None:
     first = joined("p0#p0.1", "p0#p0.1", "p1#p1.1", generation=1)
-    second = [{number + 2: one for number, one in joined(leader, "p0#p0.1", "p1#p1.1", generation=2).items()} for leader in ("p0#p0.1", "p1#p1.1")]
-    ours, kafkas = [trace({}, first, {}, one, steps=["join"] * 4) for one in second]
+    second = [{number + 2: answer for number, answer in joined(leader, "p0#p0.1", "p1#p1.1", generation=2).items()} for leader in ("p0#p0.1", "p1#p1.1")]
+    ours, kafkas = [trace({}, first, {}, answers, steps=["join"] * 4) for answers in second]
     assert first_difference(ours, kafkas)
 
 
@@ -109,11 +109,11 @@ def test_nothing_is_compared_after_a_taint() -> None:
     assert first_difference(trace({0: LEFT}, {1: ANSWERED}, {2: LEFT}), kafkas)
 
 
-def test_a_difference_is_real_when_no_play_explains_it() -> None:
-    good, other, bad = trace({0: ANSWERED}), trace({0: LEFT}), trace({0: {"error_code": 22}})
-    assert real_difference([good, bad], [good, other]) is None
-    assert real_difference([other], [good, other]) is None
-    assert real_difference([bad, bad], [good, other])
+def test_a_difference_is_real_if_no_play_of_kafka_has_our_result() -> None:
+    good, different, bad = trace({0: ANSWERED}), trace({0: LEFT}), trace({0: {"error_code": 22}})
+    assert real_difference([good, bad], [good, different]) is None
+    assert real_difference([different], [good, different]) is None
+    assert real_difference([bad, bad], [good, different])
 
 
 def test_member_ids_are_replaced_by_the_names_of_their_members() -> None:
@@ -137,12 +137,12 @@ class Pretended:
         same = Trace(steps, [{}] * len(steps), [{}] * len(steps))
         return Find(steps, Difference(len(steps) - 1, "beat", LEFT, ANSWERED), same, same)
 
-    async def find_all(self, some: list[list[Step]]) -> list[Find | None]:
-        return [await self.find(steps) for steps in some]
+    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]:
+        return [await self.find(steps) for steps in candidates]
 
 
 @pytest.mark.asyncio
-async def test_a_find_is_cut_to_what_it_needs() -> None:
+async def test_a_find_is_shrunk_to_the_steps_it_needs() -> None:
     plain = {"v": 9, "member": "", "type": "consumer", "protocols": [["a", "m"]], "session": 31_600, "rebalance": 61_640}
     steps: list[Step] = [{"do": "join", "by": f"p{number % 4}", **plain} for number in range(21)]
     steps.append({"do": "beat", "by": "p3", "v": 4, "member": "", "generation": 1})
@@ -153,7 +153,7 @@ async def test_a_find_is_cut_to_what_it_needs() -> None:
     assert [(step["do"], step["by"]) for step in short.steps] == [("join", "p1"), ("beat", "p3")]
 
 
-def test_mistakes_that_were_rare_come_first() -> None:
+def test_rare_mistakes_are_chosen_first() -> None:
     recipes, chance = Recipes(), Random(1)
     kinds = [("join", str(number)) for number in range(10)]
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""A short hunt with a real Kafka; `make oracle` is the long one."""
+"""A short comparison with a real Kafka; `make oracle` runs long ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SEQUENCES = 60
 ROUNDS_AGAIN = 3
 
 
-def test_new_sequences_are_answered_as_kafka_answers_them() -> None:
-    seed = os.environ.get("TEST_SEED", "short")  # always the same seed: `make oracle` looks for new sequences
+def test_new_sequences_get_kafkas_replies() -> None:
+    seed = os.environ.get("TEST_SEED", "short")  # always the same seed: `make oracle` tries new sequences
     world = Random(seed).choice(sorted(WORLDS))
     with kafka_in(world) as kafka_port, ours_in(world) as port:
         versions = served_by(kafka_port, port)
-        said: list[str] = []
-        hunt = Hunt(Arena(kafka_port, port, seed), versions, said.append, ticks=4, rebalances=REBALANCES_IN.get(world, REBALANCES))
+        lines: list[str] = []
+        hunt = Hunt(Arena(kafka_port, port, seed), versions, lines.append, ticks=4, rebalances=REBALANCES_IN.get(world, REBALANCES))
         asyncio.run(hunt.run(SECONDS, SEQUENCES))
         for signature, find in list(hunt.finds.items()):
             # A busy machine answers all plays of a moment late: a difference shows at other moments too.

@@ -1,6 +1,6 @@
 """This broker gives Kafka's replies: sequences recorded from a real Kafka, played without one.
 
-`python -m tests.sequences replay FILE` does the same on the command line; `make oracle` looks for sequences that are not here yet.
+`python -m tests.sequences replay FILE` does the same on the command line; `make oracle` tries new sequences.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def test_recorded_sequences_are_answered_as_kafka_did() -> None:
     recordings = [(file, *read(file)) for file in FILES]
     with ExitStack() as servers:
         ports = [servers.enter_context(ours_in(world)) for _, world, _ in recordings]
-        found = asyncio.run(replay_all([(port, world, recorded) for port, (_, world, recorded) in zip(ports, recordings, strict=True)]))
+        differences = asyncio.run(replay_all([(port, world, recorded) for port, (_, world, recorded) in zip(ports, recordings, strict=True)]))
     described = [
-        f"{file.name}:{number + 2} step {one.step} {json.dumps(recorded[number].steps[one.step])}\n"
-        f"    {one.place}: ours {json.dumps(one.ours)}\n    Kafka's {json.dumps(one.kafkas)}"
-        for (file, _, recorded), differing in zip(recordings, found, strict=True)
-        for number, one in differing
+        f"{file.name}:{number + 2} step {difference.step} {json.dumps(recorded[number].steps[difference.step])}\n"
+        f"    {difference.place}: ours {json.dumps(difference.ours)}\n    Kafka's {json.dumps(difference.kafkas)}"
+        for (file, _, recorded), differing in zip(recordings, differences, strict=True)
+        for number, difference in differing
     ]
     assert not described, f"{len(described)} sequences differ:\n" + "\n".join(described[:10])
 

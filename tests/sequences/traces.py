@@ -32,21 +32,21 @@ class Trace:
     def as_json(self) -> list[Any]:
         """A group state equal to the previous one is omitted."""
         before: Look | None = None
-        shown: list[Any] = []
+        entries: list[Any] = []
         for answers, look in zip(self.answers, self.looks, strict=True):
             entry: dict[str, Any] = {str(number): answer for number, answer in sorted(answers.items())}
             if look != before:
                 entry["look"] = look
             before = look
-            shown.append(entry)
-        return shown
+            entries.append(entry)
+        return entries
 
     @classmethod
-    def from_json(cls, steps: list[Step], shown: list[Any]) -> Trace:
+    def from_json(cls, steps: list[Step], entries: list[Any]) -> Trace:
         looks: list[Look] = []
-        for entry in shown:
+        for entry in entries:
             looks.append(entry["look"] if "look" in entry else looks[-1])
-        answers = [{int(number): answer for number, answer in entry.items() if number != "look"} for entry in shown]
+        answers = [{int(number): answer for number, answer in entry.items() if number != "look"} for entry in entries]
         return cls(steps, answers, looks)
 
 
@@ -54,14 +54,14 @@ def flat(value: Any) -> Any:
     """A message as plain values; fields at their default are omitted, error codes never."""
     if isinstance(value, Part):
         silent = DEFAULTS.setdefault(type(value), type(value)())
-        shown = {}
+        fields = {}
         for name in field_names(type(value)):
             field = getattr(value, name)
             if name == "error_code" or (field != getattr(silent, name) and name != "throttle_time_ms"):
-                shown[name] = flat(field)
-        return shown
+                fields[name] = flat(field)
+        return fields
     if isinstance(value, list):
-        return [flat(one) for one in value]
+        return [flat(item) for item in value]
     if isinstance(value, bytes):
         return value.decode() if value.isascii() and value.decode().isprintable() else value.hex()
     return value
@@ -71,7 +71,7 @@ DEFAULTS: dict[type, Any] = {}
 
 
 class Naming:
-    """Replaces the values of one server by those of any server."""
+    """Replaces the ids of one server by names that are the same for every server."""
 
     def __init__(self, prefix: str, port: int, owners: dict[str, str]) -> None:
         self.prefix = prefix
@@ -80,30 +80,30 @@ class Naming:
 
     def plain(self, value: Any, do: str) -> Any:
         """A reply to a step of this kind."""
-        return AFTER.get(do, lambda shown: shown)(self.renamed(flat(value)))
+        return AFTER.get(do, lambda answer: answer)(self.renamed(flat(value)))
 
     def renamed(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.renamed(one) for key, one in value.items()}
+            return {key: self.renamed(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.renamed(one) for one in value]
+            return [self.renamed(item) for item in value]
         if not isinstance(value, str):
             return value
-        if found := UUID.search(value):
-            return value[: found.start()] + "#" + self.owners.get(value, LOST)
+        if match := UUID.search(value):
+            return value[: match.start()] + "#" + self.owners.get(value, LOST)
         return value.removeprefix(self.prefix) if self.prefix else value
 
     def look(self, reply: Any) -> Look:
         """Only the fields about the group itself."""
-        shown = {}
+        groups = {}
         for group in self.plain(reply, "describe")["groups"]:
             members = [
-                [one.get(name, "") for name in ("member_id", "group_instance_id", "client_id", "client_host", "member_metadata", "member_assignment")]
-                for one in group.get("members", [])
+                [member.get(name, "") for name in ("member_id", "group_instance_id", "client_id", "client_host", "member_metadata", "member_assignment")]
+                for member in group.get("members", [])
             ]
             facts = [group.get(name, "") for name in ("group_state", "protocol_type", "protocol_data")]
-            shown[group["group_id"]] = [*facts, members] if group["error_code"] == 0 else [*facts, members, group["error_code"]]
-        return shown
+            groups[group["group_id"]] = [*facts, members] if group["error_code"] == 0 else [*facts, members, group["error_code"]]
+        return groups
 
 
 def sorted_in(*path: str) -> Callable[[Any], Any]:
@@ -117,8 +117,8 @@ def sorted_in(*path: str) -> Callable[[Any], Any]:
 
 
 def visit(value: Any, path: tuple[str, ...]) -> None:
-    for one in value if isinstance(value, list) else [value]:
-        inside = one.get(path[0]) if isinstance(one, dict) else None
+    for element in value if isinstance(value, list) else [value]:
+        inside = element.get(path[0]) if isinstance(element, dict) else None
         if inside is None:
             continue
         if len(path) > 1:
@@ -130,8 +130,8 @@ def visit(value: Any, path: tuple[str, ...]) -> None:
 def texts_hidden(value: Any) -> Any:
     """Error messages differ between servers; only their presence is compared."""
     if isinstance(value, dict):
-        return {key: "some" if key == "error_message" and one else texts_hidden(one) for key, one in value.items()}
-    return [texts_hidden(one) for one in value] if isinstance(value, list) else value
+        return {key: "some" if key == "error_message" and item else texts_hidden(item) for key, item in value.items()}
+    return [texts_hidden(item) for item in value] if isinstance(value, list) else value
 
 
 def describe(value: Any) -> Any:
@@ -140,12 +140,12 @@ def describe(value: Any) -> Any:
 
 def find(value: Any) -> Any:
     """The addresses of coordinators differ; only their presence is compared."""
-    for one in [value, *value.get("coordinators", [])]:
+    for entry in [value, *value.get("coordinators", [])]:
         for name in ("host", "port", "node_id"):
-            if name in one and one["error_code"] == 0:
-                one[name] = "there"
-        if one["error_code"] != 0:
-            one.pop("error_message", None)
+            if name in entry and entry["error_code"] == 0:
+                entry[name] = "there"
+        if entry["error_code"] != 0:
+            entry.pop("error_message", None)
     return value
 
 

@@ -65,7 +65,7 @@ class Wire(asyncio.Protocol):
             request, version, arrived = self._waiting.popleft()
             at = 4 + response_header_version(request.API_KEY, version)
             reply, end = APIS[request.API_KEY].response.decode(frame, at, version)
-            assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"not these bytes again: {reply}"
+            assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"the decoded reply does not encode to these bytes: {reply}"
             arrived(reply)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -68,8 +68,8 @@ def make_topics(client: Client) -> None:
 def await_coordinator(client: Client, group: str) -> None:
     until = time.monotonic() + READY_SECONDS
     while time.monotonic() < until:
-        found = client.ask(FindCoordinatorRequest(key=group), 3).error_code == 0
-        if found and client.ask(HeartbeatRequest(group, 1, "nobody"), 3).error_code == 25:
+        serves = client.ask(FindCoordinatorRequest(key=group), 3).error_code == 0
+        if serves and client.ask(HeartbeatRequest(group, 1, "nobody"), 3).error_code == 25:
             return
         time.sleep(0.02)
     raise AssertionError(f"no coordinator after {READY_SECONDS} s")
@@ -79,9 +79,9 @@ def served_by(*ports: int) -> Versions:
     """The versions that all of them offer."""
 
     async def ask() -> Versions:
-        first, *others = [await versions_of(port) for port in ports]
-        for other in others:
-            first = common(first, other)
+        first, *further = [await versions_of(port) for port in ports]
+        for versions in further:
+            first = common(first, versions)
         return first
 
     return asyncio.run(ask())

@@ -1,7 +1,7 @@
-"""`python -m tests.simulator.planted`: plant each bug of bugs/ in a copy of the code, and see the simulator find it.
+"""`python -m tests.simulator.planted`: plant each bug of bugs/ in a copy of the code, and check that the simulator finds it.
 
 A patch begins with a line that says what the bug does. A bug is found when a run breaks a promise within the CPU time given.
-The bugs of bugs/policies are looked for in runs about policies, those of bugs/nodes in runs of several nodes.
+Runs about policies must find the bugs of bugs/policies, runs of several nodes those of bugs/nodes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PACKAGES: Final = ("broker", "coordinator", "docs", "protocol", "simulator", "st
 SEEDS: Final = 100_000
 
 
-class Found(NamedTuple):
+class Verdict(NamedTuple):
     name: str
     how: str  # the promise that was broken, or ""
     seconds: float  # of CPU time
     virtual: str
 
 
-def find(patch: Path, seconds: float) -> Found:
-    """Plant one bug and look for it."""
+def find(patch: Path, seconds: float) -> Verdict:
+    """Plant a bug and run the simulator until it breaks a promise."""
     with tempfile.TemporaryDirectory(prefix="tenure-bug-") as folder:
         copy = Path(folder)
         for package in PACKAGES:
@@ -46,8 +46,8 @@ def find(patch: Path, seconds: float) -> Found:
     took, virtual = (float(spent[2]), spent[1]) if spent else (0.0, "")
     first = next((line for line in ended.stdout.splitlines() if line.startswith("seed ")), "")
     if ended.returncode not in (0, 1) or (ended.returncode == 1 and not first):
-        return Found(patch.stem, f"the simulator failed: {ended.stderr.strip().splitlines()[-1:]}", took, virtual)
-    return Found(patch.stem, first, took, virtual)
+        return Verdict(patch.stem, f"the simulator failed: {ended.stderr.strip().splitlines()[-1:]}", took, virtual)
+    return Verdict(patch.stem, first, took, virtual)
 
 
 def main() -> int:
@@ -55,14 +55,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30, help="how long to look for each bug, of CPU time (default 30)")
     parser.add_argument("--jobs", type=int, default=2, help="bugs to look for at a time, a core each (default 2)")
     parser.add_argument("names", nargs="*", help="bugs; without any, all")
-    given = parser.parse_args()
-    patches = sorted(patch for patch in BUGS.rglob("*.patch") if not given.names or patch.stem in given.names)
+    options = parser.parse_args()
+    patches = sorted(patch for patch in BUGS.rglob("*.patch") if not options.names or patch.stem in options.names)
     missed = []
-    with ThreadPoolExecutor(given.jobs) as pool:
-        for found in pool.map(lambda patch: find(patch, given.seconds), patches):
-            if not found.how or found.how.startswith("the simulator failed"):
-                missed.append(found.name)
-            print(f"{found.name}: {found.how or 'NOT FOUND'} ({found.seconds:.1f} s of CPU time, {found.virtual} of virtual time)", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for result in pool.map(lambda patch: find(patch, options.seconds), patches):
+            if not result.how or result.how.startswith("the simulator failed"):
+                missed.append(result.name)
+            print(f"{result.name}: {result.how or 'NOT FOUND'} ({result.seconds:.1f} s of CPU time, {result.virtual} of virtual time)", flush=True)
     print(f"{len(patches) - len(missed)} of {len(patches)} planted bugs found{': missed ' + ', '.join(missed) if missed else ''}")
     return 1 if missed else 0
 

@@ -92,7 +92,7 @@ class Stage:
 
 
 class Player(Client):
-    """A static member. It heartbeats every BEAT_MS, rejoins when an error tells it to, and reconnects after a lost connection."""
+    """A static member. It heartbeats every BEAT_MS, rejoins after an error that demands it, and reconnects after a lost connection."""
 
     def __init__(self, stage: Stage, instance: str, beats_at_ms: int = 0) -> None:
         """`beats_at_ms`: after each whole multiple of BEAT_MS."""
@@ -145,11 +145,11 @@ class Player(Client):
             return
         reply = request.reply
         self.id, self.generation = reply.member_id, reply.generation_id
-        given = []
+        assignments = []
         if reply.leader == self.id and not reply.skip_assignment:
-            self.stage.listed = sorted(str(each.group_instance_id) for each in reply.members)
-            given = [SyncGroupRequestAssignment(each.member_id, str(each.group_instance_id).encode()) for each in reply.members]
-        request = self._send(wire, SyncGroupRequest(GROUP, self.generation, self.id, self.instance, "consumer", "range", given), 5)
+            self.stage.listed = sorted(str(member.group_instance_id) for member in reply.members)
+            assignments = [SyncGroupRequestAssignment(member.member_id, str(member.group_instance_id).encode()) for member in reply.members]
+        request = self._send(wire, SyncGroupRequest(GROUP, self.generation, self.id, self.instance, "consumer", "range", assignments), 5)
         yield request
         if request.lost or request.reply.error_code:
             yield 100 * MS

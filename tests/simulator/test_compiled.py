@@ -1,4 +1,4 @@
-"""The simulator over compiled code: what happens is what happens over the plain sources."""
+"""The simulator over compiled code: its runs equal those over the plain sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_seed_gives_the_same_trace_on_compiled_code(arguments: tuple[str, ...]
             check=False,
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        said = ended.stdout.splitlines()
-        assert said[-1].startswith(named)
-        digests.add(said[0])
+        stdout_lines = ended.stdout.splitlines()
+        assert stdout_lines[-1].startswith(named)
+        digests.add(stdout_lines[0])
     assert len(digests) == 1

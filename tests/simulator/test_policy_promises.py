@@ -1,4 +1,4 @@
-"""Each promise of the policies, with what breaks it and what does not."""
+"""Each promise of the policies, with events that break it and events that do not."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def two_holders_of_a_seat(stand: Stand) -> None:
     seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")
     stand.at(12)
     seats.held("g", 1, b"seat", "b", 11 * SECOND, -1)
-    seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")  # sent before the other one was answered
+    seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")  # sent before the reply to the other request
     seats.succeeded("g", "a", 13 * SECOND, "Heartbeat")
 
 
@@ -275,7 +275,7 @@ def test_a_power_failure_lifts_the_promise_of_policies_for_its_last_moments(stan
         stand.settings.used("g", {})
 
 
-def test_an_operator_knows_what_its_changes_lead_to() -> None:
+def test_an_operator_knows_the_effects_of_its_changes() -> None:
     texts = applied((), [Change("instance.ids", SET, "i[0-2]"), Change("roster.strict", SET, "true")])
     texts = applied(texts, [Change("instance.ids", SUBTRACT, "i1"), Change("instance.ids", APPEND, "x")])
     assert dict(texts)["instance.ids"].split(",") == ["i0", "i2", "x"]

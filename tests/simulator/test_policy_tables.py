@@ -1,6 +1,6 @@
-"""The two tables of docs/policies.md by the real broker in virtual time, whose coordinator is killed after every event of a table.
+"""The two tables of docs/policies.md, run by the real broker in virtual time, whose coordinator is killed after every event of a table.
 
-A rebalance comes neither before the table's second nor before one session after the load, and at most a second after the later.
+A rebalance begins neither before the table's second nor before one session after the load, and at most a second after the later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEADER_BEATS_AT_MS = 250  # between the rows: a leader that knows of a rebalance
 REGISTRATION_MS = 15_000
 EXPANSION_MS = 5_000
 
-# When the coordinator is killed, by what has just happened.
+# The events after which the coordinator is killed.
 ABSENCE_KILLS = {
     "the last heartbeat of A": -SESSION_MS + 50,
     "A is away": 50,
@@ -127,7 +127,7 @@ def test_the_table_of_absences_with_the_coordinator_killed(event: str, power_fai
     if killed_at < due:
         due = max(due, loaded + SESSION_MS)
     moments = [rebalance.at_ms for rebalance in stage.rebalances]
-    if event == "the rebalance has begun":  # nothing of it was stored: B's absence ends again
+    if event == "the rebalance has begun":  # none of it was stored: B's absence ends a second time
         assert len(moments) == 2
         assert loaded + SESSION_MS <= moments[1] <= loaded + SESSION_MS + LATE_MS
     else:
@@ -140,7 +140,7 @@ def test_the_table_of_absences_with_the_coordinator_killed(event: str, power_fai
     assert first.generation == leader.generation
 
 
-def test_all_that_are_away_go_with_the_earliest_absence_to_the_millisecond() -> None:
+def test_all_absent_members_are_removed_with_the_earliest_absence_to_the_millisecond() -> None:
     stage, _ = play_absences_without_return(None)
     (rebalance,) = stage.rebalances
     assert 0 <= rebalance.at_ms - 15_000 <= EXACT_MS
@@ -148,7 +148,7 @@ def test_all_that_are_away_go_with_the_earliest_absence_to_the_millisecond() -> 
 
 
 @pytest.mark.parametrize("killed_at", [50, 5_000, 10_050, 12_000, 14_900], ids=lambda moment: f"killed at {moment} ms")
-def test_all_that_are_away_go_with_the_earliest_absence_after_a_load(killed_at: int) -> None:
+def test_all_absent_members_are_removed_with_the_earliest_absence_after_a_load(killed_at: int) -> None:
     stage, leader = play_absences_without_return(killed_at)
     (loaded,) = stage.loads
     due = max(15_000, loaded + SESSION_MS)
@@ -189,7 +189,7 @@ def test_the_table_of_arrivals_to_the_millisecond() -> None:
 @pytest.mark.parametrize("power_fails", [False, True], ids=["kill -9", "power failure"])
 @pytest.mark.parametrize("event", ARRIVAL_KILLS)
 def test_the_table_of_arrivals_with_the_coordinator_killed(event: str, power_fails: bool) -> None:
-    """The wait begins again with the first JoinGroup after the load; a newcomer that arrives meanwhile is taken along."""
+    """The wait restarts with the first JoinGroup after the load; a newcomer that arrives meanwhile joins too."""
     stage, leader, newcomers = play_arrivals(ARRIVAL_KILLS[event], power_fails)
     (loaded,) = stage.loads
     assert {rebalance.cause for rebalance in stage.rebalances} == {Cause.EXPANSION}

@@ -1,4 +1,4 @@
-"""The promises about rebalances and about offsets that expire: each with what breaks it, on the real groups of a coordinator."""
+"""The promises about rebalances and expiring offsets: each with an event that breaks it, on real groups of a coordinator."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def rebalancing(*ids: str) -> Group:
     group = Group("g", 5, 5)
     group.state, group.phase_start_ms, group.deadline = PREPARING, 5, 100
     for id in ids:
-        one = member(id)
-        one.join = Waiter()
-        group.add(one)
+        static = member(id)
+        static.join = Waiter()
+        group.add(static)
     return group
 
 
@@ -176,14 +176,14 @@ def test_an_offset_of_a_topic_that_members_consume_stays() -> None:
 
 @pytest.mark.parametrize("group_goes_too", [False, True])
 def test_an_offset_of_an_empty_group_stays_for_the_retention_time_after_the_last_member(group_goes_too: bool) -> None:
-    for wall, kept in ((5_000 + RETENTION_MS, False), (4_999 + RETENTION_MS, True)):
+    for wall, is_kept in ((5_000 + RETENTION_MS, False), (4_999 + RETENTION_MS, True)):
         group = with_offset(Group("g", 5_000, 5_000), 0)
         group.state, group.protocol_type = EMPTY, "consumer"
         expiry = Expiry(RETENTION_MS, False)
         expiry.check(0, {"g": group}, wall)
         group.offsets = {}
         after = {} if group_goes_too else {"g": group}
-        if kept:
+        if is_kept:
             with pytest.raises(Broken, match="after the group became empty"):
                 expiry.check(0, after, wall)
         else:

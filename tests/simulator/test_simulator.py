@@ -1,4 +1,4 @@
-"""The simulator itself: one seed says everything, each promise can be broken, and the command line does what it says."""
+"""The simulator itself: a seed determines a run, each promise can be broken, and the options of the command line work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_planted_bug_can_still_be_planted() -> None:
 
 
 @pytest.mark.parametrize("nodes", ["1", "3"])
-def test_one_seed_gives_one_trace_whatever_the_hashes_of_strings(nodes: str) -> None:
+def test_a_seed_has_one_trace_for_any_hash_seed(nodes: str) -> None:
     digests = set()
     for hash_seed in ("0", "1", "12345"):
         ended = subprocess.run(
@@ -74,12 +74,12 @@ def test_a_wrong_command_line_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_plan_can_be_made_smaller_in_each_of_its_parts() -> None:
     plan = next(plan for plan in map(draw, range(100)) if len(plan.groups) > 1 and plan.producers)
     smaller = list(reductions(plan))
-    assert any(len(each.groups) < len(plan.groups) for each in smaller)
-    assert any(not each.producers for each in smaller)
-    assert {fault for each in smaller for fault in set(plan.faults) - set(each.faults)} == set(plan.faults) <= {*FAULTS, *RARE_FAULTS}
+    assert any(len(smaller_plan.groups) < len(plan.groups) for smaller_plan in smaller)
+    assert any(not smaller_plan.producers for smaller_plan in smaller)
+    assert {fault for smaller_plan in smaller for fault in set(plan.faults) - set(smaller_plan.faults)} == set(plan.faults) <= {*FAULTS, *RARE_FAULTS}
 
 
-# Each promise, with what breaks it and what does not.
+# Each promise, with events that break it and events that do not.
 
 
 def lost_commit(world: World) -> None:
@@ -114,7 +114,7 @@ def two_speak_for_one_instance(world: World) -> None:
     instances.joined("g", "i", "first", 0)
     at(world, 3)
     instances.joined("g", "i", "second", 2 * SECOND)
-    instances.succeeded("g", "first", 2 * SECOND, "Heartbeat")  # sent before the second one was answered
+    instances.succeeded("g", "first", 2 * SECOND, "Heartbeat")  # sent before the reply to the second
     instances.succeeded("g", "first", 4 * SECOND, "Heartbeat")
 
 
@@ -128,7 +128,7 @@ def replaced_member_hears_that_it_is_unknown(world: World) -> None:
     instances = Instances(world)
     at(world, 1)
     instances.joined("g", "i", "second", 0)
-    instances.unknown("g", "i", "first", "second", SECOND)  # sent before the second one was answered
+    instances.unknown("g", "i", "first", "second", SECOND)  # sent before the reply to the second
     instances.unknown("g", "i", "first", None, 2 * SECOND)
     instances.unknown("g", "i", "first", "second", 2 * SECOND)
 
@@ -243,7 +243,7 @@ def test_a_power_failure_lifts_the_promise_for_its_last_moments(world: World) ->
     offsets.lost_since(round(1.5 * SECOND))
     at(world, 3)
     offsets.read(PLACE, first, world.now)
-    with pytest.raises(Broken):  # what was lost does not come back
+    with pytest.raises(Broken):  # a lost offset does not reappear
         offsets.read(PLACE, second, world.now + 1)
 
 

@@ -1,4 +1,4 @@
-"""The soak: clients under load while the broker is killed again and again, and a ledger that checks its guarantees.
+"""The soak: clients under load while the broker is killed many times, and a ledger that checks its guarantees.
 
 `make soak` kills a hundred times under groups and fifty times under producers, the tests ten and five times. `ledger.py` judges groups,
 `member.py` is a careful consumer, `loner.py` commits without a group, `campaign.py` puts them together; `record_ledger.py`, `producer.py`,

@@ -37,21 +37,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each life")
     parser.add_argument("--scale", action="store_true", help="instead: the tests of scale in their full form, a hundred thousand members")
-    given = parser.parse_args(arguments)
-    if given.scale:
+    options = parser.parse_args(arguments)
+    if options.scale:
         scale = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-s", "-o", "faulthandler_timeout=0", "tests/broker/test_scale.py"]
         return subprocess.run(scale, cwd=ROOT, env=os.environ | {"SCALE": "full"}, check=False).returncode
-    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
     failed = False
-    if given.only in (None, "topics"):
-        failed |= topics_soaked(given.kills or HISTORIES, seed, tell)
-    if given.only in (None, "consume"):
-        failed |= consumers_soaked(given.kills or CONSUMER_DEEDS, seed, tell)
-    if given.only in (None, "groups"):
-        plan = Plan(given.kills or GROUP_KILLS, seed, given.groups, given.flush, silent_deaths=True)
+    if options.only in (None, "topics"):
+        failed |= topics_soaked(options.kills or HISTORIES, seed, tell)
+    if options.only in (None, "consume"):
+        failed |= consumers_soaked(options.kills or CONSUMER_DEEDS, seed, tell)
+    if options.only in (None, "groups"):
+        plan = Plan(options.kills or GROUP_KILLS, seed, options.groups, options.flush, silent_deaths=True)
         failed |= soaked("groups", lambda world: Campaign(world, plan, tell), plan)
-    if given.only in (None, "records"):
-        records = RecordPlan(given.kills or RECORD_KILLS, seed, given.producers)
+    if options.only in (None, "records"):
+        records = RecordPlan(options.kills or RECORD_KILLS, seed, options.producers)
         failed |= soaked("records", lambda world: RecordCampaign(world, records, tell), records)
     return failed
 
@@ -60,9 +60,9 @@ def tell(line: str) -> None:
     print(line, flush=True)
 
 
-def soaked(what: str, begun: Callable[[World], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
+def soaked(name: str, begun: Callable[[World], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
     """Whether a guarantee was broken."""
-    tell(f"soak: {what}, {plan.kills} kills, seed {plan.seed}")
+    tell(f"soak: {name}, {plan.kills} kills, seed {plan.seed}")
     data = Path(tempfile.mkdtemp(prefix="tenure-soak-"))
     world = World(data)
     campaign = begun(world)
@@ -76,9 +76,9 @@ def soaked(what: str, begun: Callable[[World], Campaign | RecordCampaign], plan:
     wrong = list(ledger.wrong)
     if isinstance(campaign, RecordCampaign):
         wrong += unreadable(data, TOPIC)
-    for one in wrong:
-        print(f"BROKEN {one}")
-    print(f"soak: {what}, {campaign.kills} kills in {time.monotonic() - begin:.0f} s, {len(wrong)} broken promises, seed {plan.seed}")
+    for problem in wrong:
+        print(f"BROKEN {problem}")
+    print(f"soak: {name}, {campaign.kills} kills in {time.monotonic() - begin:.0f} s, {len(wrong)} broken promises, seed {plan.seed}")
     if wrong:
         print(f"soak: the data directory is left in {data}")
     else:

@@ -1,4 +1,4 @@
-"""One soak of groups: they settle, the broker is killed at a time chosen by the seed, and every group must be as it was."""
+"""A soak of groups: they settle, the broker is killed at a time chosen by the seed, and every group must continue unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     kills: int
     seed: int
     groups: int = 6
-    flush: str = "both"  # or one of FLUSHES
+    flush: str = "both"  # or a value of FLUSHES
     session_ms: int = 5_000
     rebalance_ms: int = 4_000
     settle_seconds: float = 25.0  # a ghost's session, the rebalance after it, and the delay of a busy machine
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 
 
 class Group:
-    """One group and its processes."""
+    """A group and its processes."""
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
@@ -118,14 +118,14 @@ class Campaign:
         group = self._random.choice(self._groups)
         statics = [member for member in group.members if member.instance is not None]
         dynamics = [member for member in group.members if member.instance is None]
-        deeds = ["rebalance"]
+        actions = ["rebalance"]
         if statics:
-            deeds += ["restart"] * 3
+            actions += ["restart"] * 3
         if dynamics:
-            deeds += ["leave"] + ["silent death"] * self._plan.silent_deaths
+            actions += ["leave"] + ["silent death"] * self._plan.silent_deaths
         if len(group.members) < MEMBERS_MAX:
-            deeds += ["join"]
-        deed = self._random.choice(deeds)
+            actions += ["join"]
+        deed = self._random.choice(actions)
         self.ledger.count(f"churn: {deed}")
         if deed == "restart":  # in a settled group too: it must not notice
             old = self._random.choice(statics)
@@ -138,13 +138,13 @@ class Campaign:
         elif deed == "join":
             self._add(group, None)
         else:
-            one = self._random.choice(dynamics)
+            client = self._random.choice(dynamics)
             if deed == "leave":
-                one.leaving = True
-                group.members.remove(one)
-                group.leaving.append(one)
+                client.leaving = True
+                group.members.remove(client)
+                group.leaving.append(client)
             else:
-                group.kill(one)
+                group.kill(client)
             if len(group.members) < 2:
                 self._add(group, None)
 
@@ -192,9 +192,9 @@ class Campaign:
 
     def _look(self) -> bool:
         for group in self._groups:
-            gone = [member for member in group.leaving if member.done]
+            done_members = [member for member in group.leaving if member.done]
             group.leaving = [member for member in group.leaving if not member.done]
-            group.dead += gone
+            group.dead += done_members
             seats = group.seats(self.ledger.life)
             if seats is not None and not self.ledger.is_settled(group.plan.name):
                 self.ledger.settled(group.plan.name, seats)
@@ -218,5 +218,5 @@ class Campaign:
 
     def summary(self) -> str:
         counts = self.ledger.counts
-        text = ", ".join(f"{what} x {count}" for what, count in sorted(counts.items()))
+        text = ", ".join(f"{action} x {count}" for action, count in sorted(counts.items()))
         return f"settled within {self.longest_settling:.1f} s, own longest pause {self.longest_pause * 1000:.0f} ms; {text}"

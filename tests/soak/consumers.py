@@ -1,4 +1,4 @@
-"""Each record once: members of `tenure consume --group` start, stop and are killed while records are produced.
+"""Each record is printed once: members of `tenure consume --group` start, stop and are killed while records are produced.
 
 Members stopped by a signal commit the printed records: they lose none and print none twice. A killed member may have printed records
 that it had not committed: only those may be printed again.
@@ -47,16 +47,16 @@ class Consumers:
         self._members: list[Running] = []
         self._ended: list[tuple[Path, bool]] = []  # the printed records, and whether it was killed
 
-    def run(self, deeds: int, *, kills: bool) -> None:
+    def run(self, actions: int, *, kills: bool) -> None:
         host, _, port = self._bootstrap.rpartition(":")
         with Cluster([(host, int(port))], 10) as cluster:
             self._tenure("topic", "create", TOPIC, "--partitions", str(PARTITIONS))
             try:
                 self._start()
-                for _ in range(deeds):
+                for _ in range(actions):
                     self._produce(LINES)
                     self._do(kills)
-                    # The next event comes during a rebalance, or while the group is stable.
+                    # The next event happens during a rebalance, or while the group is stable.
                     if self._chance.random() < 0.6:
                         self._await_members(cluster)
                 if not self._members:
@@ -97,11 +97,11 @@ class Consumers:
             process = subprocess.Popen(self._command("consume", *ARGUMENTS), env=environment(), cwd=ROOT, stdout=out)
         self._members.append(Running(process, printed))
 
-    def _taken(self) -> Running:
+    def _pop_member(self) -> Running:
         return self._members.pop(self._chance.randrange(len(self._members)))
 
     def _stop(self) -> None:
-        member = self._taken()
+        member = self._pop_member()
         number = self._chance.choice(SIGNALS)
         member.process.send_signal(number)
         code = member.process.wait(SECONDS)
@@ -111,7 +111,7 @@ class Consumers:
         self._ended.append((member.printed, False))
 
     def _kill(self) -> None:
-        member = self._taken()
+        member = self._pop_member()
         member.process.kill()
         member.process.wait(SECONDS)
         self._ended.append((member.printed, True))
@@ -159,21 +159,21 @@ class Consumers:
             self.wrong.append(f"{len(set(twice))} records were printed more often than killed members explain, the first is {min(twice)}")
 
 
-def consumed(deeds: int, seed: int, *, kills: bool) -> Consumers:
-    """One group on a separate broker, from its first member to its last."""
+def consumed(actions: int, seed: int, *, kills: bool) -> Consumers:
+    """A group on a separate broker, from its first member to its last."""
     with tempfile.TemporaryDirectory(prefix="tenure-soak-consume-") as folder, broker("--profile", "test") as started:
         consumers = Consumers(Path(folder), f"127.0.0.1:{started.port}", seed)
-        consumers.run(deeds, kills=kills)
+        consumers.run(actions, kills=kills)
         return consumers
 
 
-def consumers_soaked(deeds: int, seed: int, tell: Callable[[str], None]) -> bool:
+def consumers_soaked(actions: int, seed: int, tell: Callable[[str], None]) -> bool:
     """Whether a guarantee was broken, in runs without kills and in runs with them."""
     broken = 0
     for number, kills in ((seed, False), (seed + 1, True)):
-        found = consumed(deeds, number, kills=kills)
-        for wrong in found.wrong:
+        result = consumed(actions, number, kills=kills)
+        for wrong in result.wrong:
             tell(f"BROKEN {wrong}, seed {number}")
-        broken += len(found.wrong)
-        tell(f"soak: consume, {deeds} deeds, {found.kills} kills, {found.produced} records, seed {number}: {len(found.wrong)} broken promises")
+        broken += len(result.wrong)
+        tell(f"soak: consume, {actions} deeds, {result.kills} kills, {result.produced} records, seed {number}: {len(result.wrong)} broken promises")
     return broken > 0

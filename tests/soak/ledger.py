@@ -1,8 +1,9 @@
 """The requests and replies of group clients, in order, and the guarantees they must satisfy. No sockets.
 
-The promises about offsets and generations are those of the simulator (simulator/promises.py): an acknowledged commit is there, or a
-later one; a generation is used for one assignment and does not go back. Here are those that only a soak can check: settled members stay
-settled if only the broker died; a live process is never fenced; no client waits for ever (the waiting code reports that with `wrong`).
+The promises about offsets and generations are those of the simulator (simulator/promises.py): an acknowledged commit,
+or a later one, is stored; a generation has a single assignment, and generations do not decrease. This file has those
+that only a soak can check: settled members stay settled if only the broker died; a live process is never fenced; no
+client waits for ever (the waiting code reports that with `wrong`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from protocol.errors import ErrorCode
 from simulator.promises import Generations, Offsets, Place, SentValue
 from simulator.world import Broken
 
-# Errors after which a member has to join again.
+# Errors after which a member must rejoin.
 UNSETTLING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 RETRIABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 # Codes after which a careful client continues; any other would have stopped it.
@@ -32,7 +33,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
 
 
 class Assignment(NamedTuple):
-    """An assignment given to a member: the round is the leader's mark, the same for all and never used twice."""
+    """An assignment of a member; `round` is the leader's mark, the same for all members and unique."""
 
     round: str
     partitions: tuple[int, ...]
@@ -60,8 +61,8 @@ class Ledger:
         self._moment = max(self._moment + 1, time.monotonic_ns() - self._began)
         return self._moment
 
-    def broken(self, what: str) -> None:
-        self.wrong.append(f"life {self.life}: {what}")
+    def broken(self, problem: str) -> None:
+        self.wrong.append(f"life {self.life}: {problem}")
 
     def _check(self, promise: Callable[[], None]) -> None:
         try:
@@ -69,8 +70,8 @@ class Ledger:
         except Broken as broken:
             self.broken(str(broken))
 
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, deed: str) -> None:
+        self.counts[deed] = self.counts.get(deed, 0) + 1
 
     def restarted(self) -> None:
         self.life += 1

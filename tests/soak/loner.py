@@ -1,4 +1,4 @@
-"""Commits without a group protocol, as tools do, and deletes the commits: deleted offsets must not come back either."""
+"""Commits without a group protocol, like tools, and deletes the commits: deleted offsets must not reappear."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 15
 
 class Loner(Actor):
     def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
-        self.checked_life = -1  # the run of the broker in which it last found all its offsets
+        self.checked_life = -1  # the last life of the broker in which it found all its offsets
         self._port = port
         self._ledger = ledger
         self._groups = groups
@@ -37,14 +37,14 @@ class Loner(Actor):
                 if all([await self._check(group) for group in self._groups]):
                     self.checked_life = life
                 for _ in range(20):
-                    await self._one()
+                    await self._run_life()
             except (Lost, Silent) as error:
                 if isinstance(error, Silent):
                     self._ledger.broken(f"no answer: who commits without a group waited {ANSWER_SECONDS} s")
                 self._drop_wire()
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _one(self) -> None:
+    async def _run_life(self) -> None:
         group = self._random.choice(self._groups)
         if self._random.random() < 0.1:
             await self._delete(group)

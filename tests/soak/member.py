@@ -1,6 +1,6 @@
-"""A member of a group that behaves like a careful Java consumer: it reacts to every code, and outlives its coordinator.
+"""A group member that behaves like a careful Java consumer: it handles every error code, and survives its coordinator.
 
-It reports requests and replies to the ledger. One connection, one request at a time. A lost connection is opened again at once; a
+It reports requests and replies to the ledger. One connection, one request at a time. It reconnects at once after a lost connection; a
 member of a stable group then continues with a heartbeat and not with a JoinGroup.
 """
 
@@ -36,7 +36,7 @@ ANSWER_SECONDS = 15
 
 
 class Versions(NamedTuple):
-    """The API versions of one generation of clients."""
+    """The API versions of clients of one age."""
 
     find: int
     join: int
@@ -58,7 +58,7 @@ class GroupPlan(NamedTuple):
     rebalance_ms: int
 
 
-class Again(Exception):
+class Retry(Exception):
     """Start over: find the coordinator, and join unless seated."""
 
 
@@ -115,7 +115,7 @@ class Member(Actor):
                     await self._join()
                 else:
                     await self._work()
-            except Again:
+            except Retry:
                 await asyncio.sleep(RETRY_SECONDS * self._random.uniform(0.5, 1.5))
             except (Lost, Silent) as error:
                 if isinstance(error, Silent):
@@ -129,7 +129,7 @@ class Member(Actor):
         return await self._wire.ask(request, version, ANSWER_SECONDS + self.plan.rebalance_ms / 1000)
 
     def _react(self, api: str, code: int) -> None:
-        """Errors common to all APIs; returns if there was no error, raises Again if there was."""
+        """Errors common to all APIs; returns if there was no error, raises Retry if there was."""
         if not code:
             return
         self._ledger.answered(self.plan.name, self.name, api, code)
@@ -146,7 +146,7 @@ class Member(Actor):
                 self._drop_wire()
             case _:
                 pass
-        raise Again
+        raise Retry
 
     async def _find_coordinator(self) -> None:
         group = self.plan.name
@@ -205,9 +205,9 @@ class Member(Actor):
         request = SyncGroupRequest(self.plan.name, generation, self.member_id, self.instance, "consumer", protocol, assignments)
         reply = await self._ask(request, self._versions.sync)
         self._react("SyncGroup", reply.error_code)
-        given = read_assignment(reply.assignment)
-        partitions = tuple(sorted(partition for assigned_partition in given.assigned_partitions for partition in assigned_partition.partitions))
-        assignment = Assignment((given.user_data or b"").decode(), partitions)
+        assignment_data = read_assignment(reply.assignment)
+        partitions = tuple(sorted(partition for assigned_partition in assignment_data.assigned_partitions for partition in assigned_partition.partitions))
+        assignment = Assignment((assignment_data.user_data or b"").decode(), partitions)
         self._ledger.synced(self.plan.name, self.name, generation, assignment, sent)
         self.seat = Seat(generation, assignment)
         self.steady_life = life
@@ -239,7 +239,7 @@ class Member(Actor):
 
     def _seated(self) -> Seat:
         if self.seat is None:
-            raise Again
+            raise Retry
         return self.seat
 
     async def _beat(self) -> None:
@@ -267,10 +267,10 @@ class Member(Actor):
         else:
             reply = await self._ask(OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, partitions)]), version)
         self._react("OffsetFetch", reply.error_code)
-        found = {partition.partition_index: partition.committed_offset for partition in reply.topics[0].partitions if not partition.error_code}
-        if len(found) != len(partitions):
+        committed = {partition.partition_index: partition.committed_offset for partition in reply.topics[0].partitions if not partition.error_code}
+        if len(committed) != len(partitions):
             self._ledger.broken(f"offsets of {self!r}: {[(partition.partition_index, partition.error_code) for partition in reply.topics[0].partitions]}")
-        return found
+        return committed
 
     async def _commit(self) -> None:
         seat = self._seated()
@@ -284,13 +284,13 @@ class Member(Actor):
         request = OffsetCommitRequest(self.plan.name, seat.generation, self.member_id, self.instance, topics=topics)
         reply = await self._ask(request, self._versions.commit)
         worst = 0
-        for one in reply.topics[0].partitions:
-            place = (self.plan.name, TOPIC, one.partition_index)
-            if not one.error_code:
-                self._ledger.acknowledged(place, numbers[one.partition_index])
+        for partition_reply in reply.topics[0].partitions:
+            place = (self.plan.name, TOPIC, partition_reply.partition_index)
+            if not partition_reply.error_code:
+                self._ledger.acknowledged(place, numbers[partition_reply.partition_index])
                 self.steady_life = max(self.steady_life, life)
                 continue
-            worst = one.error_code
-            if one.error_code not in (7, 14, 15, 16):
-                self._ledger.refused(place, numbers[one.partition_index])
+            worst = partition_reply.error_code
+            if partition_reply.error_code not in (7, 14, 15, 16):
+                self._ledger.refused(place, numbers[partition_reply.partition_index])
         self._react("OffsetCommit", worst)

@@ -1,4 +1,4 @@
-"""An idempotent producer as careful as Java's: acks=all, up to five requests in flight, unacknowledged batches are sent again.
+"""An idempotent producer like Java's: acks=all, up to five requests in flight, unacknowledged batches are sent again.
 
 A batch keeps its sequence: after a lost connection it is unknown whether it was written, so it is sent again unchanged, in order, and the
 broker must detect duplicates. Several partitions may share a request. The producer reports its batches and their replies to the ledger.
@@ -43,7 +43,7 @@ class Flight(NamedTuple):
     fresh: bool
 
 
-class Again(Exception):
+class Resend(Exception):
     """Unacknowledged batches must be sent again."""
 
 
@@ -57,14 +57,14 @@ class Producer(Actor):
         self._random = randomness
         self._version = randomness.choice(VERSIONS)
         self._depth = randomness.choice((1, 2, 5, 5))
-        self._compression = randomness.choice([one for one in Compression if one != Compression.ZSTD or self._version >= 7])
+        self._compression = randomness.choice([codec for codec in Compression if codec != Compression.ZSTD or self._version >= 7])
         self._id: tuple[int, int] | None = None
         self._numbered = [0] * partitions
-        self._unsettled: list[deque[Batch]] = [deque() for _ in range(partitions)]  # by partition: in flight, or to be sent again
+        self._unsettled: list[deque[Batch]] = [deque() for _ in range(partitions)]  # by partition: batches in flight or to be resent
         # Partitions that know this producer. Kafka lets an unknown producer begin with any sequence: when a first batch finds a
         # partition that is not open yet and the second finds it open, the first could never be written.
-        self._known = [False] * partitions
-        self._failing: set[int] = set()  # partitions of which an earlier batch has failed: later ones are out of order then
+        self._accepting = [False] * partitions
+        self._failing: set[int] = set()  # partitions with a failed batch: later batches are out of order
         super().__init__()
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Producer(Actor):
                     await self._identify(self._wire)
                 else:
                     await self._produce(self._wire)
-            except Again:
+            except Resend:
                 await asyncio.sleep(RETRY_SECONDS)
             except (Lost, Silent) as error:
                 if isinstance(error, Silent):
@@ -92,26 +92,26 @@ class Producer(Actor):
         reply = await wire.ask(InitProducerIdRequest(None, 60_000), 4, ANSWER_SECONDS)
         if reply.error_code:
             self._ledger.answered(self.name, "InitProducerId", reply.error_code)
-            raise Again
+            raise Resend
         self._id = reply.producer_id, reply.producer_epoch
         self._ledger.named(self.name, self._id)
 
     async def _produce(self, wire: Wire) -> None:
-        """Unsettled batches first, then new ones, until a batch fails."""
-        again = deque(self._rounds())
+        """Send unsettled batches, then new batches, until a batch fails."""
+        repeats = deque(self._rounds())
         flights: deque[Flight] = deque()
         self._failing.clear()
         while True:
             while len(flights) < self._depth and not self._failing:
-                batches, fresh = (again.popleft(), False) if again else (self._new_batches(), True)
+                batches, fresh = (repeats.popleft(), False) if repeats else (self._new_batches(), True)
                 if not batches:
                     break
                 flights.append(self._send(wire, batches, fresh))
             if not flights:
-                raise Again
+                raise Resend
             flight = flights.popleft()
             reply = await wire.receive(flight.request, self._version, flight.correlation_id, ANSWER_SECONDS)
-            self._heed(flight, reply)
+            self._take_reply(flight, reply)
             await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.03)))  # the reader must keep up
 
     def _rounds(self) -> list[list[Batch]]:
@@ -128,7 +128,7 @@ class Producer(Actor):
 
     def _new_batches(self) -> list[Batch]:
         count = self._random.choice((1, 1, 1, 2, 3))
-        ready = [partition for partition, batches in enumerate(self._unsettled) if self._known[partition] or not batches]
+        ready = [partition for partition, batches in enumerate(self._unsettled) if self._accepting[partition] or not batches]
         chosen = self._random.sample(ready, min(count, len(ready)))
         batches = [self._new_batch(partition) for partition in chosen]
         for batch in batches:
@@ -138,7 +138,7 @@ class Producer(Actor):
     def _new_batch(self, partition: int) -> Batch:
         assert self._id is not None
         first, count = self._numbered[partition], self._random.choice((1, 1, 3, 20))
-        # Now and then one that takes the kernel a while to write: some kills interrupt its write.
+        # Sometimes a batch that the kernel writes slowly, so that some kills interrupt the write.
         size = self._random.choice((0, 10, 100, 100, 1_000, 1_000, 1_000, 10_000 if count > 3 else 100_000))
         filling = self._random.randbytes(size)
         now = int(time.time() * 1000)
@@ -150,7 +150,7 @@ class Producer(Actor):
         self._ledger.sent(partition, mark, count)
         return Batch(partition, mark, count, data)
 
-    def _heed(self, flight: Flight, reply: Any) -> None:
+    def _take_reply(self, flight: Flight, reply: Any) -> None:
         answers = {partition_response.index: partition_response for partition_response in reply.responses[0].partition_responses}
         assert answers.keys() == {batch.partition for batch in flight.batches}
         for batch in flight.batches:
@@ -162,8 +162,8 @@ class Producer(Actor):
                     self._ledger.broken(f"out of order: {batch.first} was refused though all before it was acknowledged")
                 self._failing.add(batch.partition)
                 continue
-            self._known[batch.partition] = True
-            # Not always the oldest: the first batch may find its partition closed after a kill, and the next one find it open.
+            self._accepting[batch.partition] = True
+            # Not always the oldest batch: after a kill its partition may refuse it and accept the next.
             self._unsettled[batch.partition].remove(batch)
             self._ledger.acknowledged(batch.partition, batch.first, batch.records, answer.base_offset)
             if flight.fresh:

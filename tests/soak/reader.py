@@ -1,6 +1,6 @@
-"""Reads every partition of the topic as it grows, and sometimes all of it again; the ledger judges the records.
+"""Reads every partition of the topic as it grows, and sometimes again from the beginning; the ledger checks the records.
 
-A fetch waits for records, so some kills come during waiting fetches. Checksums of batches are verified, and an incomplete last batch is
+A fetch waits for records, so some kills happen during waiting fetches. Checksums of batches are verified, and an incomplete last batch is
 left for the next fetch, as clients do.
 """
 
@@ -21,14 +21,14 @@ from tests.soak.wire import Lost, Silent, Wire
 RETRY_SECONDS = 0.03
 ANSWER_SECONDS = 15
 WAIT_MS = 300
-AGAIN = 0.1  # how often everything is read again after a lost connection
+AGAIN = 0.1  # the share of lost connections after which it reads from the beginning
 VERSIONS = (4, 11, 12, 17)  # by name, and the newest by id
 BY_ID_FROM = 13
 
 
 class Reader(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, randomness: random.Random) -> None:
-        self.checked_life = -1  # the run of the broker in which it found everything up to the restart
+        self.checked_life = -1  # the life of the broker in which it had read all records from before the restart
         self._port = port
         self._ledger = ledger
         self._topic = topic
@@ -67,26 +67,26 @@ class Reader(Actor):
         bytes_max = self._random.choice((1, 100_000, 1_000_000, 1_000_000))
         life = self._ledger.life
         ends = [self._ledger.end(partition) for partition in range(len(self.positions))]
-        asked = [FetchPartition(partition, fetch_offset=at, partition_max_bytes=bytes_max) for partition, at in enumerate(self.positions)]
-        topic = FetchTopic(topic_id=self._topic_id, partitions=asked) if self._version >= BY_ID_FROM else FetchTopic(topic=self._topic, partitions=asked)
+        partitions = [FetchPartition(partition, fetch_offset=at, partition_max_bytes=bytes_max) for partition, at in enumerate(self.positions)]
+        topic = FetchTopic(topic_id=self._topic_id, partitions=partitions) if self._version >= BY_ID_FROM else FetchTopic(topic=self._topic, partitions=partitions)
         request = FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=10_000_000, topics=[topic])
         reply = await wire.ask(request, self._version, ANSWER_SECONDS)
         if reply.error_code:
             self._ledger.broken(f"Fetch was answered with {reply.error_code}")
         answers = {partition.partition_index: partition for topic in reply.responses for partition in topic.partitions}
-        served = [self._heed(partition, answers[partition], end) for partition, end in enumerate(ends)]
+        served = [self._take_partition(partition, answers[partition], end) for partition, end in enumerate(ends)]
         if not all(served):
             await asyncio.sleep(RETRY_SECONDS)
         elif self._ledger.read_up_to_the_restart(self.positions):
             self.checked_life = max(self.checked_life, life)
 
-    def _heed(self, partition: int, answer: Any, end: int) -> bool:
+    def _take_partition(self, partition: int, answer: Any, end: int) -> bool:
         if answer.error_code:
             self._ledger.answered(f"{self!r} in partition {partition}", "Fetch", answer.error_code)
             return False
         self._ledger.high_watermark(partition, answer.high_watermark, end)
         try:
-            self._read(partition, whole(answer.records or b""))
+            self._read(partition, whole_batches(answer.records or b""))
         except ProtocolError as error:
             self._ledger.broken(f"corrupt: partition {partition} behind {self.positions[partition]}: {error}")
         return True
@@ -105,7 +105,7 @@ class Reader(Actor):
             at += header.size
 
 
-def whole(data: bytes) -> bytes:
+def whole_batches(data: bytes) -> bytes:
     """Without an incomplete last batch."""
     at = 0
     while at + 12 <= len(data) and (end := at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")) <= len(data):

@@ -1,4 +1,4 @@
-"""One soak of records: producers and a reader work, the broker is killed at a time chosen by the seed, and no record may be lost."""
+"""A soak of records: producers and a reader run, the broker is killed at a time chosen by the seed, and no record may be lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.soak.world import World
 
 TOPIC = "soak-records"
 LOOK_SECONDS = 0.02
-# Kafka's smallest segment, so that some kills come during a roll; retention must not delete the reader's records.
+# Kafka's smallest segment, so that some kills happen during a roll; retention must not delete the reader's records.
 SETTINGS = ("log.segment.bytes=1048576", "log.retention.ms=-1")
 
 
@@ -140,5 +140,5 @@ class RecordCampaign:
         return True
 
     def summary(self) -> str:
-        text = ", ".join(f"{what} x {count}" for what, count in sorted(self.ledger.counts.items()))
+        text = ", ".join(f"{action} x {count}" for action, count in sorted(self.ledger.counts.items()))
         return f"settled within {self.longest_settling:.1f} s; {text}"

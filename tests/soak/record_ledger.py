@@ -1,7 +1,7 @@
 """The batches of producers, their replies and the records of a reader, and the guarantees for them. No sockets and no clock.
 
 Guarantees: an acknowledged record is at its acknowledged offset, and stays there; the records of one producer in one partition are in
-order, without gaps or duplicates; offsets are consecutive; a record once read is read again. Each producer numbers its records by
+order, without gaps or duplicates; offsets are consecutive; every later read returns a record that was read once. Each producer numbers its records by
 partition from 0 on, and a restarted producer is another one.
 """
 
@@ -39,26 +39,26 @@ class RecordLedger:
         self._names: dict[tuple[int, int], str] = {}
         self._sent: dict[tuple[str, int], int] = {}  # how many records a producer has numbered for a partition
         self._read: dict[tuple[str, int], int] = {}  # how many of them were found
-        self._told: dict[tuple[str, int], tuple[int, int]] = {}  # past the producer's newest acknowledged record: number, offset
+        self._acknowledged_end: dict[tuple[str, int], tuple[int, int]] = {}  # past the producer's newest acknowledged record: number, offset
 
-    def broken(self, what: str) -> None:
-        self.wrong.append(f"life {self.life}: {what}")
+    def broken(self, problem: str) -> None:
+        self.wrong.append(f"life {self.life}: {problem}")
 
-    def count(self, what: str, times: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + times
+    def count(self, deed: str, times: int = 1) -> None:
+        self.counts[deed] = self.counts.get(deed, 0) + times
 
     def restarted(self) -> None:
         self.life += 1
         self._floors = list(self._ends)
 
-    def answered(self, who: str, api: str, code: int) -> None:
+    def answered(self, client: str, api: str, code: int) -> None:
         """An error reply."""
         self.count(f"{api} {code}")
         if code not in EXPECTED[api]:
-            self.broken(f"unexpected code: {who} was told {code} by {api}")
+            self.broken(f"unexpected code: {client} was told {code} by {api}")
 
     def named(self, producer: str, producer_id: tuple[int, int]) -> None:
-        """A producer got an id and an epoch, which must be its own for ever."""
+        """A producer got an id and an epoch, which no other producer may get."""
         owner = self._names.setdefault(producer_id, producer)
         if owner != producer:
             self.broken(f"two of one name: {producer} was given {producer_id}, which {owner} has")
@@ -70,19 +70,19 @@ class RecordLedger:
     def acknowledged(self, partition: int, first: Mark, count: int, offset: int) -> None:
         producer, number = first
         self.count("acknowledged", count)
-        newest = self._told.get((producer, partition), (0, 0))
+        newest = self._acknowledged_end.get((producer, partition), (0, 0))
         if (number < newest[0]) != (offset < newest[1]):
             self.broken(f"order: {first} is at {offset} of partition {partition}, and what ends before number {newest[0]} before {newest[1]}")
-        self._told[producer, partition] = max(newest, (number + count, offset + count))
+        self._acknowledged_end[producer, partition] = max(newest, (number + count, offset + count))
         self._ends[partition] = max(self._ends[partition], offset + count)
         log, promised = self._log[partition], self._promised[partition]
-        for place in range(offset, offset + count):
-            mark = Mark(producer, number + place - offset)
-            there = log[place] if place < len(log) else promised.get(place, mark)
-            if there != mark:
-                self.broken(f"two at one place: {mark} was acknowledged at {place} of partition {partition}, where {there} is")
-            if place >= len(log):
-                promised[place] = mark
+        for at in range(offset, offset + count):
+            mark = Mark(producer, number + at - offset)
+            stored = log[at] if at < len(log) else promised.get(at, mark)
+            if stored != mark:
+                self.broken(f"two at one offset: {mark} was acknowledged at {at} of partition {partition}, where {stored} is")
+            if at >= len(log):
+                promised[at] = mark
 
     # The reader.
 
@@ -106,15 +106,15 @@ class RecordLedger:
         if offset > len(log):
             self.broken(f"a gap: offset {offset} of partition {partition} follows {len(log) - 1}")
             return
-        place = mark.producer, partition
-        expected = self._read.get(place, 0)
+        sequence = mark.producer, partition
+        expected = self._read.get(sequence, 0)
         if mark.number < expected:
             self.broken(f"twice: {mark} is at {offset} of partition {partition} again")
-        elif mark.number >= self._sent.get(place, 0):
+        elif mark.number >= self._sent.get(sequence, 0):
             self.broken(f"invented record: {mark} is at {offset} of partition {partition}")
         elif mark.number > expected:
             self.broken(f"left out: {mark} is at {offset} of partition {partition}, {expected} is not before it")
-        self._read[place] = mark.number + 1
+        self._read[sequence] = mark.number + 1
         promised = self._promised[partition].pop(offset, mark)
         if promised != mark:
             self.broken(f"lost record: {promised} was acknowledged at {offset} of partition {partition}, where {mark} is")

@@ -42,8 +42,8 @@ def test_the_newest_acknowledged_commit_and_any_later_one_may_be_read(ledger: Le
     ledger.fetched(PLACE, -1, ledger.now)
     first = commit(ledger)
     sent = ledger.now
-    later = commit(ledger)
-    for offset in (first, later, commit(ledger, acknowledged=False)):
+    newer = commit(ledger)
+    for offset in (first, newer, commit(ledger, acknowledged=False)):
         ledger.fetched(PLACE, offset, sent)
     ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
     ledger.fetched(PLACE, -1, ledger.now)
@@ -73,7 +73,7 @@ def test_members_of_a_generation_share_the_round_and_not_the_partitions(ledger: 
     [("b", 2, OTHER), ("a", 2, SECOND), ("b", 2, Assignment("round 1", (1, 2))), ("a", 1, OTHER)],
     ids=["two rounds", "two assignments of one member", "two owners", "an older generation"],
 )
-def test_a_generation_that_stands_for_two_assignments_or_goes_back_breaks_a_promise(
+def test_a_generation_with_two_assignments_or_a_decrease_breaks_a_promise(
     ledger: Ledger, seat: str, generation: int, assignment: Assignment
 ) -> None:
     before = ledger.now
@@ -132,7 +132,7 @@ def test_a_code_that_stops_a_client_is_found(ledger: Ledger, api: str, code: int
 @pytest.mark.parametrize(
     ("api", "code"), [("JoinGroup", 14), ("SyncGroup", 27), ("OffsetFetch", 16), ("Heartbeat", 15), ("OffsetCommit", 15)]
 )
-def test_a_code_on_which_clients_try_again_is_no_fault(ledger: Ledger, api: str, code: int) -> None:
+def test_a_retriable_error_code_is_no_fault(ledger: Ledger, api: str, code: int) -> None:
     ledger.answered("g", "a", api, code)
     assert not ledger.wrong
     assert ledger.counts == {f"{api} {code}": 1}

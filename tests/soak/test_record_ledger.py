@@ -45,7 +45,7 @@ def test_acknowledged_or_read_records_must_be_below_the_high_watermark(ledger: R
     only(ledger, "lost records: partition 0 ends at 1, 2 was acknowledged or read")
 
 
-def test_a_record_that_was_read_must_stay_though_it_was_not_acknowledged(ledger: RecordLedger) -> None:
+def test_a_record_that_was_read_must_stay_although_unacknowledged(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0))
     ledger.high_watermark(0, 0, ledger.end(0))
     only(ledger, "lost records")
@@ -57,16 +57,16 @@ def test_another_record_at_the_offset_of_an_acknowledged_one_is_a_loss(ledger: R
     only(ledger, "lost record: Mark(producer='a', number=0) was acknowledged at 0")
 
 
-def test_an_acknowledgement_for_an_offset_that_another_record_has_is_found(ledger: RecordLedger) -> None:
+def test_an_acknowledgement_for_the_offset_of_another_record_is_found(ledger: RecordLedger) -> None:
     read(ledger, ("b", 0))
     ledger.acknowledged(0, Mark("a", 0), 1, 0)
-    only(ledger, "two at one place")
+    only(ledger, "two at one offset")
 
 
 def test_two_records_acknowledged_at_one_offset_are_found_without_a_read(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 0), 2, 0)
     ledger.acknowledged(0, Mark("b", 0), 1, 1)
-    only(ledger, "two at one place")
+    only(ledger, "two at one offset")
 
 
 def test_a_record_that_is_there_twice_is_found(ledger: RecordLedger) -> None:
@@ -88,7 +88,7 @@ def test_offsets_of_a_producer_grow_with_its_numbers(ledger: RecordLedger) -> No
     only(ledger, "order: Mark(producer='a', number=5) is at 3 of partition 0, and what ends before number 5 before 7")
 
 
-def test_an_earlier_record_behind_a_later_one_is_found(ledger: RecordLedger) -> None:
+def test_an_earlier_record_after_a_later_one_is_found(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 2), 2, 4)
     ledger.acknowledged(0, Mark("a", 0), 2, 6)
     only(ledger, "order: ")
@@ -107,12 +107,12 @@ def test_a_record_that_is_read_again_must_be_the_same(ledger: RecordLedger) -> N
     only(ledger, "changed record")
 
 
-def test_an_offset_that_is_left_out_is_a_gap(ledger: RecordLedger) -> None:
+def test_a_missing_offset_is_a_gap(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), begin=1)
     only(ledger, "a gap")
 
 
-def test_an_id_is_given_to_one_producer_only(ledger: RecordLedger) -> None:
+def test_an_id_is_assigned_to_one_producer_only(ledger: RecordLedger) -> None:
     ledger.named("a", (7, 0))
     ledger.named("a", (7, 0))
     ledger.named("b", (7, 1))

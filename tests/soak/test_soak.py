@@ -29,16 +29,16 @@ def of_records(world: World, seed: int) -> RecordCampaign:
 
 
 @pytest.mark.parametrize(
-    ("made", "kills", "counts"),  # with fewer of these the campaign has tested nothing
+    ("make_campaign", "kills", "counts"),  # with fewer events the campaign has tested too little
     [
         (of_groups, GROUP_KILLS, {"acknowledged": 20, "fetched": 5}),
         (of_records, RECORD_KILLS, {"acknowledged": 50, "read again": 50}),
     ],
 )
-def test_kills_break_no_promise(made: Callable[[World, int], Campaign | RecordCampaign], kills: int, counts: dict[str, int], tmp_path: Path) -> None:
+def test_kills_break_no_promise(make_campaign: Callable[[World, int], Campaign | RecordCampaign], kills: int, counts: dict[str, int], tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     world = World(tmp_path / "data")
-    campaign = made(world, seed)
+    campaign = make_campaign(world, seed)
     try:
         asyncio.run(campaign.run())
         assert not campaign.ledger.wrong, f"seed {seed}: {campaign.ledger.wrong}; {campaign.summary()}"
@@ -46,20 +46,20 @@ def test_kills_break_no_promise(made: Callable[[World, int], Campaign | RecordCa
     finally:
         world.kill_if_alive()
     assert campaign.kills == kills
-    for what, least in counts.items():
-        assert campaign.ledger.counts[what] > least * kills, campaign.summary()
+    for deed, least in counts.items():
+        assert campaign.ledger.counts[deed] > least * kills, campaign.summary()
     assert cli.main(["log", "verify", str(tmp_path / "data")]) == 0
 
 
 @pytest.mark.clients
-def test_members_that_come_and_go_print_each_record_once() -> None:
-    found = consumed(10, 7, kills=False)
-    assert found.wrong == []
-    assert found.produced == 2_000
+def test_members_that_join_and_leave_print_each_record_once() -> None:
+    result = consumed(10, 7, kills=False)
+    assert result.wrong == []
+    assert result.produced == 2_000
 
 
 @pytest.mark.clients
 def test_members_that_are_killed_lose_no_record() -> None:
-    found = consumed(6, 5, kills=True)
-    assert found.wrong == []
-    assert found.kills
+    result = consumed(6, 5, kills=True)
+    assert result.wrong == []
+    assert result.kills

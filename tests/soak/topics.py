@@ -1,4 +1,4 @@
-"""Long histories of topics (tests/support/histories.py), one seed after the other."""
+"""Long histories of topics (tests/support/histories.py), seed by seed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ DEEDS = 400
 
 
 def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> bool:
-    """Whether a guarantee was broken. A seed gives the same history again."""
+    """Whether a guarantee was broken. A seed determines its history."""
     kills = compactions = readable = broken = 0
     for number in range(seed, seed + histories):
-        said = io.StringIO()
+        output = io.StringIO()
         world = None
         try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), tempfile.TemporaryDirectory() as folder:
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), tempfile.TemporaryDirectory() as folder:
                 world = World(Path(folder), number)
                 world.run(DEEDS)
         except Exception:
             broken += 1
-            tell(f"BROKEN history of seed {number}\n{said.getvalue()[-2_000:]}{traceback.format_exc()}")
+            tell(f"BROKEN history of seed {number}\n{output.getvalue()[-2_000:]}{traceback.format_exc()}")
         if world is not None:
             kills, compactions, readable = kills + world.kills, compactions + world.compactions, readable + world.readable
     tell(f"soak: topics, {histories} histories, seed {seed}: {kills} kills, {compactions} compactions, {readable} records read, {broken} broken")

@@ -1,4 +1,4 @@
-"""One connection of a client of the soak: requests and their replies; a lost connection raises `Lost`."""
+"""A connection of a soak client: requests and their replies; a lost connection raises `Lost`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Lost(Exception):
 
 
 class Silent(Exception):
-    """No reply in the time that a client waits for one."""
+    """No reply within a client's timeout."""
 
 
 class Wire:

@@ -17,7 +17,7 @@ SETTINGS = (
     "group.initial.rebalance.delay.ms=50",
     "group.min.session.timeout.ms=100",
     "offsets.topic.num.partitions=4",
-    "offsets.topic.segment.bytes=50000",  # many segments, so that some kills come during a roll
+    "offsets.topic.segment.bytes=50000",  # many segments, so that some kills happen during a roll
     "offsets.flush.interval.ms=20",
     "log.format=console",
 )

@@ -1,4 +1,4 @@
-"""One Spark and one broker for all tests; each test has its topics."""
+"""A Spark session and a broker for all tests; each test has its own topics."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.spark.session import Kafka, session
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    found = packages.find()
-    if isinstance(found, str):
-        pytest.skip(found)
-    with session(found, tmp_path_factory.mktemp("spark")) as started:
+    jars = packages.find()
+    if isinstance(jars, str):
+        pytest.skip(jars)
+    with session(jars, tmp_path_factory.mktemp("spark")) as started:
         yield started
 
 

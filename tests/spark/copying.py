@@ -1,4 +1,4 @@
-"""A streaming query from Kafka to Kafka, that can be stopped and started again."""
+"""A streaming query from Kafka to Kafka that can be stopped and restarted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOON = {"processingTime": "100 milliseconds"}
 
 
 class Copy:
-    """Copies a topic partition by partition; a restarted copy goes on from its checkpoint."""
+    """Copies a topic partition by partition; a restarted copy continues from its checkpoint."""
 
     def __init__(self, kafka: Kafka, folder: Path, source: str, **options: object) -> None:
         self.kafka = kafka

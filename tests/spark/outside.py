@@ -34,7 +34,7 @@ class Outside:
         failed: list[Any] = []
         producer = Producer(self._settings | {"linger.ms": 1})
         for at, number in enumerate(numbers):
-            when: dict[str, Any] = {} if timestamp is None else {"timestamp": timestamp + at}
+            timestamps: dict[str, Any] = {} if timestamp is None else {"timestamp": timestamp + at}
             key = str(number % keys).encode() if keys else None
             producer.produce(
                 topic,
@@ -42,15 +42,15 @@ class Outside:
                 key,
                 partition=at % partitions,
                 on_delivery=lambda error, _: failed.append(error) if error else None,
-                **when,
+                **timestamps,
             )
             if at % 1000 == 999:
                 producer.poll(0)
-        assert producer.flush(SECONDS) == 0, f"{topic}: not everything was delivered"
+        assert producer.flush(SECONDS) == 0, f"{topic}: some records were not delivered"
         assert not failed, failed
 
     def groups(self) -> set[str]:
-        return {one.group_id for one in self._admin.list_consumer_groups().result(SECONDS).valid}
+        return {group.group_id for group in self._admin.list_consumer_groups().result(SECONDS).valid}
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=SECONDS).topics)

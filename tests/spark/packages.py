@@ -18,7 +18,7 @@ JAVA_MIN = 17
 FETCH_TIMEOUT_S = 600
 
 # The connector of PySpark's own release is not in every mirror of Maven; this one works with it. Its dependencies are named here
-# one by one, so that no parent of theirs is asked for either.
+# one by one, so that no parent POM is fetched either.
 CONNECTOR = {
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0": "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
@@ -52,10 +52,10 @@ def check_java() -> None:
     java = shutil.which("java")
     if java is None:
         raise Unavailable("Spark needs java, which is not on PATH")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', said)
-    if found is None or int(found[1]) < JAVA_MIN:
-        raise Unavailable(f"Spark needs Java {JAVA_MIN} or newer, and java says {said.partition(chr(10))[0]!r}")
+    version_text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', version_text)
+    if match is None or int(match[1]) < JAVA_MIN:
+        raise Unavailable(f"Spark needs Java {JAVA_MIN} or newer, and java says {version_text.partition(chr(10))[0]!r}")
 
 
 def fetch() -> None:
@@ -73,9 +73,9 @@ def fetch() -> None:
 
 
 def fetch_jars(into: Path) -> Path:
-    why = "" if shutil.which("mvn") else install("maven")
-    if why:
-        raise Unavailable(f"Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; {why}")
+    problem = "" if shutil.which("mvn") else install("maven")
+    if problem:
+        raise Unavailable(f"Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; {problem}")
     (into / "pom.xml").write_text(pom())
     run(["mvn", "-q", "-B", "dependency:copy"], into)
     for coordinates, checksum in CONNECTOR.items():
@@ -117,7 +117,7 @@ def main() -> int:
     try:
         fetch()
     except Unavailable as reason:
-        print(f"spark-test: {reason}", file=sys.stderr)  # the tests skip, and say so
+        print(f"spark-test: {reason}", file=sys.stderr)  # the tests skip, with this reason
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One small Spark in one JVM, and topics as its DataFrames see them."""
+"""A small Spark in one JVM, and topics as its DataFrames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SECONDS = 60.0  # the machine may be busy: otherwise nothing takes a tenth of it
+SECONDS = 60.0  # for a busy machine: usually a tenth is enough
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
 
 # Small plans on small data: Spark's optimizations for large data only cost time here.
@@ -34,9 +34,9 @@ SETTINGS = {
 @contextmanager
 def session(jars: Sequence[Path], folder: Path) -> Iterator[Any]:
     """A SparkSession whose files are under `folder`; its JVM ends with it."""
-    had, cwd = dict(os.environ), os.getcwd()
+    saved_environment, cwd = dict(os.environ), os.getcwd()
     for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))]:
-        del os.environ[name]  # another Spark is not meant
+        del os.environ[name]  # use no other Spark
     os.environ.update(SPARK_LOCAL_IP="127.0.0.1", SPARK_LOCAL_HOSTNAME="127.0.0.1", PYSPARK_PYTHON=sys.executable)
     try:
         os.chdir(folder)  # Spark puts some folders where it is started
@@ -50,7 +50,7 @@ def session(jars: Sequence[Path], folder: Path) -> Iterator[Any]:
     finally:
         os.chdir(cwd)
         os.environ.clear()
-        os.environ.update(had)
+        os.environ.update(saved_environment)
     try:
         yield spark
     finally:
@@ -72,7 +72,7 @@ def end_jvm() -> None:
 
 
 class Record(NamedTuple):
-    """One record as Spark reads it."""
+    """A record as Spark reads it."""
 
     partition: int
     offset: int
@@ -93,8 +93,8 @@ class Kafka:
         return self.spark.createDataFrame(rows, columns)
 
     def write(self, frame: Any, topic: str | None = None, **options: object) -> None:
-        named = {} if topic is None else {"topic": topic}
-        frame.write.format("kafka").options(**self._options(options | named)).save()
+        topic_option = {} if topic is None else {"topic": topic}
+        frame.write.format("kafka").options(**self._options(options | topic_option)).save()
 
     def read(self, topic: str = "", **options: object) -> Any:
         return self.spark.read.format("kafka").options(**self._options(self._subscribed(topic) | options)).load()
@@ -145,8 +145,8 @@ def finish(writer: Any) -> Any:
     return query
 
 
-def await_that(holds: Callable[[], bool], what: Callable[[], object]) -> None:
+def await_that(holds: Callable[[], bool], state: Callable[[], object]) -> None:
     until = time.monotonic() + SECONDS
     while not holds():
-        assert time.monotonic() < until, what()
+        assert time.monotonic() < until, state()
         time.sleep(0.05)

@@ -16,10 +16,10 @@ pytestmark = pytest.mark.spark
 ROWS = 4000
 PARTITIONS = 4
 NUMBERED = "cast(id as string) value"
-AGAIN_SOON = {"fetchOffset.retryIntervalMs": "50"}  # Spark asks three times for what it does not find
+AGAIN_SOON = {"fetchOffset.retryIntervalMs": "50"}  # Spark retries a missing topic three times
 
 
-def test_rows_come_back_with_key_value_headers_and_partition(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_rows_are_read_back_with_key_value_headers_and_partition(kafka: Kafka, outside: Outside, topic: str) -> None:
     outside.create(topic, PARTITIONS)
     rows = kafka.spark.range(0, ROWS, 1, PARTITIONS).selectExpr(
         "if(id % 10 = 0, null, concat('k', id)) key",
@@ -31,8 +31,8 @@ def test_rows_come_back_with_key_value_headers_and_partition(kafka: Kafka, outsi
     before = time.time()
     kafka.write(rows, topic)
     read = kafka.records(topic)
-    assert [(one.partition, one.offset) for one in read] == [(p, o) for p in range(PARTITIONS) for o in range(ROWS // PARTITIONS)]
-    assert sorted((one._replace(offset=0) for one in read), key=repr) == sorted(map(expected, range(ROWS)), key=repr)
+    assert [(row.partition, row.offset) for row in read] == [(p, o) for p in range(PARTITIONS) for o in range(ROWS // PARTITIONS)]
+    assert sorted((row._replace(offset=0) for row in read), key=repr) == sorted(map(expected, range(ROWS)), key=repr)
     bounds = kafka.read(topic).selectExpr("min(timestamp)", "max(timestamp)", "sum(timestampType)").first()
     assert int(before * 1000) <= bounds[0].timestamp() * 1000 <= bounds[1].timestamp() * 1000 <= time.time() * 1000
     assert bounds[2] == 0
@@ -49,21 +49,21 @@ def expected(number: int) -> Record:
     )
 
 
-def test_writing_makes_a_missing_topic_and_each_key_has_its_partition(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_writing_creates_a_missing_topic_and_each_key_has_its_partition(kafka: Kafka, outside: Outside, topic: str) -> None:
     assert topic not in outside.topics()
     kafka.write(kafka.spark.range(300).selectExpr("cast(id % 20 as string) key", NUMBERED), topic)
     read = kafka.records(topic)
-    assert sorted(int(one.value or b"") for one in read) == list(range(300))
-    assert {one.partition for one in read} == {0, 1, 2}  # as many as new topics get here
-    assert len({(one.key, one.partition) for one in read}) == 20
+    assert sorted(int(row.value or b"") for row in read) == list(range(300))
+    assert {row.partition for row in read} == {0, 1, 2}  # as many as new topics get here
+    assert len({(row.key, row.partition) for row in read}) == 20
 
 
 def test_written_batches_have_producer_sequences(kafka: Kafka, outside: Outside, topic: str) -> None:
     outside.create(topic)
     kafka.write(kafka.spark.range(10).selectExpr(NUMBERED), topic)
     with Client(int(kafka.bootstrap.rpartition(":")[2])) as client:
-        asked = FetchRequest(topics=[FetchTopic(topic=topic, partitions=[FetchPartition(0, partition_max_bytes=1000)])], session_epoch=-1)
-        (answered,) = client.ask(asked, 12).responses
+        request = FetchRequest(topics=[FetchTopic(topic=topic, partitions=[FetchPartition(0, partition_max_bytes=1000)])], session_epoch=-1)
+        (answered,) = client.ask(request, 12).responses
     header = read_header(answered.partitions[0].records, 0)
     assert header.producer_id >= 0
     assert header.base_sequence == 0
@@ -71,12 +71,12 @@ def test_written_batches_have_producer_sequences(kafka: Kafka, outside: Outside,
 
 def test_rows_may_name_their_topics(kafka: Kafka, topic: str) -> None:
     kafka.write(kafka.spark.range(100).selectExpr(f"concat('{topic}-', id % 2) topic", NUMBERED))
-    for which in (0, 1):
-        assert sorted(kafka.values(f"{topic}-{which}")) == list(range(which, 100, 2))
+    for partition in (0, 1):
+        assert sorted(kafka.values(f"{topic}-{partition}")) == list(range(partition, 100, 2))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_rows_come_back(kafka: Kafka, outside: Outside, topic: str, codec: str) -> None:
+def test_compressed_rows_are_read_back(kafka: Kafka, outside: Outside, topic: str, codec: str) -> None:
     outside.create(topic)
     kafka.write(kafka.spark.range(0, 1000, 1, 1).selectExpr("concat(repeat('0', 100), id) value"), topic, kafka_compression_type=codec)
     assert kafka.values(topic, kafka_isolation_level="read_committed") == list(range(1000))
@@ -90,20 +90,20 @@ def test_a_row_that_is_too_large_for_the_topic_fails_the_write(kafka: Kafka, out
     assert kafka.records(topic) == []
 
 
-def test_reading_a_missing_topic_fails_and_does_not_make_it(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_reading_a_missing_topic_fails_and_does_not_create_it(kafka: Kafka, outside: Outside, topic: str) -> None:
     with pytest.raises(Exception, match="UnknownTopicOrPartitionException"):
         kafka.records(topic, **AGAIN_SOON)
     assert topic not in outside.topics()
 
 
-def test_reading_keeps_to_the_given_offsets(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_reading_is_limited_to_the_offsets_of_its_options(kafka: Kafka, outside: Outside, topic: str) -> None:
     outside.create(topic, 2)
     outside.send(topic, range(200), partitions=2)  # even numbers in partition 0, odd ones in 1
     outside.delete_before(topic, 1, 10)
 
     def values(start: object, end: object) -> list[int]:
-        said = [where if isinstance(where, str) else json.dumps({topic: where}) for where in (start, end)]
-        return kafka.values(topic, startingOffsets=said[0], endingOffsets=said[1])
+        offsets = [where if isinstance(where, str) else json.dumps({topic: where}) for where in (start, end)]
+        return kafka.values(topic, startingOffsets=offsets[0], endingOffsets=offsets[1])
 
     assert values("earliest", "latest") == [*range(0, 200, 2), *range(21, 200, 2)]
     assert values({"0": 40, "1": 50}, {"0": 43, "1": 50}) == [80, 82, 84]
@@ -129,9 +129,9 @@ def test_reading_begins_and_ends_at_points_in_time(kafka: Kafka, outside: Outsid
 
 
 def test_topics_are_found_by_pattern_and_partitions_by_name(kafka: Kafka, outside: Outside, topic: str) -> None:
-    for which in (1, 2):
-        outside.create(f"{topic}-{which}", 2)
-        outside.send(f"{topic}-{which}", range(which * 100, which * 100 + 20), partitions=2)
+    for partition in (1, 2):
+        outside.create(f"{topic}-{partition}", 2)
+        outside.send(f"{topic}-{partition}", range(partition * 100, partition * 100 + 20), partitions=2)
     assert sorted(kafka.values(subscribePattern=f"{topic}-.*")) == [*range(100, 120), *range(200, 220)]
     assert sorted(kafka.values(assign=json.dumps({f"{topic}-1": [1], f"{topic}-2": [0]}))) == [*range(101, 120, 2), *range(200, 220, 2)]
 

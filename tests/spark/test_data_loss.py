@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 LOST = "Some data may have been lost because they are not available in Kafka any more"
 
 
-def test_a_stream_whose_next_records_were_deleted_fails_or_goes_on_with_what_is_left(
+def test_a_stream_whose_next_records_were_deleted_fails_or_continues_with_the_remaining(
     kafka: Kafka, outside: Outside, topic: str, tmp_path: Path
 ) -> None:
     for name in (topic, f"{topic}-copy"):
@@ -32,14 +32,14 @@ def test_a_stream_whose_next_records_were_deleted_fails_or_goes_on_with_what_is_
     assert set(copy.copied()) == {*range(100), *range(101, 200, 2), *range(150, 200, 2)}
 
 
-def test_a_range_whose_beginning_was_deleted_fails_or_is_read_from_what_is_left(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_a_range_whose_beginning_was_deleted_fails_or_starts_at_the_remaining(kafka: Kafka, outside: Outside, topic: str) -> None:
     outside.create(topic)
     outside.send(topic, range(100))
     outside.delete_before(topic, 0, 60)
-    asked = {"startingOffsets": json.dumps({topic: {"0": 50}}), "endingOffsets": json.dumps({topic: {"0": 70}})}
+    range_options = {"startingOffsets": json.dumps({topic: {"0": 50}}), "endingOffsets": json.dumps({topic: {"0": 70}})}
     with pytest.raises(Exception, match=LOST):
-        kafka.values(topic, **asked)
-    assert kafka.values(topic, **asked, failOnDataLoss="false") == list(range(60, 70))
+        kafka.values(topic, **range_options)
+    assert kafka.values(topic, **range_options, failOnDataLoss="false") == list(range(60, 70))
 
 
 def test_a_stream_whose_topic_was_recreated_fails_or_starts_again(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_holes_that_compaction_left_are_no_loss(kafka: Kafka, outside: Outside, 
     for numbers, keys in ((range(60, 120), 60), (range(120, 180), 2), (range(180, 181), 1)):
         time.sleep(0.15)  # the segment is old enough to be closed by the next record
         outside.send(topic, numbers, keys=keys)
-    left = [*range(62, 120), 178, 179, 180]
-    await_that(lambda: kafka.values(topic) == left, lambda: kafka.records(topic))
-    assert [record.offset for record in kafka.records(topic)] == left
+    expected = [*range(62, 120), 178, 179, 180]
+    await_that(lambda: kafka.values(topic) == expected, lambda: kafka.records(topic))
+    assert [record.offset for record in kafka.records(topic)] == expected
     finish(copy.writer(availableNow=True))
-    assert copy.copied() == [*range(60), *left]
+    assert copy.copied() == [*range(60), *expected]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a PATH with the programs that a test puts there."""
+    """An empty cache, and a PATH with the programs of the test."""
     monkeypatch.setattr(packages, "CACHE", tmp_path / "cache")
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -54,8 +54,8 @@ def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Pat
 def test_without_maven_that_is_reported(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
     assert packages.main() == 0
-    said = "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; there is no apt-get that would install it\n"
-    assert capsys.readouterr().err == said
+    message = "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; there is no apt-get that would install it\n"
+    assert capsys.readouterr().err == message
 
 
 def test_maven_is_installed_if_possible(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,9 +80,9 @@ def test_a_failed_maven_download_is_reported_and_leaves_no_files(cache: Path, ca
 
 def test_jars_of_other_versions_are_not_used(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
-    named = [f"{name.split(':')[1]}-{name.split(':')[2]}.jar" for name in packages.CONNECTOR]
+    jar_names = [f"{name.split(':')[1]}-{name.split(':')[2]}.jar" for name in packages.CONNECTOR]
     mkdir = shutil.which("mkdir", path=os.defpath)
-    program(cache, "mvn", f"{mkdir} jars; for jar in {' '.join(named)}; do echo other > jars/$jar; done")
+    program(cache, "mvn", f"{mkdir} jars; for jar in {' '.join(jar_names)}; do echo other > jars/$jar; done")
     assert packages.main() == 0
     assert "is not the file that was tried" in capsys.readouterr().err
     assert not packages.folder().exists()

@@ -20,11 +20,11 @@ def test_existing_records_are_streamed_once_in_small_batches(kafka: Kafka, outsi
     copy = Copy(kafka, tmp_path, topic, maxOffsetsPerTrigger=600)
     outside.send(topic, range(1500), partitions=3)
     query = finish(copy.writer(availableNow=True))
-    assert [one["numInputRows"] for one in query.recentProgress] == [600, 600, 300]
+    assert [progress["numInputRows"] for progress in query.recentProgress] == [600, 600, 300]
     outside.send(topic, range(1500, 1800), partitions=3)
     finish(copy.writer(availableNow=True))
     assert copy.copied() == list(range(1800))
-    # Partitions were named by the rows, and rows of one partition stay in order.
+    # The rows name their partitions, and rows of one partition stay in order.
     assert kafka.values(f"{topic}-copy") == kafka.values(topic)
 
 

@@ -35,10 +35,10 @@ def keyed_batch(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: C
     return build_facts(pairs, timestamp)
 
 
-def append_all(log: Log, names: str | int, records: int = 1, **how: int) -> None:
+def append_all(log: Log, names: str | int, records: int = 1, **fields: int) -> None:
     """Append a batch for each letter, or this many named b0, b1, ...; `how` is for `batch`."""
     for name in names if isinstance(names, str) else [f"b{number}" for number in range(names)]:
-        log.append(batch(name, records, **how), log.epoch)
+        log.append(batch(name, records, **fields), log.epoch)
 
 
 def append_flushed(log: Log, data: bytes, epoch: int = 0) -> None:
@@ -126,25 +126,25 @@ def clean(disk: Disk, log: Log, **settings: Any) -> Compaction:
 
 
 def compaction(disk: Disk, log: Log, **settings: Any) -> Compaction:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "first_dirty": 0,
         "now": 10_000,
         "delete_retention_ms": 1_000,
         "segment_bytes": 1 << 20,
         "map_bytes_max": 1 << 20,
     } | settings
-    return Compaction(disk, log.folder, log.closed, log.last_base, **given)
+    return Compaction(disk, log.folder, log.closed, log.last_base, **fields)
 
 
 def all_records(log: Log) -> list[Record]:
-    found = []
+    decoded = []
     for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
             if not header.is_control:
-                found += records(chunk, at)
+                decoded += records(chunk, at)
             at += header.size
-    return found
+    return decoded
 
 
 def records_by_offset(log: Log) -> dict[int, tuple[str, str | None]]:
@@ -155,8 +155,8 @@ def records_by_offset(log: Log) -> dict[int, tuple[str, str | None]]:
 
 def values_by_key(log: Log) -> dict[str, str]:
     state: dict[str, str] = {}
-    for some in log.facts():
-        for key, value in some:
+    for batch_facts in log.facts():
+        for key, value in batch_facts:
             if value is None:
                 state.pop(key.decode(), None)
             else:

@@ -16,7 +16,7 @@ META = "node.id=0\ndirectory.id=id-1\nversion=1\ncluster.id=c\n"
 
 
 class Ids:
-    """Ids that a test can tell."""
+    """Predictable ids."""
 
     def __init__(self) -> None:
         self.given = 0

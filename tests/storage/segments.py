@@ -28,7 +28,7 @@ def batch_at(base: int, records: int = 1, padding: int = 0, timestamp: int = 1_0
 
 
 # Offsets 100 to 102, 103, 110 to 114 (a compaction removed those between), 115, 120.
-SOME = [batch_at(100, 3), batch_at(103, padding=30), batch_at(110, 5, timestamp=3_000), batch_at(115, epoch=2), batch_at(120, timestamp=2_000, epoch=2)]
+BATCHES = [batch_at(100, 3), batch_at(103, padding=30), batch_at(110, 5, timestamp=3_000), batch_at(115, epoch=2), batch_at(120, timestamp=2_000, epoch=2)]
 NEXT = 121
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.once, pytest.mark.plain, pytest.mark.skipif(sys.platfo
 
 SECONDS = 20.0
 FIRST, SECOND = byte_of(LogId("orders", 0)), byte_of(LogId("orders", 1))
-# Takes commands on standard input, one a line, and answers each with what it returns.
+# Reads commands on standard input, one a line, and prints the result of each.
 PROGRAM = """
 import sys
 import storage.disk
@@ -34,7 +34,7 @@ for line in sys.stdin:
 
 
 class Holder:
-    """A process that takes and drops locks."""
+    """A process that acquires and releases locks."""
 
     def __init__(self, file: Path, kind: str) -> None:
         command = [sys.executable, "-c", PROGRAM, str(file), kind]
@@ -81,7 +81,7 @@ def test_a_byte_is_held_by_one_process(hold: Callable[[], Holder]) -> None:
     assert first("lock", FIRST) == "True"
 
 
-def test_a_dropped_byte_is_free_and_the_others_stay(hold: Callable[[], Holder]) -> None:
+def test_a_released_byte_is_free_and_other_bytes_stay_locked(hold: Callable[[], Holder]) -> None:
     first, second = hold(), hold()
     for at in (FIRST, SECOND):
         assert first("lock", at) == "True"
@@ -89,21 +89,18 @@ def test_a_dropped_byte_is_free_and_the_others_stay(hold: Callable[[], Holder]) 
     assert second("lock", FIRST) == "True"
     assert second("lock", SECOND) == "False"
     second("drop", SECOND)
-    assert second("lock", SECOND) == "False", "a process drops only what it holds"
+    assert second("lock", SECOND) == "False", "a process releases only its own locks"
 
 
-def test_the_locks_of_a_killed_process_are_free(hold: Callable[[], Holder]) -> None:
+@pytest.mark.parametrize("killed", [True, False])
+def test_locks_of_a_killed_process_and_closed_locks_are_free(hold: Callable[[], Holder], killed: bool) -> None:
     first, second = hold(), hold()
     assert first("lock", FIRST) == "True"
-    first.kill()
-    assert second("lock", FIRST) == "True"
-
-
-def test_closed_locks_are_free(hold: Callable[[], Holder]) -> None:
-    first, second = hold(), hold()
-    assert first("lock", FIRST) == "True"
-    first("close")
-    first("close")
+    if killed:
+        first.kill()
+    else:
+        first("close")
+        first("close")
     assert second("lock", FIRST) == "True"
 
 
@@ -118,7 +115,7 @@ def test_a_file_system_with_locks_is_detected_and_a_probe_drops_no_other_lock(ho
 
 
 def test_locks_of_many_logs_are_spread_evenly_over_files(tmp_path: Path) -> None:
-    """The system goes through all locks of a file with each call."""
+    """The operating system scans all locks of a file at each call."""
     bytes_of_logs = [byte_of(LogId("orders", number)) for number in range(100 * LOCK_FILES)]
     numbers = [file_of(at) for at in bytes_of_logs]
     assert max(numbers.count(number) for number in range(LOCK_FILES)) < 150
@@ -129,5 +126,5 @@ def test_locks_of_many_logs_are_spread_evenly_over_files(tmp_path: Path) -> None
 
 
 def test_the_file_of_a_byte_never_changes() -> None:
-    """Nodes of different versions run on one directory during an upgrade."""
+    """During an upgrade, nodes of different versions share a directory."""
     assert (LOCK_FILES, file_of(FIRST), file_of(SECOND)) == (16, (FIRST >> 1) % 16, (SECOND >> 1) % 16)

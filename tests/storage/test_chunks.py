@@ -1,4 +1,4 @@
-"""Cleaning, verifying and reading give the same result for every chunk size, down to a batch header."""
+"""Compaction, verification and reads have the same result with every chunk size, down to a batch header."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def written(seed: int, segment_bytes: int = 2_000) -> SimDisk:
         if producer < 0:
             log.append(build(records, compression=codec), 0)
         else:
-            made = build(records, compression=codec, producer_id=producer, producer_epoch=0, base_sequence=sequences[producer])
+            batch = build(records, compression=codec, producer_id=producer, producer_epoch=0, base_sequence=sequences[producer])
             sequences[producer] += len(records)
-            log.append(made, 0)
+            log.append(batch, 0)
     log.roll(1 << 20)
     stop(log)
     return disk
@@ -57,9 +57,9 @@ def cleaned(seed: int, now: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("size", SIZES)
 def test_cleaning_is_independent_of_the_chunk_size(monkeypatch: pytest.MonkeyPatch, seed: int, size: int) -> None:
-    whole = cleaned(seed, 10_000)
+    at_once = cleaned(seed, 10_000)
     monkeypatch.setattr(compaction, "CHUNK_BYTES", size)
-    assert cleaned(seed, 10_000) == whole
+    assert cleaned(seed, 10_000) == at_once
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -78,7 +78,7 @@ def test_verifying_and_reading_are_independent_of_the_chunk_size(monkeypatch: py
     log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
     assert recovery.cut_bytes == 0
     assert (names(log), [(header.base_offset, header.size) for header in headers(log)], log.next_offset) == expected
-    facts = [key for some in log.facts() for key, _ in some if key is not None]
+    facts = [key for batch_facts in log.facts() for key, _ in batch_facts if key is not None]
     assert [key.decode() for key in facts] == expected[0]
     for base, _ in expected[1]:
         assert log.read(base, 1)[:8] == base.to_bytes(8, "big")
@@ -93,9 +93,9 @@ def test_finding_a_torn_end_is_independent_of_the_chunk_size(monkeypatch: pytest
     log, _ = Log.open(Handles(disk), PATH, 1 << 20, 0, True)
     last = headers(log)[-1]
     log.close()
-    for other in disk.list(PATH):
-        if other.endswith(".log") and other != name:
-            disk.remove(f"{PATH}/{other}")
+    for entry in disk.list(PATH):
+        if entry.endswith(".log") and entry != name:
+            disk.remove(f"{PATH}/{entry}")
     overwrite(disk, f"{PATH}/{name}", data[: len(data) - last.size + cut])
     monkeypatch.setattr(verifying, "CHUNK_BYTES", size)
     log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)

@@ -1,4 +1,4 @@
-"""The cleaner process: its request, its report, and that ending it changes nothing."""
+"""The cleaner process: its request, its report, and a kill, which changes no file."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_the_cleaner_exits_when_its_owner_is_gone(tmp_path: Path) -> None:
 def test_a_failed_cleaning_reports_the_error_and_changes_nothing(tmp_path: Path) -> None:
     log = filled(tmp_path)
     path = f"{log.folder}/00000000000000000000.log"
-    whole = read(OsDisk(), path)
-    overwrite(OsDisk(), path, whole[:120] + b"?" + whole[121:])
+    data = read(OsDisk(), path)
+    overwrite(OsDisk(), path, data[:120] + b"?" + data[121:])
     code, printed, complaint = run(log)
     assert (code, printed) == (1, b"")
     assert b"is damaged at byte 0: a batch's checksum is wrong" in complaint
@@ -116,16 +116,16 @@ class Owner:
 @pytest.fixture
 def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
     read_end, write_end = os.pipe()
-    there = Owner(write_end)
+    owner_process = Owner(write_end)
     with open(read_end) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(gc, "disable", int)
-        yield there
-        there.close()
+        yield owner_process
+        owner_process.close()
 
 
 @pytest.mark.parametrize("producers", [None, {7: 0}, {7: 1}])
-def test_the_cleaner_process_gives_the_result_of_a_cleaning_in_process(
+def test_the_cleaner_process_has_the_result_of_a_compaction_in_process(
     tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str], producers: dict[int, int] | None
 ) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path))
@@ -136,11 +136,11 @@ def test_the_cleaner_process_gives_the_result_of_a_cleaning_in_process(
     owner.write(request_line(log.folder, log.closed, log.last_base, producers, **SETTINGS))
     assert main() == 0
     printed = capsys.readouterr()
-    found = Report(printed.out.encode())
+    report = Report(printed.out.encode())
     job = compaction(OsDisk(), log, producers=producers, **SETTINGS | {"token": "8"})
     assert list(job.steps())
     expected = job.cleaned, job.clean_to, job.bytes_before, job.bytes_after
-    assert (found.cleaned, found.clean_to, found.bytes_before, found.bytes_after) == expected
+    assert (report.cleaned, report.clean_to, report.bytes_before, report.bytes_after) == expected
     assert len(set(map(str, expected))) == 4
     assert printed.err == ""
 
@@ -164,11 +164,11 @@ def test_the_cleaner_reports_its_error(tmp_path: Path, owner: Owner, capsys: pyt
 
 def test_the_owner_lives_until_standard_input_closes(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    asked = select.select
+    real_select = select.select
 
     def noted(read: list[int], write: list[int], odd: list[int], timeout: float) -> object:
         waits.append(timeout)
-        return asked(read, write, odd, timeout)
+        return real_select(read, write, odd, timeout)
 
     monkeypatch.setattr(select, "select", noted)
     assert not owner_has_ended()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 COUNT = 60
 
 
-class Known(NamedTuple):
+class Stamp(NamedTuple):
     timestamp: int
     offset: int
 
@@ -37,41 +37,41 @@ def write(log: Log, producers: Producers, random: Random, count: int = COUNT) ->
     first = len(producers)
     begin = random.choice((1_000, 50_000, 100_000))  # a later round may have older times
     for _ in range(count):
-        made = []
+        batch_records = []
         for number in range(random.randint(1, 3)):
             timestamp = begin + random.randint(1, 9_000)
             value = None if random.random() < 0.1 else bytes(random.choice((1, 900)))
-            made.append(Record(number, timestamp, b"k%d" % random.randint(0, 20), value))
+            batch_records.append(Record(number, timestamp, b"k%d" % random.randint(0, 20), value))
         producer = random.choice((-1, first, first + 1))
-        known = producers.get(producer) if producer >= 0 else None
-        sequence = -1 if producer < 0 else known.batches[-1][1] + 1 if known is not None else 0
+        state = producers.get(producer) if producer >= 0 else None
+        sequence = -1 if producer < 0 else state.batches[-1][1] + 1 if state is not None else 0
         codec, epoch = random.choice((Compression.NONE, Compression.LZ4)), min(producer, 0)
-        data = build(made, compression=codec, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+        data = build(batch_records, compression=codec, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
         offset = log.append(data, log.epoch)
         if producer >= 0:
             producers.note(read_header(data, 0), offset)
 
 
-def all_records(log: Log) -> list[Known]:
-    found = []
+def all_records(log: Log) -> list[Stamp]:
+    stamps = []
     for chunk in scan(log, log.start_offset):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
-            found += [Known(record.timestamp, record.offset) for record in records(chunk, at) if record.offset >= log.start_offset]
+            stamps += [Stamp(record.timestamp, record.offset) for record in records(chunk, at) if record.offset >= log.start_offset]
             at += header.size
-    return found
+    return stamps
 
 
 def check(log: Log) -> None:
-    """Compare with a read of everything."""
-    known = all_records(log)
+    """Compare with a read of the whole log."""
+    stored_records = all_records(log)
     newest = result_of(log.latest_record())
-    assert (newest and newest.timestamp) == max((one.timestamp for one in known), default=None)
-    assert newest is None or Known(newest.timestamp, newest.offset) in known
+    assert (newest and newest.timestamp) == max((record.timestamp for record in stored_records), default=None)
+    assert newest is None or Stamp(newest.timestamp, newest.offset) in stored_records
     for timestamp in range(0, 120_000, 7_003):
-        expected = next((one for one in known if one.timestamp >= timestamp), None)
+        expected = next((record for record in stored_records if record.timestamp >= timestamp), None)
         first = result_of(log.find_time(timestamp))
-        assert (first and Known(first.timestamp, first.offset)) == expected
+        assert (first and Stamp(first.timestamp, first.offset)) == expected
 
 
 def check_time_index(disk: Disk, log: Log) -> int:
@@ -120,7 +120,7 @@ def emptied(place: Place) -> Log:
     return log
 
 
-def test_the_newest_record_is_found_beside_an_emptied_batch_that_was_newer(place: Place) -> None:
+def test_the_newest_record_is_found_despite_an_emptied_newer_batch(place: Place) -> None:
     log = emptied(place)
     for _ in range(2):
         newest = result_of(log.latest_record())
@@ -143,15 +143,15 @@ def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_recor
 
 
 def test_consecutive_equal_emptied_batches_have_no_time(place: Place) -> None:
-    one = rewrite(read_header(build([Record(0, 500, b"k", b"v")]), 0), [])
-    whole = bytearray(one)
+    empty_batch = rewrite(read_header(build([Record(0, 500, b"k", b"v")]), 0), [])
+    data_read = bytearray(empty_batch)
     for number in range(1, 200):
         data = build([Record(number, 500 + number, b"k", b"v")], base_offset=number)
-        whole += rewrite(read_header(data, 0), [])
-    whole += build([Record(200, 7, b"k", b"v")], base_offset=200)
+        data_read += rewrite(read_header(data, 0), [])
+    data_read += build([Record(200, 7, b"k", b"v")], base_offset=200)
     folder = f"{place.path}/{FOLDER}"
     place.disk.make_folder(folder)
-    overwrite(place.disk, f"{folder}/{0:020}.log", bytes(whole))
+    overwrite(place.disk, f"{folder}/{0:020}.log", bytes(data_read))
     log, _ = opened(place.disk, folder, False)
     assert (log.next_offset, log.newest_timestamp) == (201, 7)
     assert [header.max_timestamp for header in headers(log)][-2:] == [699, 7]

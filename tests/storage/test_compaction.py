@@ -65,10 +65,10 @@ def test_a_fetch_of_a_compacted_offset_returns_the_next_record(place: Place) -> 
     for number in range(100):
         log.append(keyed_batch((f"k{number % 7}", "x" * 500)), 0)
     clean(place.disk, flush_and_roll(log))
-    found = sorted(records_by_offset(log))
-    assert found == list(range(93, 100))
+    offsets = sorted(records_by_offset(log))
+    assert offsets == list(range(93, 100))
     for offset in range(101):
-        expected = [one for one in found if one >= offset]
+        expected = [read_offset for read_offset in offsets if read_offset >= offset]
         assert [record.offset for chunk in scan(log, offset) for record in records(chunk, 0)][:1] == expected[:1]
 
 
@@ -147,14 +147,14 @@ def test_an_untrusted_clock_removes_no_tombstone_and_sets_no_delete_horizon(plac
     log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
     log.append(keyed_batch(("c", "1"), ("a", None)), 0)
     flush_and_roll(log)
-    there = {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}
+    expected = {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}
     clean(place.disk, log, now=-1, delete_retention_ms=1_000)
-    assert records_by_offset(log) == there
+    assert records_by_offset(log) == expected
     assert not any(header.attributes for header in headers(log))
     clean(place.disk, log, now=10_000, delete_retention_ms=1_000)
     assert headers(log)[-1].base_timestamp == 11_000
     clean(place.disk, log, now=-1, delete_retention_ms=1_000)
-    assert (records_by_offset(log), headers(log)[-1].base_timestamp) == (there, 11_000)
+    assert (records_by_offset(log), headers(log)[-1].base_timestamp) == (expected, 11_000)
     clean(place.disk, log, now=11_000, delete_retention_ms=1_000)
     assert 3 not in records_by_offset(log)
 
@@ -197,21 +197,21 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(place: Place) ->
     log.append(keyed_batch(("a", "3")), 0)
     clean(place.disk, flush_and_roll(log))
     for _ in range(2):
-        kept = [(header.base_offset, header.producer_id, header.base_sequence, header.record_count) for header in headers(log)]
-        assert kept == [(1, 7, 1, 0), (2, 8, 0, 0), (3, -1, -1, 1)]
+        stored = [(header.base_offset, header.producer_id, header.base_sequence, header.record_count) for header in headers(log)]
+        assert stored == [(1, 7, 1, 0), (2, 8, 0, 0), (3, -1, -1, 1)]
         clean(place.disk, log, first_dirty=4)
 
 
 def test_only_live_producers_keep_their_last_batch(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for producer, sequence in ((7, 0), (7, 1), (8, 0), (9, 0)):
-        made = [Record(0, 5_000 + producer, b"a", b"1")]
-        log.append(build(made, producer_id=producer, producer_epoch=0, base_sequence=sequence, compression=Compression.ZSTD), 0)
+        batch_records = [Record(0, 5_000 + producer, b"a", b"1")]
+        log.append(build(batch_records, producer_id=producer, producer_epoch=0, base_sequence=sequence, compression=Compression.ZSTD), 0)
     log.append(keyed_batch(("a", "3")), 0)
     clean(place.disk, flush_and_roll(log), producers={7: 1, 9: 3, 10: 2})
     for _ in range(2):
-        kept = [(header.base_offset, header.producer_id, header.max_timestamp, header.record_count) for header in headers(log)]
-        assert kept == [(1, 7, 5_007, 0), (3, 9, 5_009, 0), (4, -1, 5_000, 1)]
+        stored = [(header.base_offset, header.producer_id, header.max_timestamp, header.record_count) for header in headers(log)]
+        assert stored == [(1, 7, 5_007, 0), (3, 9, 5_009, 0), (4, -1, 5_000, 1)]
         clean(place.disk, log, first_dirty=5, producers={7: 1, 9: 3})
     clean(place.disk, log, first_dirty=5, producers={9: 3})
     assert [header.base_offset for header in headers(log)] == [3, 4]
@@ -264,15 +264,15 @@ def test_damage_ends_the_cleaning_and_is_not_copied(place: Place) -> None:
         log.append(keyed_batch((key, "1")), 0)
     flush_and_roll(log)
     path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    whole = read(place.disk, path)
-    one = len(whole) // 6
-    for at in range(0, len(whole), 3):
-        if at % one < 8 or 12 <= at % one < 16:
+    intact = read(place.disk, path)
+    batch_bytes = len(intact) // 6
+    for at in range(0, len(intact), 3):
+        if at % batch_bytes < 8 or 12 <= at % batch_bytes < 16:
             continue
-        overwrite(place.disk, path, whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        overwrite(place.disk, path, intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
         with pytest.raises(DamagedLog):
             clean(place.disk, log)
-    overwrite(place.disk, path, whole)
+    overwrite(place.disk, path, intact)
     clean(place.disk, log)
     assert list(records_by_offset(log)) == [3, 4, 5]
 
@@ -282,14 +282,14 @@ def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
     for number in range(60):
         append_flushed(log, keyed_batch((f"k{number % 5}", "x" * 100)))
     reader = log.facts()
-    seen = next(reader)
+    facts_read = next(reader)
     clean(place.disk, log, segment_bytes=2_000)
-    again = log.facts()
+    cleaned_facts = log.facts()
     for more in reader:
-        seen += more
-    assert len(seen) == 60
-    final = {key: value for some in again for key, value in some}
-    assert final == dict(seen)
+        facts_read += more
+    assert len(facts_read) == 60
+    final = {key: value for batch_facts in cleaned_facts for key, value in batch_facts}
+    assert final == dict(facts_read)
     assert all(segment.kept_file is None for segment in log._segments)
 
 
@@ -326,7 +326,7 @@ STEPS = st.lists(
 
 
 @dataclass
-class Known:
+class Written:
     key: str
     value: str | None
     first_cleaned: int = -1
@@ -339,13 +339,13 @@ def test_a_cleaned_log_equals_its_model(
 ) -> None:
     disk = data_disk()
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
-    known: dict[int, Known] = {}
+    expected_records: dict[int, Written] = {}
     now, first_dirty = 10_000, 0
     for step, facts, codec in [*steps, ("roll", [], Compression.NONE), ("clean", [], Compression.NONE)]:
         now += 400
         if step == "append":
             base = log.append(keyed_batch(*facts, timestamp=now, codec=codec), log.epoch)
-            known |= {base + n: Known(*fact) for n, fact in enumerate(facts)}
+            expected_records |= {base + n: Written(*fact) for n, fact in enumerate(facts)}
         elif step == "roll":
             flush_and_roll(log)
         elif step == "reopen":
@@ -363,25 +363,25 @@ def test_a_cleaned_log_equals_its_model(
                 segment_bytes=segment_bytes,
                 map_bytes_max=1 << 20,
             )
-            expect_cleaned(known, log.last_base, now)
+            expect_cleaned(expected_records, log.last_base, now)
             first_dirty = job.clean_to
             assert (log.next_offset, log.start_offset) == (end, 0)
-        assert records_by_offset(log) == {offset: (one.key, one.value) for offset, one in sorted(known.items())}
-    assert values_by_key(log) == {one.key: one.value for one in known.values() if one.value is not None}
+        assert records_by_offset(log) == {offset: (record.key, record.value) for offset, record in sorted(expected_records.items())}
+    assert values_by_key(log) == {record.key: record.value for record in expected_records.values() if record.value is not None}
 
 
-def expect_cleaned(known: dict[int, Known], end: int, now: int) -> None:
-    newest = {one.key: offset for offset, one in known.items() if offset < end}
-    batches_expired = {offset for offset, one in known.items() if one.first_cleaned >= 0 and now >= one.first_cleaned + RETENTION}
-    for offset in [offset for offset in known if offset < end]:
-        one = known[offset]
-        if newest[one.key] != offset or (one.value is None and offset in batches_expired):
-            del known[offset]
-        elif one.value is None and one.first_cleaned < 0:
-            one.first_cleaned = now
+def expect_cleaned(expected_records: dict[int, Written], end: int, now: int) -> None:
+    newest = {record.key: offset for offset, record in expected_records.items() if offset < end}
+    batches_expired = {offset for offset, record in expected_records.items() if record.first_cleaned >= 0 and now >= record.first_cleaned + RETENTION}
+    for offset in [offset for offset in expected_records if offset < end]:
+        record = expected_records[offset]
+        if newest[record.key] != offset or (record.value is None and offset in batches_expired):
+            del expected_records[offset]
+        elif record.value is None and record.first_cleaned < 0:
+            record.first_cleaned = now
 
 
-def test_compaction_reads_only_the_segments_it_was_given(place: Place) -> None:
+def test_compaction_reads_only_its_input_segments(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for key in "aabb":
         log.append(keyed_batch((key, "1")), 0)
@@ -391,6 +391,6 @@ def test_compaction_reads_only_the_segments_it_was_given(place: Place) -> None:
     steps = sum(1 for _ in job.steps())
     assert steps == 2
     assert names(log) == ["a", "a", "b", "b", "a"]
-    again, _ = Log.open(Handles(place.disk), log.folder, 1 << 20, 0, False)  # kill -9 before anything was promoted
-    assert names(again) == ["a", "a", "b", "b", "a"]
+    reopened, _ = Log.open(Handles(place.disk), log.folder, 1 << 20, 0, False)  # kill -9 before anything was promoted
+    assert names(reopened) == ["a", "a", "b", "b", "a"]
     assert not [name for name in place.disk.list(log.folder) if "cleaned" in name]

@@ -34,27 +34,27 @@ def empty_folder() -> SimDisk:
     return disk
 
 
-def batch(offset: int, *facts: tuple[bytes | None, bytes | None], codec: Compression = Compression.NONE, **rest: int) -> bytes:
-    data = bytearray(build([Record(n, 5_000, key, value) for n, (key, value) in enumerate(facts)], compression=codec, **rest))  # type: ignore[arg-type]
+def batch(offset: int, *facts: tuple[bytes | None, bytes | None], codec: Compression = Compression.NONE, **fields: int) -> bytes:
+    data = bytearray(build([Record(n, 5_000, key, value) for n, (key, value) in enumerate(facts)], compression=codec, **fields))  # type: ignore[arg-type]
     stamp_whole(data, offset, 0)
     return bytes(data)
 
 
-def one_record(offset: int, key: bytes = b"a", value: bytes | None = b"v", **rest: Any) -> bytes:
-    return batch(offset, (key, value), **rest)
+def one_record(offset: int, key: bytes = b"a", value: bytes | None = b"v", **fields: Any) -> bytes:
+    return batch(offset, (key, value), **fields)
 
 
 def cleaned(disk: SimDisk, segments: dict[int, list[bytes]], end: int, **settings: Any) -> Compaction:
     """Clean segments of these batches; the swap is still to be done."""
-    for base, some in segments.items():
-        overwrite(disk, f"{PATH}/{segment_name(base)}.log", b"".join(some))
-    return clean_again(disk, [Closed(base, len(b"".join(some))) for base, some in segments.items()], end, **settings)
+    for base, batches in segments.items():
+        overwrite(disk, f"{PATH}/{segment_name(base)}.log", b"".join(batches))
+    return clean_again(disk, [Closed(base, len(b"".join(batches))) for base, batches in segments.items()], end, **settings)
 
 
 def clean_again(disk: SimDisk, segments: list[Closed], end: int, **settings: Any) -> Compaction:
-    given: dict[str, Any] = {"first_dirty": 0, "now": 0, "delete_retention_ms": 1_000, "segment_bytes": 1 << 30, "map_bytes_max": 1 << 20}
+    defaults: dict[str, Any] = {"first_dirty": 0, "now": 0, "delete_retention_ms": 1_000, "segment_bytes": 1 << 30, "map_bytes_max": 1 << 20}
     before = disk.opened
-    job = Compaction(disk, PATH, segments, end, **given | settings)
+    job = Compaction(disk, PATH, segments, end, **defaults | settings)
     try:
         for _ in job.steps():
             pass
@@ -70,12 +70,12 @@ def cleaned_headers(disk: SimDisk, base: int, token: str = "0") -> list[BatchHea
 
 def offsets(disk: SimDisk, base: int) -> list[int]:
     data = read(disk, f"{PATH}/{segment_name(base)}.log.0.cleaned")
-    found = []
+    record_offsets = []
     at = 0
     for header in iterate(data, 0, len(data)):
-        found += [record.offset for record in records(data, at)]
+        record_offsets += [record.offset for record in records(data, at)]
         at += header.size
-    return found
+    return record_offsets
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
@@ -86,10 +86,10 @@ def test_the_key_map_is_full_when_the_next_key_exceeds_its_limit(codec: Compress
         assert cleaned(empty_folder(), batches, 5, map_bytes_max=map_bytes_max).clean_to == clean_to
 
 
-def test_records_behind_an_early_end_of_a_cleaning_are_kept() -> None:
-    nothing = (None, b"x")  # a record without a key, which a cleaning removes
+def test_records_after_an_early_end_of_a_compaction_are_kept() -> None:
+    keyless = (None, b"x")  # a record without a key, which a cleaning removes
     disk = empty_folder()
-    segments = {0: [batch(0, nothing, (b"a", b"1"))], 2: [batch(2, nothing, (b"b", b"1"))]}
+    segments = {0: [batch(0, keyless, (b"a", b"1"))], 2: [batch(2, keyless, (b"b", b"1"))]}
     job = cleaned(disk, segments, 4, map_bytes_max=1)
     assert (job.clean_to, offsets(disk, 0)) == (2, [1, 2, 3])
     job = cleaned(disk, segments, 4)
@@ -98,7 +98,7 @@ def test_records_behind_an_early_end_of_a_cleaning_are_kept() -> None:
 
 @pytest.mark.parametrize(("first_dirty", "stays"), [(0, [2, 4]), (1, [2, 4]), (2, [2, 4]), (3, [0, 2, 4]), (4, [0, 2, 4]), (5, None), (9, None)])
 def test_a_batch_counts_as_dirty_if_its_last_record_is(disk: SimDisk, first_dirty: int, stays: list[int] | None) -> None:
-    """An earlier cleaning left no two records of one_record key before `first_dirty`."""
+    """An earlier compaction left at most one record of a key before `first_dirty`."""
     job = cleaned(disk, {0: [one_record(0), batch(1, (b"b", b"1"), (b"a", b"2"))], 3: [one_record(3, b"b"), one_record(4, b"b")]}, 5, first_dirty=first_dirty)
     assert job.clean_to == 5
     if stays is None:
@@ -116,30 +116,30 @@ def test_a_tombstone_gets_its_delete_horizon_at_time_zero_too() -> None:
         (header,) = cleaned_headers(disk, 0)
         assert (header.attributes, header.base_timestamp) == (0x40, expected)
         data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
-        for later, there in ((expected - 1, [0, 1]), (expected, [1])):
+        for cleaning_time, offsets_left in ((expected - 1, [0, 1]), (expected, [1])):
             disk = empty_folder()
-            job = cleaned(disk, {0: [data]}, 2, now=later)
-            assert (offsets(disk, 0) if job.cleaned else [0, 1]) == there
+            job = cleaned(disk, {0: [data]}, 2, now=cleaning_time)
+            assert (offsets(disk, 0) if job.cleaned else [0, 1]) == offsets_left
     assert cleaned(empty_folder(), segments, 2, now=-1).cleaned == []
 
 
 @pytest.mark.parametrize(("more", "count"), [(0, 1), (-1, 2)])
 def test_segments_are_merged_up_to_the_segment_size(more: int, count: int) -> None:
     parts = {0: [one_record(0, b"a"), one_record(1, b"x")], 2: [one_record(2, b"b"), one_record(3, b"x")]}
-    first, second = (len(b"".join(some)) for some in parts.values())
+    first, second = (len(b"".join(batches)) for batches in parts.values())
     assert first == second
-    stays = first // 2  # of the first segment, whose x has a newer value
+    first_bytes = first // 2  # of the first segment, whose x has a newer value
     disk = empty_folder()
-    job = cleaned(disk, parts, 4, segment_bytes=stays + second + more)
+    job = cleaned(disk, parts, 4, segment_bytes=first_bytes + second + more)
     assert sum(len(new.replaces) for new in job.cleaned) == (2 if count == 1 else 1)
     assert (len(job.cleaned), job.cleaned[0].replaces) == (1, (0, 2) if count == 1 else (0,))
     assert (job.bytes_before, job.bytes_after) == (first + second, job.cleaned[0].size + (0 if count == 1 else second))
 
 
 def test_segments_are_merged_up_to_the_largest_relative_offset() -> None:
-    for behind, replaced in ((FAR, [(0, 5)]), (FAR + 1, [(0,)])):
+    for later_offset, replaced in ((FAR, [(0, 5)]), (FAR + 1, [(0,)])):
         disk = empty_folder()
-        job = cleaned(disk, {0: [one_record(0, b"x"), one_record(1, b"a")], 5: [one_record(5, b"x"), one_record(behind - 1, b"b")]}, behind)
+        job = cleaned(disk, {0: [one_record(0, b"x"), one_record(1, b"a")], 5: [one_record(5, b"x"), one_record(later_offset - 1, b"b")]}, later_offset)
         assert [new.replaces for new in job.cleaned] == replaced
 
 
@@ -163,7 +163,7 @@ def test_a_cleaned_segment_starts_without_state_of_the_previous_segment(disk: Si
     assert [(header.base_offset, header.record_count) for header in cleaned_headers(disk, 4)] == [(5, 1)]
     assert not [name for name in disk.list(PATH) if name.startswith(segment_name(2)) and "cleaned" in name]
     assert job.bytes_after == job.cleaned[0].size + job.cleaned[1].size + len(b"".join(parts[2]))
-    # An emptied last batch does not make the next cleaning write the segment clean_again.
+    # An emptied last batch does not make the next compaction rewrite the segment.
     data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
     assert cleaned(empty_folder(), {0: [data]}, 2, segment_bytes=1).cleaned == []
 
@@ -177,14 +177,14 @@ def test_leftovers_of_an_earlier_cleaning_are_overwritten(disk: SimDisk) -> None
 
 def test_chunks_are_bounded_after_a_large_batch_too(disk: SimDisk) -> None:
     large = one_record(0, b"large", b"x" * (2 * CHUNK_BYTES + 500_000))
-    rest = [one_record(number, b"%d" % (number % 40), b"y" * 100_000) for number in range(1, 61)]
-    data = b"".join([large, *rest])
+    small = [one_record(number, b"%d" % (number % 40), b"y" * 100_000) for number in range(1, 61)]
+    data = b"".join([large, *small])
     overwrite(disk, f"{PATH}/{segment_name(0)}.log", data)
     disk.writes.clear()
     job = clean_again(disk, [Closed(0, len(data))], 61)
     assert {size for _, size in disk.reads if size > CHUNK_BYTES} == {len(large)}
     assert max(disk.writes) < len(large) + CHUNK_BYTES
-    assert job.bytes_after == len(large) + sum(map(len, rest[20:]))
+    assert job.bytes_after == len(large) + sum(map(len, small[20:]))
     assert offsets(disk, 0) == [0, *range(21, 61)]
     assert len([size for size in disk.writes if size >= CHUNK_BYTES]) >= 3
 
@@ -196,14 +196,14 @@ def test_bytes_past_the_size_of_a_segment_are_ignored(disk: SimDisk) -> None:
     assert (job.cleaned, offsets(disk, 0)) == ([(0, len(one_record(1)), 2, (0,))], [1])
 
 
-@pytest.mark.parametrize("gone", [1, 20, 70])
-@pytest.mark.parametrize("which", [0, 2])
-def test_a_segment_that_ends_in_the_middle_of_a_batch_is_damaged(which: int, gone: int) -> None:
+@pytest.mark.parametrize("bytes_missing", [1, 20, 70])
+@pytest.mark.parametrize("segment_number", [0, 2])
+def test_a_segment_that_ends_in_the_middle_of_a_batch_is_damaged(segment_number: int, bytes_missing: int) -> None:
     parts = {0: [one_record(0), one_record(1)], 2: [one_record(2), one_record(3)]}
-    parts[which] = [parts[which][0], parts[which][1][: -gone if gone < 70 else 10]]
+    parts[segment_number] = [parts[segment_number][0], parts[segment_number][1][: -bytes_missing if bytes_missing < 70 else 10]]
     with pytest.raises(DamagedLog, match="cut short") as caught:
         cleaned(empty_folder(), parts, 4)
-    assert caught.value.path == f"{PATH}/{segment_name(which)}.log"
+    assert caught.value.path == f"{PATH}/{segment_name(segment_number)}.log"
     assert caught.value.position == len(one_record(0))
 
 
@@ -228,10 +228,10 @@ def test_without_a_list_of_live_producers_every_last_batch_is_kept(disk: SimDisk
     ]
     cleaned(disk, {0: batches}, 5)
     assert [(header.base_offset, header.producer_id, header.record_count) for header in cleaned_headers(disk, 0)] == [(1, 0, 0), (2, 5, 0), (4, -1, 1)]
-    for living, kept in (({}, [4]), ({0: 0}, [0, 4]), ({0: 1}, [1, 4]), ({0: 2}, [4]), ({5: 2, 0: 1}, [1, 2, 4])):
+    for living, remaining in (({}, [4]), ({0: 0}, [0, 4]), ({0: 1}, [1, 4]), ({0: 2}, [4]), ({5: 2, 0: 1}, [1, 2, 4])):
         disk = empty_folder()
         cleaned(disk, {0: batches}, 5, producers=living)
-        assert [header.base_offset for header in cleaned_headers(disk, 0)] == kept
+        assert [header.base_offset for header in cleaned_headers(disk, 0)] == remaining
 
 
 def test_reported_segments_survive_a_crash(disk: SimDisk) -> None:
@@ -246,9 +246,9 @@ def test_reported_segments_survive_a_crash(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("first_dirty", [0, 9])
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
-    ("at", "what", "reason"),
+    ("at", "patch", "reason"),
     [
         (16, b"\1", "a batch of magic 1"),
         (16, b"\3", "a batch of magic 3"),
@@ -259,26 +259,26 @@ def test_reported_segments_survive_a_crash(disk: SimDisk) -> None:
     ],
 )
 def test_a_malformed_batch_is_reported_in_clean_and_dirty_segments(
-    at: int, what: bytes, reason: str, which: int, first_dirty: int
+    at: int, patch: bytes, reason: str, number: int, first_dirty: int
 ) -> None:
     batches = [one_record(0), one_record(1, b"b")]
-    changed = bytearray(batches[which])
-    changed[at : at + len(what)] = what
-    batches[which] = bytes(changed)
+    changed = bytearray(batches[number])
+    changed[at : at + len(patch)] = patch
+    batches[number] = bytes(changed)
     with pytest.raises(DamagedLog, match=reason) as caught:
         cleaned(empty_folder(), {0: batches}, 2, first_dirty=first_dirty)
     assert caught.value.path == f"{PATH}/{segment_name(0)}.log"
     if at != 21:  # a checksum error has the position of the chunk that was read
-        assert caught.value.position in (0, which * len(one_record(0)))
+        assert caught.value.position in (0, number * len(one_record(0)))
 
 
 def test_batches_of_a_producer_without_dirty_batches_are_kept() -> None:
     """Without a list of live producers, the last batch of a producer may have no successor."""
     sent = [one_record(0, producer_id=5, producer_epoch=0, base_sequence=0), one_record(1, producer_id=5, producer_epoch=0, base_sequence=1)]
-    for first_dirty, kept in ((1, [1, 2]), (2, [0, 1, 2])):
+    for first_dirty, remaining in ((1, [1, 2]), (2, [0, 1, 2])):
         disk = empty_folder()
         cleaned(disk, {0: sent, 2: [one_record(2)]}, 3, first_dirty=first_dirty)
-        assert [header.base_offset for header in cleaned_headers(disk, 0)] == kept
+        assert [header.base_offset for header in cleaned_headers(disk, 0)] == remaining
 
 
 def test_a_segment_without_batches_gets_no_batch_of_the_previous_segment(disk: SimDisk) -> None:

@@ -38,18 +38,18 @@ def batches(now: int) -> Iterator[bytes]:
     random = Random(5)
     sequences = dict.fromkeys(range(1, 7), 0)
     for number in range(COUNT):
-        made = []
+        batch_records = []
         for record in range(random.randint(1, 4)):
             value = None if random.random() < 0.15 else b"%d." % number * random.randint(1, 30)
             headers = ((b"h", b"%d" % record),) if random.random() < 0.2 else ()
-            made.append(Record(record, now + 1_100 * number + record, b"key %d" % random.randint(0, 25), value, headers))
+            batch_records.append(Record(record, now + 1_100 * number + record, b"key %d" % random.randint(0, 25), value, headers))
         producer = random.choice((-1, -1, *sequences)) if number < 60 else -1
         sequence = -1
         if producer > 0:
             sequence = sequences[producer]
-            sequences[producer] += len(made)
+            sequences[producer] += len(batch_records)
         yield build(
-            made,
+            batch_records,
             compression=random.choice(list(Compression)),
             producer_id=producer,
             producer_epoch=min(producer, 0),
@@ -59,15 +59,15 @@ def batches(now: int) -> Iterator[bytes]:
 
 def stored(log: Log) -> list[tuple[Any, ...]]:
     """All fields except delete horizons, which depend on the time of the cleaning."""
-    found = []
+    stored_batches = []
     for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
-            kept = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records(chunk, at)]
+            record_fields = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records(chunk, at)]
             of_producer = header.producer_id, header.producer_epoch, header.base_sequence
-            found.append((header.base_offset, header.last_offset, header.attributes, header.max_timestamp, of_producer, kept))
+            stored_batches.append((header.base_offset, header.last_offset, header.attributes, header.max_timestamp, of_producer, record_fields))
             at += header.size
-    return found
+    return stored_batches
 
 
 def opened(folder: Path) -> tuple[Log, Producers]:
@@ -108,9 +108,9 @@ def test_compaction_keeps_the_same_records_as_kafka(tmp_path: Path) -> None:
     before = stored(ours)
     assert len(ours.closed) > 8
     clean(OsDisk(), ours, segment_bytes=1 << 20, producers=producers.last_offsets())
-    expected, found = stored(theirs), stored(ours)
+    expected, actual = stored(theirs), stored(ours)
     assert len(expected) < len(before) - 20
     assert sum(not batch[5] for batch in expected) > 3  # the emptied last batches of producers
     assert any(batch[2] & DELETE_HORIZON for batch in expected)
-    assert found == expected
+    assert actual == expected
     assert {header.compression for header in headers(ours)} == set(Compression)

@@ -43,18 +43,18 @@ def test_a_log_cut_at_any_byte_opens_with_its_whole_batches(place: Place) -> Non
         ends.append(log.size)
     log.flush()
     path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    whole = read(place.disk, path)
+    intact = read(place.disk, path)
     step = 1 if isinstance(place.disk, SimDisk) else 7
-    for length in range(0, len(whole) + 1, step):
-        overwrite(place.disk, path, whole[:length])
+    for length in range(0, len(intact) + 1, step):
+        overwrite(place.disk, path, intact[:length])
         log, recovery = reopen(place.disk, place.path)
-        kept = sum(end <= length for end in ends[1:])
-        assert names(log) == ["a.0", "b.0", "c.0"][:kept]
-        assert recovery.cut_bytes == length - ends[kept]
-        assert recovery.position == (ends[kept] if recovery.cut_bytes else 0)
+        batches_whole = sum(end <= length for end in ends[1:])
+        assert names(log) == ["a.0", "b.0", "c.0"][:batches_whole]
+        assert recovery.cut_bytes == length - ends[batches_whole]
+        assert recovery.position == (ends[batches_whole] if recovery.cut_bytes else 0)
         assert bool(recovery.reason) == bool(recovery.cut_bytes)
         log.append(batch("new"), log.epoch)
-        assert names(log)[kept:] == ["new.0"]
+        assert names(log)[batches_whole:] == ["new.0"]
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -62,20 +62,20 @@ def test_a_flipped_byte_in_a_segment_before_the_last_is_damage_found_when_it_is_
     log = filled(disk, 6, segment_bytes=200)
     log.close()
     path = next(f"/data/{FOLDER}/{name}" for name in disk.list(f"/data/{FOLDER}") if name.endswith("2.log"))
-    whole = bytearray(read(disk, path))
-    whole[-3] ^= 1
-    overwrite(disk, path, bytes(whole))
+    changed = bytearray(read(disk, path))
+    changed[-3] ^= 1
+    overwrite(disk, path, bytes(changed))
     log, _ = reopen(disk, "/data", clean=clean)
     with pytest.raises(DamagedLog, match="checksum") as caught:
         names(log)
-    assert (caught.value.path, caught.value.position) == (path, len(whole) // 2)
+    assert (caught.value.path, caught.value.position) == (path, len(changed) // 2)
 
 
 def test_a_segment_before_the_last_that_is_cut_short_is_damage(disk: SimDisk) -> None:
     filled(disk, 6, segment_bytes=200).close()
-    whole = read(disk, LOG)
-    for length in (len(whole) - 1, len(whole) // 2 + 5):
-        overwrite(disk, LOG, whole[:length])
+    intact = read(disk, LOG)
+    for length in (len(intact) - 1, len(intact) // 2 + 5):
+        overwrite(disk, LOG, intact[:length])
         with pytest.raises(DamagedLog, match="cut short"):
             reopen(disk, "/data")
 
@@ -210,13 +210,13 @@ class Run:
         self.disk.crash()
         self.clean = False
         self.log, _ = self.opened()
-        found = names(self.log)
-        assert found == self.kept[: len(found)]
-        assert len(found) >= self.flushed
-        self.kept = found
+        names_read = names(self.log)
+        assert names_read == self.kept[: len(names_read)]
+        assert len(names_read) >= self.flushed
+        self.kept = names_read
         self.flushed = self.log.flushed_offset
-        assert self.flushed == len(found)
-        assert names(reopen(self.disk, "/data")[0]) == found
+        assert self.flushed == len(names_read)
+        assert names(reopen(self.disk, "/data")[0]) == names_read
 
 
 @settings(max_examples=25 * DEPTH)
@@ -250,9 +250,9 @@ def test_a_crash_at_any_step_of_a_repair_loses_no_acknowledged_batch(flushed: in
         except Crashed:
             disk.crash()
             log, _ = reopen(disk, "/data", recovery_point=flushed)
-            found = names(log)
-            assert found == [f"b{number}.0" for number in range(len(found))]
-            assert len(found) >= flushed
+            names_read = names(log)
+            assert names_read == [f"b{number}.0" for number in range(len(names_read))]
+            assert len(names_read) >= flushed
             log.append(batch("new"), log.epoch)
             continue
         disk.crash()
@@ -264,7 +264,7 @@ def test_a_crash_at_any_step_of_a_repair_loses_no_acknowledged_batch(flushed: in
     raise AssertionError("it never ended")
 
 
-def test_a_repair_that_fails_anywhere_can_be_tried_again(disk: SimDisk) -> None:
+def test_a_repair_that_fails_at_any_step_can_be_repeated(disk: SimDisk) -> None:
     for point in range(1, 6):
         disk = data_disk()
         log = filled(disk, 2)
@@ -301,7 +301,7 @@ def test_a_repair_that_misses_an_acknowledged_batch_is_damage(disk: SimDisk) -> 
 # A full or failing disk
 
 
-def test_on_a_full_disk_the_log_is_as_it_was_and_later_appends_work(disk: SimDisk) -> None:
+def test_a_full_disk_leaves_the_log_unchanged_and_later_appends_work(disk: SimDisk) -> None:
     log = filled(disk)
     before = read(disk, LOG)
     for room in (0, 1, 40, len(before) // 3 - 1):
@@ -404,7 +404,7 @@ def test_a_log_on_a_read_only_disk_does_not_open(disk: SimDisk) -> None:
         reopen(disk, "/data")
 
 
-def test_every_descriptor_comes_back_after_failures(disk: SimDisk) -> None:
+def test_every_descriptor_is_released_after_failures(disk: SimDisk) -> None:
     handles = Handles(disk)
     log, _ = Log.open(handles, f"/data/{FOLDER}", 200, 0, False)
     append_all(log, 5)
@@ -429,22 +429,22 @@ def test_opening_refuses_the_batches_that_validate_refuses() -> None:
 def refused_like_validate(random: Random) -> None:
     disk = data_disk()
     filled(disk)
-    whole = bytearray(read(disk, LOG))
-    one = len(whole) // 3
-    at = one + random.choice([*range(12), *range(16, 17), *range(21, 27), *range(57, 61)])
-    whole[at] = random.choice([0, 1, 5, 0x80, 0xFF, whole[at] ^ 1 << random.randrange(8)])
-    whole[one + 17 : one + 21] = google_crc32c.value(bytes(whole[one + 21 : 2 * one])).to_bytes(4, "big")
-    overwrite(disk, LOG, bytes(whole))
+    changed = bytearray(read(disk, LOG))
+    batch_bytes = len(changed) // 3
+    at = batch_bytes + random.choice([*range(12), *range(16, 17), *range(21, 27), *range(57, 61)])
+    changed[at] = random.choice([0, 1, 5, 0x80, 0xFF, changed[at] ^ 1 << random.randrange(8)])
+    changed[batch_bytes + 17 : batch_bytes + 21] = google_crc32c.value(bytes(changed[batch_bytes + 21 : 2 * batch_bytes])).to_bytes(4, "big")
+    overwrite(disk, LOG, bytes(changed))
     try:
-        header = validate(bytes(whole), one, len(whole))
-        sound = header.size == one and header.base_offset >= 1 and header.last_offset <= RELATIVE_OFFSET_MAX
+        header = validate(bytes(changed), batch_bytes, len(changed))
+        sound = header.size == batch_bytes and header.base_offset >= 1 and header.last_offset <= RELATIVE_OFFSET_MAX
     except CorruptBatch:
         sound = False
     try:
         position = reopen(disk, "/data")[1].position
     except DamagedLog as damaged:
         position = damaged.position
-    assert (position == one) != sound
+    assert (position == batch_bytes) != sound
 
 
 def test_a_log_uses_the_handles_of_its_latest_opening(disk: SimDisk) -> None:
@@ -453,63 +453,55 @@ def test_a_log_uses_the_handles_of_its_latest_opening(disk: SimDisk) -> None:
     log, _ = Log.open(elsewhere, f"/data/{FOLDER}", 200, 0, False)
     log.use(Handles(disk))
     elsewhere.close()
-    elsewhere.disk = SimDisk()  # the next question returns nothing
+    elsewhere.disk = SimDisk()  # the next look-up finds no file
     append_flushed(log, batch("new"), log.epoch)
     assert names(log) == [*(f"b{number}.0" for number in range(6)), "new.0"]
+
+
+def open_log(disk: SimDisk, deferred: bool = False) -> Log:
+    return Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False, deferred=deferred)[0]
 
 
 @pytest.mark.parametrize("deferred", [False, True])
 def test_the_end_of_a_log_is_rewritten_after_a_failed_flush_and_a_restart(deferred: bool) -> None:
     """The new process reads the records from the page cache; the disk never got them, but the system counts their pages as written."""
     disk = data_disk()
-
-    def open_log() -> Log:
-        return Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False, deferred=deferred)[0]
-
-    log = open_log()
+    log = open_log(disk, deferred)
     append_all(log, "ab")
     log.flush()
     append_all(log, "cd")
     fail_flush(disk, log)
     disk.kill()
-    log = open_log()
+    log = open_log(disk, deferred)
     assert names(log) == ["a.0", "b.0", "c.0", "d.0"]
     log.flush()
     disk.crash()
-    assert names(open_log()) == ["a.0", "b.0", "c.0", "d.0"]
+    assert names(open_log(disk, deferred)) == ["a.0", "b.0", "c.0", "d.0"]
     assert FAILED not in disk.list(f"/data/{FOLDER}")
 
 
 def test_the_end_of_a_log_is_rewritten_after_an_opening_whose_sync_failed() -> None:
     disk = data_disk()
-
-    def open_log() -> Log:
-        return Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)[0]
-
-    log = open_log()
+    log = open_log(disk)
     append_all(log, "ab")
     log.flush()
     append_all(log, "cd")
     disk.kill()
     disk.fail_syncs = 1
     with pytest.raises(OSError, match="Input/output"):
-        open_log()
+        open_log(disk)
     disk.kill()
-    assert names(open_log()) == ["a.0", "b.0", "c.0", "d.0"]
+    assert names(open_log(disk)) == ["a.0", "b.0", "c.0", "d.0"]
     disk.crash()
-    assert names(open_log()) == ["a.0", "b.0", "c.0", "d.0"]
+    assert names(open_log(disk)) == ["a.0", "b.0", "c.0", "d.0"]
     assert FAILED not in disk.list(f"/data/{FOLDER}")
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_cut_whose_sync_failed_is_made_again(fails: bool) -> None:
-    """In a log of a topic: the bytes behind the cut must not come back."""
+def test_a_cut_whose_sync_failed_is_repeated(fails: bool) -> None:
+    """In the log of a topic, the bytes after the cut must not reappear."""
     disk = data_disk()
-
-    def open_log() -> Log:
-        return Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False, deferred=True)[0]
-
-    log = open_log()
+    log = open_log(disk, True)
     append_all(log, "ab")
     log.flush()
     append_all(log, "cd")
@@ -519,15 +511,15 @@ def test_a_cut_whose_sync_failed_is_made_again(fails: bool) -> None:
     disk.fail_syncs = int(fails)
     if fails:
         with pytest.raises(OSError, match="Input/output"):
-            open_log()
+            open_log(disk, True)
         assert FAILED in disk.list(f"/data/{FOLDER}")
         disk.kill()
-    assert names(open_log()) == ["a.0", "b.0", "c.0"]
+    assert names(open_log(disk, True)) == ["a.0", "b.0", "c.0"]
     assert FAILED not in disk.list(f"/data/{FOLDER}")
 
 
 def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it() -> None:
-    """An append may come between the failure of a flush and the end of its thread; the power failure leaves a hole before it."""
+    """An append may arrive between the failure of a flush and the end of its thread; the power failure leaves a hole before it."""
     disk = data_disk()
 
     def open_log() -> tuple[Log, Recovery]:

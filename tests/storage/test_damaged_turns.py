@@ -1,4 +1,4 @@
-"""Damaged turn files: a log gets back every batch it had, or is not opened."""
+"""Damaged turn files: a log recovers every batch, or is not opened."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.storage.turns import FOLDER, LOGS, OLD, TURNS, TurnFile, disk_with_tu
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def outcome(disk: SimDisk, name: str, has: int = 0) -> list[bytes] | None:
+def outcome(disk: SimDisk, name: str, batches_in_log: int = 0) -> list[bytes] | None:
     """The batches of a log that was opened with its first few batches; None: it was refused."""
-    log, _ = Log.open(Handles(disk), f"{FOLDER}/{name}-{has}/x-0", 1 << 20, 0, False)
-    for number in range(has):
+    log, _ = Log.open(Handles(disk), f"{FOLDER}/{name}-{batches_in_log}/x-0", 1 << 20, 0, False)
+    for number in range(batches_in_log):
         assert log.restore(stamped_batch(f"{name} {number}", number))
     try:
         Leftover(disk, FOLDER).restore(name, log)
@@ -34,18 +34,18 @@ def test_a_flipped_bit_refuses_exactly_the_logs_that_need_the_hidden_batches() -
         data = bytearray(written.data)
         data[at] ^= 1 << at % 8
         disk = disk_with_turns(bytes(data))
-        which = max(number for number, start in enumerate(written.starts) if start <= at)
+        turn = max(number for number, start in enumerate(written.starts) if start <= at)
         for name in LOGS:
-            found = outcome(disk, name)
-            assert found is None or found == written.keys(name), (at, name)
-            if at < FILE_BYTES or (name not in TURNS[which] and which + 1 < len(TURNS)):
-                assert found == written.keys(name), (at, name)
-            refused[which] += found is None
+            record_keys = outcome(disk, name)
+            assert record_keys is None or record_keys == written.keys(name), (at, name)
+            if at < FILE_BYTES or (name not in TURNS[turn] and turn + 1 < len(TURNS)):
+                assert record_keys == written.keys(name), (at, name)
+            refused[turn] += record_keys is None
             # A complete log opens if its completeness is certain: for the last turn only if its directory is readable.
-            whole = outcome(disk, name, written.acknowledged[-1][name])
-            assert whole in (written.keys(name), None)
-            if which + 1 < len(TURNS):
-                assert whole == written.keys(name)
+            undamaged = outcome(disk, name, written.acknowledged[-1][name])
+            assert undamaged in (written.keys(name), None)
+            if turn + 1 < len(TURNS):
+                assert undamaged == written.keys(name)
         leftover = Leftover(disk, FOLDER)
         assert bool(leftover.damage) == (at >= FILE_BYTES), at
         assert not leftover.can_be_removed
@@ -55,18 +55,18 @@ def test_a_flipped_bit_refuses_exactly_the_logs_that_need_the_hidden_batches() -
 @pytest.mark.parametrize("counts", [False, True])
 def test_a_cut_file_ends_in_a_torn_turn_unless_a_later_file_counts_more(counts: bool) -> None:
     written = TurnFile()
-    later = [file_header(1, len(written.data))] if counts else []
+    next_file = [file_header(1, len(written.data))] if counts else []
     for end in range(len(written.data)):
-        disk = disk_with_turns(written.data[:end], *later)
-        whole = max(number for number, start in enumerate(written.starts) if start <= max(end, 0))
+        disk = disk_with_turns(written.data[:end], *next_file)
+        last_turn = max(number for number, start in enumerate(written.starts) if start <= max(end, 0))
         leftover = Leftover(disk, FOLDER)
         assert bool(leftover.damage) == counts
         for name in LOGS:
-            found = outcome(disk, name)
+            record_keys = outcome(disk, name)
             if counts:
-                assert found is None
+                assert record_keys is None
             else:
-                assert found == written.keys(name)[: written.acknowledged[whole][name]]
+                assert record_keys == written.keys(name)[: written.acknowledged[last_turn][name]]
 
 
 def test_zeros_at_any_position_are_a_torn_end_or_damage() -> None:
@@ -82,13 +82,14 @@ def test_zeros_at_any_position_are_a_torn_end_or_damage() -> None:
             disk = disk_with_turns(bytes(data))
             torn = bool(Leftover(disk, FOLDER).torn)
             for name in LOGS:
-                found = outcome(disk, name)
-                if found is not None and found != written.keys(name):
+                record_keys = outcome(disk, name)
+                if record_keys is not None and record_keys != written.keys(name):
                     # The last turn, or zeros up to the end of the file: the power failed during the write.
                     assert torn
                     assert begin + length >= size or begin >= last
-                    assert found == written.keys(name)[: len(found)]
-                    assert len(found) >= min(count[name] for count, start in zip(written.acknowledged, written.starts, strict=True) if start <= begin < start + size)
+                    assert record_keys == written.keys(name)[: len(record_keys)]
+                    written_before = [count[name] for count, start in zip(written.acknowledged, written.starts, strict=True) if start <= begin < start + size]
+                    assert len(record_keys) >= min(written_before)
 
 
 def test_a_tail_of_zeros_is_a_torn_end() -> None:
@@ -113,18 +114,18 @@ def test_lost_turns_are_described_by_the_next_readable_turn() -> None:
 
 
 def test_a_log_with_a_later_batch_is_not_affected_by_unreadable_turns() -> None:
-    whole = first_version([("a-0", stamped_batch("a-0 0", 0))], [("a-0", stamped_batch("a-0 1", 1))], [("b-0", stamped_batch("b-0 0", 0))])
-    data = bytearray(whole)
+    intact = first_version([("a-0", stamped_batch("a-0 0", 0))], [("a-0", stamped_batch("a-0 1", 1))], [("b-0", stamped_batch("b-0 0", 0))])
+    data = bytearray(intact)
     data[20] ^= 1
     disk = disk_with_turns(bytes(data))
     assert outcome(disk, "a-0", 1) == [b"a-0 0.0", b"a-0 1.0"]  # the next readable batch begins where the log ends
     assert outcome(disk, "a-0") is None
-    assert outcome(disk, "b-0") == [b"b-0 0.0"]  # its first batch comes later
+    assert outcome(disk, "b-0") == [b"b-0 0.0"]  # its first batch is in a later turn
     assert outcome(disk, "c-0") is None
     leftover = Leftover(disk, FOLDER)
-    for name, has in (("a-0", 1), ("b-0", 0)):
+    for name, batches_in_log in (("a-0", 1), ("b-0", 0)):
         log, _ = Log.open(Handles(disk), f"{FOLDER}/again/{name}", 1 << 20, 0, False)
-        for number in range(has):
+        for number in range(batches_in_log):
             log.restore(stamped_batch(f"{name} {number}", number))
         leftover.restore(name, log)
     assert not leftover.can_be_removed  # the file is damaged, and stays
@@ -174,23 +175,23 @@ def test_a_file_of_a_newer_version_is_refused() -> None:
 
 
 def test_files_without_a_header_are_still_read_whole_and_torn() -> None:
-    whole = first_version(*OLD)
+    intact = first_version(*OLD)
     ends = [len(first_version(*OLD[:count])) for count in range(len(OLD) + 1)]
-    for end in range(len(whole) + 1):
-        disk = disk_with_turns(whole[:end])
+    for end in range(len(intact) + 1):
+        disk = disk_with_turns(intact[:end])
         turns = sum(limit <= end for limit in ends) - 1
         assert Leftover(disk, FOLDER).damage == []
         assert outcome(disk, "a-0") == [b"a-0 0.0", b"a-0 1.0"][: (turns > 0) + (turns > 2)]
         assert outcome(disk, "b-0") == [b"b-0 0.0", b"b-0 1.0"][: (turns > 0) + (turns > 1)]
 
 
-def test_damage_in_a_file_without_a_header_refuses_what_it_may_have_had() -> None:
-    whole = first_version(*OLD)
-    for at in range(len(whole)):
-        data = bytearray(whole)
+def test_damage_in_a_file_without_a_header_refuses_the_logs_that_it_may_concern() -> None:
+    intact = first_version(*OLD)
+    for at in range(len(intact)):
+        data = bytearray(intact)
         data[at] ^= 1 << at % 8
         disk = disk_with_turns(bytes(data))
-        for name, wanted in (("a-0", [b"a-0 0.0", b"a-0 1.0"]), ("b-0", [b"b-0 0.0", b"b-0 1.0"])):
-            found = outcome(disk, name)
-            assert found is None or found == wanted, (at, name)
+        for name, expected in (("a-0", [b"a-0 0.0", b"a-0 1.0"]), ("b-0", [b"b-0 0.0", b"b-0 1.0"])):
+            record_keys = outcome(disk, name)
+            assert record_keys is None or record_keys == expected, (at, name)
         assert Leftover(disk, FOLDER).damage

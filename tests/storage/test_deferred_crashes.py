@@ -45,12 +45,12 @@ class Run:
 
     def append(self) -> None:
         producer = self.random.choice((-1, 1, 2, 3))
-        known = self.producers.get(producer)
-        sequence = -1 if producer < 0 else known.last_sequence + 1 if known is not None else 0
+        state = self.producers.get(producer)
+        sequence = -1 if producer < 0 else state.last_sequence + 1 if state is not None else 0
         self.count += 1
         name = f"b{self.count}"
-        made = [Record(0, 1_000 + self.count, name.encode(), bytes(self.random.randint(0, 300)))]
-        data = bytearray(build(made, producer_id=producer, producer_epoch=min(producer, 0), base_sequence=sequence))
+        records = [Record(0, 1_000 + self.count, name.encode(), bytes(self.random.randint(0, 300)))]
+        data = bytearray(build(records, producer_id=producer, producer_epoch=min(producer, 0), base_sequence=sequence))
         header = read_header(data, 0)
         if producer >= 0:
             assert self.producers.check(header).error == 0
@@ -84,23 +84,23 @@ class Run:
         self.point, self.clean = self.log.flushed_offset, True
 
     def check(self, lost: bool = False) -> None:
-        found = {record.offset: (record.key or b"").decode() for record in all_records(self.log)}
+        keys = {record.offset: (record.key or b"").decode() for record in all_records(self.log)}
         begin = self.log._segments[0].base if self.log._segments else self.log.next_offset
         expected = {offset: name for offset, name in self.acknowledged.items() if offset >= begin}
         if lost:
-            expected = {offset: name for offset, name in expected.items() if offset in found or offset < self.point}
-        assert found == expected
+            expected = {offset: name for offset, name in expected.items() if offset in keys or offset < self.point}
+        assert keys == expected
         assert self.point <= self.log.next_offset
         assert self.log.start_offset >= max(begin, self.start)
-        self.acknowledged = found
+        self.acknowledged = keys
         for producer, written in self.written.items():
-            self.written[producer] = left = {offset: sequence for offset, sequence in written.items() if offset in found}
-            known = self.producers.get(producer)
-            if left:
-                assert known is not None
-                newest = known.batches[-1][2], known.last_sequence
+            self.written[producer] = surviving = {offset: sequence for offset, sequence in written.items() if offset in keys}
+            state = self.producers.get(producer)
+            if surviving:
+                assert state is not None
+                newest = state.batches[-1][2], state.last_sequence
                 # A snapshot may exist for an offset past the end of a cut segment.
-                assert newest == max(left.items()) or (newest > max(left.items()) and newest in written.items())
+                assert newest == max(surviving.items()) or (newest > max(surviving.items()) and newest in written.items())
                 self.written[producer][newest[0]] = newest[1]
 
     def step(self) -> None:
@@ -164,7 +164,7 @@ def test_a_disk_error_at_any_step_is_survived(seed: int) -> None:
 
 
 @pytest.mark.parametrize("room", range(0, 4_000, 97))
-def test_a_full_disk_leaves_everything_as_it_was(room: int) -> None:
+def test_a_full_disk_leaves_the_log_unchanged(room: int) -> None:
     run = Run(room)
     run.disk.room = room
     with pytest.raises(AppendFailed, match="is full"):

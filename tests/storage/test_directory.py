@@ -45,13 +45,13 @@ def stopped(place: Place) -> None:
 
 def snapshot(folder: str) -> dict[str, tuple[int, bytes]]:
     """Names, times and bytes of all files in a folder."""
-    found = {}
+    contents = {}
     for root, _, files in os.walk(folder):
-        found[root] = (os.stat(root).st_mtime_ns, b"")
+        contents[root] = (os.stat(root).st_mtime_ns, b"")
         for name in files:
             path = Path(root, name)
-            found[str(path)] = (path.stat().st_mtime_ns, path.read_bytes())
-    return found
+            contents[str(path)] = (path.stat().st_mtime_ns, path.read_bytes())
+    return contents
 
 
 def test_the_time_of_last_use_is_stored_and_read_back(place: Place) -> None:
@@ -59,8 +59,8 @@ def test_the_time_of_last_use_is_stored_and_read_back(place: Place) -> None:
     assert (directory.is_new, directory.last_use()) == (True, -1)
     directory.note_use(1_700_000_000_123)
     directory.close()
-    again = opened(place)
-    assert (again.is_new, again.last_use()) == (False, 1_700_000_000_123)
+    reopened = opened(place)
+    assert (reopened.is_new, reopened.last_use()) == (False, 1_700_000_000_123)
 
 
 @pytest.mark.parametrize("damage", [b"", b"-5\n", b"17000000000001700000000000\n", b"soon\n", b"\xff\xfe\0", "\u0663\n".encode()])
@@ -116,7 +116,7 @@ def test_an_unchanged_checkpoint_is_not_rewritten() -> None:
     assert disk.changes[changes:] == []
 
 
-def test_the_first_start_makes_ids_and_the_second_keeps_them(place: Place) -> None:
+def test_the_first_start_generates_ids_and_the_second_keeps_them(place: Place) -> None:
     first = opened(place)
     assert (first.node_id, first.directory_id, first.cluster_id, first.clean) == (1, "id-1", "id-2", False)
     assert first.is_new
@@ -284,7 +284,7 @@ def test_a_file_where_the_directory_should_be_is_named(tmp_path: Path) -> None:
         opened(Place(OsDisk(), str(tmp_path)))
 
 
-def test_a_lock_that_cannot_be_written_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_cannot_be_written_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(OsDisk(), str(tmp_path))
 
     def full(descriptor: int, size: int) -> None:
@@ -313,10 +313,10 @@ def test_cleaner_and_log_start_checkpoints_are_kafkas(place: Place) -> None:
     directory.close()
     assert read(place.disk, f"{place.path}/data/cleaner-offset-checkpoint") == b"0\n2\norders 0 5\norders 1 7\n"
     assert read(place.disk, f"{place.path}/data/log-start-offset-checkpoint") == b"0\n1\nnotes 0 9\n"
-    again = opened(place)
-    assert again.cleaner_points == {("orders", 0): 5, ("orders", 1): 7}
-    assert (again.log_starts, again.recovery_points) == ({("notes", 0): 9}, {})
-    again.close()
+    reopened = opened(place)
+    assert reopened.cleaner_points == {("orders", 0): 5, ("orders", 1): 7}
+    assert (reopened.log_starts, reopened.recovery_points) == ({("notes", 0): 9}, {})
+    reopened.close()
 
 
 def test_a_deleted_partition_is_removed_from_every_checkpoint(place: Place) -> None:
@@ -326,14 +326,14 @@ def test_a_deleted_partition_is_removed_from_every_checkpoint(place: Place) -> N
     directory.checkpoint_cleaned(points)
     directory.checkpoint_starts(points)
     directory.forget([("orders", 0), ("orders", 1), ("nobody", 3)])
-    left = {("notes", 0): 7}
-    assert (directory.recovery_points, directory.cleaner_points, directory.log_starts) == (left, left, left)
+    offsets = {("notes", 0): 7}
+    assert (directory.recovery_points, directory.cleaner_points, directory.log_starts) == (offsets, offsets, offsets)
     directory.close()
-    again = opened(place)
-    assert (again.recovery_points, again.cleaner_points, again.log_starts) == (left, left, left)
+    reopened = opened(place)
+    assert (reopened.recovery_points, reopened.cleaner_points, reopened.log_starts) == (offsets, offsets, offsets)
 
 
-def test_only_the_log_start_checkpoint_never_goes_back(place: Place) -> None:
+def test_only_the_log_start_checkpoint_never_decreases(place: Place) -> None:
     directory = opened(place)
     for points in ({("orders", 0): 5, ("orders", 1): 1}, {("orders", 0): 4, ("orders", 1): 2}):
         directory.checkpoint(points)
@@ -344,7 +344,7 @@ def test_only_the_log_start_checkpoint_never_goes_back(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "offsets"),
     [
         ("0\n2\norders 0 5\nmy topic 1 7\n", {("orders", 0): 5, ("my topic", 1): 7}),
         ("0\n1\norders 0 5\nnotes 1 7\n", {("orders", 0): 5}),
@@ -355,13 +355,13 @@ def test_only_the_log_start_checkpoint_never_goes_back(place: Place) -> None:
         ("", {}),
     ],
 )
-def test_a_checkpoint_has_as_many_lines_as_it_says(place: Place, text: str, found: dict[tuple[str, int], int]) -> None:
+def test_a_checkpoint_has_the_number_of_lines_in_its_header(place: Place, text: str, offsets: dict[tuple[str, int], int]) -> None:
     overwrite(place.disk, f"{place.path}/points", text.encode())
-    assert read_offsets(place.disk, f"{place.path}/points") == found
+    assert read_offsets(place.disk, f"{place.path}/points") == offsets
     assert read_offsets(place.disk, f"{place.path}/none") == {}
-    write_offsets(place.disk, f"{place.path}/points", found)
-    lines = "".join(f"{topic} {partition} {offset}\n" for (topic, partition), offset in found.items())
-    assert read(place.disk, f"{place.path}/points").decode() == f"0\n{len(found)}\n{lines}"
+    write_offsets(place.disk, f"{place.path}/points", offsets)
+    lines = "".join(f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items())
+    assert read(place.disk, f"{place.path}/points").decode() == f"0\n{len(offsets)}\n{lines}"
 
 
 def test_a_directory_in_use_is_not_clean_after_a_power_failure() -> None:
@@ -386,16 +386,16 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("way", ["flock", "lockf"])  # our lock, and the lock of Java and so of Kafka
-def test_the_lock_of_another_process_holds_until_it_dies(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("locking", ["flock", "lockf"])  # our lock, and the lock of Java and so of Kafka
+def test_the_lock_of_another_process_holds_until_it_dies(tmp_path: Path, locking: str) -> None:
     place = Place(OsDisk(), str(tmp_path))
     stopped(place)
-    command = [sys.executable, "-c", LOCKER, str(tmp_path / "data/.lock"), way]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"locked\n"
+    command = [sys.executable, "-c", LOCKER, str(tmp_path / "data/.lock"), locking]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
         for _ in range(2):
             with pytest.raises(DirectoryLocked, match="in use by process of another kind"):
                 opened(place)
-        other.kill()
+        holder.kill()
     opened(place).close()

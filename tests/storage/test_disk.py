@@ -1,4 +1,4 @@
-"""The real file system behind the Disk port: short reads and writes, what is synced, descriptors, locks."""
+"""The real file system under the Disk port: short reads and writes, syncs, descriptors, locks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Synced:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.names: list[str] = []
-        self._known = folder
+        self._folder = folder
         replace = os.replace
 
         def renamed(old: str, new: str) -> None:
@@ -39,16 +39,14 @@ class Synced:
         monkeypatch.setattr(os, "replace", renamed)
 
     def _sync(self, descriptor: int) -> None:
-        wanted = os.fstat(descriptor).st_ino
-        for path in [self._known, *self._known.rglob("*")]:
-            if path.stat().st_ino == wanted:
-                self.names.append(path.name if path != self._known else ".")
+        inode = os.fstat(descriptor).st_ino
+        for path in [self._folder, *self._folder.rglob("*")]:
+            if path.stat().st_ino == inode:
+                self.names.append(path.name if path != self._folder else ".")
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 10])
-def test_short_reads_and_writes_are_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
+def test_short_reads_and_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     pread, pwrite = os.pread, os.pwrite
     monkeypatch.setattr(os, "pread", lambda descriptor, size, at: pread(descriptor, min(size, most), at))
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, data[:most], at))
@@ -65,19 +63,19 @@ def test_short_reads_and_writes_are_continued(
 def test_reading_makes_no_superfluous_system_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"abcdef")
     file = OsDisk().open(str(tmp_path / "file"))
-    asked = []
+    reads = []
     pread = os.pread
 
     def counted(descriptor: int, size: int, at: int) -> bytes:
-        asked.append((size, at))
+        reads.append((size, at))
         return pread(descriptor, size, at)
 
     monkeypatch.setattr(os, "pread", counted)
     assert file.read(1, 3) == b"bcd"
     assert file.read(6, 3) == b""
-    assert asked == [(3, 1), (3, 6)]
+    assert reads == [(3, 1), (3, 6)]
     assert file.read(4, 5) == b"ef"
-    assert asked[2:] == [(5, 4), (3, 6)]
+    assert reads[2:] == [(5, 4), (3, 6)]
     file.close()
 
 
@@ -119,10 +117,10 @@ def test_a_file_is_closed_once_also_when_it_is_garbage(tmp_path: Path) -> None:
     file = disk.open(str(tmp_path / "file"), create=True)
     assert descriptors() == before + 1
     file.close()
-    other = os.open(tmp_path / "file", os.O_RDONLY)  # has the number that was freed
+    second_descriptor = os.open(tmp_path / "file", os.O_RDONLY)  # has the number that was freed
     del file
-    os.fstat(other)
-    os.close(other)
+    os.fstat(second_descriptor)
+    os.close(second_descriptor)
     disk.open(str(tmp_path / "file"))
     assert descriptors() == before
 
@@ -138,16 +136,16 @@ def test_the_file_with_the_lowest_descriptor_of_all_is_closed_too(monkeypatch: p
 
 
 def test_without_a_descriptor_and_without_idle_files_the_error_is_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    calls = []
 
     def refusing(*arguments: object) -> int:
-        asked.append(arguments)
+        calls.append(arguments)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(os, "open", refusing)
     with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
         OsDisk().open(str(tmp_path / "file"))
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_a_file_created_at_the_second_attempt_equals_one_created_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +170,7 @@ def test_without_descriptors_idle_files_are_closed_once(tmp_path: Path, monkeypa
     (tmp_path / "file").write_text("text")
     disk = OsDisk()
     failures = 0
-    asked = []
+    asked_for_room = []
     system = os.open
 
     def refusing(*arguments: object) -> int:
@@ -190,20 +188,20 @@ def test_without_descriptors_idle_files_are_closed_once(tmp_path: Path, monkeypa
         lambda: disk.list(str(tmp_path)),
         lambda: disk.sync_folder(str(tmp_path)),
     ):
-        disk.make_room = lambda: asked.append(1) or True  # type: ignore[func-returns-value]
+        disk.make_room = lambda: asked_for_room.append(1) or True  # type: ignore[func-returns-value]
         failures = 1
         use()
-        assert (len(asked), failures) == (1, 0)
+        assert (len(asked_for_room), failures) == (1, 0)
         failures = 2
         with pytest.raises(OSError, match=os.strerror(number)):
             use()
-        assert (len(asked), failures) == (2, 0)
+        assert (len(asked_for_room), failures) == (2, 0)
         disk.make_room = lambda: False
         failures = 1
         with pytest.raises(OSError, match=os.strerror(number)):
             use()
         assert failures == 0
-        asked.clear()
+        asked_for_room.clear()
 
 
 def test_idle_files_are_closed_only_for_a_lack_of_descriptors(tmp_path: Path) -> None:
@@ -215,7 +213,7 @@ def test_idle_files_are_closed_only_for_a_lack_of_descriptors(tmp_path: Path) ->
         disk.list(str(tmp_path / "none"))
 
 
-def test_listing_and_syncing_folders_leave_no_descriptor_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_and_syncing_folders_leave_no_open_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsDisk()
     for name in ("b", "c", "a"):
         (tmp_path / name).write_text(name)
@@ -232,7 +230,7 @@ def test_invalid_utf8_is_read_with_replacement_characters(tmp_path: Path) -> Non
     assert OsDisk().read_text(str(tmp_path / "file")) == "a\N{REPLACEMENT CHARACTER}\N{LATIN SMALL LETTER A WITH DIAERESIS}"
 
 
-def test_a_folder_is_made_with_those_above_it_each_name_synced_from_the_top_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_created_with_its_parents_each_name_synced_from_the_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsDisk()
     synced = Synced(monkeypatch, tmp_path)
     disk.make_folder(str(tmp_path / "a/b/c"))
@@ -326,10 +324,10 @@ def test_a_lock_names_its_holder_until_it_is_released(tmp_path: Path) -> None:
     assert disk.lock(path, "process 8") == "x" * 1_000
     first.release()
     assert descriptors() == before
-    again = disk.lock(path, "process 8")
-    assert not isinstance(again, str)
+    lock_again = disk.lock(path, "process 8")
+    assert not isinstance(lock_again, str)
     assert read(disk, path) == b"process 8"
-    again.release()
+    lock_again.release()
 
 
 def test_a_lock_is_held_against_programs_of_either_kind(tmp_path: Path) -> None:
@@ -357,8 +355,8 @@ for take in (fcntl.flock, fcntl.lockf):
 def test_a_lock_held_only_by_javas_method_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     (tmp_path / "lock").write_text("a Kafka\n")
 
-    def held(descriptor: int, how: int) -> None:
-        assert how == fcntl.LOCK_EX | fcntl.LOCK_NB
+    def held(descriptor: int, operation: int) -> None:
+        assert operation == fcntl.LOCK_EX | fcntl.LOCK_NB
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "lockf", held)
@@ -368,7 +366,7 @@ def test_a_lock_held_only_by_javas_method_is_respected(tmp_path: Path, monkeypat
 
 
 def test_a_file_system_without_locks_is_an_error_and_no_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(descriptor: int, how: int) -> None:
+    def refusing(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refusing)

@@ -11,7 +11,7 @@ EPOCHS = [(2, 0), (14, 5), (17, 9)]
 
 
 @pytest.mark.parametrize(
-    ("offset", "left"),
+    ("offset", "expected"),
     [
         (0, EPOCHS),
         (1, [(2, 1), (14, 5), (17, 9)]),
@@ -22,8 +22,8 @@ EPOCHS = [(2, 0), (14, 5), (17, 9)]
         (20, [(17, 20)]),
     ],
 )
-def test_epochs_before_an_offset_are_dropped(offset: int, left: list[tuple[int, int]]) -> None:
-    assert from_offset(EPOCHS, offset) == left
+def test_epochs_before_an_offset_are_dropped(offset: int, expected: list[tuple[int, int]]) -> None:
+    assert from_offset(EPOCHS, offset) == expected
     assert from_offset(EPOCHS[1:], 3) == EPOCHS[1:]
     assert from_offset([], offset) == []
 
@@ -47,7 +47,7 @@ def test_an_epoch_ends_where_the_next_one_begins() -> None:
     assert epoch_end([], 0) == (-1, -1)
 
 
-def test_a_checkpoint_of_epochs_is_read_as_far_as_it_says() -> None:
+def test_an_epoch_checkpoint_is_read_up_to_its_count() -> None:
     disk = SimDisk()
     write_epochs(disk, "", EPOCHS)
     assert disk.read_text("/leader-epoch-checkpoint") == "0\n3\n2 0\n14 5\n17 9\n"

@@ -43,8 +43,8 @@ def test_a_reader_at_the_end_gets_new_batches_with_one_read(disk: SimDisk, log: 
         for _ in range(number % 3 + 1):
             log.append(batch("more"), log.epoch)
         offset = log.next_offset - number % 3 - 1
-        found = log.read(offset, 1 << 20)
-        assert [header.base_offset for header in iterate(found, 0, len(found))] == list(range(offset, log.next_offset))
+        batches = log.read(offset, 1 << 20)
+        assert [header.base_offset for header in iterate(batches, 0, len(batches))] == list(range(offset, log.next_offset))
         assert reads_since(disk) == 1
 
 
@@ -55,9 +55,9 @@ def test_several_readers_at_their_own_places_read_once_each_time(disk: SimDisk, 
             reads_since(disk)
             data = log.read(offset, 5_000)
             assert turn == 0 or reads_since(disk) == 1
-            found = list(iterate(data, 0, len(data)))
-            assert found[0].base_offset == offset
-            places[reader] = found[-1].next_offset
+            headers = list(iterate(data, 0, len(data)))
+            assert headers[0].base_offset == offset
+            places[reader] = headers[-1].next_offset
 
 
 def test_a_large_part_is_read_once_after_its_batch_boundaries_are_found(disk: SimDisk, log: Log) -> None:
@@ -65,18 +65,18 @@ def test_a_large_part_is_read_once_after_its_batch_boundaries_are_found(disk: Si
     reads_since(disk)
     data = log.read(offset, 1 << 20)
     assert len(data) > (1 << 20) - 2 * 4_096
-    assert reads_since(disk) <= 4  # a read where it begins, one where it ends, and the part itself
+    assert reads_since(disk) <= 4  # a read at its begin, a read at its end, and the part itself
     last = list(iterate(data, 0, len(data)))[-1]
-    again = log.read(last.next_offset, 1 << 19)
-    assert next(iter(iterate(again, 0, len(again)))).base_offset == last.next_offset
+    next_read = log.read(last.next_offset, 1 << 19)
+    assert next(iter(iterate(next_read, 0, len(next_read)))).base_offset == last.next_offset
     assert reads_since(disk) <= 2
 
 
 def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: SimDisk, log: Log) -> None:
     stop(log)
     reads_since(disk)
-    again = opened(disk, clean=True)
-    assert again.next_offset == COUNT
+    reopened = opened(disk, clean=True)
+    assert reopened.next_offset == COUNT
     assert reads_since(disk) <= 14
 
 
@@ -89,13 +89,13 @@ def test_an_open_log_is_small_in_memory_however_large_it_is(disk: SimDisk) -> No
     stop(log)
     tracemalloc.start()
     try:
-        kept = [opened(disk, clean=True) for _ in range(20)]
-        for one in kept:
-            assert one.read(700, 100)
+        logs = [opened(disk, clean=True) for _ in range(20)]
+        for segment in logs:
+            assert segment.read(700, 100)
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert used / len(kept) < LOG_BYTES_MAX
+    assert used / len(logs) < LOG_BYTES_MAX
 
 
 def test_a_thousand_logs_need_few_descriptors(tmp_path: Path) -> None:

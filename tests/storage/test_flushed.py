@@ -17,7 +17,7 @@ def opened(disk: SimDisk | None = None, deferred: bool = False) -> Log:
     return Log.open(Handles(disk or data_disk()), f"/data/{FOLDER}", len(batch("a")), 0, False, deferred=deferred)[0]
 
 
-def test_a_flush_covers_what_was_appended_before_it_began(place: Place) -> None:
+def test_a_flush_covers_the_appends_before_its_begin(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), 0)
     flush = log.start_flush()
@@ -43,14 +43,14 @@ def test_appends_during_a_flush_become_durable_with_the_next_flush(deferred: boo
     assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(whole: bool) -> None:
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(is_complete: bool) -> None:
     """`whole`: the running flush is a sync of the whole file system."""
     disk = data_disk(NothingSurvives())
     path = f"/data/{FOLDER}"
     log, _ = Log.open(Handles(disk), path, len(batch("a")), 0, False, deferred=True)
     log.append(batch("a"), 0)
-    if whole:
+    if is_complete:
         log.flush()
         log.append(batch("b"), 0)
         log.mark_flushed(1)
@@ -66,7 +66,7 @@ def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(wh
 
 
 @pytest.mark.parametrize(("end", "synced", "names_too"), [(1, [0, 2], True), (2, [2], True), (3, [2], False), (4, [], False)])
-def test_a_flush_skips_what_a_file_system_sync_covered(disk: SimDisk, end: int, synced: list[int], names_too: bool) -> None:
+def test_a_flush_skips_segments_that_a_file_system_sync_covered(disk: SimDisk, end: int, synced: list[int], names_too: bool) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 2 * len(batch("a")), 0, False, deferred=True)
     append_all(log, "abcd")
     log.mark_flushed(end)
@@ -76,7 +76,7 @@ def test_a_flush_skips_what_a_file_system_sync_covered(disk: SimDisk, end: int, 
     assert ([segment.base for segment in flush.segments], bool(flush.folder)) == (synced, names_too)
 
 
-def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last(disk: SimDisk) -> None:
+def test_a_flush_without_new_appends_syncs_nothing(disk: SimDisk) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)
     append_flushed(log, batch("a"))
     changes = len(disk.changes)

@@ -48,7 +48,7 @@ def test_a_pinned_file_stays_open_until_it_is_unpinned_as_often(disk: SimDisk) -
     assert not handles._forgotten
 
 
-def test_a_pinned_file_makes_no_room_for_others(disk: SimDisk) -> None:
+def test_a_pinned_file_is_not_closed_for_another(disk: SimDisk) -> None:
     handles = Handles(disk, 2)
     file = handles.pin("/a")
     for name in "bcd":
@@ -70,7 +70,7 @@ def test_a_pin_outlives_its_name(disk: SimDisk) -> None:
     assert handles.file("/a") is new
 
 
-def test_a_file_that_cannot_be_opened_takes_no_room(disk: SimDisk) -> None:
+def test_a_file_that_cannot_be_opened_uses_no_descriptor(disk: SimDisk) -> None:
     handles = Handles(disk, 2)
     for _ in range(3):
         with pytest.raises(OSError, match="No such file"):
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_opened_takes_no_room(disk: SimDisk) -> None:
     assert handles.file("/a").size() == 0
 
 
-def test_idle_files_give_their_descriptors_back_and_pinned_ones_stay_open() -> None:
+def test_idle_files_release_their_descriptors_and_pinned_files_stay_open() -> None:
     disk = SimDisk()
     handles = Handles(disk, 10)
     for name in "abc":

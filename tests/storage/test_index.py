@@ -85,11 +85,11 @@ def test_reads_do_not_depend_on_a_correct_index(place: Place, ending: str, numbe
         log.close()
 
 
-@pytest.mark.parametrize("gone", [("index",), ("timeindex",), ("index", "timeindex")])
-def test_a_missing_index_is_written_again(place: Place, gone: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("endings", [("index",), ("timeindex",), ("index", "timeindex")])
+def test_a_missing_index_is_rebuilt(place: Place, endings: tuple[str, ...]) -> None:
     written(place)
     before = index_files(place)
-    for ending in gone:
+    for ending in endings:
         place.disk.remove(f"{place.path}/{FOLDER}/{BASE}.{ending}")
     log, _ = reopen(place.disk, place.path, clean=True)
     log.close()
@@ -129,20 +129,20 @@ def test_index_entries_not_in_memory_are_found_in_the_files(place: Place) -> Non
     for number in range(count):
         index.add(100 + 3 * number, INTERVAL_BYTES * (number + 1), 10 * (number + 1), 100 + 3 * number)
     assert len(index.positions) == 7
-    again = Index(Handles(place.disk), f"{place.path}/{BASE}", "", 100)
+    reopened = Index(Handles(place.disk), f"{place.path}/{BASE}", "", 100)
     index.save()
-    assert again.load(1 << 31)
-    assert (again.stored_offsets, again.last_position, again.last_time) == (count, INTERVAL_BYTES * count, 10 * count)
-    for one in (index, again):
+    assert reopened.load(1 << 31)
+    assert (reopened.stored_offsets, reopened.last_position, reopened.last_time) == (count, INTERVAL_BYTES * count, 10 * count)
+    for opened in (index, reopened):
         for number in (0, 1, 62, 63, 64, 65, 1000, MEMORY_ENTRIES, 2 * MEMORY_ENTRIES + 1, count - 2, count - 1):
-            place_of, offset, when = INTERVAL_BYTES * (number + 1), 100 + 3 * number, 10 * (number + 1)
-            assert one.entry_for(offset) == one.entry_for(offset + 2) == (place_of, offset)
-            assert one.before(place_of) == one.before(place_of + INTERVAL_BYTES - 1) == (place_of, offset)
-            assert one.time_before(when + 1) == one.time_before(when + 10) == (when, offset)
-        assert one.entry_for(99) == one.before(INTERVAL_BYTES - 1) == (0, -1)
-        assert one.time_before(10) == (-1, 100)
-        assert one.last_place() == (INTERVAL_BYTES * count, 100 + 3 * (count - 1))
-        assert one.last_record_time() == (10 * count, 100 + 3 * (count - 1))
+            place_of, offset, timestamp = INTERVAL_BYTES * (number + 1), 100 + 3 * number, 10 * (number + 1)
+            assert opened.entry_for(offset) == opened.entry_for(offset + 2) == (place_of, offset)
+            assert opened.before(place_of) == opened.before(place_of + INTERVAL_BYTES - 1) == (place_of, offset)
+            assert opened.time_before(timestamp + 1) == opened.time_before(timestamp + 10) == (timestamp, offset)
+        assert opened.entry_for(99) == opened.before(INTERVAL_BYTES - 1) == (0, -1)
+        assert opened.time_before(10) == (-1, 100)
+        assert opened.last_place() == (INTERVAL_BYTES * count, 100 + 3 * (count - 1))
+        assert opened.last_record_time() == (10 * count, 100 + 3 * (count - 1))
 
 
 def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(place: Place) -> None:
@@ -153,13 +153,13 @@ def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(place: Place) -> 
     (segment,) = log._segments
     assert 0 < len(segment.index.positions) < MEMORY_ENTRIES
     stop(log)
-    for again in (log, reopen(place.disk, place.path, clean=True)[0], reopen(place.disk, place.path)[0]):
+    for opened_log in (log, reopen(place.disk, place.path, clean=True)[0], reopen(place.disk, place.path)[0]):
         for number in (0, 1, 500, MEMORY_ENTRIES, count - 1):
-            assert headers_of(again.read(number, 10))[0].base_offset == number
-            assert result_of(again.find_time(1_000 + number)) == (1_000 + number, number, 0)
-        much = headers_of(again.read(1, 1_000_000))
-        assert [header.base_offset for header in much] == list(range(1, len(much) + 1))
-        assert 990_000 < sum(header.size for header in much) <= 1_000_000
+            assert headers_of(opened_log.read(number, 10))[0].base_offset == number
+            assert result_of(opened_log.find_time(1_000 + number)) == (1_000 + number, number, 0)
+        data = headers_of(opened_log.read(1, 1_000_000))
+        assert [header.base_offset for header in data] == list(range(1, len(data) + 1))
+        assert 990_000 < sum(header.size for header in data) <= 1_000_000
     for number in (count - 5, MEMORY_ENTRIES + 3, 9):
         cut(segment, segment.position_from(number))
         assert (segment.next_offset, log.newest_timestamp) == (number, 1_000 + number - 1)
@@ -197,10 +197,10 @@ def test_truncating_a_log_truncates_its_index(disk: SimDisk) -> None:
     assert names(log, 18) == ["b18.0", "b19.0", *(f"n{number}.0" for number in range(20, 40))]
 
 
-@pytest.mark.parametrize("kept", [0, 7])
-def test_index_files_have_no_entry_for_batches_cut_while_opening(place: Place, kept: int) -> None:
+@pytest.mark.parametrize("batches_left", [0, 7])
+def test_index_files_have_no_entry_for_batches_cut_while_opening(place: Place, batches_left: int) -> None:
     log = written(place)
-    at = sum(header.size for header in headers(log)[:kept])
+    at = sum(header.size for header in headers(log)[:batches_left])
     path = f"{place.path}/{FOLDER}/{BASE}.log"
     data = bytearray(read(place.disk, path))
     data[at + 16] ^= 2
@@ -210,8 +210,8 @@ def test_index_files_have_no_entry_for_batches_cut_while_opening(place: Place, k
     cut.close()
     stored = [read(place.disk, file) if place.disk.exists(file) else b"" for file in (f"{path[:-4]}.index", f"{path[:-4]}.timeindex")]
     for entries, form, field in zip(stored, (">ii", ">qi"), (0, 1), strict=True):
-        named = [unpack_from(form, entries, at)[field] for at in range(0, len(entries), 8 + 4 * field)]
-        assert all(offset < 2 * kept for offset in named)
+        entry_values = [unpack_from(form, entries, at)[field] for at in range(0, len(entries), 8 + 4 * field)]
+        assert all(offset < 2 * batches_left for offset in entry_values)
 
 
 def test_after_an_orderly_stop_the_index_files_are_those_of_the_log(place: Place) -> None:
@@ -235,9 +235,9 @@ def test_after_an_orderly_stop_the_index_files_are_those_of_the_log(place: Place
 
 
 def check_index_files(place: Place, newest: int) -> None:
-    found = index_files(place)
-    assert unpack_from(">q", found[1], len(found[1]) - 12)[0] == newest
+    files = index_files(place)
+    assert unpack_from(">q", files[1], len(files[1]) - 12)[0] == newest
     for ending in ("index", "timeindex"):
         place.disk.remove(f"{place.path}/{FOLDER}/{BASE}.{ending}")
     reopen(place.disk, place.path, clean=True)[0].close()
-    assert index_files(place) == found
+    assert index_files(place) == files

@@ -47,29 +47,29 @@ class Plain:
         self.last_position = self.offsets[-1][1] if self.offsets else 0
 
 
-def agree(index: Index, plain: Plain, random: Random) -> None:
+def agree(index: Index, reference: Plain, random: Random) -> None:
     for _ in range(12):
-        offset, position = random.choice(plain.offsets or [(BASE, 0)])
-        for wanted in (offset - 1, offset, offset + 1):
-            at = [(where, last) for last, where in plain.offsets if last <= wanted]
-            assert index.entry_for(wanted) == (at[-1] if at else (0, -1))
-        for wanted in (position - 1, position, position + 1):
-            at = [(where, last) for last, where in plain.offsets if where <= wanted]
-            assert index.before(wanted) == (at[-1] if at else (0, -1))
-        timestamp, _ = random.choice(plain.times or [(0, 0)])
-        for wanted in (timestamp - 1, timestamp, timestamp + 1):
-            earlier = [time for time in plain.times if time[0] < wanted]
-            assert index.time_before(wanted) == (earlier[-1] if earlier else (-1, BASE))
-    last = plain.offsets[-1][::-1] if plain.offsets else (0, -1)
+        offset, position = random.choice(reference.offsets or [(BASE, 0)])
+        for target in (offset - 1, offset, offset + 1):
+            at = [(position, last) for last, position in reference.offsets if last <= target]
+            assert index.entry_for(target) == (at[-1] if at else (0, -1))
+        for target in (position - 1, position, position + 1):
+            at = [(position, last) for last, position in reference.offsets if position <= target]
+            assert index.before(target) == (at[-1] if at else (0, -1))
+        timestamp, _ = random.choice(reference.times or [(0, 0)])
+        for target in (timestamp - 1, timestamp, timestamp + 1):
+            earlier = [time for time in reference.times if time[0] < target]
+            assert index.time_before(target) == (earlier[-1] if earlier else (-1, BASE))
+    last = reference.offsets[-1][::-1] if reference.offsets else (0, -1)
     assert index.last_place() == last
-    assert index.last_record_time() == (plain.times[-1] if plain.times else (-1, BASE))
-    assert (index.last_position, index.last_time) == (plain.last_position, plain.times[-1][0] if plain.times else 0)
+    assert index.last_record_time() == (reference.times[-1] if reference.times else (-1, BASE))
+    assert (index.last_position, index.last_time) == (reference.last_position, reference.times[-1][0] if reference.times else 0)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: SimDisk, seed: int) -> None:
     random = Random(seed)
-    index, plain = index_on(disk), Plain()
+    index, reference = index_on(disk), Plain()
     offset, position, timestamp, place = BASE - 1, 0, 0, BASE
     for _ in range(25):
         for _ in range(random.choice((1, 5, 60))):
@@ -78,34 +78,34 @@ def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: SimDisk, seed: i
             timestamp = max(timestamp, newest)
             place = max(place, offset - random.randint(0, 3))
             index.add(offset, position, timestamp, place)
-            plain.add(offset, position, timestamp, place)
+            reference.add(offset, position, timestamp, place)
             position += random.choice((100, INTERVAL_BYTES - 1, INTERVAL_BYTES, 3 * INTERVAL_BYTES))
-        what = random.randint(0, 4)
-        if what == 0:
+        action = random.randint(0, 4)
+        if action == 0:
             index.save()
-        elif what == 1:
+        elif action == 1:
             timestamp += 1
             place = offset
             index.add_time(timestamp, offset)
-            plain.add_time(timestamp, offset)
-        elif what == 2:
+            reference.add_time(timestamp, offset)
+        elif action == 2:
             index.save()
             index = index_on(disk)
-            assert index.load(position) == bool(plain.times or not plain.offsets)
-            if not plain.offsets:
-                index.last_position = plain.last_position = 0
-        elif what == 3 and plain.offsets:
-            cut = random.choice(plain.offsets)[1] + random.choice((-1, 0, 1))
+            assert index.load(position) == bool(reference.times or not reference.offsets)
+            if not reference.offsets:
+                index.last_position = reference.last_position = 0
+        elif action == 3 and reference.offsets:
+            cut = random.choice(reference.offsets)[1] + random.choice((-1, 0, 1))
             index.cut(cut)
-            plain.cut(cut)
-            offset = plain.offsets[-1][0] if plain.offsets else BASE - 1
-            position = plain.last_position + 100
-            place = max([BASE, *[where for _, where in plain.times]])
-            timestamp = plain.times[-1][0] if plain.times else 0
-        agree(index, plain, random)
+            reference.cut(cut)
+            offset = reference.offsets[-1][0] if reference.offsets else BASE - 1
+            position = reference.last_position + 100
+            place = max([BASE, *[position for _, position in reference.times]])
+            timestamp = reference.times[-1][0] if reference.times else 0
+        agree(index, reference, random)
     index.save()
-    assert read(disk, f"{PATH}.index") == b"".join(pack(">ii", last - BASE, where) for last, where in plain.offsets)
-    assert read(disk, f"{PATH}.timeindex") == b"".join(pack(">qi", moment, where - BASE) for moment, where in plain.times)
+    assert read(disk, f"{PATH}.index") == b"".join(pack(">ii", last - BASE, position) for last, position in reference.offsets)
+    assert read(disk, f"{PATH}.timeindex") == b"".join(pack(">qi", moment, position - BASE) for moment, position in reference.times)
 
 
 def filled(disk: SimDisk, entries: int) -> Index:
@@ -159,7 +159,7 @@ GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
 
 
 @pytest.mark.parametrize(
-    ("offsets", "times", "log_bytes", "believed"),
+    ("offsets", "times", "log_bytes", "is_loaded"),
     [
         (*GOOD, 10_001, True),
         (*GOOD, 10_000, False),  # the log ends where the last batch would begin
@@ -171,7 +171,7 @@ GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
         ([(2, 5_000), (2, 6_000)], GOOD[1], 10_001, False),
         ([(1, 5_000), (2, 5_000)], GOOD[1], 10_001, False),
         (GOOD[0], [(7, 1), (7, 2)], 10_001, False),
-        (GOOD[0], [(7, 2), (8, 2)], 10_001, True),  # one batch may have both
+        (GOOD[0], [(7, 2), (8, 2)], 10_001, True),  # a batch may have both
         (GOOD[0], [(7, 2), (8, 1)], 10_001, False),
         ([], [], 10_001, True),
         ([], [(7, 1)], 10_001, True),
@@ -179,31 +179,31 @@ GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
     ],
 )
 def test_an_inconsistent_index_is_ignored(
-    disk: SimDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], log_bytes: int, believed: bool
+    disk: SimDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], log_bytes: int, is_loaded: bool
 ) -> None:
     entries_of(disk, offsets, times)
     index = index_on(disk)
-    assert index.load(log_bytes) == believed
-    assert (index.stored_offsets, index.stored_times) == ((len(offsets), len(times)) if believed else (0, 0))
+    assert index.load(log_bytes) == is_loaded
+    assert (index.stored_offsets, index.stored_times) == ((len(offsets), len(times)) if is_loaded else (0, 0))
 
 
-@pytest.mark.parametrize("gone", ["index", "timeindex"])
-def test_an_index_with_one_missing_file_is_ignored(disk: SimDisk, gone: str) -> None:
+@pytest.mark.parametrize("missing", ["index", "timeindex"])
+def test_an_index_with_one_missing_file_is_ignored(disk: SimDisk, missing: str) -> None:
     entries_of(disk, *GOOD)
-    disk.remove(f"{PATH}.{gone}")
+    disk.remove(f"{PATH}.{missing}")
     assert not index_on(disk).load(10_001)
 
 
-@pytest.mark.parametrize(("more", "believed"), [(b"\0" * 8, True), (b"\0" * 80, True), (b"\0" * 7, False), (b"\1", False)])
-def test_preallocated_zeros_are_ignored_and_half_an_entry_is_refused(disk: SimDisk, more: bytes, believed: bool) -> None:
+@pytest.mark.parametrize(("more", "is_loaded"), [(b"\0" * 8, True), (b"\0" * 80, True), (b"\0" * 7, False), (b"\1", False)])
+def test_preallocated_zeros_are_ignored_and_half_an_entry_is_refused(disk: SimDisk, more: bytes, is_loaded: bool) -> None:
     entries_of(disk, *GOOD, more)
     index = index_on(disk)
-    assert index.load(10_001) == believed
-    assert index.stored_offsets == (2 if believed else 0)
+    assert index.load(10_001) == is_loaded
+    assert index.stored_offsets == (2 if is_loaded else 0)
 
 
-@pytest.mark.parametrize(("at", "believed"), [(0, False), (BLOCK_ENTRIES - 1, False), (BLOCK_ENTRIES + 5, True), (-2, False), (-1, False)])
-def test_a_long_index_is_checked_at_its_beginning_and_end(disk: SimDisk, at: int, believed: bool) -> None:
+@pytest.mark.parametrize(("at", "is_loaded"), [(0, False), (BLOCK_ENTRIES - 1, False), (BLOCK_ENTRIES + 5, True), (-2, False), (-1, False)])
+def test_a_long_index_is_checked_at_its_beginning_and_end(disk: SimDisk, at: int, is_loaded: bool) -> None:
     count = CHECKED_BYTES // 8 + 10
     offsets = [(number, number * INTERVAL_BYTES) for number in range(1, count + 1)]
     times = [(number, number) for number in range(1, count + 1)]
@@ -211,7 +211,7 @@ def test_a_long_index_is_checked_at_its_beginning_and_end(disk: SimDisk, at: int
     assert index_on(disk).load((count + 1) * INTERVAL_BYTES)
     offsets[at] = (0 if at else -1, offsets[at][1])
     entries_of(disk, offsets, times)
-    assert index_on(disk).load((count + 1) * INTERVAL_BYTES) == believed
+    assert index_on(disk).load((count + 1) * INTERVAL_BYTES) == is_loaded
 
 
 def test_unreadable_index_files_count_as_missing(disk: SimDisk) -> None:
@@ -227,7 +227,7 @@ def test_unreadable_index_files_count_as_missing(disk: SimDisk) -> None:
     assert (index.last_place(), index.last_record_time(), index.last_position, index.last_time) == ((0, -1), (-1, BASE), 0, 0)
 
 
-def test_a_shorter_index_takes_the_place_of_a_longer_one(disk: SimDisk) -> None:
+def test_a_shorter_index_replaces_a_longer_one(disk: SimDisk) -> None:
     index = filled(disk, 10)
     index.save()
     index.cut(3 * INTERVAL_BYTES)
@@ -255,12 +255,12 @@ def test_preallocated_zeros_are_cut_off_when_an_index_is_saved(disk: SimDisk, mo
     index.save()
     for path in (index.offset_path, index.time_path):
         overwrite(disk, path, read(disk, path) + bytes(240))
-    again = Index(index.handles, index.path, "", index.base)
-    assert again.load(1 << 20)
+    reopened = Index(index.handles, index.path, "", index.base)
+    assert reopened.load(1 << 20)
     assert disk.opened == 0
     for number in range(4, 4 + more):
-        again.add(BASE + number, number * INTERVAL_BYTES, number, BASE + number)
-    again.save()
+        reopened.add(BASE + number, number * INTERVAL_BYTES, number, BASE + number)
+    reopened.save()
     assert [read(disk, path) for path in (index.offset_path, index.time_path)] == expected
 
 
@@ -268,5 +268,5 @@ def test_the_newest_time_before_an_offset_is_found_in_the_file(disk: SimDisk) ->
     entries_of(disk, *GOOD)
     index = index_on(disk)
     assert index.load(1 << 20)
-    found = [index.newest_before(BASE + offset) for offset in range(5)]
-    assert found == [(-1, BASE), (-1, BASE), (7, BASE + 1), (8, BASE + 2), (8, BASE + 2)]
+    newest = [index.newest_before(BASE + offset) for offset in range(5)]
+    assert newest == [(-1, BASE), (-1, BASE), (7, BASE + 1), (8, BASE + 2), (8, BASE + 2)]

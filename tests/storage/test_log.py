@@ -89,7 +89,7 @@ def test_each_owners_epoch_is_in_the_leader_epoch_checkpoint(place: Place) -> No
     assert read_epochs(place.disk, folder) == [(0, 0), (1, 1), (2, 2)]  # an owner without appends leaves no epoch
 
 
-def test_an_epoch_is_never_given_twice_even_if_its_checkpoint_is_lost(place: Place) -> None:
+def test_no_epoch_is_used_twice_even_if_its_checkpoint_is_lost(place: Place) -> None:
     for epoch in (0, 1, 2):
         log, _ = reopen(place.disk, place.path)
         assert log.epoch == epoch
@@ -117,7 +117,7 @@ def test_an_append_with_an_old_epoch_is_fenced(place: Place) -> None:
     assert [header.leader_epoch for header in headers(log)] == [0, 1]
 
 
-def test_other_files_in_a_log_folder_are_left_alone(place: Place) -> None:
+def test_other_files_in_a_log_folder_are_not_touched(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     append_flushed(log, batch("a"))
     for name in (
@@ -138,15 +138,15 @@ def test_segments_that_overlap_are_refused(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     append_all(log, "abc")
     log.flush()
-    one = len(batch("a"))
+    batch_bytes = len(batch("a"))
     data = read(place.disk, f"{place.path}/{FOLDER}/{FIRST}.log")
-    overwrite(place.disk, f"{place.path}/{FOLDER}/{1:020d}.log", data[one : 2 * one])
+    overwrite(place.disk, f"{place.path}/{FOLDER}/{1:020d}.log", data[batch_bytes : 2 * batch_bytes])
     for clean in (True, False):  # it ends before the part it would have to replace
         with pytest.raises(DamagedLog, match=FIRST):
             reopen(place.disk, place.path, clean=clean)
 
 
-def test_descriptors_are_given_back(place: Place) -> None:
+def test_descriptors_are_released(place: Place) -> None:
     handles = Handles(place.disk)
     log, _ = Log.open(handles, f"{place.path}/{FOLDER}", 300, 0, False)
     append_all(log, 10, padding=100)
@@ -155,7 +155,7 @@ def test_descriptors_are_given_back(place: Place) -> None:
     assert handles._pins == {}
 
 
-def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) -> None:
+def test_the_folder_of_a_partition_has_its_topic_id(place: Place) -> None:
     path = f"{place.path}/{FOLDER}"
     metadata = f"{path}/partition.metadata"
     log, _ = Log.open(Handles(place.disk), path, 1 << 20, 0, False, "iRZ7lAlfQrWo7gLtEdup9A")
@@ -172,7 +172,7 @@ def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) 
 
 
 def test_a_folders_topic_id_is_written_durably_once_and_never_overwritten() -> None:
-    id, other = "iRZ7lAlfQrWo7gLtEdup9A", "AAAAAAAAAAAAAAAAAAAAAA"
+    id, other_id = "iRZ7lAlfQrWo7gLtEdup9A", "AAAAAAAAAAAAAAAAAAAAAA"
     disk = data_disk(NothingSurvives())
     path, metadata = f"/data/{FOLDER}", f"/data/{FOLDER}/{METADATA}"
 
@@ -184,7 +184,7 @@ def test_a_folders_topic_id_is_written_durably_once_and_never_overwritten() -> N
     opened(id, True)
     disk.crash()
     assert read_topic_id(disk, path) == id
-    log = opened(other, False)
+    log = opened(other_id, False)
     append_flushed(log, batch("b"), log.epoch)
     assert read_topic_id(disk, path) == id
     disk.remove(metadata)
@@ -201,9 +201,9 @@ def test_a_folders_topic_id_is_written_durably_once_and_never_overwritten() -> N
 def test_a_topic_id_that_shares_half_its_characters_counts_as_damaged_not_foreign() -> None:
     disk = SimDisk()
     id = "iRZ7lAlfQrWo7gLtEdup9A"
-    for alike in range(23):
-        overwrite(disk, f"/{METADATA}", f"version: 0\ntopic_id: {id[:alike]}{'_' * (22 - alike)}".encode())
-        assert belongs_to_other_topic(disk, "", id) is (alike < 11)
+    for equal_chars in range(23):
+        overwrite(disk, f"/{METADATA}", f"version: 0\ntopic_id: {id[:equal_chars]}{'_' * (22 - equal_chars)}".encode())
+        assert belongs_to_other_topic(disk, "", id) is (equal_chars < 11)
         assert not belongs_to_other_topic(disk, "/elsewhere", id)
 
 
@@ -217,7 +217,7 @@ def test_other_lines_of_partition_metadata_are_ignored(place: Place) -> None:
 
 
 def test_a_closed_segment_has_its_index_files_on_disk(disk: SimDisk) -> None:
-    """So a process killed later leaves no index to rebuild."""
+    """Then a process killed later leaves no index to rebuild."""
     log, _ = reopen(disk, "/data", segment_bytes=20_000)
     append_all(log, 5, padding=5_000)
     assert log.segments == 2

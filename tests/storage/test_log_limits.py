@@ -33,8 +33,8 @@ PATH = f"/data/{FOLDER}"
 TOPIC_ID = "iRZ7lAlfQrWo7gLtEdup9A"
 
 
-def opened(disk: SimDisk, segment_bytes: int = 1 << 20, point: int = 0, clean: bool = False, **how: object) -> Log:
-    return Log.open(Handles(disk), PATH, segment_bytes, point, clean, **how)[0]  # type: ignore[arg-type]
+def opened(disk: SimDisk, segment_bytes: int = 1 << 20, point: int = 0, clean: bool = False, **options: object) -> Log:
+    return Log.open(Handles(disk), PATH, segment_bytes, point, clean, **options)[0]  # type: ignore[arg-type]
 
 
 def bases(log: Log) -> list[int]:
@@ -59,7 +59,7 @@ def test_a_segment_is_filled_to_the_byte(disk: SimDisk, spare: int, expected: li
 
 
 @pytest.mark.parametrize(("last", "expected"), [(RELATIVE_OFFSET_MAX, [10]), (RELATIVE_OFFSET_MAX + 1, [10, 11])])
-def test_a_segment_takes_offsets_up_to_the_largest_relative_offset(disk: SimDisk, last: int, expected: list[int]) -> None:
+def test_a_segment_accepts_offsets_up_to_the_largest_relative_offset(disk: SimDisk, last: int, expected: list[int]) -> None:
     log = opened(disk)
     log.append(holed(batch("a"), 9), 0)
     assert log.roll(1 << 20)
@@ -69,7 +69,7 @@ def test_a_segment_takes_offsets_up_to_the_largest_relative_offset(disk: SimDisk
     assert log.next_offset == 10 + last + 1
 
 
-def test_an_empty_segment_takes_a_batch_of_any_size(disk: SimDisk) -> None:
+def test_an_empty_segment_accepts_a_batch_of_any_size(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=300)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
@@ -78,14 +78,14 @@ def test_an_empty_segment_takes_a_batch_of_any_size(disk: SimDisk) -> None:
     assert names(log) == ["a.0", "b.0"]
 
 
-@pytest.mark.parametrize(("first", "later", "rolls"), [(0, 500, False), (0, 501, True), (1, 502, True), (7, 507, False), (-1, 5_000, False)])
+@pytest.mark.parametrize(("first", "later_time", "rolls"), [(0, 500, False), (0, 501, True), (1, 502, True), (7, 507, False), (-1, 5_000, False)])
 def test_a_batch_later_than_the_first_by_more_than_segment_ms_begins_a_segment(
-    disk: SimDisk, first: int, later: int, rolls: bool
+    disk: SimDisk, first: int, later_time: int, rolls: bool
 ) -> None:
     log = opened(disk)
     log.segment_ms = 500
     log.append(batch("a", timestamp=first), 0)
-    log.append(batch("b", timestamp=later), 0)
+    log.append(batch("b", timestamp=later_time), 0)
     assert bases(log) == ([0, 1] if rolls else [0])
 
 
@@ -252,8 +252,8 @@ def test_epochs_that_a_checkpoint_lacks_are_found_in_the_segments(disk: SimDisk)
         log.append(batch(name), log.epoch)
         log.claim()
     log.flush()
-    for known in ([], [(0, 0)], [(0, 0), (1, 2)]):
-        write_epochs(disk, PATH, known)
+    for epochs in ([], [(0, 0)], [(0, 0), (1, 2)]):
+        write_epochs(disk, PATH, epochs)
         log = opened(disk)
         assert log._epochs[-1] == (2, 4)
         assert log.epoch == 3
@@ -312,7 +312,7 @@ def test_deleted_segments_do_not_count_toward_retention_bytes(disk: SimDisk) -> 
     assert log.retain(1_001, 0, 0, -1) == [2, 3, 4, 5]
 
 
-def test_under_a_flush_the_last_segment_stays_though_it_is_too_old(disk: SimDisk) -> None:
+def test_during_a_flush_the_last_segment_stays_although_it_is_too_old(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")))
     append_all(log, "abc")
     flush = log.start_flush()
@@ -481,7 +481,7 @@ def test_the_flushed_offset_never_exceeds_the_end_of_the_log(disk: SimDisk) -> N
     assert (log.flushed_offset, log.next_offset) == (1, 1)
 
 
-def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: SimDisk) -> None:
+def test_an_empty_last_segment_stays_when_all_segments_are_too_old(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
@@ -489,7 +489,7 @@ def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: SimDisk) -
     assert (bases(log), log.start_offset, log.next_offset) == ([1], 1, 1)
 
 
-def test_an_empty_segment_takes_its_age_from_its_first_batch(disk: SimDisk) -> None:
+def test_the_age_of_a_segment_starts_with_its_first_batch(disk: SimDisk) -> None:
     log = opened(disk)
     log.segment_ms = 500
     log.append(batch("a", timestamp=1_000), 0)

@@ -21,9 +21,7 @@ TOKEN = "0" * 32
 
 def opened(place: Place, folder: str, stopped: bool = False) -> Log:
     producers = Producers()
-    log, _ = Log.open(
-        Handles(place.disk), folder, 400, 0, stopped, "iRZ7lAlfQrWo7gLtEdup9A", deferred=True, producers=producers
-    )
+    log, _ = Log.open(Handles(place.disk), folder, 400, 0, stopped, "iRZ7lAlfQrWo7gLtEdup9A", deferred=True, producers=producers)
     return log
 
 
@@ -52,19 +50,19 @@ def test_a_log_with_the_longest_name_supports_every_operation(
     assert len(log.closed) > 2
     log.flush()
     clean(place.disk, log)
-    kept = names(log)
+    names_before = names(log)
     log.append(batch("more"), 0)
     fail_next_sync(place, monkeypatch)
     with pytest.raises(AppendFailed):
         log.flush()
     assert not log.usable
     recover(log, True)
-    assert names(log) == [*kept, "more.0"]
+    assert names(log) == [*names_before, "more.0"]
     log.append(batch("again"), 0)
     log.close()
     for stopped in (False, True):
         log = opened(place, folder, stopped)
-        assert names(log) == [*kept, "more.0", "again.0"]
+        assert names(log) == [*names_before, "more.0", "again.0"]
         log.close()
     assert place.disk.list(place.path) == [folder.rpartition("/")[2]]
     moved = log.set_folder_aside(TOKEN)

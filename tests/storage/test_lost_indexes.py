@@ -52,9 +52,9 @@ def check(log: Log, expected: list[tuple[int, int]], random: Random) -> None:
         within = [stamp for offset, stamp in expected if segment.base <= offset < segment.next_offset]
         assert segment.max_timestamp == max(within, default=-1)
     for stamp in [0, newest, newest + 1, *(random.choice(expected)[1] + random.choice((-1, 0, 1)) for _ in range(25))]:
-        one = result_of(log.find_time(stamp))
+        hit = result_of(log.find_time(stamp))
         first = next(((offset, at) for offset, at in expected if at >= stamp), None)
-        assert ((one.offset, one.timestamp) if one is not None else None) == first, stamp
+        assert ((hit.offset, hit.timestamp) if hit is not None else None) == first, stamp
     for offset, stamp in random.sample(expected, 25):
         record = records(log.read(offset, 1), 0)[0]
         assert (record.offset, record.timestamp) == (offset, stamp)
@@ -82,10 +82,10 @@ def test_a_truncated_or_zero_filled_index_file_gives_correct_lookups(lost: str, 
     log, expected = written(disk, times(random, "in order", 130))
     log.close()
     path = f"{FOLDER}/{0:020}.{lost}"
-    whole = read(disk, path)
-    assert len(whole) > 80
-    for length in range(0, len(whole), 3):
-        overwrite(disk, path, whole[:length] + bytes(len(whole) - length if zeros else 0))
+    intact = read(disk, path)
+    assert len(intact) > 80
+    for length in range(0, len(intact), 3):
+        overwrite(disk, path, intact[:length] + bytes(len(intact) - length if zeros else 0))
         check(opened(disk, len(expected)), expected, random)
 
 
@@ -97,13 +97,13 @@ def test_zeros_in_the_middle_of_an_index_file_give_correct_lookups() -> None:
         log.close()
         for ending in ("index", "timeindex"):
             path = f"{FOLDER}/{0:020}.{ending}"
-            whole = read(disk, path)
-            for begin in range(0, len(whole), 5):
-                data = bytearray(whole)
+            intact = read(disk, path)
+            for begin in range(0, len(intact), 5):
+                data = bytearray(intact)
                 data[begin : begin + 30] = bytes(len(data[begin : begin + 30]))
                 overwrite(disk, path, bytes(data))
                 check(opened(disk, len(expected)), expected, random)
-            overwrite(disk, path, whole)
+            overwrite(disk, path, intact)
 
 
 @pytest.mark.parametrize("course", ["in order", "one from the future"])
@@ -114,11 +114,11 @@ def test_an_index_time_that_its_batch_lacks_is_ignored(more: int, course: str) -
     log, expected = written(disk, times(random, course, 130))
     log.close()
     path = f"{FOLDER}/{0:020}.timeindex"
-    whole = read(disk, path)
-    assert len(whole) >= 24
-    for at in range(0, len(whole), 12):
-        overwrite(disk, path, whole[:at] + pack(">q", unpack_from(">q", whole, at)[0] + more) + whole[at + 8 :])
-        again = opened(disk, len(expected))
-        check(again, expected, random)
-        again.close()
-        check(opened(disk, clean=True), expected, random)  # which trusts the index it finds
+    intact = read(disk, path)
+    assert len(intact) >= 24
+    for at in range(0, len(intact), 12):
+        overwrite(disk, path, intact[:at] + pack(">q", unpack_from(">q", intact, at)[0] + more) + intact[at + 8 :])
+        reopened = opened(disk, len(expected))
+        check(reopened, expected, random)
+        reopened.close()
+        check(opened(disk, clean=True), expected, random)  # this start trusts the index

@@ -1,4 +1,4 @@
-"""A data directory as several nodes see it: how it becomes one, and what each node keeps to itself."""
+"""A data directory of several nodes: its conversion, and the files that each node has for itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def alone(disk: SimDisk, node_id: int = 3) -> DataDirectory:
 
 
 def left_by_one_broker(disk: SimDisk) -> dict[str, bytes]:
-    """A directory that a broker left in order; returns what belonged to its process."""
+    """A directory after an orderly stop of a broker; returns the files that belonged to its process."""
     directory = alone(disk)
     directory.begin()
     directory.close()
@@ -69,8 +69,8 @@ def test_nodes_share_the_cluster_and_keep_their_own_folders(disk: SimDisk) -> No
     assert (second.recovery_points, second.last_use()) == ({}, -1)
     first.mark_clean()
     first.close()
-    again = open_node(disk.for_another_process(), 1)
-    assert (again.is_new, again.clean, again.recovery_points, again.last_use()) == (False, True, {A: 5}, 17)
+    reopened = open_node(disk.for_another_process(), 1)
+    assert (reopened.is_new, reopened.clean, reopened.recovery_points, reopened.last_use()) == (False, True, {A: 5}, 17)
 
 
 def test_a_folder_of_a_node_is_opened_once(place: Place) -> None:
@@ -142,7 +142,7 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason(disk: SimDisk)
         ),
     ],
 )
-def test_foreign_directories_are_refused_and_left_alone(disk: SimDisk, file: str, data: bytes, message: str) -> None:
+def test_foreign_directories_are_refused_and_unchanged(disk: SimDisk, file: str, data: bytes, message: str) -> None:
     overwrite(disk, f"{ROOT}/{file}", data)
     with pytest.raises(DirectoryForeign, match=message):
         open_node(disk, cluster_id="c")
@@ -152,19 +152,19 @@ def test_foreign_directories_are_refused_and_left_alone(disk: SimDisk, file: str
 
 
 def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> None:
-    left = left_by_one_broker(disk)
+    files_before = left_by_one_broker(disk)
     written_by(disk, {LogId(*A): open_for(1)})
     meta = disk.read_text(f"{ROOT}/meta.properties")
     first = open_node(disk, 1)
     assert first.cluster_id == alone_cluster(meta)
-    assert files_in(disk, SINGLE) == left
+    assert files_in(disk, SINGLE) == files_before
     assert files_in(disk) == {"meta.properties": meta.encode(), "tenure.format": b"2\n"}
     assert (first.clean, first.recovery_points, first.last_use()) == (False, {}, -1)
     table = OwnerTable(disk, ROOT)
     assert table.read(LogId(*A)) == Slot(7, 3, 5, FREE, SINGLE_BROKER)
     table.write(LogId(*A), Slot(1, 4, 5, OWNED, open_for(1)))
     open_node(disk, 2)
-    assert files_in(disk, SINGLE) == left
+    assert files_in(disk, SINGLE) == files_before
     assert table.read(LogId(*A)) == Slot(1, 4, 5, OWNED, open_for(1))
     with pytest.raises(DirectoryForeign, match="format 2 and this version reads up to 1"):
         alone(disk.for_another_process())
@@ -174,25 +174,25 @@ def alone_cluster(meta: str) -> str:
     return meta.partition("cluster.id=")[2].strip()
 
 
-def test_what_earlier_conversions_left_is_removed(disk: SimDisk) -> None:
+def test_leftovers_of_earlier_conversions_are_removed(disk: SimDisk) -> None:
     left_by_one_broker(disk)
     for name in ("single", "merged"):
         disk.make_folder(f"{ROOT}/nodes/{name}")
         overwrite(disk, f"{ROOT}/nodes/{name}/turns.9", b"of another time")
-    left = left_by_one_broker(disk)
+    files_before = left_by_one_broker(disk)
     open_node(disk)
-    assert files_in(disk, SINGLE) == left
+    assert files_in(disk, SINGLE) == files_before
     assert files_in(disk, f"{ROOT}/nodes/merged") == {}
 
 
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_conversion_that_crashed_anywhere_is_completed_by_nodes(torn: bool) -> None:
     for disk in crashed_conversions(torn):
-        left = left_by_one_broker(SimDisk())
+        files_before = left_by_one_broker(SimDisk())
         if disk.exists(SINGLE) and ".kafka_cleanshutdown" in disk.list(SINGLE):
-            assert files_in(disk, SINGLE).keys() == left.keys(), "the marker says that everything is there"
+            assert files_in(disk, SINGLE).keys() == files_before.keys(), "the marker is present only with all files"
         node = open_node(disk)
-        assert files_in(disk, SINGLE).keys() == left.keys()
+        assert files_in(disk, SINGLE).keys() == files_before.keys()
         assert read_offsets(disk, f"{SINGLE}/log-start-offset-checkpoint") == {A: 5}
         assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
         assert node.cluster_id == "id-2"
@@ -208,7 +208,7 @@ def test_a_conversion_that_crashed_anywhere_is_undone_by_one_broker(torn: bool) 
 
 
 def crashed_conversions(torn: bool) -> Iterator[SimDisk]:
-    """A directory of one broker, with the conversion to nodes interrupted at each step; `torn`: the power failed."""
+    """A directory of one broker, whose conversion to nodes is interrupted at each step; `torn`: by a power failure."""
     steps = 0
     while True:
         disk = SimDisk()
@@ -247,23 +247,23 @@ def test_names_are_durable_before_a_later_step_counts_on_them(disk: SimDisk) -> 
     assert disk.opened == 0
 
 
-def test_the_same_cluster_id_may_be_given_again(disk: SimDisk) -> None:
+def test_the_same_cluster_id_may_be_set_again(disk: SimDisk) -> None:
     open_node(disk, 1, "c").close()
     assert open_node(disk, 1, "c").cluster_id == "c"
 
 
 def test_moved_files_are_durable_before_the_meta_properties_are_written(disk: SimDisk) -> None:
-    left = {"recovery-point-offset-checkpoint": b"x"}
+    files_before = {"recovery-point-offset-checkpoint": b"x"}
     overwrite(disk, f"{ROOT}/recovery-point-offset-checkpoint", b"x")
     disk.random = NothingSurvives()
     open_node(disk)
     disk.crash()
-    assert files_in(disk, SINGLE) == left
+    assert files_in(disk, SINGLE) == files_before
     assert set(files_in(disk)) == {"tenure.format", "meta.properties"}
 
 
 def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDisk) -> None:
-    """A start as one broker had gathered everything when it crashed: what it gathered is what one broker left."""
+    """A single broker crashed after it had merged the folders of the nodes: the merged files are those of a single broker."""
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     overwrite(disk, f"{ROOT}/meta.properties", META.encode())
     written_by(disk, {LogId(*A): open_for(2)})
@@ -279,7 +279,7 @@ def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDis
 
 
 def test_nodes_discard_an_unfinished_collection(disk: SimDisk) -> None:
-    """It crashed before everything was gathered: the folders of the nodes still count."""
+    """It crashed before the merge was complete: the folders of the nodes still count."""
     open_node(disk, 1, "c").close()
     disk.make_folder(f"{ROOT}/nodes/merged")
     write_offsets(disk, f"{ROOT}/nodes/merged/recovery-point-offset-checkpoint", {A: 5})
@@ -298,7 +298,7 @@ def test_an_old_merge_marker_in_a_directory_of_one_broker_is_ignored(disk: SimDi
     assert "turns.9" not in files_in(disk, SINGLE)
 
 
-# What a take-over does to this node's checkpoints.
+# The changes of a take-over to this node's checkpoints.
 
 
 def adopting(disk: SimDisk) -> NodeDirectory:
@@ -350,7 +350,7 @@ def test_adopting_over_the_system_is_the_same(tmp_path: Path) -> None:
     directory.close()
 
 
-def test_leftovers_of_turns_move_with_the_rest(disk: SimDisk) -> None:
+def test_turn_files_move_with_the_other_files(disk: SimDisk) -> None:
     left_by_one_broker(disk)
     leave_turns(disk, ROOT, "a-0")
     data = read(disk, f"{ROOT}/turns.1")

@@ -1,4 +1,4 @@
-"""A directory of several nodes becomes that of one broker again: what it finds there of each log is what the log's last writer left."""
+"""A directory of several nodes becomes that of one broker: for each log it uses the files of the log's last writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, LOST = (LogId(name, 0) for name in ("o
 OFFSETS, NOTES = LogId("__consumer_offsets", 4), LogId("__coordinator_notes", 4)
 WRITERS = {BY_ONE: open_for(1), BY_TWO: closed_by(2), BY_SINGLE: SINGLE_BROKER, GONE: NO_WRITER, OFFSETS: open_for(2)}
 LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES, LOST)  # UNKNOWN and LOST have no slot, and LOST has no folder
-FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # in whose folder; 0: of the broker that was alone
+FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # the node's folder; 0: that of the single broker
 
 
 def names(logs: Sequence[LogId]) -> list[str]:
@@ -29,7 +29,7 @@ def names(logs: Sequence[LogId]) -> list[str]:
 
 
 def left_by_nodes(disk: SimDisk, turns: bool = True) -> None:
-    """What nodes 1 and 2 left, and a broker that was alone before them. Each folder knows something of every log."""
+    """The files of nodes 1 and 2, and of a single broker before them. Each folder has an entry of every log."""
     overwrite(disk, f"{ROOT}/meta.properties", META.encode())
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     disk.make_folder(f"{ROOT}/nodes")
@@ -55,12 +55,12 @@ def check_merged(disk: SimDisk, turns: bool = True) -> None:
     if turns:
         leftover = Leftover(disk, ROOT)
         assert not leftover.damage
-        found = {name: [key_of(batch) for batch in leftover.batches_of(name)] for name in leftover.names}
+        keys = {name: [key_of(batch) for batch in leftover.batches_of(name)] for name in leftover.names}
         folders = {log: "single" if not number else str(number) for log, number in FOUND.items()}
-        assert found == {name: [f"{ROOT}/nodes/{folders[log]} {name}.0"] for log, name in zip(FOUND, names([*FOUND]), strict=True)}
+        assert keys == {name: [f"{ROOT}/nodes/{folders[log]} {name}.0"] for log, name in zip(FOUND, names([*FOUND]), strict=True)}
     assert disk.read_text(f"{ROOT}/tenure.format") == "1\n"
     assert not is_shared(disk, ROOT)
-    assert {*files_in(disk, MERGED)} <= {"complete"}  # in a directory of one broker it means nothing
+    assert {*files_in(disk, MERGED)} <= {"complete"}  # it has no meaning in a directory of one broker
 
 
 def key_of(batch: bytes) -> str:
@@ -79,7 +79,7 @@ def test_each_log_gets_the_files_of_its_last_writer(disk: SimDisk) -> None:
     assert (directory.clean, directory.cluster_id) == (False, "c")
 
 
-def test_a_directory_that_was_always_of_nodes_gets_the_id_of_the_broker(disk: SimDisk) -> None:
+def test_a_directory_created_by_nodes_gets_the_id_of_the_single_broker(disk: SimDisk) -> None:
     open_node(disk, 1, "c").close()
     merge(disk, 5)
     assert disk.read_text(f"{ROOT}/meta.properties") == "node.id=5\ndirectory.id=id-1\nversion=1\ncluster.id=c\n"
@@ -122,14 +122,14 @@ def test_files_that_no_node_has_are_not_created(disk: SimDisk) -> None:
 def test_a_running_node_locks_out_a_single_broker(disk: SimDisk) -> None:
     left_by_nodes(disk)
     node = open_node(disk, 2)
-    other = disk.for_another_process()
-    other.locks = disk.locks
+    second_process = disk.for_another_process()
+    second_process.locks = disk.locks
     with pytest.raises(DirectoryLocked, match=r"^data directory /data is in use by several nodes: /data/nodes/2 by process 2$"):
-        merge(other)
+        merge(second_process)
     assert {*disk.locks} == {"/data/nodes/2/.lock"}
     assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
     node.close()
-    merge(other)
+    merge(second_process)
     assert disk.locks == {}
     check_merged(disk)
 
@@ -233,7 +233,7 @@ def test_a_merge_that_crashed_anywhere_is_completed_by_either_kind_of_start(torn
                 disk.kill()
         else:
             assert steps > 12
-            disk.crash()  # nothing of it waits for the disk
+            disk.crash()  # no step waits for the disk
             check_merged(disk)
             return
         disk.stays_down = False
@@ -244,7 +244,7 @@ def test_a_merge_that_crashed_anywhere_is_completed_by_either_kind_of_start(torn
         steps += 1
 
 
-def test_finishing_a_merge_keeps_everything_else_in_the_directory(disk: SimDisk) -> None:
+def test_finishing_a_merge_keeps_all_other_files(disk: SimDisk) -> None:
     left_by_nodes(disk)
     overwrite(disk, f"{ROOT}/orders-0", b"a log")
     disk.make_folder(MERGED)

@@ -37,15 +37,13 @@ def log_bytes(disk: SimDisk, base: int = 0) -> bytes:
     return read(disk, f"{PATH}/{segment_name(base)}.log")
 
 
-@pytest.mark.parametrize("there", [0, 1, 2, 3])
+@pytest.mark.parametrize("records_there", [0, 1, 2, 3])
 @pytest.mark.parametrize("flushed", [0, 1])
 @pytest.mark.parametrize("deferred", [False, True])
-def test_a_repair_restores_lost_batches_from_the_turn_files(
-    disk: SimDisk, there: int, flushed: int, deferred: bool
-) -> None:
-    flushed = min(flushed, there)
-    if there:
-        lay_out(disk, {0: data(*range(there))})
+def test_a_repair_restores_lost_batches_from_the_turn_files(disk: SimDisk, records_there: int, flushed: int, deferred: bool) -> None:
+    flushed = min(flushed, records_there)
+    if records_there:
+        lay_out(disk, {0: data(*range(records_there))})
     repair = Repair(disk, PATH, flushed, 3, False, deferred=deferred, batch_copies=lambda: data(0, 1, 2))
     repair.run()
     assert log_bytes(disk) == b"".join(data(0, 1, 2))
@@ -87,7 +85,7 @@ def test_a_repair_probes_for_room_and_for_working_writes(disk: SimDisk) -> None:
     Repair(disk, "/data/none-0", 0, 0, False).run()
 
 
-def test_a_repair_appends_what_the_last_segment_lost(disk: SimDisk) -> None:
+def test_a_repair_appends_the_batches_that_the_last_segment_lost(disk: SimDisk) -> None:
     lay_out(disk, {0: data(0, 1), 2: data(2)})
     Repair(disk, PATH, 2, 5, False, batch_copies=lambda: data(0, 1, 2, 3, 4)).run()
     assert (log_bytes(disk), log_bytes(disk, 2)) == (b"".join(data(0, 1)), b"".join(data(2, 3, 4)))
@@ -141,8 +139,8 @@ def test_old_segments_are_removed_only_after_the_new_name_is_durable(monkeypatch
 
 def torn(offset: int) -> bytes:
     """A batch with a block that was never written."""
-    whole = batch_at(offset, padding=3_000).data
-    return whole[:700] + bytes(1_500) + whole[2_200:]
+    sound = batch_at(offset, padding=3_000).data
+    return sound[:700] + bytes(1_500) + sound[2_200:]
 
 
 def test_after_a_crash_the_last_segment_is_verified_and_no_other(disk: SimDisk) -> None:
@@ -155,7 +153,7 @@ def test_after_a_crash_the_last_segment_is_verified_and_no_other(disk: SimDisk) 
     assert log_bytes(disk, 2) == b"".join(data(2))
 
 
-def test_the_rest_of_a_batch_that_a_repair_rewrote_is_cut(disk: SimDisk) -> None:
+def test_the_remainder_of_a_rewritten_batch_is_cut(disk: SimDisk) -> None:
     half = batch_at(1).data[:-5]
     lay_out(disk, {0: [*data(0), half], 1: data(1)})
     with pytest.raises(DamagedLog, match="cut short"):
@@ -169,12 +167,12 @@ def test_the_rest_of_a_batch_that_a_repair_rewrote_is_cut(disk: SimDisk) -> None
         open_segments(Handles(disk), PATH, 0, False)
 
 
-@pytest.mark.parametrize("behind", [[], [2]], ids=["the last batch", "a batch in the middle"])
-def test_a_rotten_header_that_reaches_into_the_next_segment_is_damage(disk: SimDisk, behind: list[int]) -> None:
-    """It is no batch that a repair has written again: cutting it would lose it."""
+@pytest.mark.parametrize("next_offsets", [[], [2]], ids=["the last batch", "a batch in the middle"])
+def test_a_rotten_header_that_reaches_into_the_next_segment_is_damage(disk: SimDisk, next_offsets: list[int]) -> None:
+    """It is not a batch that a repair has copied: cutting it would lose it."""
     rotten = bytearray(batch_at(1).data)
     rotten[26] ^= 4  # its last offset is 5 instead of 1
-    lay_out(disk, {0: [*data(0), bytes(rotten), *data(*behind)], 3: data(3, 4, 5, 6)})
+    lay_out(disk, {0: [*data(0), bytes(rotten), *data(*next_offsets)], 3: data(3, 4, 5, 6)})
     before = log_bytes(disk)
     with pytest.raises(DamagedLog, match="checksum"):
         open_segments(Handles(disk), PATH, 0, False)
@@ -201,12 +199,12 @@ def test_batches_cut_while_opening_do_not_return_after_a_crash() -> None:
 
 
 def test_opening_removes_probe_files_and_half_written_files(disk: SimDisk) -> None:
-    left = [probe_path(PATH), f"{PATH}/{segment_name(0)}.log.rewriting"]
+    leftovers = [probe_path(PATH), f"{PATH}/{segment_name(0)}.log.rewriting"]
     lay_out(disk, {0: data(0)})
-    for path in left:
+    for path in leftovers:
         overwrite(disk, path, b"?")
     remove_leftovers(disk, PATH)
-    assert not any(disk.exists(path) for path in left)
+    assert not any(disk.exists(path) for path in leftovers)
     assert log_bytes(disk) == b"".join(data(0))
 
 
@@ -309,7 +307,7 @@ def test_after_an_orderly_stop_no_end_is_torn(disk: SimDisk, opened: Callable[..
     assert log_bytes(disk) == b"".join(data(0))
 
 
-def test_a_repair_of_a_complete_log_takes_nothing_from_the_turn_files(disk: SimDisk) -> None:
+def test_a_repair_of_a_complete_log_copies_nothing_from_the_turn_files(disk: SimDisk) -> None:
     lay_out(disk, {0: data(0, 1, 2)})
     repair = Repair(disk, PATH, 3, 3, False, batch_copies=lambda: data(1, 2, 3, 4))
     repair.run()

@@ -1,4 +1,4 @@
-"""The table of owners: what the nodes of one directory find in it, and where it lies in the file."""
+"""The table of owners: its contents as the nodes of a directory read them, and its layout in the file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def on_disk(disk: SimDisk, *slots: tuple[int, tuple[int, ...]]) -> OwnerTable:
 
 
 def test_the_byte_of_a_log_and_the_format_never_change() -> None:
-    """Nodes of different versions run on one directory during an upgrade."""
+    """During an upgrade, nodes of different versions share a directory."""
     assert byte_of(LOG) == 450165056607674485
     assert byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
     assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 32, 65536, 32)
@@ -84,36 +84,36 @@ def test_the_position_of_a_slot_never_changes(disk: SimDisk) -> None:
 def test_each_log_has_its_own_slot(place: Place) -> None:
     first, second = table(place), table(place)
     assert (first.read(LOG), second.read(OTHER)) == (NO_SLOT, NO_SLOT)
-    other = Slot(3, 1, 5, FREE, NO_WRITER)
+    other_slot = Slot(3, 1, 5, FREE, NO_WRITER)
     first.write(LOG, SLOT)
-    second.write(OTHER, other)
-    for some in (first, second, table(place)):
-        assert (some.read(LOG), some.read(OTHER)) == (SLOT, other)
-        assert isinstance(some.read(LOG), Slot)
+    second.write(OTHER, other_slot)
+    for owners in (first, second, table(place)):
+        assert (owners.read(LOG), owners.read(OTHER)) == (SLOT, other_slot)
+        assert isinstance(owners.read(LOG), Slot)
 
 
 def test_the_owner_is_the_node_that_has_the_log(place: Place) -> None:
-    some = table(place)
-    assert some.owner(LOG) == -1
+    owners = table(place)
+    assert owners.owner(LOG) == -1
     for slot, owner in ((SLOT, 2), (SLOT._replace(node=0), 0), (SLOT._replace(state=FREE), -1), (SLOT._replace(state=UNUSED), -1)):
-        some.write(LOG, slot)
-        assert some.owner(LOG) == owner
+        owners.write(LOG, slot)
+        assert owners.owner(LOG) == owner
 
 
 def test_a_slot_is_overwritten_in_place(disk: SimDisk) -> None:
-    some = table(Place(disk, "/data"))
+    owners = table(Place(disk, "/data"))
     for epoch in range(3):
-        some.write(LOG, SLOT._replace(epoch=epoch))
-        assert some.read(LOG).epoch == epoch
+        owners.write(LOG, SLOT._replace(epoch=epoch))
+        assert owners.read(LOG).epoch == epoch
     assert read(disk, f"/data/{OWNERS_FILE}").count(byte_of(LOG).to_bytes(8, "little")) == 1
 
 
-def test_a_log_whose_slot_is_taken_gets_the_next_free_slot(disk: SimDisk) -> None:
+def test_a_log_whose_slot_is_occupied_gets_the_next_free_slot(disk: SimDisk) -> None:
     index = byte_of(LOG) % SLOTS
-    some = on_disk(disk, (index, (byte_of(LOG) + (1 << 20), *SLOT)), (index + 1, (byte_of(LOG) + (1 << 21), *SLOT)))
-    assert some.read(LOG) == NO_SLOT
-    some.write(LOG, SLOT._replace(epoch=9))
-    assert some.read(LOG).epoch == 9
+    owners = on_disk(disk, (index, (byte_of(LOG) + (1 << 20), *SLOT)), (index + 1, (byte_of(LOG) + (1 << 21), *SLOT)))
+    assert owners.read(LOG) == NO_SLOT
+    owners.write(LOG, SLOT._replace(epoch=9))
+    assert owners.read(LOG).epoch == 9
     data = read(disk, f"/data/{OWNERS_FILE}")
     assert [ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * (index + n))[2] for n in range(4)] == [7, 7, 9, 0]
     assert table(Place(disk, "/data")).read(LOG).epoch == 9
@@ -121,27 +121,27 @@ def test_a_log_whose_slot_is_taken_gets_the_next_free_slot(disk: SimDisk) -> Non
 
 def test_probing_wraps_around_after_the_last_slot(disk: SimDisk) -> None:
     index = byte_of(LOG) % SLOTS
-    taken = [(number, (2 * number + 2, *SLOT)) for number in range(index, SLOTS)]
-    some = on_disk(disk, *taken)
-    some.write(LOG, SLOT)
+    foreign_slots = [(number, (2 * number + 2, *SLOT)) for number in range(index, SLOTS)]
+    owners = on_disk(disk, *foreign_slots)
+    owners.write(LOG, SLOT)
     assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES) == (byte_of(LOG), *SLOT)
     assert table(Place(disk, "/data")).read(LOG) == SLOT
 
 
 def test_a_full_table_refuses_new_logs_and_keeps_its_logs(disk: SimDisk) -> None:
     free = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
-    some = on_disk(disk, *[(number, (2 * number + 2, *SLOT)) for number in range(SLOTS) if number != free])
-    some.write(LOG, SLOT)
+    owners = on_disk(disk, *[(number, (2 * number + 2, *SLOT)) for number in range(SLOTS) if number != free])
+    owners.write(LOG, SLOT)
     assert table(Place(disk, "/data")).read(LOG) == SLOT
-    assert some.read(OTHER) == NO_SLOT
+    assert owners.read(OTHER) == NO_SLOT
     with pytest.raises(OSError, match="more logs than the table of owners has slots") as raised:
-        some.write(OTHER, SLOT)
+        owners.write(OTHER, SLOT)
     assert raised.value.errno == errno.ENOSPC
-    some.write(LOG, SLOT._replace(epoch=8))
-    assert some.read(LOG).epoch == 8
-    some.free(byte_of(OTHER), 2)
-    some.free(byte_of(LOG), 2)
-    assert some.read(LOG).state == FREE
+    owners.write(LOG, SLOT._replace(epoch=8))
+    assert owners.read(LOG).epoch == 8
+    owners.free(byte_of(OTHER), 2)
+    owners.free(byte_of(LOG), 2)
+    assert owners.read(LOG).state == FREE
 
 
 def neighbours(disk: SimDisk, *slots: Slot) -> tuple[OwnerTable, list[int]]:
@@ -158,50 +158,50 @@ def keys_from(disk: SimDisk, count: int) -> list[int]:
 
 
 def test_a_new_log_gets_the_first_slot_of_a_deleted_log_in_probe_order(disk: SimDisk) -> None:
-    gone = SLOT._replace(state=GONE, writer=NO_WRITER)
-    some, keys = neighbours(disk, SLOT, gone, gone, SLOT._replace(state=FREE, writer=NO_WRITER))
-    some.write(LOG, SLOT._replace(epoch=1))
+    gone_slot = SLOT._replace(state=GONE, writer=NO_WRITER)
+    owners, keys = neighbours(disk, SLOT, gone_slot, gone_slot, SLOT._replace(state=FREE, writer=NO_WRITER))
+    owners.write(LOG, SLOT._replace(epoch=1))
     assert keys_from(disk, 5) == [keys[0], byte_of(LOG), keys[2], keys[3], 0]
     assert table(Place(disk, "/data")).read(LOG) == SLOT._replace(epoch=1)
 
 
 def test_a_log_that_is_created_again_keeps_its_slot_and_its_epoch(disk: SimDisk) -> None:
-    gone = SLOT._replace(state=GONE, writer=NO_WRITER)
-    some, keys = neighbours(disk, SLOT)
-    some.write(LOG, gone)
-    overwrite_slot(disk, byte_of(LOG) % SLOTS, (keys[0], *gone))
-    assert some.read(LOG) == gone
-    some.write(LOG, SLOT._replace(epoch=8))
+    gone_slot = SLOT._replace(state=GONE, writer=NO_WRITER)
+    owners, keys = neighbours(disk, SLOT)
+    owners.write(LOG, gone_slot)
+    overwrite_slot(disk, byte_of(LOG) % SLOTS, (keys[0], *gone_slot))
+    assert owners.read(LOG) == gone_slot
+    owners.write(LOG, SLOT._replace(epoch=8))
     assert keys_from(disk, 3) == [keys[0], byte_of(LOG), 0]
 
 
 def test_a_full_table_has_room_where_a_topic_was_deleted(disk: SimDisk) -> None:
-    gone = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
-    slots = [(number, (2 * number + 2, *SLOT._replace(state=GONE if number == gone else OWNED))) for number in range(SLOTS)]
-    some = on_disk(disk, *slots)
-    some.write(LOG, SLOT)
+    gone_slot = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
+    slots = [(number, (2 * number + 2, *SLOT._replace(state=GONE if number == gone_slot else OWNED))) for number in range(SLOTS)]
+    owners = on_disk(disk, *slots)
+    owners.write(LOG, SLOT)
     assert table(Place(disk, "/data")).read(LOG) == SLOT
 
 
 def test_a_log_has_no_slot_once_another_log_got_it(disk: SimDisk) -> None:
-    some, other = table(Place(disk, "/data")), table(Place(disk, "/data"))
-    some.write(LOG, SLOT)
-    assert other.read(LOG) == SLOT
-    some.write(LOG, SLOT._replace(state=GONE, writer=NO_WRITER))
+    owners, second = table(Place(disk, "/data")), table(Place(disk, "/data"))
+    owners.write(LOG, SLOT)
+    assert second.read(LOG) == SLOT
+    owners.write(LOG, SLOT._replace(state=GONE, writer=NO_WRITER))
     overwrite_slot(disk, byte_of(LOG) % SLOTS, (byte_of(LOG) + (1 << 20), *SLOT))
-    for one in (some, other):
-        assert (one.read(LOG), one.owner(LOG)) == (NO_SLOT, -1)
-    other.write(LOG, SLOT._replace(epoch=0))
+    for slots in (owners, second):
+        assert (slots.read(LOG), slots.owner(LOG)) == (NO_SLOT, -1)
+    second.write(LOG, SLOT._replace(epoch=0))
     assert keys_from(disk, 2) == [byte_of(LOG) + (1 << 20), byte_of(LOG)]
-    assert some.read(LOG).epoch == 0
+    assert owners.read(LOG).epoch == 0
 
 
 @pytest.mark.parametrize(("before", "after"), [(GONE, OWNED), (OWNED, GONE)])
 def test_no_other_node_assigns_slots_while_a_topic_is_deleted_or_created_again(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch, before: int, after: int
 ) -> None:
-    some = table(Place(disk, "/data"))
-    some.write(LOG, SLOT._replace(state=before))
+    owners = table(Place(disk, "/data"))
+    owners.write(LOG, SLOT._replace(state=before))
     entered: list[bool] = []
 
     class Exclusive:
@@ -211,29 +211,29 @@ def test_no_other_node_assigns_slots_while_a_topic_is_deleted_or_created_again(
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(some._bytes, "exclusive", Exclusive)
-    some.write(LOG, SLOT._replace(state=after))
+    monkeypatch.setattr(owners._bytes, "exclusive", Exclusive)
+    owners.write(LOG, SLOT._replace(state=after))
     assert entered == [True]
 
 
 def test_slots_of_new_logs_are_assigned_by_one_node_at_a_time(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two nodes must not give one slot to two logs: the slot is looked for again once no other node gives one."""
-    some, other = table(Place(disk, "/data")), table(Place(disk, "/data"))
-    taken = byte_of(LOG) % SLOTS
+    """Two nodes must not assign one slot to two logs: the search for a slot is repeated under the lock."""
+    owners, second = table(Place(disk, "/data")), table(Place(disk, "/data"))
+    slot_number = byte_of(LOG) % SLOTS
 
     class Exclusive:
         def __enter__(self) -> None:
-            overwrite_slot(disk, taken, (byte_of(OTHER), *SLOT))
+            overwrite_slot(disk, slot_number, (byte_of(OTHER), *SLOT))
 
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(some._bytes, "exclusive", Exclusive)
-    some.write(LOG, SLOT._replace(epoch=9))
-    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size * taken)[0] == byte_of(OTHER)
-    assert other.read(LOG).epoch == 9
-    monkeypatch.setattr(some._bytes, "exclusive", lambda: pytest.fail("a slot that is there is not looked for"))
-    some.write(LOG, SLOT)
+    monkeypatch.setattr(owners._bytes, "exclusive", Exclusive)
+    owners.write(LOG, SLOT._replace(epoch=9))
+    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size * slot_number)[0] == byte_of(OTHER)
+    assert second.read(LOG).epoch == 9
+    monkeypatch.setattr(owners._bytes, "exclusive", lambda: pytest.fail("a slot that is there is not looked for"))
+    owners.write(LOG, SLOT)
 
 
 def overwrite_slot(disk: SimDisk, number: int, slot: tuple[int, ...]) -> None:
@@ -244,18 +244,18 @@ def overwrite_slot(disk: SimDisk, number: int, slot: tuple[int, ...]) -> None:
 
 
 def test_the_position_of_a_log_is_cached(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    some = table(Place(disk, "/data"))
-    some.write(LOG, SLOT)
-    some.read(LOG)
-    read_bytes = some._bytes.read
+    owners = table(Place(disk, "/data"))
+    owners.write(LOG, SLOT)
+    owners.read(LOG)
+    read_bytes = owners._bytes.read
     reads: list[tuple[int, int]] = []
 
     def read_noted(at: int, size: int) -> bytes:
         reads.append((at, size))
         return read_bytes(at, size)
 
-    monkeypatch.setattr(some._bytes, "read", read_noted)
-    some.read(LOG)
+    monkeypatch.setattr(owners._bytes, "read", read_noted)
+    owners.read(LOG)
     assert reads == [(position(byte_of(LOG)), ON_DISK.size)]
 
 
@@ -267,31 +267,31 @@ def test_a_log_that_had_no_slot_is_found_once_another_node_has_written_one(place
 
 
 def test_logs_of_a_node_are_those_that_it_owns(place: Place) -> None:
-    some = table(place)
+    owners = table(place)
     logs = [LogId("t", number) for number in range(5)]
     for id, node, state in zip(logs, (1, 2, 1, 1, 0), (OWNED, OWNED, FREE, OWNED, OWNED), strict=True):
-        some.write(id, Slot(node, 1, 0, state, open_for(node)))
-    assert sorted(some.logs_of(1)) == sorted([byte_of(logs[0]), byte_of(logs[3])])
-    assert (some.logs_of(2), some.logs_of(0), some.logs_of(3)) == ([byte_of(logs[1])], [byte_of(logs[4])], [])
+        owners.write(id, Slot(node, 1, 0, state, open_for(node)))
+    assert sorted(owners.logs_of(1)) == sorted([byte_of(logs[0]), byte_of(logs[3])])
+    assert (owners.logs_of(2), owners.logs_of(0), owners.logs_of(3)) == ([byte_of(logs[1])], [byte_of(logs[4])], [])
 
 
 def test_the_logs_in_the_first_and_the_last_slot_are_among_those_of_their_node(disk: SimDisk) -> None:
-    some = on_disk(disk, (0, (3, *SLOT)), (SLOTS - 1, (5, *SLOT)))
-    assert some.logs_of(2) == [3, 5]
+    owners = on_disk(disk, (0, (3, *SLOT)), (SLOTS - 1, (5, *SLOT)))
+    assert owners.logs_of(2) == [3, 5]
 
 
 def test_a_log_is_freed_if_the_node_was_its_owner(place: Place) -> None:
-    some = table(place)
-    some.write(LOG, SLOT)
-    some.free(byte_of(LOG), 3)
-    assert some.read(LOG) == SLOT
-    some.free(byte_of(LOG), 2)
-    assert some.read(LOG) == SLOT._replace(state=FREE)
-    some.free(byte_of(LOG), 2)
-    assert some.read(LOG) == SLOT._replace(state=FREE)
-    some.write(LOG, SLOT._replace(state=UNUSED))
-    some.free(byte_of(LOG), 2)
-    assert some.read(LOG).state == UNUSED
+    owners = table(place)
+    owners.write(LOG, SLOT)
+    owners.free(byte_of(LOG), 3)
+    assert owners.read(LOG) == SLOT
+    owners.free(byte_of(LOG), 2)
+    assert owners.read(LOG) == SLOT._replace(state=FREE)
+    owners.free(byte_of(LOG), 2)
+    assert owners.read(LOG) == SLOT._replace(state=FREE)
+    owners.write(LOG, SLOT._replace(state=UNUSED))
+    owners.free(byte_of(LOG), 2)
+    assert owners.read(LOG).state == UNUSED
 
 
 def test_each_change_of_a_node_changes_the_version_for_all(place: Place) -> None:
@@ -311,15 +311,15 @@ def test_each_change_of_a_node_changes_the_version_for_all(place: Place) -> None
 
 def test_a_counter_has_eight_bytes(disk: SimDisk) -> None:
     overwrite(disk, f"/data/{OWNERS_FILE}", ((1 << 56) - 1).to_bytes(8, "little") * 2)
-    some = table(Place(disk, "/data"))
-    some.count(0)
-    some.count(0)
-    assert Struct("<512Q").unpack(some.version)[:3] == ((1 << 56) + 1, (1 << 56) - 1, 0)
+    owners = table(Place(disk, "/data"))
+    owners.count(0)
+    owners.count(0)
+    assert Struct("<512Q").unpack(owners.version)[:3] == ((1 << 56) + 1, (1 << 56) - 1, 0)
 
 
 def test_forgetting_writers_invalidates_the_files_of_nodes(disk: SimDisk) -> None:
     logs = [LogId("t", number) for number in range(5)]
-    some = table(Place(disk, "/data"))
+    owners = table(Place(disk, "/data"))
     slots = [
         SLOT,
         Slot(3, 4, 9, FREE, closed_by(3)),
@@ -328,22 +328,22 @@ def test_forgetting_writers_invalidates_the_files_of_nodes(disk: SimDisk) -> Non
         Slot(1, 5, 8, GONE, NO_WRITER),
     ]
     for id, slot in zip(logs, slots, strict=True):
-        some.write(id, slot)
-    some.sync()
+        owners.write(id, slot)
+    owners.sync()
     disk.sync_folder("/data")
     disk.random = NothingSurvives()
-    some.forget_writers()
+    owners.forget_writers()
     disk.crash()
-    again = table(Place(disk, "/data"))
-    assert [again.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=SINGLE_BROKER) for slot in slots[:3]]
-    assert again.read(logs[3]) == slots[3]
-    assert again.read(logs[4]) == slots[4]._replace(writer=SINGLE_BROKER)
-    assert again.read(LogId("t", 5)) == NO_SLOT
+    reopened = table(Place(disk, "/data"))
+    assert [reopened.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=SINGLE_BROKER) for slot in slots[:3]]
+    assert reopened.read(logs[3]) == slots[3]
+    assert reopened.read(logs[4]) == slots[4]._replace(writer=SINGLE_BROKER)
+    assert reopened.read(LogId("t", 5)) == NO_SLOT
 
 
 def test_forgetting_writers_includes_the_first_and_the_last_slot(disk: SimDisk) -> None:
-    some = on_disk(disk, (0, (3, *SLOT)), (SLOTS - 1, (5, *SLOT)))
-    some.forget_writers()
+    owners = on_disk(disk, (0, (3, *SLOT)), (SLOTS - 1, (5, *SLOT)))
+    owners.forget_writers()
     data = read(disk, f"/data/{OWNERS_FILE}")
     for number, key in ((0, 3), (SLOTS - 1, 5)):
         slot = ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * number)
@@ -351,25 +351,25 @@ def test_forgetting_writers_includes_the_first_and_the_last_slot(disk: SimDisk) 
 
 
 def test_forgetting_writers_leaves_unused_slots_unused(disk: SimDisk) -> None:
-    some = on_disk(disk, (1, (0, 0, 0, 0, 0, 9)))
-    some.forget_writers()
+    owners = on_disk(disk, (1, (0, 0, 0, 0, 0, 9)))
+    owners.forget_writers()
     assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size) == (0, 0, 0, 0, 0, 9)
 
 
 def test_a_synced_slot_survives_a_power_failure(disk: SimDisk) -> None:
-    some = table(Place(disk, "/data"))
+    owners = table(Place(disk, "/data"))
     disk.sync_folder("/data")
-    some.write(LOG, SLOT)
-    some.sync()
-    some.write(OTHER, SLOT)
+    owners.write(LOG, SLOT)
+    owners.sync()
+    owners.write(OTHER, SLOT)
     disk.random = NothingSurvives()
     disk.crash()
-    again = table(Place(disk, "/data"))
-    assert (again.read(LOG), again.read(OTHER)) == (SLOT, NO_SLOT)
+    reopened = table(Place(disk, "/data"))
+    assert (reopened.read(LOG), reopened.read(OTHER)) == (SLOT, NO_SLOT)
 
 
 def test_a_closed_table_has_no_open_file(disk: SimDisk) -> None:
-    some = table(Place(disk, "/data"))
+    owners = table(Place(disk, "/data"))
     opened = disk.opened
-    some.close()
+    owners.close()
     assert disk.opened == opened - 1

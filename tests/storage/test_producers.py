@@ -19,8 +19,8 @@ OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def batch(producer: int, sequence: int, records: int = 1, epoch: int = 0, timestamp: int = 1_000, padding: int = 0) -> bytes:
-    made = [Record(number, timestamp, b"key %d" % number, bytes(padding)) for number in range(records)]
-    return build(made, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    records_made = [Record(number, timestamp, b"key %d" % number, bytes(padding)) for number in range(records)]
+    return build(records_made, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
 def header(producer: int, sequence: int, records: int = 1, epoch: int = 0, timestamp: int = 1_000) -> BatchHeader:
@@ -100,22 +100,22 @@ def test_a_snapshot_has_the_newest_batches_of_each() -> None:
         producers.note(header(7, 2 * number, 2, epoch=4, timestamp=1_000 + number), 10 * number)
     producers.note(header(8, SEQUENCE_MAX, 2), 50)
     data = snapshot_bytes(producers)
-    again = Producers()
-    assert parse_snapshot(data, again)
-    assert list(again) == [7, 8]
+    parsed = Producers()
+    assert parse_snapshot(data, parsed)
+    assert list(parsed) == [7, 8]
     for number in range(1, 6):
-        assert error_and_offset(again, header(7, 2 * number, 2, epoch=4)) == (ErrorCode.NONE, 10 * number)
-        assert again.check(header(7, 2 * number, 2, epoch=4)).timestamp == 1_000 + number
-    assert error_and_offset(again, header(7, 0, 2, epoch=4)) == (OUT_OF_ORDER, -1)
-    assert error_and_offset(again, header(7, 12, 2, epoch=4)) == (ErrorCode.NONE, -1)
-    assert error_and_offset(again, header(8, SEQUENCE_MAX, 2)) == (ErrorCode.NONE, 50)
-    assert [again.get(id).last_timestamp for id in again] == [1_005, 1_000]  # type: ignore[union-attr]
+        assert error_and_offset(parsed, header(7, 2 * number, 2, epoch=4)) == (ErrorCode.NONE, 10 * number)
+        assert parsed.check(header(7, 2 * number, 2, epoch=4)).timestamp == 1_000 + number
+    assert error_and_offset(parsed, header(7, 0, 2, epoch=4)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(parsed, header(7, 12, 2, epoch=4)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(parsed, header(8, SEQUENCE_MAX, 2)) == (ErrorCode.NONE, 50)
+    assert [parsed.get(id).last_timestamp for id in parsed] == [1_005, 1_000]  # type: ignore[union-attr]
     for at in range(len(data)):
         assert not parse_snapshot(data[:at], Producers())
         assert not parse_snapshot(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], Producers())
 
 
-# Beside a log
+# With a log
 
 
 def opened(place: Place, clean: bool = False, segment_bytes: int = 1 << 20) -> tuple[Log, Producers]:
@@ -142,12 +142,12 @@ def test_an_opened_log_knows_its_producers(place: Place, clean: bool) -> None:
     if clean:
         stop(log)
         assert snapshots(place)[-1] == 40
-    again, known = opened(place, clean, segment_bytes=2_000)
-    assert again.next_offset == 40
+    reopened, producers_read = opened(place, clean, segment_bytes=2_000)
+    assert reopened.next_offset == 40
     for number in (37, 38, 39):  # the last batch of each
-        assert error_and_offset(known, header(number % 3, number // 3)) == (ErrorCode.NONE, number)
-        assert error_and_offset(known, header(number % 3, number // 3 + 1)) == (ErrorCode.NONE, -1)
-        assert error_and_offset(known, header(number % 3, number // 3 + 2)) == (OUT_OF_ORDER, -1)
+        assert error_and_offset(producers_read, header(number % 3, number // 3)) == (ErrorCode.NONE, number)
+        assert error_and_offset(producers_read, header(number % 3, number // 3 + 1)) == (ErrorCode.NONE, -1)
+        assert error_and_offset(producers_read, header(number % 3, number // 3 + 2)) == (OUT_OF_ORDER, -1)
 
 
 def test_opening_after_a_crash_reads_only_past_the_newest_snapshot() -> None:
@@ -173,8 +173,8 @@ def test_a_torn_snapshot_is_skipped(place: Place) -> None:
     assert len(snapshots(place)) > 2
     newest = f"{place.path}/{FOLDER}/{snapshots(place)[-1]:020d}.snapshot"
     overwrite(place.disk, newest, read(place.disk, newest)[:-1])
-    _, known = opened(place, segment_bytes=2_000)
-    assert error_and_offset(known, header(7, 39)) == (ErrorCode.NONE, 39)
+    _, producers_read = opened(place, segment_bytes=2_000)
+    assert error_and_offset(producers_read, header(7, 39)) == (ErrorCode.NONE, 39)
     assert not place.disk.exists(newest)
 
 
@@ -185,8 +185,8 @@ def test_snapshots_past_a_truncation_are_removed() -> None:
         append(log, producers, batch(7, number))
     stop(log)
     path = f"/data/{FOLDER}/00000000000000000000.log"
-    whole = read(disk, path)
-    overwrite(disk, path, whole[: len(whole) // 2])
+    intact = read(disk, path)
+    overwrite(disk, path, intact[: len(intact) // 2])
     log, producers = opened(place)
     assert (log.next_offset, snapshots(place)) == (5, [])
     assert error_and_offset(producers, header(7, 5)) == (ErrorCode.NONE, -1)
@@ -240,8 +240,8 @@ def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
         assert append(log, producers, batch(7, number, padding=200)) == number
     assert snapshots(place) == []
     disk.open = original  # type: ignore[method-assign]
-    _, known = opened(place)
-    assert error_and_offset(known, header(7, 11)) == (ErrorCode.NONE, 11)
+    _, producers_read = opened(place)
+    assert error_and_offset(producers_read, header(7, 11)) == (ErrorCode.NONE, 11)
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -265,9 +265,9 @@ def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_s
     disk.fail_writes = 0
     assert snapshots(place)[-1] == 6
     stop(log)
-    _, known = opened(place, clean=True)
-    assert error_and_offset(known, header(7, 5)) == (ErrorCode.NONE, 5)
-    assert error_and_offset(known, header(7, 6)) == (ErrorCode.NONE, -1)
+    _, producers_read = opened(place, clean=True)
+    assert error_and_offset(producers_read, header(7, 5)) == (ErrorCode.NONE, 5)
+    assert error_and_offset(producers_read, header(7, 6)) == (ErrorCode.NONE, -1)
     assert snapshots(place)[-1] == 6
 
 
@@ -278,8 +278,8 @@ def test_an_orderly_start_without_a_valid_snapshot_reads_the_log(place: Place) -
     stop(log)
     for offset in snapshots(place):
         overwrite(place.disk, f"{place.path}/{FOLDER}/{offset:020d}.snapshot", b"")
-    _, known = opened(place, clean=True, segment_bytes=2_000)
-    assert error_and_offset(known, header(7, 19)) == (ErrorCode.NONE, 19)
+    _, producers_read = opened(place, clean=True, segment_bytes=2_000)
+    assert error_and_offset(producers_read, header(7, 19)) == (ErrorCode.NONE, 19)
 
 
 def test_the_snapshot_of_a_stop_omits_expired_producers(place: Place) -> None:
@@ -290,23 +290,23 @@ def test_the_snapshot_of_a_stop_omits_expired_producers(place: Place) -> None:
     assert log.roll(0)
     producers.expire(40_000, 30_000)
     stop(log)
-    _, known = opened(place, clean=True)
-    assert sorted(known) == [8]
+    _, producers_read = opened(place, clean=True)
+    assert sorted(producers_read) == [8]
 
 
 def test_a_new_batch_renews_a_producer_and_a_new_epoch_has_its_own_batches() -> None:
     producers = Producers()
     producers.note(header(7, 0, 3, epoch=2, timestamp=1_000), 10)
     producers.note(header(7, 3, 1, epoch=2, timestamp=5_000), 13)
-    known = producers.get(7)
-    assert known is not None
-    assert (known.epoch, known.last_timestamp, known.last_sequence, known.batches) == (2, 5_000, 3, [(0, 2, 10, 1_000), (3, 3, 13, 5_000)])
+    state = producers.get(7)
+    assert state is not None
+    assert (state.epoch, state.last_timestamp, state.last_sequence, state.batches) == (2, 5_000, 3, [(0, 2, 10, 1_000), (3, 3, 13, 5_000)])
     assert error_and_offset(producers, header(7, 0, epoch=3)) == (ErrorCode.NONE, -1)
     assert error_and_offset(producers, header(7, 1, epoch=3)) == (OUT_OF_ORDER, -1)
     assert error_and_offset(producers, header(7, 4, epoch=3)) == (OUT_OF_ORDER, -1)
     assert error_and_offset(producers, header(7, 4, epoch=1)) == (OLD_EPOCH, -1)
     producers.note(header(7, 0, 2, epoch=3, timestamp=6_000), 14)
-    assert (known.epoch, known.batches) == (3, [(0, 1, 14, 6_000)])
+    assert (state.epoch, state.batches) == (3, [(0, 1, 14, 6_000)])
     assert producers.last_offsets() == {7: 14}
 
 
@@ -325,38 +325,29 @@ def test_a_producer_without_an_epoch_may_send_any_sequence() -> None:
 def test_the_last_sequence_of_a_batch_is_counted_over_the_largest(sequence: int, delta: int, last: int) -> None:
     producers = Producers()
     producers.note_batch(7, 0, sequence, delta, 100, 1_000, 0)
-    known = producers.get(7)
-    assert known is not None
-    assert (known.last_sequence, known.batches) == (last, [(sequence, last, 100, 1_000)])
-    again = header(7, sequence, delta + 1)
-    assert error_and_offset(producers, again) == (ErrorCode.NONE, 100)
+    state = producers.get(7)
+    assert state is not None
+    assert (state.last_sequence, state.batches) == (last, [(sequence, last, 100, 1_000)])
+    repeated = header(7, sequence, delta + 1)
+    assert error_and_offset(producers, repeated) == (ErrorCode.NONE, 100)
     if last != SEQUENCE_MAX:
         assert error_and_offset(producers, header(7, last + 1)) == (ErrorCode.NONE, -1)
         assert error_and_offset(producers, header(7, last + 2)) == (OUT_OF_ORDER, -1)
 
 
-def test_a_transaction_that_is_open_keeps_its_producer_and_its_end_has_no_sequence() -> None:
+@pytest.mark.parametrize("begin", [0, 100])
+def test_a_transaction_that_is_open_keeps_its_producer_and_its_end_has_no_sequence(begin: int) -> None:
     producers = Producers()
-    producers.note_batch(7, 0, 0, 1, 100, 1_000, TRANSACTIONAL)
-    producers.note_batch(7, 0, 2, 0, 102, 1_100, TRANSACTIONAL)
-    known = producers.get(7)
-    assert known is not None
-    assert known.transaction_offset == 100  # where the transaction begins
+    producers.note_batch(7, 0, 0, 1, begin, 1_000, TRANSACTIONAL)
+    producers.note_batch(7, 0, 2, 0, begin + 2, 1_100, TRANSACTIONAL)
+    state = producers.get(7)
+    assert state is not None
+    assert state.transaction_offset == begin
     assert [producers.expire(moment, 1) for moment in (0, 1 << 40)] == [0, 0]
-    producers.note_batch(7, 0, -1, 0, 103, 1_200, TRANSACTIONAL | CONTROL)
-    assert (known.transaction_offset, known.last_sequence, known.last_timestamp) == (-1, 2, 1_200)
-    assert len(known.batches) == 2
+    producers.note_batch(7, 0, -1, 0, begin + 3, 1_200, TRANSACTIONAL | CONTROL)
+    assert (state.transaction_offset, state.last_sequence, state.last_timestamp) == (-1, 2, 1_200)
+    assert len(state.batches) == 2
     assert [producers.expire(moment, 60_000) for moment in (1_200, 59_999, 60_000)] == [0, 0, 1]
-
-
-def test_a_transaction_may_begin_at_offset_0() -> None:
-    producers = Producers()
-    producers.note_batch(7, 0, 0, 0, 0, 1_000, TRANSACTIONAL)
-    producers.note_batch(7, 0, 1, 0, 1, 1_000, TRANSACTIONAL)
-    known = producers.get(7)
-    assert known is not None
-    assert known.transaction_offset == 0
-    assert [producers.expire(moment, 1) for moment in (0, 1 << 40)] == [0, 0]
 
 
 def test_a_producer_known_only_by_epoch_begins_at_sequence_0_and_expires() -> None:

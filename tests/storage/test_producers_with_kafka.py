@@ -1,4 +1,4 @@
-"""Idempotent producers beside Kafka: the same batches get the same replies, and each reads the other's snapshots."""
+"""Idempotent producers, compared with Kafka: the same batches get the same replies, and each reads the snapshots of the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEQUENCE_MAX = (1 << 31) - 1
 Answer = tuple[int, int, int]  # error, base offset, log append time
 
 
-class Beside:
+class Comparison:
     """A Kafka and a log of ours that get the same batches."""
 
     def __init__(self, kafka: LastingKafka, place: Path) -> None:
@@ -40,8 +40,8 @@ class Beside:
 
     def batch(self, producer: int, epoch: int, sequence: int, records: int) -> bytes:
         self.timestamp += 1
-        made = [Record(number, self.timestamp, b"key", b"value") for number in range(records)]
-        return build(made, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+        records_made = [Record(number, self.timestamp, b"key", b"value") for number in range(records)]
+        return build(records_made, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
     def ask_kafka(self, client: Client, batch: bytes) -> Answer:
         while True:
@@ -62,17 +62,17 @@ class Beside:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
     kafka = LastingKafka(tmp_path_factory.mktemp("kafka") / "kafka")
     kafka.start()
-    beside = Beside(kafka, tmp_path_factory.mktemp("ours"))
+    both_brokers = Comparison(kafka, tmp_path_factory.mktemp("ours"))
     with Client(kafka.port) as client:
         client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC)]), 4)
         for question in questions(Random(1)):
-            batch = beside.batch(*question)
-            beside.answers.append((question, beside.ask_us(batch), beside.ask_kafka(client, batch)))
+            batch = both_brokers.batch(*question)
+            both_brokers.answers.append((question, both_brokers.ask_us(batch), both_brokers.ask_kafka(client, batch)))
     kafka.stop()
-    yield beside
+    yield both_brokers
     kafka.kill()
 
 
@@ -86,73 +86,73 @@ def questions(random: Random) -> Iterator[tuple[int, int, int, int]]:
             count = random.randint(1, 4)
             match random.randint(0, 9):
                 case 0 | 1 if sent:
-                    asked = random.choice(sent[-7:])  # a duplicate: of the newest five, or older
+                    batch_sent = random.choice(sent[-7:])  # a duplicate: of the newest five, or older
                 case 2:
-                    asked = (epoch, (sequence + random.choice((1, 2, -1, -2, 7))) % (SEQUENCE_MAX + 1), count)
+                    batch_sent = (epoch, (sequence + random.choice((1, 2, -1, -2, 7))) % (SEQUENCE_MAX + 1), count)
                 case 3:
-                    asked = (max(epoch - 1, 0), sequence, count)
+                    batch_sent = (max(epoch - 1, 0), sequence, count)
                 case 4:
-                    asked = (epoch + 1, random.choice((0, 0, 1, sequence)), count)
+                    batch_sent = (epoch + 1, random.choice((0, 0, 1, sequence)), count)
                 case 5 if sent:
-                    asked = (sent[-1][0], sent[-1][1], sent[-1][2] + 1)  # like a known batch, but longer
+                    batch_sent = (sent[-1][0], sent[-1][1], sent[-1][2] + 1)  # like a known batch, but longer
                 case _:
-                    asked = (epoch, sequence, count)
-            yield (producer, *asked)
-            if asked[0] >= epoch:
-                sent.append(asked)
-                epoch, sequence = asked[0], (asked[1] + asked[2]) % (SEQUENCE_MAX + 1)
+                    batch_sent = (epoch, sequence, count)
+            yield (producer, *batch_sent)
+            if batch_sent[0] >= epoch:
+                sent.append(batch_sent)
+                epoch, sequence = batch_sent[0], (batch_sent[1] + batch_sent[2]) % (SEQUENCE_MAX + 1)
 
 
-def test_the_same_batches_get_kafkas_replies(beside: Beside) -> None:
-    for question, ours, kafkas in beside.answers:
+def test_the_same_batches_get_kafkas_replies(comparison: Comparison) -> None:
+    for question, ours, kafkas in comparison.answers:
         assert ours == kafkas, question
-    assert {ours[0] for _, ours, _ in beside.answers} == {0, 45, 47}
-    assert sum(ours[2] >= 0 for _, ours, _ in beside.answers) > 10  # a duplicate
+    assert {ours[0] for _, ours, _ in comparison.answers} == {0, 45, 47}
+    assert sum(ours[2] >= 0 for _, ours, _ in comparison.answers) > 10  # a duplicate
 
 
 def last_batches(producers: Producers) -> dict[int, tuple[int, int, tuple[int, int, int, int]]]:
-    found = {}
+    states = {}
     for id in producers:
         producer = producers.get(id)
         assert producer is not None
-        found[id] = producer.epoch, producer.last_timestamp, producer.batches[-1]
-    return found
+        states[id] = producer.epoch, producer.last_timestamp, producer.batches[-1]
+    return states
 
 
-def test_producer_state_is_exchanged_with_kafka_in_both_directions(beside: Beside, tmp_path: Path) -> None:
-    (snapshot,) = beside.folder.glob("*.snapshot")
-    assert int(snapshot.stem) == beside.log.next_offset
-    for name, gone in (("orderly", False), ("rebuilt", True)):
+def test_producer_state_is_exchanged_with_kafka_in_both_directions(comparison: Comparison, tmp_path: Path) -> None:
+    (snapshot,) = comparison.folder.glob("*.snapshot")
+    assert int(snapshot.stem) == comparison.log.next_offset
+    for name, is_rebuilt in (("orderly", False), ("rebuilt", True)):
         copied = tmp_path / name / f"{TOPIC}-0"
-        shutil.copytree(beside.folder, copied)
-        if gone:
+        shutil.copytree(comparison.folder, copied)
+        if is_rebuilt:
             (copied / snapshot.name).unlink()
         read = Producers()
-        log, _ = Log.open(Handles(OsDisk()), str(copied), 1 << 20, 0, not gone, deferred=True, producers=read)
-        assert last_batches(read) == last_batches(beside.producers)
-        assert log.next_offset == beside.log.next_offset
+        log, _ = Log.open(Handles(OsDisk()), str(copied), 1 << 20, 0, not is_rebuilt, deferred=True, producers=read)
+        assert last_batches(read) == last_batches(comparison.producers)
+        assert log.next_offset == comparison.log.next_offset
 
-    # One more batch of each producer, and an orderly stop of our log, in Kafka's own folder.
+    # A further batch of each producer, and an orderly stop of our log, in Kafka's own folder.
     producers = Producers()
-    log, _ = Log.open(Handles(OsDisk()), str(beside.folder), 1 << 20, 0, True, deferred=True, producers=producers)
+    log, _ = Log.open(Handles(OsDisk()), str(comparison.folder), 1 << 20, 0, True, deferred=True, producers=producers)
     sent: list[tuple[bytes, int]] = []
     for id in producers:
-        known = producers.get(id)
-        assert known is not None
-        batch = beside.batch(id, known.epoch, (known.last_sequence + 1) % (SEQUENCE_MAX + 1), 2)
+        state = producers.get(id)
+        assert state is not None
+        batch = comparison.batch(id, state.epoch, (state.last_sequence + 1) % (SEQUENCE_MAX + 1), 2)
         offset = log.append(batch, log.epoch)
         producers.note(read_header(batch, 0), offset)
         sent.append((batch, offset))
     stop(log)
-    printed = run_java(DUMP, "--files", beside.folder / f"{log.next_offset:020d}.snapshot")
+    printed = run_java(DUMP, "--files", comparison.folder / f"{log.next_offset:020d}.snapshot")
     dumped = re.findall(r"producerId: (\d+) producerEpoch: (\d+) .*?lastTimestamp: (\d+) firstSequence: (\d+) lastSequence: (\d+)", printed)
-    expected = {id: (epoch, when, batch[0], batch[1]) for id, (epoch, when, batch) in last_batches(producers).items()}
-    # We keep the last five batches of a producer; Kafka reads them one by one and keeps the last.
+    expected = {id: (epoch, timestamp, batch[0], batch[1]) for id, (epoch, timestamp, batch) in last_batches(producers).items()}
+    # We store the last five batches of a producer; Kafka reads them in order and keeps the last.
     assert {int(line[0]): tuple(map(int, line[1:])) for line in dumped} == expected
 
-    point = beside.kafka.data / "recovery-point-offset-checkpoint"
+    point = comparison.kafka.data / "recovery-point-offset-checkpoint"
     point.write_text(re.sub(rf"(?m)^{TOPIC} 0 \d+$", f"{TOPIC} 0 {log.next_offset}", point.read_text()))
-    beside.kafka.start()
-    with Client(beside.kafka.port) as client:
+    comparison.kafka.start()
+    with Client(comparison.kafka.port) as client:
         for batch, offset in sent:
-            assert beside.ask_kafka(client, batch) == (0, offset, read_header(batch, 0).max_timestamp)
+            assert comparison.ask_kafka(client, batch) == (0, offset, read_header(batch, 0).max_timestamp)

@@ -56,16 +56,16 @@ def left_by_late_compaction(disk: SimDisk, segment_bytes: int) -> dict[str, byte
 def test_a_promoted_segment_of_a_former_log_of_the_name_replaces_nothing(
     count: int, bytes_of_theirs: int, own_bytes: int, clean_stop: bool
 ) -> None:
-    left = left_by_late_compaction(data_disk(), bytes_of_theirs)
-    assert any(name.endswith(".log.swap") for name in left)
+    leftovers = left_by_late_compaction(data_disk(), bytes_of_theirs)
+    assert any(name.endswith(".log.swap") for name in leftovers)
     disk = data_disk()
     log = later_log(disk, count, own_bytes)
     expected = records_by_offset(log)
-    for name, data in left.items():
+    for name, data in leftovers.items():
         overwrite(disk, f"/data/{FOLDER}/{name}", data)
-    again, _ = reopen(disk, "/data", clean=clean_stop, segment_bytes=own_bytes)
-    assert records_by_offset(again) == expected
-    assert (again.start_offset, again.next_offset) == (0, count)
+    reopened, _ = reopen(disk, "/data", clean=clean_stop, segment_bytes=own_bytes)
+    assert records_by_offset(reopened) == expected
+    assert (reopened.start_offset, reopened.next_offset) == (0, count)
     assert left_over(disk) == []
 
 
@@ -75,31 +75,31 @@ def test_an_emptied_batch_with_another_timestamp_belongs_to_another_log(disk: Si
         old.append(keyed_batch((key, "v"), timestamp=timestamp), 0)
     old.flush()
     _, _ = clean_and_promote(disk, old, segment_bytes=1)
-    (left, *_) = (name for name in left_over(disk) if name.endswith(".log.swap"))
-    data = read(disk, f"{old.folder}/{left}")
+    (swap_name, *_) = (name for name in left_over(disk) if name.endswith(".log.swap"))
+    data = read(disk, f"{old.folder}/{swap_name}")
     disk = data_disk()
     log, _ = reopen(disk, "/data", segment_bytes=1)
     for key, timestamp in (("a", 1_001), ("b", 2_000), ("c", 3_000)):
         append_flushed(log, keyed_batch((key, "v"), timestamp=timestamp))
     expected = records_by_offset(log)
     log.close()
-    overwrite(disk, f"{log.folder}/{left}", data)
+    overwrite(disk, f"{log.folder}/{swap_name}", data)
     assert records_by_offset(reopen(disk, "/data")[0]) == expected
 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_promoted_segment_past_the_end_belongs_to_another_log(count: int) -> None:
-    left = left_by_late_compaction(data_disk(), 200)
+    leftovers = left_by_late_compaction(data_disk(), 200)
     disk = data_disk()
     log = later_log(disk, count)
     expected = records_by_offset(log)
-    for name, data in left.items():
+    for name, data in leftovers.items():
         if int(name[:20]) > count:
             overwrite(disk, f"{log.folder}/{name}", data)
     assert any(name.endswith(".log.swap") for name in left_over(disk))
-    again, _ = reopen(disk, "/data")
-    assert records_by_offset(again) == expected
-    assert again.next_offset == count
+    reopened, _ = reopen(disk, "/data")
+    assert records_by_offset(reopened) == expected
+    assert reopened.next_offset == count
 
 
 def test_a_promoted_segment_inside_a_batch_belongs_to_another_log(disk: SimDisk) -> None:
@@ -119,21 +119,21 @@ def test_a_promoted_segment_inside_a_batch_belongs_to_another_log(disk: SimDisk)
 
 
 def test_a_promoted_segment_whose_sources_are_gone_is_finished(disk: SimDisk) -> None:
-    """As left by a Kafka killed in the middle of a swap."""
+    """The files of a Kafka killed in the middle of a swap."""
     log = filled(disk)
     expected = values_by_key(log)
     job, _ = clean_and_promote(disk, log, segment_bytes=1_000)
     log.close()
     for base in job.cleaned[0].replaces:
         disk.remove(f"{log.folder}/{segment_name(base)}.log")
-    again, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
-    assert values_by_key(again) == expected
+    reopened, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
+    assert values_by_key(reopened) == expected
     assert left_over(disk) == []
 
 
 @pytest.mark.parametrize("forgotten", [0, 3, 9])
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
-def test_a_half_finished_swap_beside_a_leftover_cleaned_file_loses_nothing(segment_bytes: int, forgotten: int) -> None:
+def test_a_half_finished_swap_with_a_leftover_cleaned_file_loses_nothing(segment_bytes: int, forgotten: int) -> None:
     expected = values_by_key(filled(data_disk(), 20))
     for step in range(1, 200):
         disk = data_disk()
@@ -151,9 +151,9 @@ def test_a_half_finished_swap_beside_a_leftover_cleaned_file_loses_nothing(segme
         except Crashed:
             pass
         disk.crash_at = -1
-        again, _ = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
-        assert values_by_key(again) == expected
-        assert again.next_offset == COUNT
+        reopened, _ = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
+        assert values_by_key(reopened) == expected
+        assert reopened.next_offset == COUNT
         assert left_over(disk) == []
         if done:
             assert step > 3
@@ -163,7 +163,7 @@ def test_a_half_finished_swap_beside_a_leftover_cleaned_file_loses_nothing(segme
 
 @pytest.mark.parametrize(("value", "timestamp"), [("w", 5_000), ("v", 4_999), ("v", 5_001)])
 def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk, value: str, timestamp: int) -> None:
-    """The same number of bytes but other records: the segment compacted from the old ones belongs to later_log log."""
+    """The same number of bytes but other records: the segment compacted from the old ones belongs to a later log."""
     log = filled(disk)
     _, _ = clean_and_promote(disk, log, segment_bytes=SEGMENT_BYTES)
     last = log.closed[-1]
@@ -176,9 +176,9 @@ def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk
     assert len(changed) == last.size
     overwrite(disk, path, changed)
     log.close()
-    again, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
-    assert records_by_offset(again)[last.base + 2] == ("k2", f"{value}22")
-    assert 1 in records_by_offset(again)
+    reopened, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
+    assert records_by_offset(reopened)[last.base + 2] == ("k2", f"{value}22")
+    assert 1 in records_by_offset(reopened)
 
 
 def test_set_delete_horizons_and_removed_records_do_not_change_the_identity_of_a_log(place: Place) -> None:
@@ -194,9 +194,9 @@ def test_set_delete_horizons_and_removed_records_do_not_change_the_identity_of_a
     _, _ = clean_and_promote(place.disk, log, segment_bytes=1 << 20)
     log.close()
     before = sum(header.record_count for header in headers(log))
-    again, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
-    assert values_by_key(again) == expected
-    assert sum(header.record_count for header in headers(again)) < before
+    reopened, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
+    assert values_by_key(reopened) == expected
+    assert sum(header.record_count for header in headers(reopened)) < before
 
 
 # Verdicts over hand-made folders
@@ -204,10 +204,10 @@ def test_set_delete_horizons_and_removed_records_do_not_change_the_identity_of_a
 Offsets = list[int]
 
 
-def numbered_batch(offset: int, value: str = "", records: int = 1, epoch: int = 3, **rest: int) -> bytes:
+def numbered_batch(offset: int, value: str = "", records: int = 1, epoch: int = 3, **producer_fields: int) -> bytes:
     """A batch of `records` offsets from `offset` on."""
     made_of = [Record(n, 1_000 + n, b"k%d" % n, (value or f"v{offset}").encode()) for n in range(records)]
-    data = bytearray(build(made_of, **{"producer_id": 7, "producer_epoch": 1, "base_sequence": 5, **rest}))  # type: ignore[arg-type]
+    data = bytearray(build(made_of, **{"producer_id": 7, "producer_epoch": 1, "base_sequence": 5, **producer_fields}))  # type: ignore[arg-type]
     stamp_whole(data, offset, epoch)
     return bytes(data)
 
@@ -230,8 +230,8 @@ def verdict_of(disk: SimDisk, base: int) -> Verdict:
 def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets) -> Verdict:
     disk = data_disk()
     disk.make_folder(f"/data/{FOLDER}")
-    for some, ending in ((standing, ""), (aside, ".deleted"), ({base: offsets}, ".swap")):
-        for begin, held in some.items():
+    for segments_of_kind, ending in ((standing, ""), (aside, ".deleted"), ({base: offsets}, ".swap")):
+        for begin, held in segments_of_kind.items():
             lay_out(disk, begin, ending, b"".join(numbered_batch(offset) for offset in held))
     for name in ("notes.log.deleted", "x" * 20 + ".log.deleted", "\N{ARABIC-INDIC DIGIT ZERO}" * 20 + ".log.deleted", "0" * 21 + ".log.deleted", "0" * 19 + "1.log.1.clean"):
         overwrite(disk, f"/data/{FOLDER}/{name}", b"")
@@ -260,7 +260,7 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
         ({4: [4]}, {}, 0, [0, 1, 3], Verdict.NEEDED),
         ({0: [0, 1], 4: [4]}, {}, 2, [2, 3], Verdict.NEEDED),
         ({0: [0, 1], 5: [5]}, {}, 2, [3], Verdict.NEEDED),
-        # A part is gone while later_log part is there: no swap leaves that.
+        # One part is missing and the next part is present: no swap leaves that.
         ({0: [0], 4: [4]}, {}, 0, [0, 3], Verdict.FOREIGN),
         ({2: [2], 4: [4]}, {}, 0, [1, 2], Verdict.FOREIGN),
         ({3: [3], 4: [4]}, {}, 0, [1, 3], Verdict.FOREIGN),
@@ -290,9 +290,9 @@ def test_a_base_offset_inside_a_batch_belongs_to_another_log() -> None:
         assert verdict_of(disk, base) is expected
 
 
-def without(data: bytes, *gone: int, horizon: int = -1, max_timestamp: int = -1) -> bytes:
+def without(data: bytes, *removed_offsets: int, horizon: int = -1, max_timestamp: int = -1) -> bytes:
     """The batch as a compaction writes it."""
-    new = rewrite(read_header(data, 0), [record for record in records(data, 0) if record.offset not in gone], horizon)
+    new = rewrite(read_header(data, 0), [record for record in records(data, 0) if record.offset not in removed_offsets], horizon)
     return patched(new, 35, max_timestamp.to_bytes(8, "big")) if max_timestamp >= 0 else new
 
 
@@ -329,7 +329,7 @@ def test_a_compacted_batch_is_identified_by_its_unchanged_fields(disk: SimDisk, 
 
 
 def test_an_unchanged_batch_matches_even_if_its_records_are_unreadable() -> None:
-    unreadable = patched(numbered_batch(2), 21, (1).to_bytes(2, "big"))  # it says gzip
+    unreadable = patched(numbered_batch(2), 21, (1).to_bytes(2, "big"))  # the header names gzip
     for last in (b"", numbered_batch(3)):
         disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")

@@ -30,12 +30,12 @@ def bases(data: bytes) -> list[int]:
     return [header.base_offset for header in iterate(data, 0, len(data))]
 
 
-def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(place: Place) -> None:
+def test_a_read_returns_whole_batches_from_that_with_the_offset(place: Place) -> None:
     log = filled(place, count=6)
-    one = log.size // 6
-    assert bases(log.read(0, 1)) == bases(log.read(1, one)) == [0]
-    assert bases(log.read(3, 3 * one - 1)) == [2, 4]
-    assert bases(log.read(4, 3 * one)) == [4, 6, 8]
+    batch_bytes = log.size // 6
+    assert bases(log.read(0, 1)) == bases(log.read(1, batch_bytes)) == [0]
+    assert bases(log.read(3, 3 * batch_bytes - 1)) == [2, 4]
+    assert bases(log.read(4, 3 * batch_bytes)) == [4, 6, 8]
     assert bases(log.read(11, 1 << 20)) == [10]
     assert log.read(12, 1 << 20) == log.read(13, 1 << 20) == b""
 
@@ -43,19 +43,19 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(place: Pl
 def test_reads_continue_through_all_segments(place: Place) -> None:
     log = filled(place, segment_bytes=5_000)
     assert len(log._segments) > 5
-    seen: list[int] = []
-    while data := log.read(seen[-1] + 2 if seen else 0, 1_500):
+    bases_read: list[int] = []
+    while data := log.read(bases_read[-1] + 2 if bases_read else 0, 1_500):
         assert len(data) <= 1_500
-        seen += bases(data)
-    assert seen == list(range(0, 2 * COUNT, 2))
+        bases_read += bases(data)
+    assert bases_read == list(range(0, 2 * COUNT, 2))
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 5_000])
-@pytest.mark.parametrize("again", [None, True, False])
-def test_records_are_found_by_timestamp(place: Place, segment_bytes: int, again: bool | None) -> None:
+@pytest.mark.parametrize("reopen_clean", [None, True, False])
+def test_records_are_found_by_timestamp(place: Place, segment_bytes: int, reopen_clean: bool | None) -> None:
     log = filled(place, segment_bytes)
-    if again is not None:
-        log, _ = reopen(place.disk, place.path, clean=again, segment_bytes=segment_bytes)
+    if reopen_clean is not None:
+        log, _ = reopen(place.disk, place.path, clean=reopen_clean, segment_bytes=segment_bytes)
     for number in range(0, COUNT, 13):
         begin = FIRST_MS + STEP_MS * number
         assert result_of(log.find_time(begin - 3)) == result_of(log.find_time(begin)) == (begin, 2 * number, 0)
@@ -68,11 +68,11 @@ def test_records_are_found_by_timestamp(place: Place, segment_bytes: int, again:
 def test_a_wrong_time_index_is_not_followed(place: Place, entry: int) -> None:
     filled(place)
     path = f"{place.path}/{FOLDER}/00000000000000000000.timeindex"
-    whole = bytearray(read(place.disk, path))
-    assert len(whole) > 12 * 5
-    whole[12 * entry + 11] += 40  # in order, but of a later batch
-    whole[12 * entry + 7] += 1
-    overwrite(place.disk, path, bytes(whole))
+    index_bytes = bytearray(read(place.disk, path))
+    assert len(index_bytes) > 12 * 5
+    index_bytes[12 * entry + 11] += 40  # in order, but of a later batch
+    index_bytes[12 * entry + 7] += 1
+    overwrite(place.disk, path, bytes(index_bytes))
     log, _ = reopen(place.disk, place.path, clean=True)
     for number in range(COUNT):
         begin = FIRST_MS + STEP_MS * number
@@ -110,31 +110,31 @@ def test_a_wrong_byte_after_an_orderly_stop_is_damage_after_the_batches_before_i
     disk, place = in_memory()
     filled(place)
     path = f"/data/{FOLDER}/00000000000000000000.log"
-    whole = read(disk, path)
-    sizes = [header.size for header in iterate(whole, 0, len(whole))]
+    intact = read(disk, path)
+    sizes = [header.size for header in iterate(intact, 0, len(intact))]
     position = sum(sizes[:number])
     # The checksum omits the first bytes: a wrong offset shows at the next batch, a wrong epoch not at all.
     for at in (0, 3, 6, 7, 8, 11, 16, CRC_FROM, 60, 70):
-        data = bytearray(whole)
+        data = bytearray(intact)
         data[position + at] ^= 0x10
         overwrite(disk, path, bytes(data))
-        for wanted in ("batches", "facts") if at > 6 else ("batches",):
-            seen: list[int] = []
+        for kind in ("batches", "facts") if at > 6 else ("batches",):
+            bases_read: list[int] = []
             with pytest.raises(DamagedLog) as caught:
-                read_all(disk, wanted, seen)
+                read_all(disk, kind, bases_read)
             assert caught.value.path == path
             assert position <= caught.value.position <= position + sizes[number]
-            assert seen[:number] in ([], list(range(0, 2 * number, 2)))
-            assert len(seen) <= number + 1
+            assert bases_read[:number] in ([], list(range(0, 2 * number, 2)))
+            assert len(bases_read) <= number + 1
 
 
-def read_all(disk: SimDisk, wanted: str, seen: list[int]) -> None:
+def read_all(disk: SimDisk, kind: str, bases_read: list[int]) -> None:
     log, _ = reopen(disk, "/data", clean=True)
-    if wanted == "facts":
+    if kind == "facts":
         facts(log)
         return
     for chunk in scan(log):
-        seen.extend(bases(chunk))
+        bases_read.extend(bases(chunk))
 
 
 def test_checksums_are_verified_once_and_in_every_full_scan(place: Place) -> None:
@@ -155,15 +155,15 @@ def test_checksums_are_verified_once_and_in_every_full_scan(place: Place) -> Non
 def test_a_damaged_segment_does_not_count_as_verified(place: Place) -> None:
     filled(place)
     path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    whole = read(place.disk, path)
-    overwrite(place.disk, path, whole[:-1] + b"!")
+    intact = read(place.disk, path)
+    overwrite(place.disk, path, intact[:-1] + b"!")
     log, _ = reopen(place.disk, place.path, clean=True)
     for _ in range(2):
         with pytest.raises(DamagedLog, match="checksum"):
             names(log)
 
 
-def test_a_long_scan_gives_about_a_mib_at_a_time(tmp_path: Path) -> None:
+def test_a_long_scan_yields_about_a_mib_at_a_time(tmp_path: Path) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=1 << 30)
     append_all(log, 50, padding=100_000)
     sizes = [len(chunk) for chunk in scan(log)]
@@ -176,7 +176,7 @@ def test_a_long_scan_gives_about_a_mib_at_a_time(tmp_path: Path) -> None:
 
 
 def facts(log: Log, end: int | None = None) -> list[bytes]:
-    return [key for some in log.facts(end) for key, _ in some]
+    return [key for batch_facts in log.facts(end) for key, _ in batch_facts]
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 5_000])
@@ -193,9 +193,9 @@ def test_facts_are_those_of_all_batches_before_the_end(place: Place, segment_byt
 def test_facts_end_at_the_end_of_the_log_at_the_call(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), log.epoch)
-    found = log.facts()
+    batches = log.facts()
     log.append(batch("b"), log.epoch)
-    assert list(found) == [[(b"a.0", b"")]]
+    assert list(batches) == [[(b"a.0", b"")]]
 
 
 def test_facts_of_batches_larger_than_a_chunk_are_read(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_facts_of_batches_larger_than_a_chunk_are_read(tmp_path: Path) -> None:
     for number in range(12):
         log.append(batch(f"b{number}", padding=100_000 * (number % 4)), log.epoch)
     assert facts(log) == [b"b%d.0" % number for number in range(12)]
-    assert all(len(some) < 12 for some in log.facts())
+    assert all(len(batch_facts) < 12 for batch_facts in log.facts())
 
 
 def test_reading_facts_verifies_only_unverified_batches(place: Place) -> None:
@@ -216,8 +216,8 @@ def test_reading_facts_verifies_only_unverified_batches(place: Place) -> None:
     facts(log)
     assert segment.verified
     path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    whole = read(place.disk, path)
-    overwrite(place.disk, path, whole[:-2] + b"!" + whole[-1:])
+    intact = read(place.disk, path)
+    overwrite(place.disk, path, intact[:-2] + b"!" + intact[-1:])
     assert len(facts(log)) == 2 * COUNT  # it was verified, and only we write to it
     segment.verified = False
     with pytest.raises(DamagedLog, match="checksum"):
@@ -235,8 +235,8 @@ def test_the_newest_timestamp_is_known_after_an_orderly_stop_without_reading_eve
         log.append(batch("b", padding=2_000, timestamp=9_999 if number == newest_at else 1_000 + number), log.epoch)
     stop(log)
     disk.reads.clear()
-    again, _ = reopen(disk, "/data", clean=True, segment_bytes=segment_bytes)
-    assert again.newest_timestamp == log.newest_timestamp == 9_999
+    reopened, _ = reopen(disk, "/data", clean=True, segment_bytes=segment_bytes)
+    assert reopened.newest_timestamp == log.newest_timestamp == 9_999
     reads = [path for path, _ in disk.reads if path.endswith(".log")]
-    assert len(reads) <= 3 * len(again._segments)  # a read of the batch that the index names last, and of the batches after it
+    assert len(reads) <= 3 * len(reopened._segments)  # a read of the batch that the index names last, and of the batches after it
     assert reopen(disk, "/data", segment_bytes=segment_bytes)[0].newest_timestamp == 9_999

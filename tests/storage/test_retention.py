@@ -41,7 +41,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base for segment in log._segments]
 
 
-def kept(place: Place) -> list[int]:
+def bases_on_disk(place: Place) -> list[int]:
     return sorted(int(name[:20]) for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log"))
 
 
@@ -51,11 +51,11 @@ def test_segments_older_than_retention_ms_are_deleted(place: Place) -> None:
     assert log.retain(13_000, 0, 10_000, -1) == []  # the last record of the first segment is exactly ten seconds old
     assert log.retain(13_001, 0, 10_000, -1) == [0]
     assert log.retain(21_000, 0, 10_000, -1) == [4]
-    assert (bases(log), log.start_offset, kept(place)) == ([8, 12, 16], 8, [8, 12, 16])
+    assert (bases(log), log.start_offset, bases_on_disk(place)) == ([8, 12, 16], 8, [8, 12, 16])
     assert names(log)[0] == "b08.0"
 
 
-def test_the_active_segment_is_deleted_when_everything_is_too_old(place: Place) -> None:
+def test_the_active_segment_is_deleted_when_all_segments_are_too_old(place: Place) -> None:
     log = filled(place)
     assert log.retain(27_001, 0, 10_000, -1) == [0, 4, 8, 12, 16]
     assert (bases(log), log.start_offset, log.next_offset, log.size) == ([18], 18, 18, 0)
@@ -80,8 +80,8 @@ def test_an_old_segment_stays_while_an_earlier_one_is_young(place: Place, closed
     for timestamp in (1_000, 9_000, 2_000, 3_000, 4_000):
         log.append(batch("b00", padding=100, timestamp=timestamp), log.epoch)
     assert bases(log) == [0, 1, 2, 3, 4]
-    for now, gone in ((12_000, [0]), (18_999, []), (19_001, [1, 2, 3] if closed_only else [1, 2, 3, 4])):
-        assert (log.drop_old(now, 0, 10_000) if closed_only else log.retain(now, 0, 10_000, -1)) == gone
+    for now, dropped in ((12_000, [0]), (18_999, []), (19_001, [1, 2, 3] if closed_only else [1, 2, 3, 4])):
+        assert (log.drop_old(now, 0, 10_000) if closed_only else log.retain(now, 0, 10_000, -1)) == dropped
 
 
 FUTURE = 1 << 50
@@ -152,20 +152,20 @@ def test_deleted_records_are_not_readable_and_are_removed_in_whole_segments(plac
     assert (log.start_offset, result_of(log.find_time(0))) == (9, (9_000, 9, 0))
     assert log.retain(0, 0, -1, -1) == [0, 4]
     assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
-    log.delete_before(3)  # the log start never goes back
+    log.delete_before(3)  # the log start offset never decreases
     log.delete_before(50)  # nor past the end
     assert log.start_offset == 18
     assert log.retain(0, 0, -1, -1) == [8, 12]  # the last epoch has no successor that ends it
     assert (result_of(log.find_time(0)), result_of(log.latest_record())) == (None, None)
     for start, expected in ((13, 16), (17, 17), (18, 18)):
-        again, _ = opened(place, clean=True, start_offset=start)
-        assert (again.start_offset, again.next_offset, bases(again)) == (expected, 18, [16])
+        reopened, _ = opened(place, clean=True, start_offset=start)
+        assert (reopened.start_offset, reopened.next_offset, bases(reopened)) == (expected, 18, [16])
 
 
 def test_deleted_offsets_are_never_assigned_again(place: Place) -> None:
     filled(place)
     log, _ = opened(place, start_offset=20)  # the checkpoint outlived the end of the log
-    assert (log.start_offset, log.next_offset, log.size, kept(place)) == (20, 20, 0, [])
+    assert (log.start_offset, log.next_offset, log.size, bases_on_disk(place)) == (20, 20, 0, [])
     assert (log.read(20, 100), result_of(log.latest_record()), log.last_base) == (b"", None, 20)
     assert log.append(batch("new"), log.epoch) == 20
     log, _ = opened(place, start_offset=20)
@@ -240,8 +240,8 @@ def test_the_latest_record_is_the_first_of_those_with_the_largest_timestamp(plac
 def test_with_append_time_the_latest_is_the_first_record_of_its_batch(place: Place) -> None:
     log, _ = opened(place)
     log.append(build([Record(n, 50, b"k", b"") for n in range(3)]), log.epoch)
-    made = [Record(n, 60 + n, b"k", b"") for n in range(3)]
-    log.append(build(made, timestamp_type=TimestampType.LOG_APPEND_TIME), log.epoch)
+    records = [Record(n, 60 + n, b"k", b"") for n in range(3)]
+    log.append(build(records, timestamp_type=TimestampType.LOG_APPEND_TIME), log.epoch)
     assert result_of(log.latest_record()) == (62, 3, 0)
 
 
@@ -287,8 +287,8 @@ def test_a_deferred_log_rolls_without_waiting_and_a_flush_covers_closed_segments
 def test_after_a_crash_a_log_ends_at_the_first_torn_batch_past_the_recovery_point(place: Place, torn: int) -> None:
     filled(place)
     path = f"{place.path}/{FOLDER}/{4 * torn:020d}.log"
-    whole = read(place.disk, path)
-    overwrite(place.disk, path, whole[: ONE + 10])
+    intact = read(place.disk, path)
+    overwrite(place.disk, path, intact[: ONE + 10])
     if torn < 2:
         with pytest.raises(DamagedLog, match="cut short"):
             opened(place, recovery_point=8)
@@ -298,7 +298,7 @@ def test_after_a_crash_a_log_ends_at_the_first_torn_batch_past_the_recovery_poin
     assert names(log) == [f"b{number:02}.0" for number in range(4 * torn + 1)]
     assert (recovery.path, recovery.position) == (path, ONE)
     assert recovery.cut_bytes == 10 + max(14 - 4 * torn, 0) * ONE
-    assert (bases(log), kept(place)) == ([4 * n for n in range(torn + 1)],) * 2
+    assert (bases(log), bases_on_disk(place)) == ([4 * n for n in range(torn + 1)],) * 2
     assert log.append(batch("new"), log.epoch) == 4 * torn + 1
 
 
@@ -339,8 +339,8 @@ def test_a_deleted_folder_is_renamed_as_kafka_renames_it(place: Place) -> None:
     with pytest.raises(AppendFailed):
         log.append(batch("b"), log.epoch)
     assert len(b"".join(reader)) == 18 * ONE  # an open reader reads on
-    again, _ = opened(place)
-    assert again.append(batch("new"), again.epoch) == 0
+    reopened, _ = opened(place)
+    assert reopened.append(batch("new"), reopened.epoch) == 0
     remove_folder(place.disk, moved)
     assert folders_set_aside(place.disk, place.path) == []
     assert names(opened(place)[0]) == ["new.0"]
@@ -369,7 +369,7 @@ def test_a_bytearray_is_stamped_in_place(place: Place) -> None:
     assert data == log.read(3, 1000)
 
 
-def test_a_segment_ahead_of_the_clock_again_ages_from_that_moment(place: Place) -> None:
+def test_a_segment_that_is_ahead_of_the_clock_again_ages_from_then(place: Place) -> None:
     log = filled(place, 4)
     ahead, level = 3_000 - 120_001, 3_000
     assert log.retain(ahead, 0, 1_000, -1) == []

@@ -11,7 +11,7 @@ from simulator.disk import SimDisk
 from storage import DamagedLog
 from storage.segment import CHUNK_BYTES, FACT_BYTES, LARGE_READ_BYTES, POSITIONS_MAX, segment_bases, segment_name
 from tests.storage.logs import overwrite, read
-from tests.storage.segments import BASE, NEXT, PATH, SOME, batch_at, checked_segment, state_of
+from tests.storage.segments import BASE, BATCHES, NEXT, PATH, batch_at, checked_segment, state_of
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -26,18 +26,18 @@ def test_segments_are_files_of_twenty_digits_in_order(disk: SimDisk) -> None:
 
 
 def test_a_read_returns_at_least_one_and_as_many_whole_batches_as_fit(disk: SimDisk) -> None:
-    segment = checked_segment(disk, SOME)
-    sizes = [len(batch.data) for batch in SOME]
+    segment = checked_segment(disk, BATCHES)
+    sizes = [len(batch.data) for batch in BATCHES]
     limits = sorted({0, 1, 60, 61, 62} | {sum(sizes[a:b]) + more for a in range(5) for b in range(a + 1, 6) for more in (-1, 0, 1)})
     for offset in range(BASE, NEXT + 2):
-        first = next((n for n, batch in enumerate(SOME) if batch.last >= offset), len(SOME))
+        first = next((n for n, batch in enumerate(BATCHES) if batch.last >= offset), len(BATCHES))
         for end in range(BASE, NEXT + 2):
-            stop = len(SOME) if end >= NEXT else next(n for n, batch in enumerate(SOME) if batch.last >= end)
+            stop = len(BATCHES) if end >= NEXT else next(n for n, batch in enumerate(BATCHES) if batch.last >= end)
             for limit in limits:
                 count = min(stop - first, 1)
                 while first + count < stop and sum(sizes[first : first + count + 1]) <= limit:
                     count += 1
-                expected = b"".join(batch.data for batch in SOME[first : first + max(count, 0)])
+                expected = b"".join(batch.data for batch in BATCHES[first : first + max(count, 0)])
                 assert segment.read(offset, limit, end) == expected
     assert len(segment.positions) <= POSITIONS_MAX
 
@@ -46,70 +46,70 @@ def test_a_read_returns_at_least_one_and_as_many_whole_batches_as_fit(disk: SimD
 def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: SimDisk, limit: int) -> None:
     batches = [batch_at(BASE + n, padding=900 + n % 7) for n in range(400)]
     segment = checked_segment(disk, batches)
-    whole = b"".join(batch.data for batch in batches)
+    log_bytes = b"".join(batch.data for batch in batches)
     ends = [sum(len(batch.data) for batch in batches[:n]) for n in range(len(batches) + 1)]
     offset = BASE
     at = 0
-    while at < len(whole):
+    while at < len(log_bytes):
         data = segment.read(offset, limit, BASE + 400)
-        assert data == whole[at : at + len(data)]
+        assert data == log_bytes[at : at + len(data)]
         at += len(data)
         assert at in ends
         offset = BASE + ends.index(at)
         assert len(data) <= limit
-        assert len(data) > limit - 6_000 or at == len(whole)
+        assert len(data) > limit - 6_000 or at == len(log_bytes)
 
 
 @pytest.mark.parametrize("verified", [True, False])
 def test_chunks_have_the_batches_between_two_offsets(disk: SimDisk, verified: bool) -> None:
     for offset in range(BASE, NEXT + 1):
         for end in range(BASE, NEXT + 2):
-            segment = checked_segment(disk, SOME, verified)
-            expected = b"".join(batch.data for batch in SOME if offset <= batch.last < end)
-            found = list(segment.chunks(offset, end))
-            assert b"".join(found) == expected
-            assert all(found)
+            segment = checked_segment(disk, BATCHES, verified)
+            expected = b"".join(batch.data for batch in BATCHES if offset <= batch.last < end)
+            pieces = list(segment.chunks(offset, end))
+            assert b"".join(pieces) == expected
+            assert all(pieces)
             assert segment.verified is (verified or (offset <= 102 and end >= NEXT))
 
 
 def test_facts_are_those_of_batches_that_end_before_an_offset(disk: SimDisk) -> None:
     for end in range(BASE, NEXT + 2):
-        segment = checked_segment(disk, SOME, False)
-        expected = [fact for batch in SOME if batch.last < end for fact in facts_of(batch.data)]
-        assert [fact for some in segment.facts(end) for fact in some] == expected
+        segment = checked_segment(disk, BATCHES, False)
+        expected = [fact for batch in BATCHES if batch.last < end for fact in facts_of(batch.data)]
+        assert [fact for batch_facts in segment.facts(end) for fact in batch_facts] == expected
         assert segment.verified is (end >= NEXT)
 
 
-@pytest.mark.parametrize("which", range(5))
-def test_damage_is_reported_with_its_position_after_all_batches_before_it(disk: SimDisk, which: int) -> None:
-    before = b"".join(batch.data for batch in SOME[:which])
+@pytest.mark.parametrize("number", range(5))
+def test_damage_is_reported_with_its_position_after_all_batches_before_it(disk: SimDisk, number: int) -> None:
+    before = b"".join(batch.data for batch in BATCHES[:number])
     for changes, reason in (({-1: 0x01}, "checksum"), ({7: 0x40}, "offset"), ({9: 0x01}, "cut short"), ({16: 0x01}, "magic 3")):
-        segment = checked_segment(disk, SOME, False)
-        data = bytearray(b"".join(batch.data for batch in SOME))
+        segment = checked_segment(disk, BATCHES, False)
+        data = bytearray(b"".join(batch.data for batch in BATCHES))
         for at, bit in changes.items():
-            data[len(before) + at % len(SOME[which].data)] ^= bit
+            data[len(before) + at % len(BATCHES[number].data)] ^= bit
         overwrite(disk, segment.log_path, bytes(data))
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         with pytest.raises(DamagedLog, match=reason) as caught:
-            found.extend(segment.chunks(BASE, NEXT))
-        assert (b"".join(found), caught.value.position) == (before, len(before))
-        assert all(found)
+            pieces.extend(segment.chunks(BASE, NEXT))
+        assert (b"".join(pieces), caught.value.position) == (before, len(before))
+        assert all(pieces)
         with pytest.raises(DamagedLog, match=reason) as caught:
             list(segment.facts(NEXT))
         assert caught.value.position == len(before)
         assert not segment.verified
-        if which:  # a shorter read does not reach it
-            assert b"".join(segment.chunks(BASE, SOME[which - 1].last)) == b"".join(batch.data for batch in SOME[: which - 1])
+        if number:  # a shorter read does not reach it
+            assert b"".join(segment.chunks(BASE, BATCHES[number - 1].last)) == b"".join(batch.data for batch in BATCHES[: number - 1])
 
 
 @pytest.mark.parametrize("verified", [True, False])
-@pytest.mark.parametrize("which", range(5))
-def test_an_out_of_order_offset_is_damage(disk: SimDisk, which: int, verified: bool) -> None:
-    before = b"".join(batch.data for batch in SOME[:which])
-    length = SOME[which].last - SOME[which].base
-    for wrong in (SOME[which - 1].last if which else BASE - 1, NEXT - length):
-        batches = [*SOME[:which], SOME[which]._replace(data=wrong.to_bytes(8, "big") + SOME[which].data[8:]), *SOME[which + 1 :]]
-        segment = checked_segment(disk, SOME, verified)
+@pytest.mark.parametrize("number", range(5))
+def test_an_out_of_order_offset_is_damage(disk: SimDisk, number: int, verified: bool) -> None:
+    before = b"".join(batch.data for batch in BATCHES[:number])
+    length = BATCHES[number].last - BATCHES[number].base
+    for wrong in (BATCHES[number - 1].last if number else BASE - 1, NEXT - length):
+        batches = [*BATCHES[:number], BATCHES[number]._replace(data=wrong.to_bytes(8, "big") + BATCHES[number].data[8:]), *BATCHES[number + 1 :]]
+        segment = checked_segment(disk, BATCHES, verified)
         overwrite(disk, segment.log_path, b"".join(batch.data for batch in batches))
         for reading in (segment.chunks(BASE, NEXT), segment.facts(NEXT)):
             with pytest.raises(DamagedLog, match=f"offset {wrong} between") as caught:
@@ -131,12 +131,12 @@ def test_reading_on_in_a_shortened_file_reports_damage(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [61, 62, 70, 100, 200, 1 << 20])
 def test_batches_do_not_depend_on_the_chunk_size(disk: SimDisk, chunk_bytes: int) -> None:
-    segment = checked_segment(disk, SOME)
-    found = [chunk[at : at + header.size] for header, chunk, at in segment.batches(0, segment.size, True, chunk_bytes)]
-    assert found == [batch.data for batch in SOME]
-    first = len(SOME[0].data)
-    found = [chunk[at : at + header.size] for header, chunk, at in segment.batches(first, segment.size - len(SOME[-1].data), False, chunk_bytes)]
-    assert found == [batch.data for batch in SOME[1:-1]]
+    segment = checked_segment(disk, BATCHES)
+    batches = [chunk[at : at + header.size] for header, chunk, at in segment.batches(0, segment.size, True, chunk_bytes)]
+    assert batches == [batch.data for batch in BATCHES]
+    first = len(BATCHES[0].data)
+    batches = [chunk[at : at + header.size] for header, chunk, at in segment.batches(first, segment.size - len(BATCHES[-1].data), False, chunk_bytes)]
+    assert batches == [batch.data for batch in BATCHES[1:-1]]
     for missing in (1, 30):
         with pytest.raises(CorruptBatch, match="cut short"):
             list(segment.batches(0, segment.size - missing, True, chunk_bytes))
@@ -146,7 +146,7 @@ def test_batches_do_not_depend_on_the_chunk_size(disk: SimDisk, chunk_bytes: int
 
 @pytest.mark.parametrize("fault", ["write", "room"])
 def test_a_failed_append_changes_neither_file_nor_state(disk: SimDisk, fault: str) -> None:
-    segment = checked_segment(disk, SOME)
+    segment = checked_segment(disk, BATCHES)
     before, file = state_of(segment), read(disk, segment.log_path)
     if fault == "write":
         disk.fail_writes = 1
@@ -166,12 +166,12 @@ def test_a_failed_append_changes_neither_file_nor_state(disk: SimDisk, fault: st
 def test_facts_are_read_in_chunks_again_after_a_large_batch(disk: SimDisk) -> None:
     batches = [batch_at(BASE, padding=3 * FACT_BYTES), *[batch_at(BASE + 1 + number, padding=1_000) for number in range(600)]]
     pieces = list(checked_segment(disk, batches).facts(BASE + 601))
-    assert [fact for some in pieces for fact in some] == [fact for batch in batches for fact in facts_of(batch.data)]
-    assert max(len(some) for some in pieces) <= FACT_BYTES // 1_000
+    assert [fact for batch_facts in pieces for fact in batch_facts] == [fact for batch in batches for fact in facts_of(batch.data)]
+    assert max(len(batch_facts) for batch_facts in pieces) <= FACT_BYTES // 1_000
 
 
 def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> None:
-    segment = checked_segment(disk, SOME)
+    segment = checked_segment(disk, BATCHES)
     segment.keep_for_readers()
     assert segment.kept_file is None  # no reader
     segment.hold()
@@ -181,7 +181,7 @@ def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> 
     segment.handles.forget(segment.log_path)
     segment.keep_for_readers()  # again, after a failed rename
     for _ in range(2):
-        assert segment.read(103, 1, NEXT) == SOME[1].data
+        assert segment.read(103, 1, NEXT) == BATCHES[1].data
         segment.unhold()
     assert segment.kept_file is None
     segment.handles.close()
@@ -191,8 +191,8 @@ def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> 
 
 
 def test_a_batch_header_is_found_at_a_batch_boundary(disk: SimDisk) -> None:
-    segment = checked_segment(disk, SOME)
-    at = len(SOME[0].data)
+    segment = checked_segment(disk, BATCHES)
+    at = len(BATCHES[0].data)
     header = segment.header_at(at)
     assert header is not None
     assert header.base_offset == 103

@@ -15,7 +15,7 @@ from storage import DamagedLog
 from storage.extents import extent_of
 from storage.segment import LARGE_READ_BYTES, POSITIONS_MAX, Segment
 from tests.storage.logs import overwrite
-from tests.storage.segments import BASE, NEXT, SOME, Batch, batch_at, checked_segment
+from tests.storage.segments import BASE, BATCHES, NEXT, Batch, batch_at, checked_segment
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -35,7 +35,7 @@ Look = Callable[[Segment, int, int, int], bytes]
 
 
 def test_a_read_past_the_last_batch_returns_nothing(disk: SimDisk) -> None:
-    segment = checked_segment(disk, SOME)
+    segment = checked_segment(disk, BATCHES)
     disk.unreadable = segment.log_path
     assert (segment.read(NEXT, 100, NEXT), segment.read(BASE, 100, BASE)) == (b"", b"")
     assert segment.position_from(NEXT) == segment.position_from(NEXT + 5) == segment.size
@@ -43,8 +43,8 @@ def test_a_read_past_the_last_batch_returns_nothing(disk: SimDisk) -> None:
 
 def test_damage_found_by_a_lookup_is_reported_with_its_position(disk: SimDisk) -> None:
     """The fourth batch is damaged, and the fifth is looked up."""
-    sizes = [len(batch.data) for batch in SOME]
-    before, fourth, last = b"".join(batch.data for batch in SOME[:3]), SOME[3].data, SOME[4].data
+    sizes = [len(batch.data) for batch in BATCHES]
+    before, fourth, last = b"".join(batch.data for batch in BATCHES[:3]), BATCHES[3].data, BATCHES[4].data
     for data, reason in (
         (fourth[:16] + b"\1" + fourth[17:] + last, "magic 1"),
         (fourth[:8] + (48).to_bytes(4, "big") + fourth[12:] + last, "a batch of 60 bytes"),
@@ -54,7 +54,7 @@ def test_damage_found_by_a_lookup_is_reported_with_its_position(disk: SimDisk) -
         (fourth[:8] + (sizes[3] + sizes[4] - 12 - 10).to_bytes(4, "big") + fourth[12:] + last, "cut short"),  # ten bytes are left
         (fourth + bytes(8) + last[8:], "no batch reaches offset 120, and 121 is the next"),
     ):
-        segment = checked_segment(disk, SOME)
+        segment = checked_segment(disk, BATCHES)
         overwrite(disk, segment.log_path, before + data)
         with pytest.raises(DamagedLog, match=reason) as caught:
             segment.read(120, 1 << 20, NEXT)
@@ -63,19 +63,19 @@ def test_damage_found_by_a_lookup_is_reported_with_its_position(disk: SimDisk) -
 
 @both_ways
 def test_reading_on_at_a_position_without_a_batch_is_damage(disk: SimDisk, look: Look) -> None:
-    first, second, *_ = (batch.data for batch in SOME)
-    whole = b"".join(batch.data for batch in SOME)
+    first, second, *_ = (batch.data for batch in BATCHES)
+    log_bytes = b"".join(batch.data for batch in BATCHES)
     for limit in (1, 1 << 20):
-        segment = checked_segment(disk, SOME)
+        segment = checked_segment(disk, BATCHES)
         assert look(segment, BASE, 1, NEXT) == first
-        overwrite(disk, segment.log_path, first + bytes(16) + b"\1" + whole[len(first) + 17 :])
+        overwrite(disk, segment.log_path, first + bytes(16) + b"\1" + log_bytes[len(first) + 17 :])
         if limit == 1 or look is Segment.read:  # an extent up to the end needs no check
             with pytest.raises(DamagedLog, match=r"magic 1|no batch begins there") as caught:
                 look(segment, 103, limit, NEXT)
             assert caught.value.position == len(first)
-    segment = checked_segment(disk, SOME)
+    segment = checked_segment(disk, BATCHES)
     assert look(segment, BASE, 1, NEXT) == first
-    overwrite(disk, segment.log_path, first + second[:8] + (1 << 20).to_bytes(4, "big") + whole[len(first) + 12 :])
+    overwrite(disk, segment.log_path, first + second[:8] + (1 << 20).to_bytes(4, "big") + log_bytes[len(first) + 12 :])
     with pytest.raises(DamagedLog, match=r"cut short|no batch begins there"):
         look(segment, 103, 1, NEXT)
 
@@ -87,9 +87,9 @@ def test_batches_emptied_by_compaction_are_found_and_read(disk: SimDisk, look: L
     for offset in range(100, 121):
         number = next(number for number, batch in enumerate(batches) if batch.last >= offset)
         fresh = checked_segment(disk, batches)
-        rest = b"".join(batch.data for batch in batches[number:])
-        assert fresh.position_from(offset) == segment.size - len(rest)
-        assert look(fresh, offset, len(rest), NEXT) == rest
+        tail = b"".join(batch.data for batch in batches[number:])
+        assert fresh.position_from(offset) == segment.size - len(tail)
+        assert look(fresh, offset, len(tail), NEXT) == tail
         assert look(fresh, offset, 1, NEXT) == batches[number].data
     assert look(checked_segment(disk, batches), 103, len(batches[1].data) + 61, NEXT) == batches[1].data + batches[2].data
 
@@ -126,11 +126,11 @@ def test_the_newest_reader_positions_are_remembered(disk: SimDisk) -> None:
 def test_a_reader_at_the_end_reads_batches_appended_since(disk: SimDisk, look: Look) -> None:
     more = [batch_at(NEXT + number) for number in range(3)]
     for end in (*range(BASE + 3, NEXT), NEXT, NEXT + 1, NEXT + 2):
-        segment = checked_segment(disk, SOME)
+        segment = checked_segment(disk, BATCHES)
         look(segment, BASE, 1 << 20, end)
         for batch in more:
             segment.append(batch.data, batch.base, batch.last, 1_000, 2)
-        for batch in [*SOME, *more]:
+        for batch in [*BATCHES, *more]:
             assert look(segment, batch.base, 1, NEXT + 3) == batch.data, end
 
 
@@ -150,11 +150,11 @@ def test_bytes_that_look_like_a_batch_inside_a_record_are_not_a_batch(disk: SimD
     stamp_whole(holding, BASE + 100, 0)
     batches[100] = Batch(BASE + 100, BASE + 100, bytes(holding))
     segment = checked_segment(disk, batches)
-    whole = b"".join(batch.data for batch in batches)
-    named = bisect_right(segment.index.positions, whole.index(inner)) - 1
-    segment.index.positions[named] = whole.index(inner)
+    log_bytes = b"".join(batch.data for batch in batches)
+    entry = bisect_right(segment.index.positions, log_bytes.index(inner)) - 1
+    segment.index.positions[entry] = log_bytes.index(inner)
     ends = set(accumulate([len(batch.data) for batch in batches]))
-    for limit in range(LARGE_READ_BYTES, whole.index(inner) + LARGE_READ_BYTES, 1_000):
+    for limit in range(LARGE_READ_BYTES, log_bytes.index(inner) + LARGE_READ_BYTES, 1_000):
         assert len(look(segment, BASE, limit, BASE + 200)) in ends
 
 

@@ -1,4 +1,4 @@
-"""Several segments as one log: where reads begin, and what may not change during a compaction."""
+"""Several segments as one log: where reads begin, and the files that a compaction must not change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path(base: int) -> str:
     return f"{PATH}/{base:020d}.log"
 
 
-def whole(extent: Extent | None) -> bytes:
+def contents(extent: Extent | None) -> bytes:
     return extent.read(1 << 20) if extent is not None else b""
 
 
@@ -38,13 +38,13 @@ def test_reading_an_empty_log_returns_nothing(disk: SimDisk) -> None:
     assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
 
 
-def test_reads_stop_before_the_given_end(disk: SimDisk) -> None:
+def test_reads_stop_before_their_end_offset(disk: SimDisk) -> None:
     log = filled(disk)
     for offset in range(8):
         for end in range(8):
             data = log.read(offset, 1 << 20, end)
             assert (data == b"") is (offset >= min(end, 6)), (offset, end)
-            assert whole(log.extent(offset, 1 << 20, end)) == data
+            assert contents(log.extent(offset, 1 << 20, end)) == data
 
 
 def test_a_read_before_the_first_segment_begins_at_its_start(disk: SimDisk) -> None:
@@ -52,7 +52,7 @@ def test_a_read_before_the_first_segment_begins_at_its_start(disk: SimDisk) -> N
     log.delete_before(2)
     remove_deleted(disk, PATH, log.retain(0, 0, -1, -1))
     for offset in (0, 1, 2):
-        assert whole(log.extent(offset, ONE)) == log.read(offset, ONE) != b""
+        assert contents(log.extent(offset, ONE)) == log.read(offset, ONE) != b""
         assert [header.base_offset for header in headers(log, offset)] == [2, 3, 4, 5]
     assert names(log)[0] == "b2.0"
 
@@ -65,7 +65,7 @@ def test_a_scan_reads_only_the_needed_segments(disk: SimDisk) -> None:
         disk.unreadable = path(base)
         assert names(log, base + 1) == [f"b{number}.0" for number in range(base + 1, 6)]
         assert names(log, 0, base) == [f"b{number}.0" for number in range(base)]
-        assert len([fact for some in log.facts(base) for fact in some]) == base
+        assert len([fact for batch_facts in log.facts(base) for fact in batch_facts]) == base
 
 
 def test_an_empty_segment_left_by_kafka_is_skipped(disk: SimDisk) -> None:
@@ -74,7 +74,7 @@ def test_an_empty_segment_left_by_kafka_is_skipped(disk: SimDisk) -> None:
     overwrite(disk, path(3), b"")
     log, _ = reopen(disk, "/data", clean=True)
     for offset in (2, 3, 4):
-        assert whole(log.extent(offset, ONE)) == log.read(offset, ONE) == log.read(4, ONE) != b""
+        assert contents(log.extent(offset, ONE)) == log.read(offset, ONE) == log.read(4, ONE) != b""
         assert log.first_timestamp_since(offset) == 4_000
     assert log.first_timestamp_since(5) == 5_000
     assert log.first_timestamp_since(6) == -1
@@ -91,7 +91,7 @@ def test_a_compacted_offset_reads_from_the_next_batch(place: Place) -> None:
         base = next(base for base, last in expected.items() if last >= offset)
         assert data
         assert int.from_bytes(data[:8], "big") == base
-        assert whole(log.extent(offset, 1)) == data
+        assert contents(log.extent(offset, 1)) == data
 
 
 def test_no_segment_is_deleted_during_a_compaction(disk: SimDisk) -> None:
@@ -119,7 +119,7 @@ def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: SimDisk) -> Non
     assert log.drop_old(2_001, 0, 0) == [0, 1, 2]
     remove_deleted(disk, PATH, [0, 1, 2])
     assert names(log) == ["b3.0", "b4.0", "b5.0"]
-    assert [whole(extent) for extent in extents] == expected
+    assert [contents(extent) for extent in extents] == expected
     for extent in extents:
         assert extent is not None
         extent.unhold()
@@ -148,7 +148,7 @@ def test_a_read_in_an_offset_gap_between_segments_begins_after_it(disk: SimDisk)
     log, _ = reopen(disk, "/data", recovery_point=4)
     for offset in (1, 2):
         assert log.read(offset, 1)[:8] == (2).to_bytes(8, "big")
-        assert whole(log.extent(offset, 1))[:8] == (2).to_bytes(8, "big")
+        assert contents(log.extent(offset, 1))[:8] == (2).to_bytes(8, "big")
 
 
 def test_a_closed_segment_without_batches_is_as_old_as_its_file(disk: SimDisk) -> None:
@@ -158,7 +158,7 @@ def test_a_closed_segment_without_batches_is_as_old_as_its_file(disk: SimDisk) -
     log, _ = reopen(disk, "/data", recovery_point=3)
     disk.time = 5_000
     assert log.closed_before(4_999) == ([], 0)
-    assert [one.base for one in log.closed_before(5_000)[0]] == [0, 1]
+    assert [segment.base for segment in log.closed_before(5_000)[0]] == [0, 1]
 
 
 def test_a_first_batch_that_is_damaged_has_no_timestamp(disk: SimDisk) -> None:

@@ -29,9 +29,9 @@ def stored(*entries: Entry) -> bytes:
 def test_a_snapshot_is_written_byte_for_byte_as_kafka_does() -> None:
     producers = Producers()
     producers.put(9, Producer(3, 77, 5, 12))  # a Kafka entry: all its batches are gone
-    known = Producer(4, 1_500, 6, 30)
-    known.batches = [(SEQUENCE_MAX, 1, 20, 1_100), (2, 2, 30, 1_200)]
-    producers.put(7, known)
+    producer = Producer(4, 1_500, 6, 30)
+    producer.batches = [(SEQUENCE_MAX, 1, 20, 1_100), (2, 2, 30, 1_200)]
+    producers.put(7, producer)
     assert snapshot_bytes(producers) == stored(
         (9, 3, -1, -1, 0, 77, 5, 12),
         (7, 4, 1, 22, 2, 1_100, 6, -1),
@@ -45,17 +45,17 @@ def test_entries_of_one_producer_are_its_batches_of_its_newest_epoch() -> None:
     producers.put(1, Producer())  # state known before does not count
     old = [(7, 3, 5 + number, 5 + number, 0, 900, 0, -1) for number in range(2)]
     new = [(7, 4, 2 * number + 1, 100 + 2 * number + 1, 1, 1_000 + number, 0, -1) for number in range(NEWEST_BATCHES + 2)]
-    others = [(8, 0, 1, 1, 1, 500, 2, 0), (9, 0, 0, 60, 2, 600, 2, 9), (10, 0, -1, -1, 0, 700, 3, -1)]
+    other_producers = [(8, 0, 1, 1, 1, 500, 2, 0), (9, 0, 0, 60, 2, 600, 2, 9), (10, 0, -1, -1, 0, 700, 3, -1)]
     for count in (1, NEWEST_BATCHES - 1, NEWEST_BATCHES, NEWEST_BATCHES + 2):
-        assert parse_snapshot(stored(*old, *new[:count], *others), producers)
-        found = {id: known for id in producers if (known := producers.get(id)) is not None}
-        assert list(found) == [7, 8, 9, 10]
-        assert (found[7].epoch, found[7].last_timestamp) == (4, 999 + count)
+        assert parse_snapshot(stored(*old, *new[:count], *other_producers), producers)
+        states = {id: state for id in producers if (state := producers.get(id)) is not None}
+        assert list(states) == [7, 8, 9, 10]
+        assert (states[7].epoch, states[7].last_timestamp) == (4, 999 + count)
         numbers = range(max(count - NEWEST_BATCHES, 0), count)
-        assert found[7].batches == [(2 * number, 2 * number + 1, 100 + 2 * number, 1_000 + number) for number in numbers]
-    assert (found[8].batches, found[8].transaction_offset, found[8].coordinator_epoch) == ([(0, 1, 0, 500)], 0, 2)
-    assert found[9].batches == [(SEQUENCE_MAX - 1, 0, 58, 600)]
-    assert (found[10].batches, found[10].last_timestamp) == ([], 700)
+        assert states[7].batches == [(2 * number, 2 * number + 1, 100 + 2 * number, 1_000 + number) for number in numbers]
+    assert (states[8].batches, states[8].transaction_offset, states[8].coordinator_epoch) == ([(0, 1, 0, 500)], 0, 2)
+    assert states[9].batches == [(SEQUENCE_MAX - 1, 0, 58, 600)]
+    assert (states[10].batches, states[10].last_timestamp) == ([], 700)
 
 
 def test_a_snapshot_of_another_version_is_refused_though_its_checksum_is_right() -> None:
@@ -63,7 +63,7 @@ def test_a_snapshot_of_another_version_is_refused_though_its_checksum_is_right()
     assert parse_snapshot(data, Producers())
     for version in (0, 2):
         assert parse_snapshot(pack(">h", version) + data[2:], Producers()) is False
-    body = pack(">i", 2) + data[10:]  # the count says two, the file has one
+    body = pack(">i", 2) + data[10:]  # the count is two, the file has one
     assert parse_snapshot(pack(">hI", 1, google_crc32c.value(body)) + body, Producers()) is False
     assert parse_snapshot(b"", Producers()) is False
 
@@ -87,13 +87,13 @@ def test_a_snapshot_replaces_a_wrong_file_and_keeps_an_equal_one(before: bytes |
     write_snapshot(disk, "", 11, producers)
     assert len(disk.changes) == changes
     assert disk.opened == 0
-    again = Producers()
-    assert read_snapshot(disk, "", 11, again)
+    restored = Producers()
+    assert read_snapshot(disk, "", 11, restored)
     assert disk.opened == 0
-    assert snapshot_bytes(again) == data
+    assert snapshot_bytes(restored) == data
     disk.unreadable = path
-    assert read_snapshot(disk, "", 11, again) is False
-    assert read_snapshot(disk, "", 12, again) is False
+    assert read_snapshot(disk, "", 11, restored) is False
+    assert read_snapshot(disk, "", 12, restored) is False
     assert disk.opened == 0
 
 
@@ -113,8 +113,8 @@ def opened(place: Place, clean: bool) -> tuple[Log, Producers]:
 def stopped(place: Place, *batches: bytes) -> tuple[str, bytes]:
     """A log closed in order whose snapshot was then torn; its file and contents."""
     log, producers = opened(place, False)
-    for one in batches:
-        log.append(one, log.epoch)
+    for appended in batches:
+        log.append(appended, log.epoch)
     producers.note_batch(1, 0, 0, 0, 0, 0, 0)  # so that there is a snapshot
     stop(log)
     folder = f"{place.path}/{FOLDER}"
@@ -127,22 +127,22 @@ def stopped(place: Place, *batches: bytes) -> tuple[str, bytes]:
 
 def test_batches_of_any_size_with_a_producer_id_are_noted(place: Place) -> None:
     stopped(place, batch(0, 0), batch(-1, -1), batch(7, 0, CHUNK_BYTES - 200), batch(7, 1, CHUNK_BYTES), batch(7, 2), batch(8, 5, 3 * CHUNK_BYTES))
-    _, known = opened(place, True)
-    assert sorted(known) == [0, 7, 8]
-    assert {id: producer.last_offset for id in known if (producer := known.get(id)) is not None} == {0: 0, 7: 4, 8: 5}
-    seven = known.get(7)
+    _, restored = opened(place, True)
+    assert sorted(restored) == [0, 7, 8]
+    assert {id: producer.last_offset for id in restored if (producer := restored.get(id)) is not None} == {0: 0, 7: 4, 8: 5}
+    seven = restored.get(7)
     assert seven is not None
     assert [(first, base) for first, _, base, _ in seven.batches] == [(0, 2), (1, 3), (2, 4)]
 
 
-@pytest.mark.parametrize(("at", "put"), [(16, b"\1"), (8, b"\0\0\0\x30"), (8, b"\0\0\0\x10"), (8, b"\xff\xff\xff\xff"), (8, b"\0\1\0\0")])
-def test_a_malformed_batch_is_reported_with_its_position(at: int, put: bytes) -> None:
+@pytest.mark.parametrize(("at", "patch"), [(16, b"\1"), (8, b"\0\0\0\x30"), (8, b"\0\0\0\x10"), (8, b"\xff\xff\xff\xff"), (8, b"\0\1\0\0")])
+def test_a_malformed_batch_is_reported_with_its_position(at: int, patch: bytes) -> None:
     disk, place = in_memory()
     # Its index has the position of the last batch: opening after an orderly stop reads the others only for their producers.
     path, data = stopped(place, *[batch(7, number, 5_000) for number in range(5)])
     size = len(data) // 5
     begin = 2 * size + at
-    overwrite(disk, path, data[:begin] + put + data[begin + len(put) :])
+    overwrite(disk, path, data[:begin] + patch + data[begin + len(patch) :])
     Log.open(Handles(disk), f"{place.path}/{FOLDER}", 1 << 24, 0, True, deferred=True)
     with pytest.raises(DamagedLog, match=f"{FOLDER}/{0:020}.log is damaged at byte {2 * size}"):
         opened(place, True)
@@ -155,13 +155,13 @@ def test_producer_state_is_read_from_the_header_of_an_emptied_batch(place: Place
     producers = Producers()
     producers.put(9, Producer())  # from before
     Log.open(Handles(place.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
-    assert {id: known.last_sequence for id in producers if (known := producers.get(id)) is not None} == {8: 0, 7: 3}
+    assert {id: state.last_sequence for id in producers if (state := producers.get(id)) is not None} == {8: 0, 7: 3}
 
 
 def test_expired_producers_do_not_return_from_an_older_snapshot(place: Place) -> None:
     log, producers = opened(place, False)
-    one = batch(7, 0)
-    producers.note(read_header(one, 0), log.append(one, log.epoch))
+    appended = batch(7, 0)
+    producers.note(read_header(appended, 0), log.append(appended, log.epoch))
     stop(log)
     log, producers = opened(place, True)
     assert list(producers) == [7]
@@ -175,11 +175,11 @@ def test_only_batches_after_a_snapshot_are_read(place: Place) -> None:
     """A producer expired before the snapshot stays expired."""
     log, producers = opened(place, False)
     for producer, sequence in ((8, 0), (7, 0), (7, 1)):
-        one = batch(producer, sequence)
-        producers.note(read_header(one, 0), log.append(one, log.epoch))
+        appended = batch(producer, sequence)
+        producers.note(read_header(appended, 0), log.append(appended, log.epoch))
     assert [producers.expire(moment, 10) for moment in (0, 5)] == [0, 0]
-    one = batch(7, 2)
-    producers.note(read_header(one, 0), log.append(one, log.epoch))
+    appended = batch(7, 2)
+    producers.note(read_header(appended, 0), log.append(appended, log.epoch))
     assert producers.expire(12, 10) == 1
     stop(log)
     log, _ = opened(place, True)
@@ -197,24 +197,24 @@ def test_a_snapshot_at_the_log_start_has_the_producers_of_deleted_segments(place
     producers = Producers()
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 24, 0, False, deferred=True, producers=producers)
     for number in range(3):
-        one = batch(7 + number, 0)
-        producers.note(read_header(one, 0), log.append(one, log.epoch))
+        appended = batch(7 + number, 0)
+        producers.note(read_header(appended, 0), log.append(appended, log.epoch))
         assert log.roll(0)
     log.delete_before(1)
     remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
     log.flush()
     for offset in (2, 3):  # which would have all producers too
         place.disk.remove(f"{log.folder}/{offset:020}.snapshot")
-    _, known = opened(place, False)
-    assert sorted(known) == [7, 8, 9]
+    _, restored = opened(place, False)
+    assert sorted(restored) == [7, 8, 9]
 
 
 def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
     disk, place = in_memory()
     log, producers = opened(place, False)
     for number in range(3):
-        one = batch(7, number)
-        producers.note(read_header(one, 0), log.append(one, log.epoch))
+        appended = batch(7, number)
+        producers.note(read_header(appended, 0), log.append(appended, log.epoch))
         write_snapshot(disk, log.folder, number + 1, producers)
     log.flush()
     original = disk.remove
@@ -225,15 +225,15 @@ def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
         original(path)
 
     disk.remove = refuse  # type: ignore[method-assign]
-    _, known = opened(place, False)
-    assert list(known) == [7]
+    _, restored = opened(place, False)
+    assert list(restored) == [7]
     disk.remove = original  # type: ignore[method-assign]
     opened(place, False)
     assert snapshot_offsets(disk.list(log.folder)) == [3]
 
 
 def test_a_snapshot_from_before_the_log_start_is_ignored(place: Place) -> None:
-    """The batches of its producers in between are gone: their next batches would be refused."""
+    """Batches of its producers are missing: their next batches would be refused."""
     log, producers = opened(place, False)
     for sequence in range(4):
         sent = batch(7, sequence)

@@ -55,14 +55,14 @@ def test_a_crash_at_any_step_of_a_cleaning_leaves_the_same_records(segment_bytes
             disk.crash()
         else:  # the process died: its changes are there
             disk.crash_at = -1
-        again, recovery = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
-        outcomes.add(len(records_by_offset(again)))
-        assert values_by_key(again) == expected
-        assert old.items() >= records_by_offset(again).items()
-        assert (again.next_offset, again.start_offset, recovery.cut_bytes) == (COUNT, 0, 0)
+        reopened, recovery = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
+        outcomes.add(len(records_by_offset(reopened)))
+        assert values_by_key(reopened) == expected
+        assert old.items() >= records_by_offset(reopened).items()
+        assert (reopened.next_offset, reopened.start_offset, recovery.cut_bytes) == (COUNT, 0, 0)
         assert left_over(disk) == []
-        again.append(keyed_batch(("new", "1")), again.epoch)
-        stop(again)
+        reopened.append(keyed_batch(("new", "1")), reopened.epoch)
+        stop(reopened)
         for clean_stop in (True, False):
             assert values_by_key(reopen(disk, "/data", clean=clean_stop)[0]) == expected | {"new": "1"}
         if done:
@@ -102,13 +102,13 @@ def test_a_repair_finishes_a_swap_that_failed_halfway(disk: SimDisk, step: int) 
     log = filled(disk)
     job, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
     reader = log.facts()
-    seen = next(reader)
-    before, left = disk.step, step
+    facts_read = next(reader)
+    before, steps_left = disk.step, step
 
     def refuse(path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        nonlocal steps_left
+        steps_left -= 1
+        if steps_left < 0:
             disk.read_only = True
         before(path)
 
@@ -133,21 +133,21 @@ def test_a_repair_finishes_a_swap_that_failed_halfway(disk: SimDisk, step: int) 
     expected = values_by_key(filled(data_disk()))
     assert values_by_key(log) == values_by_key(reopen(disk, "/data")[0]) == expected | {"new": "1"}
     for more in reader:
-        seen += more
-    assert {key.decode(): value and value.decode() for key, value in seen if value is not None} == expected | {
-        key.decode(): value.decode() for key, value in seen if value is not None
+        facts_read += more
+    assert {key.decode(): value and value.decode() for key, value in facts_read if value is not None} == expected | {
+        key.decode(): value.decode() for key, value in facts_read if value is not None
     }
 
 
 @pytest.mark.parametrize("step", range(20))
 def test_a_repair_never_confuses_a_new_segment_with_an_old_one_of_its_size(disk: SimDisk, step: int) -> None:
-    """Of two segments with one batch each the second stays, under the name of the first."""
-    one = keyed_batch(("a", "1"))
-    log, _ = reopen(disk, "/data", segment_bytes=len(one))
+    """Of two segments with a batch each, the second remains, under the name of the first."""
+    batch = keyed_batch(("a", "1"))
+    log, _ = reopen(disk, "/data", segment_bytes=len(batch))
     for _ in range(3):
-        append_flushed(log, one)
+        append_flushed(log, batch)
     job, (promoted,) = clean_and_promote(disk, log)
-    assert (promoted.base, promoted.size) == (0, len(one))
+    assert (promoted.base, promoted.size) == (0, len(batch))
     disk.refuse_at = step
     try:
         log.exchange(job.cleaned, [promoted])
@@ -190,21 +190,21 @@ def test_promoting_or_reverting_a_segment_survives_a_power_failure(given_up: boo
 
 def test_a_promoted_part_is_ignored_if_an_earlier_part_is_not_promoted(disk: SimDisk) -> None:
     log = filled(disk, 20)
-    before = [one.base for one in log.closed]
+    before = [segment.base for segment in log.closed]
     _, (first, *_, last) = clean_and_promote(disk, log, segment_bytes=1_000)
     disk.rename(first.log_path, f"{first.path}.log.1.cleaned")
     overwrite(disk, f"{last.path}.log.2.cleaned", b"")
-    again, _ = reopen(disk, "/data")
-    assert [one.base for one in again.closed] == before
+    reopened, _ = reopen(disk, "/data")
+    assert [segment.base for segment in reopened.closed] == before
     assert left_over(disk) == []
 
 
 def test_an_empty_segment_promoted_by_kafka_replaces_no_existing_segment(disk: SimDisk) -> None:
     log = filled(disk)
-    expected, before = records_by_offset(log), [one.base for one in log.closed]
+    expected, before = records_by_offset(log), [segment.base for segment in log.closed]
     overwrite(disk, f"/data/{FOLDER}/{before[1]:020}.log.swap", b"")
-    again, _ = reopen(disk, "/data")
-    assert (records_by_offset(again), [one.base for one in again.closed]) == (expected, before)
+    reopened, _ = reopen(disk, "/data")
+    assert (records_by_offset(reopened), [segment.base for segment in reopened.closed]) == (expected, before)
     assert left_over(disk) == []
 
 
@@ -244,9 +244,9 @@ def test_a_swap_interrupted_in_kafka_is_finished_as_kafka_does() -> None:
         promote(disk, log.folder, job.cleaned[1:], "0")
         if not parts_left:
             remove_unfinished_cleaned(disk)
-        again, _ = reopen(disk, "/data")
-        assert (len(again.closed) == closed) == bool(parts_left)
-        assert values_by_key(again) == expected
+        reopened, _ = reopen(disk, "/data")
+        assert (len(reopened.closed) == closed) == bool(parts_left)
+        assert values_by_key(reopened) == expected
         assert left_over(disk) == []
 
 
@@ -269,15 +269,15 @@ def test_a_log_rolls_early_if_the_roll_need_not_wait(place: Place) -> None:
     run_flush(log, flush)
     assert log.roll(0)
     assert log.roll(0)
-    assert ([one.base for one in log.closed], log.last_base) == ([0], 1)
+    assert ([segment.base for segment in log.closed], log.last_base) == ([0], 1)
     log.append(keyed_batch(("a", "2")), 0)
     assert not log.roll(10)
     assert log.roll(1_000)
     assert (log.flushed_offset, len(log.closed)) == (2, 2)
     for clean_stop in (False, True):
-        again, _ = reopen(place.disk, place.path, clean=clean_stop)
-        assert ([one.base for one in again.closed], again.last_base, again.next_offset) == ([0, 1], 2, 2)
-        assert names(again) == ["a", "a"]
+        reopened, _ = reopen(place.disk, place.path, clean=clean_stop)
+        assert ([segment.base for segment in reopened.closed], reopened.last_base, reopened.next_offset) == ([0, 1], 2, 2)
+        assert names(reopened) == ["a", "a"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -304,7 +304,7 @@ def test_an_early_roll_that_a_crash_undoes_loses_nothing(seed: int) -> None:
     assert (names(log), log.next_offset) == (["a"], 1)
 
 
-def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was(disk: SimDisk) -> None:
+def test_a_roll_that_the_disk_refuses_leaves_the_log_unchanged(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data")
     append_flushed(log, keyed_batch(("a", "1")))
     disk.read_only = True
@@ -328,15 +328,15 @@ def test_closed_segments_with_only_older_records_are_dropped(place: Place) -> No
         assert log.roll(0)
     assert log.drop_old(500, 0, 0) == []
     reader = log.facts()
-    seen = next(reader)
+    facts_read = next(reader)
     bases = log.drop_old(1_501, 0, 0)
     assert bases == [0, 2]
     assert (names(log), log.start_offset) == (["d2", "d2", "d3", "d3", "d4", "d4"], 4)
     for more in reader:
-        seen += more
-    assert len(seen) == 10
-    again, _ = reopen(place.disk, place.path)  # before the set-aside files are removed
-    assert (names(again), again.start_offset) == (names(log), 4)
+        facts_read += more
+    assert len(facts_read) == 10
+    reopened, _ = reopen(place.disk, place.path)  # before the set-aside files are removed
+    assert (names(reopened), reopened.start_offset) == (names(log), 4)
     assert log.drop_old(1 << 60, 0, 0) == [4, 6, 8]
     remove_deleted(place.disk, log.folder, [4, 6, 8])
     assert (names(log), log.start_offset, log.next_offset) == ([], 10, 10)
@@ -353,7 +353,7 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
         log = filled(disk)
         append_flushed(log, keyed_batch(("end", "1"), timestamp=9_000))
         assert log.roll(0)
-        whole = names(log)
+        names_written = names(log)
         log.close()
         disk.crash_at = step
         done = False
@@ -366,13 +366,13 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
         if power:
             disk.crash()
         disk.crash_at = -1
-        again, _ = Log.open(Handles(disk), log.folder, SEGMENT_BYTES, COUNT, False)
-        found = names(again)
-        assert found
-        assert found == whole[-len(found) :]
-        assert again.start_offset == COUNT + 1 - len(found)
+        reopened, _ = Log.open(Handles(disk), log.folder, SEGMENT_BYTES, COUNT, False)
+        names_read = names(reopened)
+        assert names_read
+        assert names_read == names_written[-len(names_read) :]
+        assert reopened.start_offset == COUNT + 1 - len(names_read)
         if done:
-            assert len(found) < len(whole)
+            assert len(names_read) < len(names_written)
             return
     raise AssertionError("it never ended")
 
@@ -390,7 +390,7 @@ def test_replaced_segments_are_removed_after_the_new_name_is_synced(disk: SimDis
 def test_readers_of_unrepaired_segments_read_on_after_a_swap(disk: SimDisk) -> None:
     log = filled(disk)
     reader = scan(log)
-    seen = next(reader)
+    facts_read = next(reader)
     expected = b"".join(scan(log))
     log.append(keyed_batch(("more", "1")), log.epoch)
     fail_flush(disk, log)
@@ -399,8 +399,8 @@ def test_readers_of_unrepaired_segments_read_on_after_a_swap(disk: SimDisk) -> N
         remove_deleted(disk, log.folder, bases)
     assert log.segments == 1
     for more in reader:
-        seen += more
-    assert seen == expected
+        facts_read += more
+    assert facts_read == expected
 
 
 def test_no_index_file_remains_without_its_segment() -> None:
@@ -414,9 +414,9 @@ def test_no_index_file_remains_without_its_segment() -> None:
             remove_deleted(disk, log.folder, log.drop_first())
         except Crashed:  # of the process: its changes are there
             disk.crash_at = -1
-        there = disk.list(log.folder)
-        bases = {name[:20] for name in there if name.endswith(".log")}
-        assert {name[:20] for name in there if name.endswith("index")} <= bases
+        entries = disk.list(log.folder)
+        bases = {name[:20] for name in entries if name.endswith(".log")}
+        assert {name[:20] for name in entries if name.endswith("index")} <= bases
 
 
 def test_a_promoted_part_between_unpromoted_parts_is_ignored(disk: SimDisk) -> None:
@@ -426,23 +426,23 @@ def test_a_promoted_part_between_unpromoted_parts_is_ignored(disk: SimDisk) -> N
     assert list(job.steps())
     assert len(job.cleaned) > 2
     promote(disk, log.folder, job.cleaned[1:2], "0")
-    again, _ = reopen(disk, "/data")
-    assert b"".join(scan(again)) == expected
+    reopened, _ = reopen(disk, "/data")
+    assert b"".join(scan(reopened)) == expected
     assert left_over(disk) == []
 
 
-def test_files_with_similar_names_are_left_alone_by_an_opening(disk: SimDisk) -> None:
+def test_an_opening_does_not_touch_files_with_similar_names(disk: SimDisk) -> None:
     log = filled(disk)
     expected = records_by_offset(log)
     strange = [f"{'x' * 20}.log.cleaned", "notes.swap", f"{chr(0x661) * 20}.log.deleted"]
     for name in strange:
         overwrite(disk, f"{log.folder}/{name}", b"?")
-    again, _ = reopen(disk, "/data")
-    assert records_by_offset(again) == expected
+    reopened, _ = reopen(disk, "/data")
+    assert records_by_offset(reopened) == expected
     assert sorted(left_over(disk)) == sorted(strange)
 
 
-def test_an_old_index_file_never_remains_beside_a_new_segment() -> None:
+def test_no_old_index_file_remains_with_a_new_segment() -> None:
     for step in range(30):
         disk = data_disk()
         log = filled(disk)
@@ -453,16 +453,16 @@ def test_an_old_index_file_never_remains_beside_a_new_segment() -> None:
             overwrite(disk, f"{new.path}{ending}", b"of the old segment")
         disk.crash_at = step
         try:
-            again, _ = reopen(disk, "/data")
+            reopened, _ = reopen(disk, "/data")
         except Crashed:  # of the process
             disk.crash_at = -1
-            there = [ending for ending in (".index", ".timeindex") if disk.exists(new.path + ending)]
-            assert not disk.exists(f"{new.path}.log") or not there, step
+            index_endings = [ending for ending in (".index", ".timeindex") if disk.exists(new.path + ending)]
+            assert not disk.exists(f"{new.path}.log") or not index_endings, step
         else:
             disk.crash_at = -1
             assert not disk.exists(f"{new.path}.index")
-            assert values_by_key(again) == values_by_key(filled(data_disk()))
-            again.close()
+            assert values_by_key(reopened) == values_by_key(filled(data_disk()))
+            reopened.close()
             assert disk.opened == 0
             assert step > 3
             return

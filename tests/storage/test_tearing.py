@@ -43,25 +43,25 @@ def unprotected(at: int) -> bool:
     return at < 8 or 12 <= at < 16
 
 
-@pytest.mark.parametrize("which", [1, COUNT - 1])
-def test_a_flipped_bit_refuses_the_log_unless_turn_files_have_its_batches(disk: SimDisk, which: int) -> None:
+@pytest.mark.parametrize("damaged", [1, COUNT - 1])
+def test_a_flipped_bit_refuses_the_log_unless_turn_files_have_its_batches(disk: SimDisk, damaged: int) -> None:
     batches = written(disk)
-    before = len(b"".join(batches[:which]))
-    whole = b"".join(batches)
-    for at in range(len(batches[which])):
+    before = len(b"".join(batches[:damaged]))
+    log_bytes = b"".join(batches)
+    for at in range(len(batches[damaged])):
         for bit in (0x01, 0x80):
             if unprotected(at):
                 continue
-            data = bytearray(whole)
+            data = bytearray(log_bytes)
             data[before + at] ^= bit
-            for twice in ([], batches[:which], batches[which : which + 1] if which + 1 < COUNT else []):
+            for twice in ([], batches[:damaged], batches[damaged : damaged + 1] if damaged + 1 < COUNT else []):
                 overwrite(disk, LOG, bytes(data))
                 with pytest.raises(DamagedLog, match=f"{LOG} .* byte {before}:") as caught:
-                    reopened(disk, twice=twice, point=which + bit % 2)  # on both sides of the recovery point
+                    reopened(disk, twice=twice, point=damaged + bit % 2)  # on both sides of the recovery point
                 assert caught.value.position == before
                 assert read(disk, LOG) == bytes(data)
             log, recovery = reopened(disk, twice=batches)
-            assert names(log) == [f"b{number}.0" for number in range(which)]
+            assert names(log) == [f"b{number}.0" for number in range(damaged)]
             copies = disk.list(recovery.kept)
             assert [read(disk, f"{recovery.kept}/{copy}") for copy in copies] == [bytes(data[before:])]
             assert recovery.position == before
@@ -99,18 +99,18 @@ def test_segments_after_a_torn_end_are_copied_but_not_the_torn_end(disk: SimDisk
 @pytest.mark.parametrize("deferred", [False, True])
 def test_a_torn_write_is_cut_without_a_copy(disk: SimDisk, deferred: bool) -> None:
     batches = written(disk, padding=2_000)
-    whole = b"".join(batches)
-    start = len(whole) - len(batches[-1])
+    log_bytes = b"".join(batches)
+    start = len(log_bytes) - len(batches[-1])
     sector = -start % SECTOR + start
     ends = [
-        whole[:-1],
-        whole[: start + 5],
-        whole[: start + 70],
-        whole + bytes(1),
-        whole + bytes(5_000),
-        whole[: start + 100] + bytes(len(whole) - start - 100),
-        whole[:sector] + bytes(SECTOR) + whole[sector + SECTOR :],
-        whole[: start + 700] + bytes(9_000),
+        log_bytes[:-1],
+        log_bytes[: start + 5],
+        log_bytes[: start + 70],
+        log_bytes + bytes(1),
+        log_bytes + bytes(5_000),
+        log_bytes[: start + 100] + bytes(len(log_bytes) - start - 100),
+        log_bytes[:sector] + bytes(SECTOR) + log_bytes[sector + SECTOR :],
+        log_bytes[: start + 700] + bytes(9_000),
     ]
     for data in ends:
         overwrite(disk, LOG, data)
@@ -161,8 +161,8 @@ def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: SimDisk) 
     repair.run()
     log.finish_repair(repair)
     assert names(log) == ["told.0"]
-    found = repair.recovery
-    assert (found.path, found.position, found.cut_bytes, found.reason) == (LOG, log.size, len(cut), "it was not acknowledged")
+    recovery = repair.recovery
+    assert (recovery.path, recovery.position, recovery.cut_bytes, recovery.reason) == (LOG, log.size, len(cut), "it was not acknowledged")
     assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [cut]
 
 
@@ -171,18 +171,18 @@ def test_the_newest_copies_are_kept(place: Place, name: str) -> None:
     folder = f"{place.path}/{name}"
     place.disk.make_folder(folder)
     around = f"{place.path}/set-aside"
-    others = {"notes of the operator", "notes-of the operator", "\u0661-notes", "99"}
-    for name_of_another in others:
+    foreign_names = {"notes of the operator", "notes-of the operator", "\u0661-notes", "99"}
+    for name_of_another in foreign_names:
         place.disk.make_folder(f"{around}/{name_of_another}")
     for number in range(ENTRIES_MAX + 3):
         overwrite(place.disk, f"{folder}/x.log", b"%d" % number)
-        made = set_aside_bytes(place.disk, folder, [(f"{folder}/x.log", 0)])
-        assert read(place.disk, f"{made}/x.log.from-0") == b"%d" % number
-        assert len(made.rpartition("/")[2]) == min(len("000001-") + len(name), 255)
-    kept = [entry for entry in place.disk.list(around) if entry not in others]
-    assert [int(entry[:6]) for entry in kept] == list(range(4, ENTRIES_MAX + 4))
+        copy_folder = set_aside_bytes(place.disk, folder, [(f"{folder}/x.log", 0)])
+        assert read(place.disk, f"{copy_folder}/x.log.from-0") == b"%d" % number
+        assert len(copy_folder.rpartition("/")[2]) == min(len("000001-") + len(name), 255)
+    set_aside = [entry for entry in place.disk.list(around) if entry not in foreign_names]
+    assert [int(entry[:6]) for entry in set_aside] == list(range(4, ENTRIES_MAX + 4))
     assert ENTRIES_MAX == 10
-    assert others <= set(place.disk.list(around))
+    assert foreign_names <= set(place.disk.list(around))
 
 
 def test_a_copy_is_durable_even_if_older_copies_cannot_be_removed() -> None:
@@ -201,7 +201,7 @@ def test_a_copy_is_durable_even_if_older_copies_cannot_be_removed() -> None:
         set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
     disk.crash()
     disk.remove = original  # type: ignore[method-assign]
-    assert [read(disk, f"{made}/{0:020}.log.from-2") for made in copies] == [b"345"] * len(copies)
+    assert [read(disk, f"{copy_folder}/{0:020}.log.from-2") for copy_folder in copies] == [b"345"] * len(copies)
     assert disk.opened == 0
 
 
@@ -210,25 +210,25 @@ def test_copies_are_limited_in_bytes_except_for_the_newest(disk: SimDisk, monkey
     monkeypatch.setattr("storage.aside.BYTES_MAX", 1_000)
     assert BYTES_MAX == 64 << 20
     disk.make_folder(f"/data/{FOLDER}")
-    left = []
+    listings = []
     for size in (400, 400, 400, 200, 2_000, 10):
         overwrite(disk, LOG, bytes(size))
         set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
-        left.append([int(entry[:6]) for entry in disk.list("/data/set-aside")])
-    assert left == [[1], [1, 2], [2, 3], [2, 3, 4], [5], [6]]
+        listings.append([int(entry[:6]) for entry in disk.list("/data/set-aside")])
+    assert listings == [[1], [1, 2], [2, 3], [2, 3, 4], [5], [6]]
     assert disk.opened == 0
 
 
 def test_zeros_mark_sectors_that_were_never_written() -> None:
-    some = b"\1" * 2_000
-    assert not has_unwritten(some, 0)
-    assert not has_unwritten(some + bytes(31), 7)
-    assert has_unwritten(some + bytes(32), 7)
+    payload = b"\1" * 2_000
+    assert not has_unwritten(payload, 0)
+    assert not has_unwritten(payload + bytes(31), 7)
+    assert has_unwritten(payload + bytes(32), 7)
     assert has_unwritten(bytes(3), 7)
     for position in (0, 1, 511, 512, 700):
         sector = -position % SECTOR
-        assert has_unwritten(some[:sector] + bytes(SECTOR) + some, position)
-        assert not has_unwritten(some[: sector + 1] + bytes(SECTOR) + some, position)
+        assert has_unwritten(payload[:sector] + bytes(SECTOR) + payload, position)
+        assert not has_unwritten(payload[: sector + 1] + bytes(SECTOR) + payload, position)
 
 
 # Finding the next sound batch, and telling a torn end from damage
@@ -278,23 +278,23 @@ def emptied(offset: int) -> bytes:
 @pytest.mark.parametrize("before", [0, 1, 16, 60, 61, CHUNK_BYTES - 61, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 40])
 def test_a_sound_batch_is_found_at_any_position_between_any_bytes(before: int) -> None:
     filler = b"\2" if before < 100 else b"\xff"  # each 2 looks like the magic byte of a batch
-    for whole, behind in ((sound(7, padding=100), 0), (sound(7), 5), (emptied(7), 0), (emptied(7), 1)):
-        data = filler * before + whole + filler * behind
+    for batch_bytes, trailing_bytes in ((sound(7, padding=100), 0), (sound(7), 5), (emptied(7), 0), (emptied(7), 1)):
+        data = filler * before + batch_bytes + filler * trailing_bytes
         assert find_sound(Bytes(data), 0, len(data), 7) == before
         assert find_sound(Bytes(data), before, len(data), 7) == before
         assert find_sound(Bytes(data), before + 1, len(data), 7) == len(data)
-        assert find_sound(Bytes(data), 0, before + len(whole), 7) == before
-        assert find_sound(Bytes(data), 0, before + len(whole) - 1, 7) == before + len(whole) - 1
+        assert find_sound(Bytes(data), 0, before + len(batch_bytes), 7) == before
+        assert find_sound(Bytes(data), 0, before + len(batch_bytes) - 1, 7) == before + len(batch_bytes) - 1
 
 
 def test_a_sound_batch_has_an_offset_of_this_segment() -> None:
     far = (1 << 31) - 1
     data = sound(1_000)
-    for lowest, found in ((0, True), (1_000, True), (1_001, False)):
-        assert (find_sound(Bytes(data), 0, len(data), lowest) == 0) is found
-    for offset, found in ((5 + far, True), (6 + far, False)):
+    for lowest, is_sound in ((0, True), (1_000, True), (1_001, False)):
+        assert (find_sound(Bytes(data), 0, len(data), lowest) == 0) is is_sound
+    for offset, is_sound in ((5 + far, True), (6 + far, False)):
         data = sound(offset)
-        assert (find_sound(Bytes(data), 0, len(data), 5) == 0) is found
+        assert (find_sound(Bytes(data), 0, len(data), 5) == 0) is is_sound
 
 
 def test_the_first_of_two_sound_batches_is_found() -> None:
@@ -304,7 +304,7 @@ def test_the_first_of_two_sound_batches_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "what", "is_sound"),
+    ("at", "patch", "is_sound"),
     [
         (57, (0).to_bytes(4, "big"), True),  # compacted to an empty batch
         (57, (2).to_bytes(4, "big"), True),
@@ -316,16 +316,16 @@ def test_the_first_of_two_sound_batches_is_found() -> None:
         (21, (0x4000).to_bytes(2, "big"), False),
     ],
 )
-def test_an_impossible_header_is_not_sound_though_its_checksum_is_right(at: int, what: bytes, is_sound: bool) -> None:
-    data = patched(sound(7, count=2), at, what)
+def test_an_impossible_header_is_not_sound_though_its_checksum_is_right(at: int, patch: bytes, is_sound: bool) -> None:
+    data = patched(sound(7, count=2), at, patch)
     assert (find_sound(Bytes(data), 0, len(data), 0) == 0) is is_sound
 
 
 def test_an_impossible_header_is_rejected_before_its_body_is_read() -> None:
-    whole = sound(7, padding=1_000)
-    for at, what in ((8, (1 << 30).to_bytes(4, "big")), (0, (1 << 40).to_bytes(8, "big")), (57, (9).to_bytes(4, "big")), (21, b"\7\0")):
-        changed = bytearray(whole)
-        changed[at : at + len(what)] = what
+    batch_bytes = sound(7, padding=1_000)
+    for at, patch in ((8, (1 << 30).to_bytes(4, "big")), (0, (1 << 40).to_bytes(8, "big")), (57, (9).to_bytes(4, "big")), (21, b"\7\0")):
+        changed = bytearray(batch_bytes)
+        changed[at : at + len(patch)] = patch
         file = Bytes(bytes(changed))
         assert find_sound(file, 0, len(changed), 0) == len(changed)
         assert len(file.reads) == 1
@@ -338,7 +338,7 @@ def test_a_batch_whose_epoch_looks_like_a_magic_byte_is_found() -> None:
     assert find_sound(Bytes(bytes(data)), 0, len(data), 0) == 1
 
 
-def test_looking_for_batches_takes_bounded_reads_and_no_batch_is_larger_than_a_request() -> None:
+def test_a_search_for_batches_uses_bounded_reads_and_no_batch_exceeds_a_request() -> None:
     large = b"\xff" * (3 * CHUNK_BYTES) + sound(7)
     assert find_sound(Bytes(large, CHUNK_BYTES + 61), 0, len(large), 0) == 3 * CHUNK_BYTES
     for size, read_whole in ((BATCH_BYTES_MAX, True), (BATCH_BYTES_MAX + 1, False)):
@@ -369,16 +369,16 @@ def test_the_bytes_of_an_incomplete_header_are_always_torn() -> None:
 
 
 def test_a_batch_that_is_cut_short_is_torn_unless_its_length_alone_is_wrong() -> None:
-    whole = sound(3, padding=200)
-    for size in (61, 62, 100, len(whole) - 1):
-        assert torn(whole[:size])
-        assert torn(sound(2) + whole[:size], len(sound(2)))
-    longer = bytearray(whole)
-    longer[8:12] = (len(whole) - 12 + 1).to_bytes(4, "big")
+    batch_bytes = sound(3, padding=200)
+    for size in (61, 62, 100, len(batch_bytes) - 1):
+        assert torn(batch_bytes[:size])
+        assert torn(sound(2) + batch_bytes[:size], len(sound(2)))
+    longer = bytearray(batch_bytes)
+    longer[8:12] = (len(batch_bytes) - 12 + 1).to_bytes(4, "big")
     assert not torn(bytes(longer))
     assert not torn(sound(2) + bytes(longer), len(sound(2)))
     assert torn(bytes(longer[:-1]))
-    assert not torn(whole[:100] + sound(4))  # followed by a sound batch
+    assert not torn(batch_bytes[:100] + sound(4))  # followed by a sound batch
     assert not torn(b"\1" + sound(4))
 
 

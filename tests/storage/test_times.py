@@ -21,19 +21,19 @@ LATEST = None
 
 def readable(log: Log) -> list[Found]:
     """Every record from the log start on."""
-    kept: list[Found] = []
+    records_kept: list[Found] = []
     for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
-            kept += [Found(record.timestamp, record.offset, header.leader_epoch) for record in records(chunk, at) if record.offset >= log.start_offset]
+            records_kept += [Found(record.timestamp, record.offset, header.leader_epoch) for record in records(chunk, at) if record.offset >= log.start_offset]
             at += header.size
-    return kept
+    return records_kept
 
 
-def expected(kept: list[Found], timestamp: int | None) -> Found | None:
+def expected(stored: list[Found], timestamp: int | None) -> Found | None:
     if timestamp is None:
-        return max(kept, key=lambda one: (one.timestamp, -one.offset), default=None)
-    return next((one for one in kept if one.timestamp >= timestamp), None)
+        return max(stored, key=lambda record: (record.timestamp, -record.offset), default=None)
+    return next((record for record in stored if record.timestamp >= timestamp), None)
 
 
 def lookup(log: Log, timestamp: int | None) -> Iterator[Found | None]:
@@ -72,7 +72,7 @@ class Written:
     def append(self) -> None:
         random = self.random
         self.now += random.randrange(20)
-        made = [
+        batch_records = [
             Record(
                 number,
                 self.now + number if self.in_order else random.randrange(1_000, 2_000),
@@ -83,7 +83,7 @@ class Written:
             for number in range(random.randrange(1, 8))
         ]
         kind = TimestampType.LOG_APPEND_TIME if random.random() < 0.2 else TimestampType.CREATE_TIME
-        self.log.append(build(made, compression=random.choice(list(Compression)), timestamp_type=kind), self.log.epoch)
+        self.log.append(build(batch_records, compression=random.choice(list(Compression)), timestamp_type=kind), self.log.epoch)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -93,9 +93,9 @@ def test_a_time_lookup_agrees_with_a_full_read(disk: SimDisk, seed: int) -> None
         written.do_something()
         if number % 10 == 9:
             log = written.log
-            kept = readable(log)
+            stored = readable(log)
             for timestamp in (LATEST, 0, 999, 2_001, written.now, *(written.random.randrange(900, 2_600) for _ in range(6))):
-                assert result_of(lookup(log, timestamp)) == expected(kept, timestamp), timestamp
+                assert result_of(lookup(log, timestamp)) == expected(stored, timestamp), timestamp
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -106,9 +106,9 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDis
     for _ in range(60):
         written.append()
     log = written.log
-    kept = readable(log)
+    stored = readable(log)
     for timestamp in (LATEST, *(written.random.randrange(1_000, 2_000) for _ in range(5))):
-        before = expected(kept, timestamp)
+        before = expected(stored, timestamp)
         steps = lookup(log, timestamp)
         result = next(steps, None)
         while result is None:
@@ -127,34 +127,32 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDis
         after = readable(log)
         assert result in (before, expected(after, timestamp)), timestamp
         assert not any(segment.readers or segment.kept_file for segment in log._segments)
-        kept = after
+        stored = after
 
 
 def bytes_of_steps(disk: SimDisk, steps: Iterator[Found | None]) -> list[int]:
     """The bytes that each step reads."""
-    each = []
+    step_bytes = []
     disk.reads.clear()
     for _ in steps:
-        each.append(sum(size for _, size in disk.reads))
+        step_bytes.append(sum(size for _, size in disk.reads))
         disk.reads.clear()
-    return each
+    return step_bytes
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, 5_000])
 @pytest.mark.parametrize("padding", [0, 3_000, 20_000])
-def test_each_lookup_step_reads_little_when_the_newest_time_was_deleted(
-    disk: SimDisk, timestamp: int | None, padding: int
-) -> None:
+def test_each_lookup_step_reads_little_when_the_newest_time_was_deleted(disk: SimDisk, timestamp: int | None, padding: int) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     log.append(batch("newest", timestamp=9_000), log.epoch)
     for number in range(4_000 if padding < 20_000 else 400):
         log.append(batch("b", timestamp=1_000 + number % 7, padding=padding), log.epoch)
     log.delete_before(1)
-    each = bytes_of_steps(disk, lookup(log, timestamp))
-    assert len(each) > 2
-    assert max(each) <= STEP_BYTES + 8 * LOOKUP_BYTES  # and an index
+    step_bytes = bytes_of_steps(disk, lookup(log, timestamp))
+    assert len(step_bytes) > 2
+    assert max(step_bytes) <= STEP_BYTES + 8 * LOOKUP_BYTES  # and an index
     # Batches before the timestamp are skipped after their header.
-    assert sum(each) <= min(log.size, 401 * LOOKUP_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
+    assert sum(step_bytes) <= min(log.size, 401 * LOOKUP_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
 
 
 def test_an_indexed_time_lookup_reads_a_few_kib(disk: SimDisk) -> None:
@@ -177,9 +175,9 @@ def test_a_lookup_without_an_index_reads_in_bounded_steps(disk: SimDisk) -> None
         segment.save_index()
         disk.remove(segment.index.time_path)
         disk.remove(segment.index.offset_path)
-    each = bytes_of_steps(disk, steps := log.find_time(9_999))
-    assert max(each) <= STEP_BYTES + 8 * LOOKUP_BYTES
-    assert len(each) > 8
+    step_bytes = bytes_of_steps(disk, steps := log.find_time(9_999))
+    assert max(step_bytes) <= STEP_BYTES + 8 * LOOKUP_BYTES
+    assert len(step_bytes) > 8
     assert next(steps, None) is None
     assert result_of(log.find_time(9_999)) == (9_999, 8_999, 0)
 
@@ -197,7 +195,7 @@ def filled(disk: SimDisk, times: list[int], per_segment: int = 1 << 20) -> Log:
 
 @pytest.mark.parametrize("latest", [False, True])
 @pytest.mark.parametrize(
-    ("at", "put", "reason"),
+    ("at", "patch", "reason"),
     [
         (16, b"\1", "magic 1"),
         (8, (48).to_bytes(4, "big"), "a batch of 60 bytes"),
@@ -205,13 +203,13 @@ def filled(disk: SimDisk, times: list[int], per_segment: int = 1 << 20) -> Log:
         (8, (1 << 20).to_bytes(4, "big"), "a batch is cut short"),
     ],
 )
-def test_damage_met_by_a_time_lookup_is_reported_at_its_position(disk: SimDisk, at: int, put: bytes, reason: str, latest: bool) -> None:
+def test_damage_met_by_a_time_lookup_is_reported_at_its_position(disk: SimDisk, at: int, patch: bytes, reason: str, latest: bool) -> None:
     log = filled(disk, [9_000, *[1_000 + number for number in range(9)]])
     log.delete_before(1)
     segment = log._segments[0]
     data = read(disk, segment.log_path)
     begin = 5 * len(data) // 10
-    overwrite(disk, segment.log_path, data[: begin + at] + put + data[begin + at + len(put) :])
+    overwrite(disk, segment.log_path, data[: begin + at] + patch + data[begin + at + len(patch) :])
     with pytest.raises(DamagedLog, match=reason) as caught:
         result_of(log.latest_record() if latest else log.find_time(1_008))
     assert caught.value.position == begin
@@ -262,9 +260,9 @@ def test_segments_before_the_timestamp_are_not_read(disk: SimDisk) -> None:
 def test_a_time_lookup_yields_one_answer_and_ends(disk: SimDisk, start: int) -> None:
     log = filled(disk, [7_000, 1_000, 5_000, 2_000, 6_000, 6_000, 3_000], per_segment=2)
     log.delete_before(start)
-    assert [one for one in log.find_time(4_500) if one is not None] == [Found(5_000, 2, 0) if start else Found(7_000, 0, 0)]
-    assert [one for one in log.latest_record() if one is not None] == [Found(6_000, 4, 0) if start else Found(7_000, 0, 0)]
-    assert [one for one in log.find_time(7_001) if one is not None] == []
+    assert [record for record in log.find_time(4_500) if record is not None] == [Found(5_000, 2, 0) if start else Found(7_000, 0, 0)]
+    assert [record for record in log.latest_record() if record is not None] == [Found(6_000, 4, 0) if start else Found(7_000, 0, 0)]
+    assert [record for record in log.find_time(7_001) if record is not None] == []
 
 
 def test_the_newest_remaining_record_is_found_after_the_newest_was_deleted(disk: SimDisk) -> None:
@@ -296,10 +294,10 @@ def test_an_index_time_of_another_batch_hides_no_record(disk: SimDisk) -> None:
         log.append(batch("b", timestamp=1_000 + number, padding=1_500), 0)
     index = log._segments[0].index
     for entry in range(2, len(index.times) - 1):
-        named = index.time_offsets[entry]
-        index.time_offsets[entry] = named + 2
-        assert result_of(log.find_time(1_000 + named + 1)) == Found(1_001 + named, named + 1, 0)
-        index.time_offsets[entry] = named
+        time_offset = index.time_offsets[entry]
+        index.time_offsets[entry] = time_offset + 2
+        assert result_of(log.find_time(1_000 + time_offset + 1)) == Found(1_001 + time_offset, time_offset + 1, 0)
+        index.time_offsets[entry] = time_offset
 
 
 @pytest.mark.parametrize(("last", "expected"), [(6_000, Found(6_000, 5, 0)), (4_500, Found(5_000, 1, 0))])

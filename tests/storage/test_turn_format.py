@@ -42,12 +42,12 @@ def test_the_length_of_a_torn_turn_is_exact_to_the_byte() -> None:
         start = max(FILE_BYTES, *(start for start in written.starts if start <= end))
         assert read_turns(written.data[:end]).torn_bytes == end - start, end
     for begin in range(last, len(written.data) - 40):
-        # Nothing was written from there on, though the file has its full length: the turn does not count.
-        found = read_turns(written.data[:begin] + bytes(len(written.data) - begin))
-        assert found.torn_bytes == len(written.data) - last, begin
-        assert [piece.position for piece in found.pieces] == [piece.position for piece in read_turns(written.data[:last]).pieces], begin
+        # No byte was written from there on, though the file has its full length: the turn does not count.
+        turns_read = read_turns(written.data[:begin] + bytes(len(written.data) - begin))
+        assert turns_read.torn_bytes == len(written.data) - last, begin
+        assert [piece.position for piece in turns_read.pieces] == [piece.position for piece in read_turns(written.data[:last]).pieces], begin
         longer = read_turns(written.data[:begin] + bytes(len(written.data) - begin + 3 * SECTOR))  # the file grew further than the turn
-        assert (longer.torn_bytes, longer.pieces) == (len(written.data) - last + 3 * SECTOR, found.pieces), begin
+        assert (longer.torn_bytes, longer.pieces) == (len(written.data) - last + 3 * SECTOR, turns_read.pieces), begin
     assert read_turns(written.data).torn_bytes == 0
 
 
@@ -59,8 +59,8 @@ def test_a_zero_sector_is_torn_in_the_last_turn_and_damage_before_it() -> None:
     for hole, torn in ((SECTOR, False), (second - 3 * SECTOR, False), (in_directory, True), (len(data) - 10 * SECTOR, True)):
         at = hole // SECTOR * SECTOR
         holed = data[:at] + bytes(SECTOR) + data[at + SECTOR :]
-        found = read_turns(holed)
-        assert found.torn_bytes == (len(data) - second if torn else 0), at
+        turns_read = read_turns(holed)
+        assert turns_read.torn_bytes == (len(data) - second if torn else 0), at
         turns = read_turns(holed, len(data))  # a later file counts all of it: then nothing is torn
         assert turns.torn_bytes == 0
         assert any(not isinstance(piece, StoredBatch) or piece.batch is None for piece in turns.pieces)
@@ -69,8 +69,8 @@ def test_a_zero_sector_is_torn_in_the_last_turn_and_damage_before_it() -> None:
 def test_a_file_of_zeros_is_damage_if_a_later_file_counts_it_else_torn() -> None:
     written = TurnFile()
     data = file_header(0, 0) + bytes(len(written.data) - FILE_BYTES)
-    found = read_turns(data, len(data))
-    assert ([(piece.position, piece.size) for piece in found.pieces if not isinstance(piece, StoredBatch)], found.torn_bytes) == (
+    turns_read = read_turns(data, len(data))
+    assert ([(piece.position, piece.size) for piece in turns_read.pieces if not isinstance(piece, StoredBatch)], turns_read.torn_bytes) == (
         [(FILE_BYTES, len(data) - FILE_BYTES)],
         0,
     )
@@ -81,12 +81,12 @@ def test_a_file_of_zeros_is_damage_if_a_later_file_counts_it_else_torn() -> None
 def test_a_repeated_turn_is_damage() -> None:
     """Turns of a file have increasing numbers: any other number is damage."""
     first, second, third = (turn_bytes(number, [("a-0", b"batch %d" % number, number, number + 1)], {}) for number in (1, 2, 3))
-    for again in (first, second):
-        found = read_turns(file_header(0, 0) + first + second + again + third)
-        kept = [piece.base for piece in found.pieces if isinstance(piece, StoredBatch)]
-        lost = [(piece.position, piece.size, piece.reason) for piece in found.pieces if not isinstance(piece, StoredBatch)]
-        assert kept == [1, 2, 3]
-        assert lost == [(FILE_BYTES + len(first) + len(second), len(again), "no turn begins there")]
+    for appended_twice in (first, second):
+        turns_read = read_turns(file_header(0, 0) + first + second + appended_twice + third)
+        bases = [piece.base for piece in turns_read.pieces if isinstance(piece, StoredBatch)]
+        lost = [(piece.position, piece.size, piece.reason) for piece in turns_read.pieces if not isinstance(piece, StoredBatch)]
+        assert bases == [1, 2, 3]
+        assert lost == [(FILE_BYTES + len(first) + len(second), len(appended_twice), "no turn begins there")]
 
 
 def test_adjacent_lost_parts_are_one_part() -> None:
@@ -104,39 +104,40 @@ def test_a_file_shorter_than_its_counted_length_reports_the_missing_bytes() -> N
     written = TurnFile()
     cut = written.starts[2]
     for missing in (0, 1, 50):
-        found = read_turns(written.data[:cut], cut + missing)
-        lost = [(piece.position, piece.size, piece.reason) for piece in found.pieces if not isinstance(piece, StoredBatch)]
+        turns_read = read_turns(written.data[:cut], cut + missing)
+        lost = [(piece.position, piece.size, piece.reason) for piece in turns_read.pieces if not isinstance(piece, StoredBatch)]
         assert lost == ([(cut, missing, f"{missing} bytes are missing at the end")] if missing else [])
-        assert found.torn_bytes == 0
+        assert turns_read.torn_bytes == 0
 
 
 def test_an_inserted_byte_loses_no_later_turn() -> None:
     written = TurnFile()
-    whole = read_turns(written.data)
+    intact = read_turns(written.data)
     for at in written.starts[1:-1]:
-        found = read_turns(written.data[:at] + b"?" + written.data[at:])
-        lost = [piece for piece in found.pieces if not isinstance(piece, StoredBatch)]
+        turns_read = read_turns(written.data[:at] + b"?" + written.data[at:])
+        lost = [piece for piece in turns_read.pieces if not isinstance(piece, StoredBatch)]
         assert [(piece.position, piece.size) for piece in lost] == [(at, 1)]
-        assert [(piece.name, piece.base) for piece in found.pieces if isinstance(piece, StoredBatch)] == [(piece.name, piece.base) for piece in whole.pieces if isinstance(piece, StoredBatch)]
+        read, expected = ([(piece.name, piece.base) for piece in turns.pieces if isinstance(piece, StoredBatch)] for turns in (turns_read, intact))
+        assert read == expected
 
 
 def test_a_file_with_counted_length_0_yields_nothing() -> None:
     for data in (TurnFile().data, first_version([("a-0", stamped_batch("a-0 0", 0))])):
-        found = read_turns(data, 0)
-        assert (found.pieces, found.torn_bytes) == ([], 0)
+        turns_read = read_turns(data, 0)
+        assert (turns_read.pieces, turns_read.torn_bytes) == ([], 0)
 
 
 def test_turns_are_read_after_a_damaged_file_header() -> None:
     written = TurnFile()
-    whole = read_turns(written.data)
+    intact = read_turns(written.data)
     for at in range(FILE_BYTES):
         data = bytearray(written.data)
         data[at] ^= 0x10
-        assert read_turns(bytes(data)) == whole
+        assert read_turns(bytes(data)) == intact
         data[FILE_BYTES + 1 :] = b""
-        found = read_turns(bytes(data))  # and the next turn is incomplete
-        assert found.pieces == []
-        assert found.torn_bytes in (1, FILE_BYTES + 1)  # without its magic it may have the first format
+        turns_read = read_turns(bytes(data))  # and the next turn is incomplete
+        assert turns_read.pieces == []
+        assert turns_read.torn_bytes in (1, FILE_BYTES + 1)  # without its magic it may have the first format
     no_turn = read_turns(b"TnTL" + b"?" * 200)
     assert [(piece.position, piece.size) for piece in no_turn.pieces if not isinstance(piece, StoredBatch)] == [(FILE_BYTES, 204 - FILE_BYTES)]
 
@@ -145,12 +146,12 @@ def test_a_cut_file_with_a_known_length_is_damaged_to_its_end() -> None:
     written = TurnFile()
     batches = sum(isinstance(piece, StoredBatch) for piece in read_turns(written.data).pieces)
     for cut in range(FILE_BYTES, len(written.data), 7):
-        found = read_turns(written.data[:cut], len(written.data))
-        assert found.torn_bytes == 0
-        assert found.pieces[-1] == LostTurns(cut, len(written.data) - cut, f"{len(written.data) - cut} bytes are missing at the end", None)
-        lost = [piece for piece in found.pieces[:-1] if isinstance(piece, LostTurns)]
-        assert sum(one.size for one in lost) in (0, cut - max(FILE_BYTES, *(start for start in written.starts if start <= cut)))
-        assert sum(isinstance(piece, StoredBatch) for piece in found.pieces) <= batches
+        turns_read = read_turns(written.data[:cut], len(written.data))
+        assert turns_read.torn_bytes == 0
+        assert turns_read.pieces[-1] == LostTurns(cut, len(written.data) - cut, f"{len(written.data) - cut} bytes are missing at the end", None)
+        lost = [piece for piece in turns_read.pieces[:-1] if isinstance(piece, LostTurns)]
+        assert sum(piece.size for piece in lost) in (0, cut - max(FILE_BYTES, *(start for start in written.starts if start <= cut)))
+        assert sum(isinstance(piece, StoredBatch) for piece in turns_read.pieces) <= batches
 
 
 def test_trailing_garbage_shorter_than_a_turn_header_is_torn() -> None:
@@ -158,13 +159,13 @@ def test_trailing_garbage_shorter_than_a_turn_header_is_torn() -> None:
     first, second = turn_bytes(1, entries, {}), turn_bytes(2, entries, {})
     holed = file_header(0, 0) + first[:200] + bytes(1_500) + first[1_700:]
     assert len(holed) == FILE_BYTES + len(first)
-    for behind, torn, lost in ((HEAD_BYTES - 1, HEAD_BYTES - 1, []), (HEAD_BYTES, 0, [(len(holed) + len(second), HEAD_BYTES)])):
-        found = read_turns(holed + second + b"?" * behind)
-        assert (found.torn_bytes, [(piece.position, piece.size) for piece in found.pieces if isinstance(piece, LostTurns)]) == (torn, lost)
+    for trailing_bytes, torn, lost in ((HEAD_BYTES - 1, HEAD_BYTES - 1, []), (HEAD_BYTES, 0, [(len(holed) + len(second), HEAD_BYTES)])):
+        turns_read = read_turns(holed + second + b"?" * trailing_bytes)
+        assert (turns_read.torn_bytes, [(piece.position, piece.size) for piece in turns_read.pieces if isinstance(piece, LostTurns)]) == (torn, lost)
     for changed in (HEAD_BYTES + 5, len(second) - 1):  # in its directory, in its batch
-        other = bytearray(second)
-        other[changed] ^= 1
-        assert read_turns(holed + other).torn_bytes == 0
+        third_turn = bytearray(second)
+        third_turn[changed] ^= 1
+        assert read_turns(holed + third_turn).torn_bytes == 0
 
 
 def test_the_first_turn_has_the_log_ends_of_the_previous_file() -> None:
@@ -180,40 +181,41 @@ def test_the_first_turn_has_the_log_ends_of_the_previous_file() -> None:
 
 def test_turns_are_counted_from_1() -> None:
     turns = [turn_bytes(number, [("a-0", b"batch", number, number + 1)], {}) for number in (0, 1)]
-    found = read_turns(file_header(0, 0) + b"".join(turns))
-    assert [piece.base if isinstance(piece, StoredBatch) else -piece.size for piece in found.pieces] == [-len(turns[0]), 1]
+    turns_read = read_turns(file_header(0, 0) + b"".join(turns))
+    assert [piece.base if isinstance(piece, StoredBatch) else -piece.size for piece in turns_read.pieces] == [-len(turns[0]), 1]
 
 
 # Files of the first format, without a header
 
 
-def test_the_rest_of_a_file_without_a_header_is_exact_to_the_byte() -> None:
-    whole = first_version(*OLD)
+def test_the_remainder_of_a_file_without_a_header_is_exact_to_the_byte() -> None:
+    data = first_version(*OLD)
     starts = [len(first_version(*OLD[:count])) for count in range(len(OLD) + 1)]
-    found = read_turns(whole)
-    assert [(piece.name, piece.base, piece.end) for piece in found.pieces if isinstance(piece, StoredBatch)] == [("a-0", 0, 1), ("b-0", 0, 1), ("b-0", 1, 2), ("a-0", 1, 2)]
-    assert all(isinstance(piece, StoredBatch) and whole[piece.position :].startswith(piece.batch or b"?") for piece in found.pieces)
-    assert (found.torn_bytes, found.before_ends) == (0, None)
+    turns_read = read_turns(data)
+    batches = [(piece.name, piece.base, piece.end) for piece in turns_read.pieces if isinstance(piece, StoredBatch)]
+    assert batches == [("a-0", 0, 1), ("b-0", 0, 1), ("b-0", 1, 2), ("a-0", 1, 2)]
+    assert all(isinstance(piece, StoredBatch) and data[piece.position :].startswith(piece.batch or b"?") for piece in turns_read.pieces)
+    assert (turns_read.torn_bytes, turns_read.before_ends) == (0, None)
     for end in range(starts[2] + 1, starts[3]):
-        torn = read_turns(whole[:end])
-        assert (torn.pieces, torn.torn_bytes) == (found.pieces[:3], end - starts[2]), end
-    holed = read_turns(whole[:-40] + bytes(40))  # the file grew by its length, but the end was not written
-    assert (holed.pieces, holed.torn_bytes) == (found.pieces[:3], starts[3] - starts[2])
-    for number, pieces in enumerate((found.pieces[2:], [*found.pieces[:2], found.pieces[3]], found.pieces[:3])):
-        changed = bytearray(whole)
+        torn = read_turns(data[:end])
+        assert (torn.pieces, torn.torn_bytes) == (turns_read.pieces[:3], end - starts[2]), end
+    holed = read_turns(data[:-40] + bytes(40))  # the file grew by its length, but the end was not written
+    assert (holed.pieces, holed.torn_bytes) == (turns_read.pieces[:3], starts[3] - starts[2])
+    for number, pieces in enumerate((turns_read.pieces[2:], [*turns_read.pieces[:2], turns_read.pieces[3]], turns_read.pieces[:3])):
+        changed = bytearray(data)
         changed[starts[number] + 20] ^= 1
         lost = LostTurns(starts[number], starts[number + 1] - starts[number], "a turn has a wrong checksum", None)
-        assert sorted(read_turns(bytes(changed)).pieces, key=lambda one: one.position) == sorted([lost, *pieces], key=lambda one: one.position)
-    between = read_turns(whole[: starts[1]] + b"?" + whole[starts[1] :])
+        assert sorted(read_turns(bytes(changed)).pieces, key=lambda piece: piece.position) == sorted([lost, *pieces], key=lambda piece: piece.position)
+    between = read_turns(data[: starts[1]] + b"?" + data[starts[1] :])
     assert [(piece.position, piece.size) for piece in between.pieces if isinstance(piece, LostTurns)] == [(starts[1], 1)]
     assert len(between.pieces) == 5
 
 
 def test_an_impossible_turn_in_a_file_without_header_is_refused_despite_its_checksum() -> None:
     sound = stamped_batch("a-0 0", 0)
-    other = sound[:16] + b"\1" + sound[17:]  # another batch format
-    for name, one in (("", sound), ("a-0", other), ("n" * 80, b"\2" * (HEADER_BYTES - 1))):
-        data = first_version([(name, one)])
+    unknown_format = sound[:16] + b"\1" + sound[17:]  # another batch format
+    for name, batch in (("", sound), ("a-0", unknown_format), ("n" * 80, b"\2" * (HEADER_BYTES - 1))):
+        data = first_version([(name, batch)])
         assert read_turns(data).pieces == [LostTurns(0, len(data), "a turn has a wrong checksum", None)]
     emptied = sound[:8] + (HEADER_BYTES - LENGTH_FROM).to_bytes(4, "big") + sound[12:HEADER_BYTES]
     assert [isinstance(piece, StoredBatch) for piece in read_turns(first_version([("a-0", emptied)])).pieces] == [True]

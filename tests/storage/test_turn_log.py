@@ -24,13 +24,13 @@ def opened(disk: SimDisk, name: str = "a-0") -> Log:
 
 
 def keys_of(*batches: bytes) -> list[bytes]:
-    return [key for one in batches for key, _ in facts_of(one) if key is not None]
+    return [key for turn_batch in batches for key, _ in facts_of(turn_batch) if key is not None]
 
 
 def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: SimDisk) -> None:
-    first, second, other = stamped_batch("x", 0, 2), stamped_batch("y", 2), stamped_batch("z", 0)
+    first, second, other_log_batch = stamped_batch("x", 0, 2), stamped_batch("y", 2), stamped_batch("z", 0)
     turns = TurnLog(disk, FOLDER, 1)
-    turns.write(turn_of(("a-0", first), ("b-0", other)))
+    turns.write(turn_of(("a-0", first), ("b-0", other_log_batch)))
     turns.write(turn_of(("a-0", second)))
     disk.crash()
     leftover = Leftover(disk, FOLDER)
@@ -45,17 +45,17 @@ def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: SimDisk) ->
     assert keys(opened(disk)) == keys_of(first, second)  # it was flushed
 
 
-@pytest.mark.parametrize("has", [1, 2, 3])
-def test_a_log_takes_only_the_batches_it_lacks(disk: SimDisk, has: int) -> None:
+@pytest.mark.parametrize("batches_in_log", [1, 2, 3])
+def test_a_log_restores_only_the_batches_it_lacks(disk: SimDisk, batches_in_log: int) -> None:
     batches = [stamped_batch(name, number) for number, name in enumerate("xyz")]
-    TurnLog(disk, FOLDER, 3).write(turn_of(*[("a-0", one) for one in batches]))
+    TurnLog(disk, FOLDER, 3).write(turn_of(*[("a-0", part) for part in batches]))
     log = opened(disk)
-    for one in batches[:has]:
-        assert log.restore(one)
+    for restored in batches[:batches_in_log]:
+        assert log.restore(restored)
     size = log.size
-    assert Leftover(disk, FOLDER).restore("a-0", log) == 3 - has
+    assert Leftover(disk, FOLDER).restore("a-0", log) == 3 - batches_in_log
     assert keys(log) == keys_of(*batches)
-    assert (log.size == size) == (has == 3)
+    assert (log.size == size) == (batches_in_log == 3)
 
 
 def test_a_log_missing_batches_before_a_turn_is_not_opened(disk: SimDisk) -> None:
@@ -80,8 +80,8 @@ def test_later_turn_files_override_batches_of_earlier_files(disk: SimDisk) -> No
     """An unacknowledged batch was cut off the log, which then continued from there."""
     old = [stamped_batch("x", 0), stamped_batch("cut", 1, 2), stamped_batch("cut too", 3)]
     new = [stamped_batch("y", 1), stamped_batch("z", 2)]
-    TurnLog(disk, FOLDER, 9).write(turn_of(*[("a-0", one) for one in old]))
-    TurnLog(disk, FOLDER, 10).write(turn_of(*[("a-0", one) for one in new]))
+    TurnLog(disk, FOLDER, 9).write(turn_of(*[("a-0", part) for part in old]))
+    TurnLog(disk, FOLDER, 10).write(turn_of(*[("a-0", part) for part in new]))
     log = opened(disk)
     assert Leftover(disk, FOLDER).restore("a-0", log) == 3
     assert keys(log) == keys_of(old[0], *new)
@@ -99,10 +99,10 @@ def test_a_failed_turn_write_leaves_no_bytes(disk: SimDisk, fault: str) -> None:
     TurnLog(disk, FOLDER, 2, turns).write(turn_of(("b-0", stamped_batch("z", 0))))
     path = f"{FOLDER}/{PREFIX}1"
     overwrite(disk, path, b"?" * len(read(disk, path)))
-    left = Leftover(disk, FOLDER)
-    assert left.lacking("a-0", 1) == []
+    leftover = Leftover(disk, FOLDER)
+    assert leftover.lacking("a-0", 1) == []
     with pytest.raises(DamagedLog):
-        left.lacking("a-0", 0)
+        leftover.lacking("a-0", 0)
 
 
 def test_removing_a_turn_file_syncs_its_folder(disk: SimDisk) -> None:
@@ -125,9 +125,9 @@ def test_written_turns_survive_a_crash_and_removed_files_stay_removed(seed: int)
     turns.write(turn_of(("a-0", second)))
     disk.crash()
     assert Leftover(disk, FOLDER).batches_of("a-0") == [first, second]
-    again = TurnLog(disk, FOLDER, 2)
-    again.write(turn_of(("a-0", first)))
-    again.remove()
+    rewritten = TurnLog(disk, FOLDER, 2)
+    rewritten.write(turn_of(("a-0", first)))
+    rewritten.remove()
     disk.crash()
     assert disk.list(FOLDER) == ["turns.1"]
 
@@ -141,7 +141,7 @@ def test_a_file_is_opened_once_and_closed_once(place: Place) -> None:
     turns.close()
     turns.close()
     leftover = Leftover(place.disk, place.path)
-    assert [read_header(one, 0).base_offset for one in leftover.batches_of("a-0")] == [0, 1, 2]
+    assert [read_header(part, 0).base_offset for part in leftover.batches_of("a-0")] == [0, 1, 2]
     if isinstance(place.disk, SimDisk):
         assert place.disk.opened == 0
 
@@ -172,18 +172,18 @@ def test_the_first_file_may_have_any_number(disk: SimDisk, number: int) -> None:
 
 
 def test_a_changed_batch_is_damage_for_its_own_log_only(disk: SimDisk) -> None:
-    good, bad = stamped_batch("x", 0), stamped_batch("y", 0)
-    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", good), ("b-0", bad)))
+    sound, damaged_batch = stamped_batch("x", 0), stamped_batch("y", 0)
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", sound), ("b-0", damaged_batch)))
     data = bytearray(read(disk, f"{FOLDER}/turns.1"))
     data[-1] ^= 1
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
     leftover = Leftover(disk, FOLDER)
-    assert leftover.damage == [(f"{FOLDER}/turns.1", StoredBatch("b-0", 0, 1, None, len(data) - len(bad)))]
+    assert leftover.damage == [(f"{FOLDER}/turns.1", StoredBatch("b-0", 0, 1, None, len(data) - len(damaged_batch)))]
     for _ in range(2):  # a damaged file is not used up: it stays for the next start
         log, _ = Log.open(Handles(disk), f"{FOLDER}/again/a-0", 1 << 20, 0, False)
         leftover.restore("a-0", log)
-        assert keys(log) == keys_of(good)
-        assert (leftover.batches_of("a-0"), leftover.batches_of("b-0"), leftover.can_be_removed) == ([good], [], False)
+        assert keys(log) == keys_of(sound)
+        assert (leftover.batches_of("a-0"), leftover.batches_of("b-0"), leftover.can_be_removed) == ([sound], [], False)
 
 
 def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: SimDisk) -> None:
@@ -204,21 +204,21 @@ def test_a_log_with_another_batch_at_that_offset_lacks_nothing(disk: SimDisk) ->
 
 
 def test_a_batch_after_a_replaced_batch_is_restored(disk: SimDisk) -> None:
-    """The batch that replaced it is in the log itself, the batch after that in the turns again."""
-    behind = stamped_batch("behind", 2)
-    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 1, 2)), ("a-0", behind)))
+    """The batch that replaced it is in the log itself, the next batch in the turns file again."""
+    later_batch = stamped_batch("behind", 2)
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 1, 2)), ("a-0", later_batch)))
     log = opened(disk)
     for number, name in enumerate("xy"):
         log.restore(stamped_batch(name, number))
     assert Leftover(disk, FOLDER).restore("a-0", log) == 1
-    assert keys(log)[2:] == keys_of(behind)
+    assert keys(log)[2:] == keys_of(later_batch)
 
 
 def test_a_complete_log_is_not_flushed_again(disk: SimDisk) -> None:
-    whole = stamped_batch("x", 0)
-    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", whole)))
+    stamped = stamped_batch("x", 0)
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped)))
     log = opened(disk)
-    log.restore(whole)
+    log.restore(stamped)
     changes = len(disk.changes)
     assert Leftover(disk, FOLDER).restore("a-0", log) == 0
     assert len(disk.changes) == changes

@@ -42,7 +42,7 @@ def checked(disk: SimDisk) -> tuple[Segment, str]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_verifying_restores_the_state_of_appending(seed: int) -> None:
-    """Timestamps that grow, stand still and go back; stable sizes, gaps, and sometimes another epoch."""
+    """Timestamps that increase, repeat and decrease; equal sizes, gaps, and sometimes a new epoch."""
     random = Random(seed)
     disk = stored(b"")
     by_hand = Segment(Handles(disk), f"{PATH}/{FOLDER}", 0)
@@ -55,14 +55,14 @@ def test_verifying_restores_the_state_of_appending(seed: int) -> None:
             epoch += 1
         if random.random() < 0.01:
             offset += random.randrange(1, 5)
-        one = bytearray(build([Record(n, timestamp + n, b"key", bytes(padding)) for n in range(records)]))
-        stamp(one, 0, offset, epoch)
-        by_hand.append(one, offset, offset + records - 1, timestamp + records - 1, epoch)
+        stamped_batch = bytearray(build([Record(n, timestamp + n, b"key", bytes(padding)) for n in range(records)]))
+        stamp(stamped_batch, 0, offset, epoch)
+        by_hand.append(stamped_batch, offset, offset + records - 1, timestamp + records - 1, epoch)
         offset += records
-    found, reason = checked(disk)
+    segment, reason = checked(disk)
     assert not reason
     by_hand.index.add_time(by_hand.max_timestamp, by_hand.max_timestamp_offset)
-    assert knowledge(found) == knowledge(by_hand)
+    assert knowledge(segment) == knowledge(by_hand)
 
 
 @pytest.mark.parametrize("first", range(0, 200, 25))
@@ -79,14 +79,14 @@ def check_wrong_byte(random: Random, seed: int) -> None:
         log.append(batch("name", 1, padding), 0)
     size = log.size // count
     data = bytearray(disk.open(LOG).read(0, log.size))
-    odd, at = random.randrange(1, count), random.randrange(size)
-    data[odd * size + at] ^= 1 << random.randrange(8)
+    changed, at = random.randrange(1, count), random.randrange(size)
+    data[changed * size + at] ^= 1 << random.randrange(8)
     if seed % 2:
-        data[odd * size + 17 : odd * size + 21] = google_crc32c.value(bytes(data[odd * size + 21 : (odd + 1) * size])).to_bytes(4, "big")
+        data[changed * size + 17 : changed * size + 21] = google_crc32c.value(bytes(data[changed * size + 21 : (changed + 1) * size])).to_bytes(4, "big")
     disk = stored(bytes(data))
-    found, reason = checked(disk)
+    segment, reason = checked(disk)
 
-    # One at a time, in files of their own, where no two batches are alike.
+    # Each batch in its own file, where no two batches are alike.
     ends = 0
     said = ""
     for number in range(count):
@@ -98,38 +98,38 @@ def check_wrong_byte(random: Random, seed: int) -> None:
         ends = alone.next_offset
     assert bool(reason) == bool(said)
     if said:
-        assert (found.size, found.next_offset) == (number * size, ends)
+        assert (segment.size, segment.next_offset) == (number * size, ends)
         assert reason == said or "cut short" in said  # the file ends there
     else:
-        assert found.size == len(data)
+        assert segment.size == len(data)
 
 
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("records", [1, 3])
 def test_a_segment_ends_at_the_largest_indexable_offset(records: int, clean: bool) -> None:
-    """The checksum does not cover offsets, so a flipped bit may give any."""
-    one = bytearray(batch("name", records))
+    """The checksum does not cover offsets, so a flipped bit may cause any offset."""
+    stamped_batch = bytearray(batch("name", records))
     data = bytearray()
     for number in range(20):
-        stamp(one, 0, RELATIVE_OFFSET_MAX - 12 * records + number * records, 0)
-        data += one
+        stamp(stamped_batch, 0, RELATIVE_OFFSET_MAX - 12 * records + number * records, 0)
+        data += stamped_batch
     segment = Segment(Handles(stored(bytes(data))), f"{PATH}/{FOLDER}", 0)
     reason = check(segment, from_start=not clean)
-    good = 13 if records == 1 else 12
-    last = RELATIVE_OFFSET_MAX - 12 * records + (good + 1) * records - 1
-    assert (segment.size, reason) == (good * len(one), f"offset {last} is too far from the segment's first, 0")
+    offset_delta = 13 if records == 1 else 12
+    last = RELATIVE_OFFSET_MAX - 12 * records + (offset_delta + 1) * records - 1
+    assert (segment.size, reason) == (offset_delta * len(stamped_batch), f"offset {last} is too far from the segment's first, 0")
 
 
 @pytest.mark.parametrize("length", [-12, 0, 48])
 def test_a_batch_length_below_the_header_size_is_refused(length: int) -> None:
-    one = bytearray(batch("name"))
-    stamp(one, 0, 0, 0)
-    short = bytearray(one)
+    stamped_batch = bytearray(batch("name"))
+    stamp(stamped_batch, 0, 0, 0)
+    short = bytearray(stamped_batch)
     stamp(short, 0, 1, 0)
     short[8:12] = length.to_bytes(4, "big", signed=True)
     short[17:21] = google_crc32c.value(bytes(short[21 : max(12 + length, 21)])).to_bytes(4, "big")
-    found, reason = checked(stored(bytes(one + short)))
-    assert (reason, found.size, found.next_offset) == (f"a batch of {12 + length} bytes", len(one), 1)
+    segment, reason = checked(stored(bytes(stamped_batch + short)))
+    assert (reason, segment.size, segment.next_offset) == (f"a batch of {12 + length} bytes", len(stamped_batch), 1)
 
 
 @pytest.mark.parametrize("sizes", [(1_024,), (1_000, 1_048)])  # all alike, and different from the previous batch
@@ -137,9 +137,9 @@ def test_every_index_interval_has_an_index_entry(sizes: tuple[int, ...]) -> None
     data = bytearray()
     for number in range(64):
         size = sizes[number % len(sizes)]
-        one = next(made for padding in range(size) if len(made := bytearray(batch("name", 1, padding))) == size)
-        stamp(one, 0, number, 0)
-        data += one
+        stamped_batch = next(padded for padding in range(size) if len(padded := bytearray(batch("name", 1, padding))) == size)
+        stamp(stamped_batch, 0, number, 0)
+        data += stamped_batch
     segment, reason = checked(stored(bytes(data)))
     assert not reason
     assert list(segment.index.positions) == list(range(INTERVAL_BYTES, len(data), INTERVAL_BYTES))
@@ -148,19 +148,19 @@ def test_every_index_interval_has_an_index_entry(sizes: tuple[int, ...]) -> None
 
 def test_an_unknown_compression_is_damage_despite_a_valid_checksum() -> None:
     for codec in range(8):
-        one = bytearray(batch("name"))
-        one[22] = codec
-        one[17:21] = google_crc32c.value(bytes(one[21:])).to_bytes(4, "big")
-        stamp(one, 0, 0, 0)
-        assert checked(stored(bytes(one)))[1] == ("" if codec <= 4 else f"unknown compression {codec}")
+        stamped_batch = bytearray(batch("name"))
+        stamped_batch[22] = codec
+        stamped_batch[17:21] = google_crc32c.value(bytes(stamped_batch[21:])).to_bytes(4, "big")
+        stamp(stamped_batch, 0, 0, 0)
+        assert checked(stored(bytes(stamped_batch)))[1] == ("" if codec <= 4 else f"unknown compression {codec}")
 
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_last_batch_larger_than_a_chunk_is_read_whole(missing: int) -> None:
     data = bytearray()
     for number, padding in enumerate((10, 2 * CHUNK_BYTES)):
-        one = bytearray(batch("name", 1, padding))
-        stamp(one, 0, number, 0)
-        data += one
+        stamped_batch = bytearray(batch("name", 1, padding))
+        stamp(stamped_batch, 0, number, 0)
+        data += stamped_batch
     segment, reason = checked(stored(bytes(data[: len(data) - missing])))
     assert (segment.next_offset, reason) == ((2, "") if not missing else (1, "a batch is cut short"))

@@ -26,10 +26,10 @@ def test_a_segment_written_by_kafka_opens_and_accepts_appends(tmp_path: Path, cl
     shutil.copytree(WRITTEN, folder)
     log, recovery = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, clean)
     assert (recovery.cut_bytes, log.next_offset, log.epoch) == (0, 65, 1)
-    found = [record for chunk in scan(log) for header in batches(chunk) for record in records(chunk, header)]
-    assert [record.offset for record in found] == list(range(65))
-    assert [record.key for record in found[:60]] == [b"k%d" % n for n in range(60)]
-    assert [(record.key, record.headers) for record in found[60:]] == [(b"gzip%d" % n, ((b"h", b"1"),)) for n in range(5)]
+    decoded = [record for chunk in scan(log) for header in batches(chunk) for record in records(chunk, header)]
+    assert [record.offset for record in decoded] == list(range(65))
+    assert [record.key for record in decoded[:60]] == [b"k%d" % n for n in range(60)]
+    assert [(record.key, record.headers) for record in decoded[60:]] == [(b"gzip%d" % n, ((b"h", b"1"),)) for n in range(5)]
     assert log.newest_timestamp == 1_700_000_001_004
     for offset in (0, 17, 33, 59, 62):
         chunk = next(scan(log, offset))
@@ -58,7 +58,7 @@ def test_the_index_that_kafka_wrote_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_kafkas_tool_finds_nothing_wrong_with_our_segments_and_indexes(tmp_path: Path) -> None:
+def test_kafkas_tool_finds_no_problem_in_our_segments_and_indexes(tmp_path: Path) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=30_000)
     for number in range(100):
         log.append(batch(f"b{number}", 2, padding=300, timestamp=1_000 + 7 * number), 0)
@@ -72,7 +72,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_our_segments_and_indexes(tmp_path:
 
 
 @pytest.mark.kafka
-def test_kafkas_tool_finds_nothing_wrong_with_cleaned_segments(tmp_path: Path) -> None:
+def test_kafkas_tool_finds_no_problem_in_compacted_segments(tmp_path: Path) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=30_000)
     for number in range(100):
         facts: list[tuple[bytes, bytes | None]] = [(b"all", b"%d" % number), (b"some %d" % (number % 60), bytes(400))]

@@ -25,9 +25,9 @@ def stamped_batch(name: str, base: int, records: int = 1, epoch: int = 0) -> byt
         log.append(batch(f"before {number}"), 0)
     for _ in range(epoch):
         log.claim()
-    whole = bytearray(batch(name, records))
-    log.append(whole, epoch)
-    return bytes(whole)
+    data = bytearray(batch(name, records))
+    log.append(data, epoch)
+    return bytes(data)
 
 
 def turn_of(*appended: tuple[str, bytes]) -> list[Entry]:
@@ -36,7 +36,7 @@ def turn_of(*appended: tuple[str, bytes]) -> list[Entry]:
 
 
 def keys(log: Log) -> list[bytes]:
-    return [key for some in log.facts() for key, _ in some if key is not None]
+    return [key for batch_facts in log.facts() for key, _ in batch_facts if key is not None]
 
 
 class TurnFile:
@@ -72,7 +72,7 @@ def first_version(*turns: list[tuple[str, bytes]]) -> bytes:
     """Turns in the format of the first version, which had no file header."""
     data = b""
     for appended in turns:
-        body = b"".join(len(name).to_bytes(2, "big") + len(one).to_bytes(4, "big") + name.encode() + one for name, one in appended)
+        body = b"".join(len(name).to_bytes(2, "big") + len(content).to_bytes(4, "big") + name.encode() + content for name, content in appended)
         data += google_crc32c.value(body).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
     return data
 

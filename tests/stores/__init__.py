@@ -1,1 +1,1 @@
-"""What every store for several nodes must keep."""
+"""The guarantees of every store for several nodes."""

@@ -1,4 +1,4 @@
-"""A TCP proxy between a node and the engine that loses what is said in either direction."""
+"""A TCP proxy between a node and the engine that drops the bytes of either direction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class EngineProxy:
-    """`mute`: what clients say is lost; `deaf`: what the engine answers is lost."""
+    """`mute`: the bytes of clients are lost; `deaf`: the replies of the engine are lost."""
 
     def __init__(self, target: int) -> None:
         self.mute = False

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from broker.settings.config import load_config
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_logs import StreamTopicStore
-from storage import NOT_YET, HeldBy, LogId, NodeInfo, OwnedLog, Producers, TopicInfo, TopicLog, Unreadable
-from tests.stores.nodes import TOPIC_ID, Node
+from storage import NOT_YET, LogId, NodeInfo, OwnedLog
+from tests.stores.nodes import Node
 from tests.support.nats_engine import NatsEngine
 
 WAIT_SECONDS = 60.0  # elections of the engine on a busy machine
@@ -22,7 +21,9 @@ T = TypeVar("T")
 _clusters = count()
 
 
-class JetStreamNode:
+class JetStreamNode(Node):
+    store: JetStreamStore
+
     def __init__(self, nodes: NodesOverJetStream, id: int, flush: str) -> None:
         self.id = id
         self._nodes = nodes
@@ -39,36 +40,12 @@ class JetStreamNode:
         self.loop.run_until_complete(self.store.join(NodeInfo(id, (("PLAINTEXT", "127.0.0.1", 9000 + id),))))
         self.topics = StreamTopicStore(self.store)
 
-    def wait(self, found: Callable[[], T]) -> T:
-        """Run the loop until there is something."""
-        return self._nodes.wait(found)
+    def wait(self, condition: Callable[[], T]) -> T:
+        return self._nodes.wait(condition)
 
     def run(self) -> None:
         """Let every node read what all have told."""
         self._nodes.settle()
-
-    def acquire(self, id: LogId) -> OwnedLog | HeldBy | Unreadable:
-        return self.acquire_all([id])[0]
-
-    def acquire_all(self, ids: list[LogId]) -> list[OwnedLog | HeldBy | Unreadable]:
-        results: list[Any] = [None] * len(ids)
-        for number, id in enumerate(ids):
-            self.store.acquire(id, partial(results.__setitem__, number))
-        self.wait(lambda: None not in results)
-        self.run()
-        return results
-
-    def own(self, id: LogId) -> OwnedLog:
-        owned = self.acquire(id)
-        assert not isinstance(owned, HeldBy | Unreadable), owned
-        return owned
-
-    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable:
-        results: list[TopicLog | HeldBy | Unreadable] = []
-        self.topics.open_topic_log(id, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
-        self.wait(lambda: results)
-        self.run()
-        return results[0]
 
     def release(self, id: LogId) -> None:
         released: list[bool] = []
@@ -77,11 +54,7 @@ class JetStreamNode:
         self.run()
 
     def stop(self) -> None:
-        problems: list[str] = []
-        self.store.finish(True, problems.append)
-        self.wait(lambda: problems)
-        assert problems == [""]
-        self.store.close()
+        super().stop()
         self._nodes.gone(self)
 
     def keys(self, log: OwnedLog) -> list[bytes]:
@@ -126,10 +99,10 @@ class NodesOverJetStream:
 
     def settle(self) -> None:
         reads: list[bool] = []
-        heeding = [node for node in self._live if not node.store.meta.closed]
-        for node in heeding:
+        live_stores = [node for node in self._live if not node.store.meta.closed]
+        for node in live_stores:
             node.store.meta.refresh(reads.append)
-        self.wait(lambda: len(reads) == len(heeding))
+        self.wait(lambda: len(reads) == len(live_stores))
 
     def end(self, node: JetStreamNode, heir: JetStreamNode) -> None:
         """kill -9, of which the heir hears at once: that spares a test the lease."""

@@ -1,17 +1,19 @@
-"""Nodes over one set of logs, whose loops and threads run when the test says so. One class for each store."""
+"""Nodes over one set of logs, whose loops and threads run step by step. One class for each store."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar, cast
 
-from broker.cluster.store import SharedView
+from broker.cluster.store import ClusterStore, SharedView
 from broker.runtime.workers import Workers
 from broker.settings.config import load_config
+from broker.stores.port import BrokerStore
 from broker.stores.shared import SharedStore, SharedTopicStore
 from protocol.batch import build_facts
 from simulator.disk import SimDisk
@@ -38,52 +40,77 @@ TOPIC_ID = bytes(range(16))
 T = TypeVar("T")
 
 
-class Store(Protocol):
-    """What the suite asks of a store besides what a node does."""
+class Store(BrokerStore, ClusterStore, Protocol):
+    """The methods that the suite needs besides those that a broker uses."""
 
     def view(self) -> SharedView: ...
 
     def owned(self, id: LogId) -> ServedLog | None: ...
 
 
-class Node(Protocol):
-    """One process over a store."""
+class Node(ABC):
+    """A node process over a store."""
 
-    @property
-    def store(self) -> Store: ...
+    store: Store
+    topics: TopicStore
 
-    @property
-    def topics(self) -> TopicStore: ...
-
+    @abstractmethod
     def run(self) -> None:
-        """Let everything that is under way end."""
-        ...
+        """Run until no work is pending."""
 
-    def wait(self, found: Callable[[], T]) -> T:
-        """Run until there is something."""
-        ...
+    @abstractmethod
+    def wait(self, condition: Callable[[], T]) -> T:
+        """Run until the condition is true."""
 
-    def acquire(self, id: LogId) -> OwnedLog | HeldBy | Unreadable: ...
+    @abstractmethod
+    def keys(self, log: OwnedLog) -> list[bytes]:
+        """The keys of all records, by a replay."""
 
-    def own(self, id: LogId) -> OwnedLog: ...
+    def acquire(self, id: LogId) -> OwnedLog | HeldBy | Unreadable:
+        return self.acquire_all([id])[0]
 
-    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable: ...
+    def acquire_all(self, ids: list[LogId]) -> list[OwnedLog | HeldBy | Unreadable]:
+        results: list[Any] = [None] * len(ids)
+        for number, id in enumerate(ids):
+            self.store.acquire(id, partial(results.__setitem__, number))
+        self.wait(lambda: None not in results)
+        self.run()
+        assert None not in results
+        return results
 
+    def own(self, id: LogId) -> OwnedLog:
+        owned = self.acquire(id)
+        assert not isinstance(owned, HeldBy | Unreadable), owned
+        return owned
+
+    def acquire_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable:
+        results: list[TopicLog | HeldBy | Unreadable] = []
+        self.topics.open_topic_log(id, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
+        self.wait(lambda: results)
+        self.run()
+        return results[0]
+
+    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog:
+        owned = self.acquire_topic(id, topic_id)
+        assert not isinstance(owned, HeldBy | Unreadable), owned
+        return owned
+
+    @abstractmethod
     def release(self, id: LogId) -> None: ...
 
     def stop(self) -> None:
         """Stop in order."""
-        ...
-
-    def keys(self, log: OwnedLog) -> list[bytes]:
-        """Of all records, by a replay."""
-        ...
+        problems: list[str] = []
+        self.store.finish(True, problems.append)
+        self.wait(lambda: problems)
+        assert problems == [""]
+        self.store.close()
 
 
 class NoNodeFiles:
-    """The suite needs nobody to notice deaths."""
+    """The suite ignores the deaths of nodes."""
 
-    def __init__(self, folder: str, me: int, gone: Callable[[int], None]) -> None: ...
+    def __init__(self, folder: str, me: int, on_gone: Callable[[int], None]) -> None: ...
 
     def enter(self) -> bool:
         return True
@@ -99,8 +126,11 @@ class NoNodeFiles:
     def close(self) -> None: ...
 
 
-class DirectoryNode:
-    """One process over a shared directory."""
+class DirectoryNode(Node):
+    """A node process over a shared directory."""
+
+    store: SharedStore
+    topics: SharedTopicStore
 
     def __init__(self, id: int, disk: Disk, root: str, flush: str) -> None:
         self.id = id
@@ -119,40 +149,15 @@ class DirectoryNode:
         self.topics = SharedTopicStore(self.store)
 
     def run(self) -> None:
-        """Let the loop and the threads finish what they have."""
+        """Run the loop and the threads until they are idle."""
         while self.loop.busy or self.threads.jobs:
             self.loop.run()
             if self.threads.jobs:
                 self.threads.run()
 
-    def wait(self, found: Callable[[], T]) -> T:
+    def wait(self, condition: Callable[[], T]) -> T:
         self.run()
-        return found()
-
-    def keys(self, log: OwnedLog) -> list[bytes]:
-        return keys(log)
-
-    def acquire(self, id: LogId) -> OwnedLog | HeldBy | Unreadable:
-        return self.acquire_all([id])[0]
-
-    def acquire_all(self, ids: list[LogId]) -> list[OwnedLog | HeldBy | Unreadable]:
-        results: list[Any] = [None] * len(ids)
-        for number, id in enumerate(ids):
-            self.store.acquire(id, partial(results.__setitem__, number))
-        self.run()
-        assert None not in results
-        return results
-
-    def own(self, id: LogId) -> OwnedLog:
-        owned = self.acquire(id)
-        assert not isinstance(owned, HeldBy | Unreadable), owned
-        return owned
-
-    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable:
-        results: list[TopicLog | HeldBy | Unreadable] = []
-        self.topics.open_topic_log(id, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
-        self.run()
-        return results[0]
+        return condition()
 
     def release(self, id: LogId) -> None:
         released: list[bool] = []
@@ -162,13 +167,8 @@ class DirectoryNode:
             self.loop.jump(0.05)
             self.run()
 
-    def stop(self) -> None:
-        """Stop in order."""
-        problems: list[str] = []
-        self.store.finish(True, problems.append)
-        self.run()
-        assert problems == [""]
-        self.store.close()
+    def keys(self, log: OwnedLog) -> list[bytes]:
+        return keys(log)
 
 
 class Nodes(Protocol):
@@ -226,6 +226,21 @@ def append_to_topic(node: Node, log: TopicLog, key: bytes) -> int | AppendFailed
     results: list[int | AppendFailed] = []
     offset = log.append(bytearray(build_facts([(key, b"1")], 1)), results.append)
     return offset if log.immediate else node.wait(lambda: results)[0]
+
+
+def delete_before(node: Node, id: LogId, log: TopicLog, offset: int) -> None:
+    """Delete the records before the offset, and store the new log start offset."""
+    log.delete_before(offset)
+    saved: list[Exception | None] = []
+    node.topics.save_start_offsets({id: offset}, saved.append)
+    assert node.wait(lambda: saved) == [None]
+
+
+def delete_topic(node: Node, id: LogId, topic_id: bytes, log: TopicLog) -> None:
+    node.topics.set_aside(id, topic_id, log, False, 0)
+    forgotten: list[Exception | None] = []
+    node.topics.forget_topics([id], forgotten.append)
+    assert node.wait(lambda: forgotten) == [None]
 
 
 def keys(log: OwnedLog) -> list[bytes]:

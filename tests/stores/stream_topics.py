@@ -1,4 +1,4 @@
-"""A compacted topic's log in a stream, what its writer was told of it, and what a reader has to find."""
+"""A compacted topic's log in a stream, the replies to its writer, and the records that a reader must find."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from broker.stores.jetstream.topic_cleaning import Cleanable, TopicCleaning, cleanable
 from broker.stores.jetstream.topic_logs import StreamTopicLog
 from protocol.batch import Record, build, iterate, records
-from storage import AppendFailed, HeldBy, LogId, Unreadable
+from storage import AppendFailed, LogId
 from tests.stores.jetstream_nodes import JetStreamNode
 
 READ_BYTES = 1 << 20
@@ -33,19 +33,18 @@ class Written:
     def __init__(self, id: LogId, segment_bytes: int = 2_000) -> None:
         self.id = id
         self.sent: list[Record] = []  # in their order, each at the offset of its place, if the log has it
-        self.acknowledged = 0  # so many of the first ones
+        self.acknowledged = 0  # the number of leading records
         self.failed = False
         self._segment_bytes = segment_bytes
 
     def own(self, node: JetStreamNode) -> StreamTopicLog:
         log = node.own_topic(self.id)
-        assert not isinstance(log, HeldBy | Unreadable), log
         assert isinstance(log, StreamTopicLog)
         log.set_segment_limits(self._segment_bytes, 0)
         return log
 
     def append(self, log: StreamTopicLog, *facts: tuple[bytes, bytes | None]) -> None:
-        """One batch, without waiting for the answer."""
+        """Append a batch, without waiting for the reply."""
         base = len(self.sent)
         batch = [Record(base + at, 1_000 + base, key, value, []) for at, (key, value) in enumerate(facts)]
         self.sent += batch
@@ -58,32 +57,32 @@ class Written:
             else:
                 self.failed = True
 
-        log.append(bytearray(build([Record(at, one.timestamp, one.key, one.value, []) for at, one in enumerate(batch)])), done)
+        log.append(bytearray(build([Record(at, record.timestamp, record.key, record.value, []) for at, record in enumerate(batch)])), done)
 
     def settle(self, node: JetStreamNode) -> None:
         node.wait(lambda: self.acknowledged == len(self.sent))
 
     def check(self, node: JetStreamNode, log: StreamTopicLog, cleaned_to: int = 0) -> list[int]:
-        """What a reader finds is what was written; the newest record of each key is there, but for tombstones. Returns the offsets."""
-        found = read_log(node, log)
+        """A reader finds only written records, among them the newest record of each key except tombstones. Returns the offsets."""
+        log_records = read_log(node, log)
         end = log.records.high_watermark
         assert self.acknowledged <= end <= len(self.sent)
         newest = {record.key: record.offset for record in self.sent[:end]}
-        for record in found:
+        for record in log_records:
             sent = self.sent[record.offset]
             assert (record.key, record.value, record.timestamp) == (sent.key, sent.value, sent.timestamp)
-        offsets = [record.offset for record in found]
+        offsets = [record.offset for record in log_records]
         assert offsets == sorted(set(offsets))
         lost = [offset for offset in newest.values() if self.sent[offset].value is not None and offset not in set(offsets)]
         assert lost == []
-        clean = [record.key for record in found if record.offset < cleaned_to]
-        assert len(set(clean)) == len(clean), "a key has two records in what was cleaned"
+        clean = [record.key for record in log_records if record.offset < cleaned_to]
+        assert len(set(clean)) == len(clean), "a key has two records in the cleaned part"
         return offsets
 
 
 def read_log(node: JetStreamNode, log: StreamTopicLog) -> list[Record]:
     """All records, as a consumer gets them."""
-    found: list[Record] = []
+    records_read: list[Record] = []
     offset = log.records.start_offset
 
     async def read() -> None:
@@ -93,28 +92,28 @@ def read_log(node: JetStreamNode, log: StreamTopicLog) -> list[Record]:
                 data = log.records.read(offset, READ_BYTES)
                 at = 0
                 for header in iterate(data, 0, len(data)):
-                    found.extend(one for one in records(data, at) if one.offset >= offset)
+                    records_read.extend(record for record in records(data, at) if record.offset >= offset)
                     at += header.size
                     offset = header.next_offset
                 if not data:
                     await asyncio.sleep(0.001)
 
     node.loop.run_until_complete(read())
-    return found
+    return records_read
 
 
 def begin_cleaning(node: JetStreamNode, log: StreamTopicLog, now: int, done: Callable[[bool], None]) -> Cleanable:
     cleaning = TopicCleaning(node.store.engine, lambda: (), node.store.topic_log, lambda: now, time.monotonic, 3_600, 1 << 20)
-    found = cleanable(log, Rules(), now)
-    assert found is not None
-    cleaning.clean(log, found, Rules(), done)
-    return found
+    cleanable_log = cleanable(log, Rules(), now)
+    assert cleanable_log is not None
+    cleaning.clean(log, cleanable_log, Rules(), done)
+    return cleanable_log
 
 
 def clean(node: JetStreamNode, log: StreamTopicLog, now: int = 10_000, meanwhile: Callable[[], None] = lambda: None) -> int:
-    """Compact what is closed; up to which offset that is."""
+    """Compact the closed part; returns its end offset."""
     done: list[bool] = []
-    found = begin_cleaning(node, log, now, done.append)
+    cleaning = begin_cleaning(node, log, now, done.append)
 
     def ended() -> bool:
         meanwhile()
@@ -122,13 +121,13 @@ def clean(node: JetStreamNode, log: StreamTopicLog, now: int = 10_000, meanwhile
 
     node.wait(ended)
     assert done == [True]
-    return found.until.base
+    return cleaning.until.base
 
 
 def first_sequence(node: JetStreamNode, log: StreamTopicLog) -> int:
-    found: list[object] = []
-    node.store.engine.info(log.place.stream, found.append)
-    node.wait(lambda: found)
-    return int(getattr(found[0], "first_seq"))  # noqa: B009
+    infos: list[object] = []
+    node.store.engine.info(log.place.stream, infos.append)
+    node.wait(lambda: infos)
+    return int(getattr(infos[0], "first_seq"))  # noqa: B009
 
 

@@ -1,4 +1,4 @@
-"""Owners that end at any step, and power that fails at any step: no acknowledged record is lost, and no epoch comes twice."""
+"""Owners that end at any step, and power that fails at any step: no acknowledged record is lost, and no epoch is used twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = 24
 
 
 class Run:
-    """Random owners, one after the other or side by side, and what they promised."""
+    """Random owners, in turn or at once, and the records that they acknowledged."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -88,14 +88,14 @@ class Run:
             self.check(id, result)
 
     def check(self, id: LogId, log: OwnedLog) -> None:
-        found = keys(log)
-        assert self.acknowledged[id] <= set(found), "an acknowledged record is gone"
-        assert [key for key in self.appended[id] if key in set(found)] == found, "the order has changed"
-        self.appended[id] = found
+        log_keys = keys(log)
+        assert self.acknowledged[id] <= set(log_keys), "an acknowledged record is gone"
+        assert [key for key in self.appended[id] if key in set(log_keys)] == log_keys, "the order has changed"
+        self.appended[id] = log_keys
 
     def give(self, node: DirectoryNode) -> None:
-        mine = [id for id, (owner, _) in self.owned.items() if owner is node]
-        for id in self.random.sample(mine, min(len(mine), 2)):
+        own_logs = [id for id, (owner, _) in self.owned.items() if owner is node]
+        for id in self.random.sample(own_logs, min(len(own_logs), 2)):
             del self.owned[id]
             node.release(id)
 

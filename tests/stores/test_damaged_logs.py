@@ -1,4 +1,4 @@
-"""A log of a shared directory that one node cannot read is another node's to try."""
+"""Another node tries a log of a shared directory that one node cannot read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> NodesOverSimDisk | 
     return NodesOverSimDisk() if request.param == "simulated disk" else NodesOverOsDisk(tmp_path)
 
 
-def test_a_log_that_cannot_be_read_is_given_up(nodes: NodesOverSimDisk | NodesOverOsDisk) -> None:
+def test_an_unreadable_log_is_released(nodes: NodesOverSimDisk | NodesOverOsDisk) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     append(first, log, b"a")

@@ -1,4 +1,4 @@
-"""An owner that ends at each step of its work, by kill -9 or with the power of the machine: the next owner finds what was acknowledged.
+"""An owner that ends at each step of its work, by kill -9 or with the power of the machine: the next owner finds all acknowledged records.
 
 The work begins with the start of the process and a take-over, of logs whose last owner was killed or has released them, goes on with appends,
 a new segment, deleted records and hand-overs, and ends with an orderly stop. Between two steps lies each change of a file or of the table of owners.
@@ -14,7 +14,7 @@ from broker.stores.turn_flushes import LOGS_MIN
 from protocol.batch import build_facts, facts_of
 from simulator.disk import Crashed, SimDisk
 from storage import AppendFailed, HeldBy, LogId, OwnedLog, TopicLog, Unreadable
-from tests.stores.nodes import DirectoryNode, NodesOverSimDisk, keys
+from tests.stores.nodes import DirectoryNode, NodesOverSimDisk, delete_before, keys
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +26,7 @@ TESTS = 8  # that share the steps
 
 
 class Course:
-    """What owners did one after the other, and what they acknowledged."""
+    """A series of owners, and the records that they acknowledged."""
 
     def __init__(self, seed: int) -> None:
         self.nodes = NodesOverSimDisk(seed)
@@ -52,10 +52,10 @@ class Course:
         else:
             disk.kill()
 
-    # What an owner does.
+    # The actions of an owner.
 
     def own(self, node: DirectoryNode) -> tuple[list[OwnedLog], TopicLog]:
-        """Own all logs, and check that they have what was promised."""
+        """Acquire all logs, and check that they have the acknowledged records."""
         logs: list[OwnedLog] = []
         for id, log in zip(GROUPS, node.acquire_all(GROUPS), strict=True):
             assert not isinstance(log, HeldBy | Unreadable), log
@@ -66,29 +66,28 @@ class Course:
 
     def own_topic(self, node: DirectoryNode) -> TopicLog:
         log = node.own_topic(TOPIC)
-        assert not isinstance(log, HeldBy | Unreadable), log
         self.check_epoch(TOPIC, log.epoch)
         start = log.records.start_offset
         assert start == DELETED if self.start_saved else start in (0, DELETED)
-        found: list[bytes] = []
-        while start + len(found) < log.records.next_offset:  # a read ends with a segment
-            found += [key for key, _ in facts_of(log.records.read(start + len(found), 1 << 20))]
-        self.check_records(TOPIC, self.appended[TOPIC][:start] + found)
+        log_keys: list[bytes] = []
+        while start + len(log_keys) < log.records.next_offset:  # a read ends with a segment
+            log_keys += [key for key, _ in facts_of(log.records.read(start + len(log_keys), 1 << 20))]
+        self.check_records(TOPIC, self.appended[TOPIC][:start] + log_keys)
         return log
 
     def check_epoch(self, id: LogId, epoch: int) -> None:
-        assert epoch > self.epochs[id], "an epoch came twice"
+        assert epoch > self.epochs[id], "an epoch was used twice"
         self.epochs[id] = epoch
 
-    def check_records(self, id: LogId, found: list[bytes]) -> None:
+    def check_records(self, id: LogId, log_keys: list[bytes]) -> None:
         if id != TOPIC or not self.power_failed:  # records of topics are acknowledged before they are flushed, as by Kafka
-            assert self.acknowledged[id] <= set(found), "an acknowledged record is gone"
-        assert self.appended[id][: len(found)] == found, "there are other records"
-        self.appended[id] = found
-        self.acknowledged[id] &= set(found)
+            assert self.acknowledged[id] <= set(log_keys), "an acknowledged record is gone"
+        assert self.appended[id][: len(log_keys)] == log_keys, "there are other records"
+        self.appended[id] = log_keys
+        self.acknowledged[id] &= set(log_keys)
 
     def append(self, node: DirectoryNode, logs: list[OwnedLog], topic: TopicLog | None = None) -> None:
-        """One record to each log in the same turn."""
+        """Append a record to each log in the same turn."""
         for id, log in zip(GROUPS, logs, strict=False):
             key = self.next_key(id)
             log.append(build_facts([(key, b"1")], 1), 1, partial(self.appended_to, id, key))
@@ -107,11 +106,7 @@ class Course:
         self.acknowledged[id].add(key)
 
     def save_start(self, node: DirectoryNode, topic: TopicLog) -> None:
-        topic.delete_before(DELETED)
-        saved: list[Exception | None] = []
-        node.topics.save_start_offsets({TOPIC: DELETED}, saved.append)
-        node.run()
-        assert saved == [None]
+        delete_before(node, TOPIC, topic, DELETED)
         self.start_saved = True
 
     def work(self, node: DirectoryNode) -> None:
@@ -124,15 +119,15 @@ class Course:
         self.append(node, logs, topic)
         for released in (GROUPS[0], TOPIC):
             node.release(released)
-        taken = node.own(GROUPS[0])
-        self.check_epoch(GROUPS[0], taken.epoch)
-        self.check_records(GROUPS[0], keys(taken))
-        self.append(node, [taken, *logs[1:]], self.own_topic(node))
+        acquired = node.own(GROUPS[0])
+        self.check_epoch(GROUPS[0], acquired.epoch)
+        self.check_records(GROUPS[0], keys(acquired))
+        self.append(node, [acquired, *logs[1:]], self.own_topic(node))
         node.stop()
 
 
 def owned_before(course: Course, ended: str, power_fails: bool) -> SimDisk:
-    """Let node 2 write to all logs and end, or give them up; its disk."""
+    """Let node 2 write to all logs and end, or release them; returns its disk."""
     disk = course.process()
     node = course.start(2, disk)
     logs, topic = course.own(node)
@@ -148,7 +143,7 @@ def owned_before(course: Course, ended: str, power_fails: bool) -> SimDisk:
 @pytest.mark.parametrize("first_step", range(TESTS))
 @pytest.mark.parametrize("power_fails", [False, True])
 @pytest.mark.parametrize("ended", ["with all logs released", "at once"])
-def test_the_next_owner_finds_what_was_acknowledged_whatever_step_an_owner_ended_at(ended: str, power_fails: bool, first_step: int) -> None:
+def test_the_next_owner_finds_acknowledged_records_after_an_end_at_any_step(ended: str, power_fails: bool, first_step: int) -> None:
     for step in range(first_step, STEPS_MAX, TESTS):
         course = Course(step)
         before = owned_before(course, ended, power_fails)

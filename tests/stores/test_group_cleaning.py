@@ -29,7 +29,7 @@ def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
 
 
 def write(log: OwnedLog, state: State, facts: list[Fact]) -> None:
-    """Append the facts, and note what a replay has to find."""
+    """Append the facts, and add them to the expected state."""
     log.append(build_facts(facts, 1), len(facts), lambda result: None)
     for key, value in facts:
         if value is None:
@@ -55,11 +55,11 @@ def replayed(node: JetStreamNode, log: OwnedLog) -> tuple[State, int]:
 
 
 def stream(node: JetStreamNode, log: GroupLog) -> StreamState:
-    found: list[object] = []
-    node.store.engine.info(log.place.stream, found.append)
-    node.wait(lambda: found)
-    assert isinstance(found[0], StreamState)
-    return found[0]
+    infos: list[object] = []
+    node.store.engine.info(log.place.stream, infos.append)
+    node.wait(lambda: infos)
+    assert isinstance(infos[0], StreamState)
+    return infos[0]
 
 
 def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetStream) -> None:
@@ -93,12 +93,12 @@ def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetSt
 
     assert replayed(first, log)[0] == state
     nodes.kill(first)
-    taken = second.own(LOG)
-    found, records = replayed(second, taken)
-    assert found == state
+    acquired = second.own(LOG)
+    replayed_state, records = replayed(second, acquired)
+    assert replayed_state == state
     assert records < 200
-    assert isinstance(taken, GroupLog)
-    assert taken.records.start_offset == log.records.start_offset > 6_000
+    assert isinstance(acquired, GroupLog)
+    assert acquired.records.start_offset == log.records.start_offset > 6_000
 
 
 def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStream) -> None:
@@ -116,15 +116,15 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
     cleaning.stop()
     nodes.kill(first)
 
-    taken = second.own(LOG)
-    assert isinstance(taken, GroupLog)
-    assert replayed(second, taken)[0] == state
-    again = GroupCleaning(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
-    again.clean(taken)
-    second.wait(lambda: taken.first_seq > last)
-    again.stop()
-    found, records = replayed(second, taken)
-    assert (found, records) == (state, 2_000)
+    acquired = second.own(LOG)
+    assert isinstance(acquired, GroupLog)
+    assert replayed(second, acquired)[0] == state
+    second_cleaning = GroupCleaning(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
+    second_cleaning.clean(acquired)
+    second.wait(lambda: acquired.first_seq > last)
+    second_cleaning.stop()
+    replayed_state, records = replayed(second, acquired)
+    assert (replayed_state, records) == (state, 2_000)
 
 
 def test_the_registry_is_compacted_too_and_readers_in_memory_begin_after_the_cut(nodes: NodesOverJetStream) -> None:
@@ -145,6 +145,6 @@ def test_the_registry_is_compacted_too_and_readers_in_memory_begin_after_the_cut
     assert len(log.records.read(log.records.start_offset, 1 << 20)) < 5_000
     assert replayed(first, log)[0] == state
     nodes.kill(first)
-    taken = second.own(REGISTRY)
-    found, records = replayed(second, taken)
-    assert (found, records) == (state, 15)
+    acquired = second.own(REGISTRY)
+    replayed_state, records = replayed(second, acquired)
+    assert (replayed_state, records) == (state, 15)

@@ -1,4 +1,4 @@
-"""How nodes of one directory notice that others come and go."""
+"""How nodes of one directory notice starts and ends of other nodes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Watcher:
     """A node, and the ends of others that it noticed."""
 
     def __init__(self, folder: Path, id: int) -> None:
-        self.gone: SimpleQueue[int] = SimpleQueue()
-        self.files = NodeFiles(str(folder), id, self.gone.put)
+        self.ended_nodes: SimpleQueue[int] = SimpleQueue()
+        self.files = NodeFiles(str(folder), id, self.ended_nodes.put)
         self.info = NodeInfo(id, (("PLAINTEXT", "localhost", 9092 + id),), None)
 
     def start(self) -> None:
@@ -39,9 +39,9 @@ class Watcher:
 
 @pytest.fixture
 def watchers(tmp_path: Path) -> Iterator[list[Watcher]]:
-    made = [Watcher(tmp_path, id) for id in (1, 2, 3)]
-    yield made
-    for watcher in made:
+    all_watchers = [Watcher(tmp_path, id) for id in (1, 2, 3)]
+    yield all_watchers
+    for watcher in all_watchers:
         watcher.files.close()
 
 
@@ -64,10 +64,10 @@ def test_the_end_of_a_node_is_noticed_by_all_others_however_it_ends(watchers: li
     for watcher in watchers:
         watcher.files.find_new()
     third.die()
-    assert [first.gone.get(timeout=SECONDS), second.gone.get(timeout=SECONDS)] == [3, 3]
+    assert [first.ended_nodes.get(timeout=SECONDS), second.ended_nodes.get(timeout=SECONDS)] == [3, 3]
     assert first.files.find_new() == []
     second.files.close()
-    assert first.gone.get(timeout=SECONDS) == 2
+    assert first.ended_nodes.get(timeout=SECONDS) == 2
 
 
 def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
@@ -77,7 +77,7 @@ def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
         second.start()
         assert first.files.find_new() == [second.info]
         second.die()
-        assert first.gone.get(timeout=SECONDS) == 2
+        assert first.ended_nodes.get(timeout=SECONDS) == 2
 
 
 def test_a_node_is_not_found_at_the_address_of_its_process_before(watchers: list[Watcher]) -> None:
@@ -104,7 +104,7 @@ def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:
         first.files.find_new()
         died = time.monotonic()
         second.die()
-        first.gone.get(timeout=SECONDS)
+        first.ended_nodes.get(timeout=SECONDS)
         seconds.append(time.monotonic() - died)
     assert min(seconds) < NOTICED_SECONDS
 
@@ -114,13 +114,13 @@ def test_a_second_process_with_the_same_id_does_not_get_the_file(watchers: list[
     first.start()
     second.start()
     first.files.find_new()
-    again = Watcher(tmp_path, 2)
-    assert not again.files.enter()
-    again.files.close()
+    restarted = Watcher(tmp_path, 2)
+    assert not restarted.files.enter()
+    restarted.files.close()
     assert (tmp_path / "2.json").exists()
     assert second.files.find_new() == [first.info]
     with pytest.raises(Empty):
-        first.gone.get(timeout=0.05)
+        first.ended_nodes.get(timeout=0.05)
 
 
 def test_addresses_of_a_dead_node_or_torn_ones_are_no_node(watchers: list[Watcher], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A log of a shared directory while its node gives it up: flushed, closed, and another node's only then."""
+"""A log of a shared directory while its node releases it: flushed and closed before another node may acquire it."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from storage import HeldBy, LogId, TopicLog, Unreadable
+from storage import LogId
 from storage.checkpoints import LOG_STARTS, read_offsets
 from storage.owners import SLOTS, byte_of
-from tests.stores.nodes import TOPIC_ID, DirectoryNode, NodesOverSimDisk, append_to_topic
+from tests.stores.nodes import TOPIC_ID, NodesOverSimDisk, append_to_topic, delete_before, delete_topic
 from tests.stores.test_conversion import Alone
 
 TOPIC = LogId("orders", 0)
@@ -16,34 +16,18 @@ OTHER_ID, NEW_ID = bytes(range(50, 66)), bytes(range(100, 116))
 
 
 def same_slot(id: LogId) -> LogId:
-    """Another log that would have this one's slot."""
-    found = (LogId(f"topic-{number}", 0) for number in count())
-    return next(one for one in found if byte_of(one) % SLOTS == byte_of(id) % SLOTS)
-
-
-def own(node: DirectoryNode, id: LogId, topic_id: bytes) -> TopicLog:
-    log = node.own_topic(id, topic_id)
-    assert not isinstance(log, HeldBy | Unreadable)
-    return log
-
-
-def delete(node: DirectoryNode, id: LogId, topic_id: bytes, log: TopicLog) -> None:
-    node.topics.set_aside(id, topic_id, log, False, 0)
-    forgotten: list[Exception | None] = []
-    node.topics.forget_topics([id], forgotten.append)
-    assert node.wait(lambda: forgotten) == [None]
+    """A log with the same slot as this log."""
+    ids = (LogId(f"topic-{number}", 0) for number in count())
+    return next(log_id for log_id in ids if byte_of(log_id) % SLOTS == byte_of(id) % SLOTS)
 
 
 def written_alone(nodes: NodesOverSimDisk) -> None:
     """A broker that is alone stores records in the topic and deletes the first of them."""
     alone = Alone(1, nodes.disk.for_another_process())
-    log = own(alone, TOPIC, TOPIC_ID)
+    log = alone.own_topic(TOPIC, TOPIC_ID)
     for _ in range(RECORDS):
         append_to_topic(alone, log, b"a")
-    log.delete_before(DELETED)
-    saved: list[Exception | None] = []
-    alone.topics.save_start_offsets({TOPIC: DELETED}, saved.append)
-    assert alone.wait(lambda: saved) == [None]
+    delete_before(alone, TOPIC, log, DELETED)
     alone.stop()
 
 
@@ -51,28 +35,28 @@ def test_a_topic_that_is_created_again_begins_empty_although_its_slot_is_another
     nodes = NodesOverSimDisk()
     written_alone(nodes)
     first = nodes.start(1)
-    log = own(first, TOPIC, TOPIC_ID)
+    log = first.own_topic(TOPIC, TOPIC_ID)
     assert log.records.start_offset == DELETED
-    delete(first, TOPIC, TOPIC_ID, log)
-    other = same_slot(TOPIC)
-    append_to_topic(first, own(first, other, OTHER_ID), b"other")
-    new = own(first, TOPIC, NEW_ID)
+    delete_topic(first, TOPIC, TOPIC_ID, log)
+    colliding = same_slot(TOPIC)
+    append_to_topic(first, first.own_topic(colliding, OTHER_ID), b"other")
+    new = first.own_topic(TOPIC, NEW_ID)
     assert (new.records.start_offset, new.records.next_offset) == (0, 0)
     append_to_topic(first, new, b"new")
     nodes.kill(first)
     second = nodes.start(2)
-    for id, topic_id in ((TOPIC, NEW_ID), (other, OTHER_ID)):
-        log = own(second, id, topic_id)
+    for id, topic_id in ((TOPIC, NEW_ID), (colliding, OTHER_ID)):
+        log = second.own_topic(id, topic_id)
         assert (log.records.start_offset, log.records.next_offset) == (0, 1)
 
 
-def test_a_broker_that_is_alone_again_has_no_start_of_a_deleted_topic() -> None:
+def test_a_broker_alone_again_has_no_log_start_of_a_deleted_topic() -> None:
     nodes = NodesOverSimDisk()
     written_alone(nodes)
     first = nodes.start(1)
-    delete(first, TOPIC, TOPIC_ID, own(first, TOPIC, TOPIC_ID))
-    own(first, same_slot(TOPIC), OTHER_ID)
+    delete_topic(first, TOPIC, TOPIC_ID, first.own_topic(TOPIC, TOPIC_ID))
+    first.own_topic(same_slot(TOPIC), OTHER_ID)
     first.stop()
     alone = Alone(1, nodes.disk.for_another_process())
     assert TOPIC not in read_offsets(alone.disk, f"/data/{LOG_STARTS}")
-    assert own(alone, TOPIC, NEW_ID).records.start_offset == 0
+    assert alone.own_topic(TOPIC, NEW_ID).records.start_offset == 0

@@ -1,4 +1,4 @@
-"""A stream that is written as a copy while connections and answers get lost."""
+"""A stream is written as a copy while connections and replies are lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.jetstream, pytest.mark.once]
 NUMBERS = count()
 LOG = LogId("__consumer_offsets", 0)
 BATCHES = 1_500
-END = 3 * BATCHES - 2  # behind the last batch
+END = 3 * BATCHES - 2  # after the last batch
 
 
 def visitor_of(url: str, cluster: str) -> Visitor:
@@ -31,20 +31,20 @@ def visitor_of(url: str, cluster: str) -> Visitor:
 
 def batches() -> list[bytes]:
     """With gaps, and of growing epochs."""
-    made = []
+    copied_batches = []
     for number in range(BATCHES):
         batch = bytearray(build_facts([(b"k%d" % number, b"v" * 200)], 1))
         stamp(batch, 0, 3 * number, number // 500)
-        made.append(bytes(batch))
-    return made
+        copied_batches.append(bytes(batch))
+    return copied_batches
 
 
-async def copy(visitor: Visitor, place: Place, id: str, written: list[bytes], upto: int = BATCHES) -> None:
+async def copy(visitor: Visitor, place: Place, id: str, written: list[bytes], count: int = BATCHES) -> None:
     stream = StreamCopy(visitor, place, id, {})
     await stream.open(0)
-    for batch in written[:upto]:
+    for batch in written[:count]:
         await stream.append(0, read_header(batch, 0), batch)
-    if upto == BATCHES:
+    if count == BATCHES:
         await stream.finish(LogState(0, END, 7), False)
 
 
@@ -93,8 +93,8 @@ def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngin
         try:
             await visitor.open()
             place = visitor.names.internal(LOG)
-            for upto in (0, 1, 700, 200, BATCHES, 900, BATCHES):
-                await copy(visitor, place, "import", written, upto)
+            for count in (0, 1, 700, 200, BATCHES, 900, BATCHES):
+                await copy(visitor, place, "import", written, count)
             return await copied(visitor, place)
         finally:
             visitor.close()

@@ -1,4 +1,4 @@
-"""Faults between a node and the engine, and in the engine: nothing acknowledged is lost, and two nodes never write one log."""
+"""Faults between a node and the engine, and in the engine: no acknowledged record is lost, and two nodes never write one log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def proxy(nodes: NodesOverJetStream, one_server: NatsEngine) -> Iterator[EngineP
 
 
 def stop_noticing(node: JetStreamNode) -> None:
-    """As if the node were frozen while its lease goes by: it tells nothing, and does not see that its lease is over."""
+    """Simulate a frozen node: it does not renew its lease, and does not notice that the lease has expired."""
     node.store.meta.close()
 
 
@@ -60,12 +60,12 @@ def test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease(
     append(first, stale, b"a")
     stop_noticing(first)
     await_death(second, first)
-    taken = owned(second)
-    append(second, taken, b"b")
+    acquired = owned(second)
+    append(second, acquired, b"b")
     assert stale.usable()
     results = [append(first, stale, b"stale") for _ in range(3)]
     assert all(isinstance(result, AppendFailed) for result in results)
-    assert second.keys(taken) == [b"a", b"b"]
+    assert second.keys(acquired) == [b"a", b"b"]
 
 
 def test_a_pipeline_at_full_rate_is_cut_by_a_claim(nodes: NodesOverJetStream) -> None:
@@ -81,39 +81,39 @@ def test_a_pipeline_at_full_rate_is_cut_by_a_claim(nodes: NodesOverJetStream) ->
         if number % 50 == 0:
             first.loop.run_until_complete(asyncio.sleep(0.001))
     second.wait(lambda: claimed and len(results) == 2_000)
-    taken = claimed[0]
-    assert isinstance(taken, GroupLog)
+    acquired = claimed[0]
+    assert isinstance(acquired, GroupLog)
     acknowledged = [b"%d" % number for number, result in enumerate(results) if isinstance(result, int)]
-    assert second.keys(taken) == acknowledged
+    assert second.keys(acquired) == acknowledged
 
 
 def test_an_owner_that_does_not_write_hears_of_a_claim(nodes: NodesOverJetStream) -> None:
-    """The other node takes it for dead, for whatever reason."""
+    """The other node considers it dead, for whatever reason."""
     first, second = nodes.start(1), nodes.start(2)
     log = owned(first)
     append(first, log, b"a")
     failures: list[AppendFailed] = []
     log.watch(failures.append)
     second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
-    taken = owned(second)
+    acquired = owned(second)
     first.wait(lambda: failures)
     assert isinstance(failures[0], Fenced)
     assert not log.usable()
     assert not first.store.meta.lease_lost
-    assert taken.usable()
+    assert acquired.usable()
 
 
 def test_of_many_claimants_at_once_each_epoch_has_one(nodes: NodesOverJetStream) -> None:
     all_nodes = [nodes.start(id) for id in (1, 2, 3)]
-    found: list[OwnedLog | HeldBy | Unreadable] = []
+    owners: list[OwnedLog | HeldBy | Unreadable] = []
     for node in all_nodes:
-        node.store.acquire(LOG, found.append)
-    nodes.wait(lambda: len(found) == 3)
-    claimed = [one for one in found if isinstance(one, GroupLog)]
+        node.store.acquire(LOG, owners.append)
+    nodes.wait(lambda: len(owners) == 3)
+    claimed = [owner for owner in owners if isinstance(owner, GroupLog)]
     assert claimed
-    assert len({one.epoch for one in claimed}) == len(claimed)
-    newest = max(claimed, key=lambda one: one.epoch)
-    written = [one for one in claimed if not isinstance(append(all_nodes[0], one, b"a"), AppendFailed)]
+    assert len({log.epoch for log in claimed}) == len(claimed)
+    newest = max(claimed, key=lambda log: log.epoch)
+    written = [log for log in claimed if not isinstance(append(all_nodes[0], log, b"a"), AppendFailed)]
     assert written == [newest]
 
 
@@ -121,7 +121,7 @@ def test_appends_whose_acknowledgements_get_lost_are_stored_once(nodes: NodesOve
     first = nodes.start(1)
     log = owned(first)
     results: list[int | AppendFailed] = []
-    proxy.deaf = True  # what the engine says does not arrive
+    proxy.deaf = True  # replies of the engine are lost
     for number in range(20):
         log.append(build_facts([(b"%d" % number, b"1")], 1), 1, results.append)
     first.loop.run_until_complete(asyncio.sleep(0.2))
@@ -137,7 +137,7 @@ def test_appends_that_get_lost_on_the_way_are_stored_once(nodes: NodesOverJetStr
     first = nodes.start(1)
     log = owned(first)
     results: list[int | AppendFailed] = []
-    proxy.mute = True  # what the node says does not arrive
+    proxy.mute = True  # requests of the node are lost
     for number in range(20):
         log.append(build_facts([(b"%d" % number, b"1")], 1), 1, results.append)
     first.loop.run_until_complete(asyncio.sleep(0.2))
@@ -174,8 +174,8 @@ def test_a_node_that_comes_back_finds_its_log_with_another_owner(nodes: NodesOve
     append(first, log, b"a")
     proxy.mute = proxy.deaf = True
     await_death(second, first)
-    taken = owned(second)
-    append(second, taken, b"b")
+    acquired = owned(second)
+    append(second, acquired, b"b")
     recovered: list[AppendFailed | None] = []
     first.wait(lambda: not log.usable())
     log.recover(recovered.append)
@@ -183,33 +183,33 @@ def test_a_node_that_comes_back_finds_its_log_with_another_owner(nodes: NodesOve
     proxy.mute = proxy.deaf = False
     first.wait(lambda: recovered)
     assert "node 2" in str(recovered[0])
-    assert second.keys(taken) == [b"a", b"b"]
+    assert second.keys(acquired) == [b"a", b"b"]
 
 
 def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) -> None:
-    first, other = nodes.start(1), nodes.start(2)
+    first, second = nodes.start(1), nodes.start(2)
     deposed: list[bool] = []
     first.store.deposed = lambda: deposed.append(True)
     log = owned(first)
-    again = nodes.start(1)
+    restarted = nodes.start(1)
     nodes.wait(lambda: deposed)
     assert not log.usable()
-    assert owned(again).epoch > log.epoch
-    assert other.store.view().live.keys() == {1, 2}
+    assert owned(restarted).epoch > log.epoch
+    assert second.store.view().live.keys() == {1, 2}
 
 
 def test_a_second_process_with_an_id_waits_for_the_lease_of_the_first_one(nodes: NodesOverJetStream) -> None:
-    """The first one is cut off, and may answer from memory for so long."""
-    first, other = nodes.start(1), nodes.start(2)
+    """The first node is cut off, and may reply from memory for so long."""
+    first, second = nodes.start(1), nodes.start(2)
     log = owned(first)
     append(first, log, b"a")
-    first.store.meta.closed = True  # it neither reads nor tells anything
+    first.store.meta.closed = True  # it neither reads nor sends
     begun = time.monotonic()
-    again = nodes.start(1)
-    assert isinstance(other.store.view().owned_by(LOG), Owner)
-    taken = owned(again)
+    restarted = nodes.start(1)
+    assert isinstance(second.store.view().owned_by(LOG), Owner)
+    acquired = owned(restarted)
     assert time.monotonic() > begun + 0.9 * nodes.lease_ms / 1000
-    assert again.keys(taken) == [b"a"]
+    assert restarted.keys(acquired) == [b"a"]
 
 
 def test_a_second_process_that_knows_that_the_first_one_has_ended_does_not_wait(nodes: NodesOverJetStream) -> None:
@@ -221,8 +221,8 @@ def test_a_second_process_that_knows_that_the_first_one_has_ended_does_not_wait(
     first.store.meta._beat()
     first.wait(lambda: not first.store.meta._beat_pending)
     first.store.close()
-    again = nodes.start(1)
-    assert again.keys(owned(again)) == [b"a"]
+    restarted = nodes.start(1)
+    assert restarted.keys(owned(restarted)) == [b"a"]
 
 
 def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_show(
@@ -237,11 +237,11 @@ def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_s
     meta.seq = 0
     beats = meta._beats_sent
 
-    def lagging(name: str, seq: int, heard: Any, ended: Any, **limits: Any) -> Any:
+    def lagging(name: str, seq: int, on_record: Any, ended: Any, **limits: Any) -> Any:
         if name == second.store.names.meta_stream and meta._beats_sent == beats:
             second.loop.call_soon(ended, None)
             return None
-        return read(name, seq, heard, ended, **limits)
+        return read(name, seq, on_record, ended, **limits)
 
     monkeypatch.setattr(second.store.engine, "read", lagging)
     assert second.acquire(LOG) == HeldBy("node 1")
@@ -281,7 +281,7 @@ def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> Non
     assert isinstance(refused, Unreadable)
     assert "its owner had more" in refused.reason
     assert list(second.store.quarantined) == [LOG]
-    # The way out that accepts the loss: what the owner has told is deleted, and nodes start again.
+    # The operator accepts the loss: the stored state of the owner is deleted, and the nodes restart.
     done: list[object] = []
     subject = second.store.names.owner_key(log.place)
     second.store.engine.call(f"STREAM.PURGE.{second.store.names.meta_stream}", {"filter": subject}, done.append)
@@ -296,11 +296,11 @@ def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream)
     log = owned(first)
     append(first, log, b"a")
     stored: list[object] = []
-    strange = Entry(DATA, log.epoch, 1, "other", 1, 7, 1, 0)  # behind offset 0 comes 1
+    strange = Entry(DATA, log.epoch, 1, "other", 1, 7, 1, 0)  # the next offset after 0 is 1
     headers = strange.headers(log.chain.committed_seq)
     first.store.connection.append(log.place.subject, build_facts([(b"x", b"1")], 1), headers, stored.append)
     first.wait(lambda: stored)
     log.fence(AppendFailed("by the test"))
-    again = owned(first)
+    reacquired = owned(first)
     with pytest.raises(Exception, match="begins at offset 7 instead of 1"):
-        first.keys(again)
+        first.keys(reacquired)

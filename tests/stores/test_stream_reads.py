@@ -1,4 +1,4 @@
-"""Records of a topic that are in memory no more are read from the engine, wherever a reader begins."""
+"""Records of a topic that are no longer in memory are read from the engine, wherever a reader begins."""
 
 from __future__ import annotations
 

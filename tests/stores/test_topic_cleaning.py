@@ -1,4 +1,4 @@
-"""Logs of topics in streams are compacted: what stays keeps its offsets, nothing newest is lost, and the engine drops the rest."""
+"""Logs of topics in streams are compacted: remaining records keep their offsets, no newest record is lost, and the engine drops the others."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def fill(written: Written, node: JetStreamNode, log: StreamTopicLog, batches: in
     written.settle(node)
 
 
-def await_cut(node: JetStreamNode, log: StreamTopicLog, behind: int) -> None:
-    """The engine drops entries soon after the state that says so."""
+def await_cut(node: JetStreamNode, log: StreamTopicLog, offset: int) -> None:
+    """The engine drops entries soon after the state that records it."""
     for _ in range(100):
-        if first_sequence(node, log) > behind:
+        if first_sequence(node, log) > offset:
             return
         node.loop.run_until_complete(asyncio.sleep(0.05))
     raise AssertionError
@@ -81,14 +81,14 @@ def test_the_newest_records_stay_at_their_offsets_and_the_rest_goes(nodes: Nodes
     await_cut(first, log, 50)
     nodes.end(first, second)
 
-    taken = written.own(second)
-    assert written.check(second, taken, until) == offsets
-    fill(written, second, taken, 200, seed=2)
-    again = clean(second, taken)
-    assert again > until
-    offsets = written.check(second, taken, again)
-    assert len([offset for offset in offsets if offset < again]) <= 20 + 30
-    await_cut(second, taken, 100)
+    acquired = written.own(second)
+    assert written.check(second, acquired, until) == offsets
+    fill(written, second, acquired, 200, seed=2)
+    cleaned_again = clean(second, acquired)
+    assert cleaned_again > until
+    offsets = written.check(second, acquired, cleaned_again)
+    assert len([offset for offset in offsets if offset < cleaned_again]) <= 20 + 30
+    await_cut(second, acquired, 100)
 
 
 def test_readers_go_on_through_a_cleaning_at_any_offset(nodes: NodesOverJetStream) -> None:
@@ -97,15 +97,15 @@ def test_readers_go_on_through_a_cleaning_at_any_offset(nodes: NodesOverJetStrea
     log = written.own(node)
     fill(written, node, log, 200)
     until = clean(node, log)
-    whole = read_log(node, log)
+    records_read = read_log(node, log)
     for offset in range(0, until, 7):
         node.wait(lambda offset=offset: log.records.read(offset, 10_000))  # type: ignore[misc]
-        after = [one.offset for one in whole if one.offset >= offset]
+        after = [record.offset for record in records_read if record.offset >= offset]
         extent = log.records.extent(offset, 10_000)
         assert extent is not None
         assert int.from_bytes(extent.read(8), "big") <= after[0]
-    times = [found for found in log.records.find_time(1_000 + until - 1) if found is not None]
-    assert times or log.records.high_watermark  # what is not in memory yet is asked for
+    times = [entry for entry in log.records.find_time(1_000 + until - 1) if entry is not None]
+    assert times or log.records.high_watermark  # entries not yet in memory are requested
 
 
 def test_a_tombstone_goes_after_its_time_and_a_log_may_become_empty(nodes: NodesOverJetStream) -> None:
@@ -139,16 +139,16 @@ def test_a_pass_that_its_owner_did_not_end_changes_nothing(nodes: NodesOverJetSt
     begin_cleaning(first, log, 10_000, lambda cleaned: None)
     first.wait(lambda: log.chain.committed_seq > before)
     nodes.end(first, second)
-    taken = written.own(second)
-    assert taken.clean_to == 0
-    assert first_sequence(second, taken) == start
-    assert written.check(second, taken) == list(range(len(written.sent)))
-    until = clean(second, taken)
-    written.check(second, taken, until)
+    acquired = written.own(second)
+    assert acquired.clean_to == 0
+    assert first_sequence(second, acquired) == start
+    assert written.check(second, acquired) == list(range(len(written.sent)))
+    until = clean(second, acquired)
+    written.check(second, acquired, until)
 
 
 def test_an_owner_that_was_fenced_cannot_end_its_pass(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Node 2 takes it for dead when all is copied."""
+    """Node 2 considers it dead when all is copied."""
     first, second = nodes.start(1), nodes.start(2)
     written = Written(TOPIC)
     log = written.own(first)
@@ -162,13 +162,13 @@ def test_an_owner_that_was_fenced_cannot_end_its_pass(nodes: NodesOverJetStream,
         patched.setattr(log, "use_cleaned", lambda *arguments: held.append(arguments))
         begin_cleaning(first, log, 10_000, done.append)
         first.wait(lambda: held)
-    taken = written.own(second)
+    acquired = written.own(second)
     log.use_cleaned(*held[0])
     first.wait(lambda: done)
     assert done == [False]
     assert log.chain.failure is not None
-    assert first_sequence(second, taken) == start
-    assert written.check(second, taken) == list(range(len(written.sent)))
+    assert first_sequence(second, acquired) == start
+    assert written.check(second, acquired) == list(range(len(written.sent)))
 
 
 def test_retention_drops_what_was_cleaned_too(nodes: NodesOverJetStream) -> None:
@@ -182,11 +182,11 @@ def test_retention_drops_what_was_cleaned_too(nodes: NodesOverJetStream) -> None
     assert log.records.start_offset >= until
     first.wait(lambda: not log.chain.pending)
     assert not [part for part in log.parts if part.cleaned]
-    left = [one.offset for one in read_log(first, log)]
+    remaining = [record.offset for record in read_log(first, log)]
     nodes.end(first, second)
-    taken = written.own(second)
-    assert taken.records.start_offset == log.records.start_offset
-    assert [one.offset for one in read_log(second, taken)] == left
+    acquired = written.own(second)
+    assert acquired.records.start_offset == log.records.start_offset
+    assert [record.offset for record in read_log(second, acquired)] == remaining
 
 
 def test_a_growing_segment_ends_after_its_time_so_that_it_can_be_cleaned(nodes: NodesOverJetStream) -> None:
@@ -238,9 +238,9 @@ def test_an_export_has_what_a_cleaner_left_even_if_it_works_meanwhile(nodes: Nod
 
     async def exported(end: LogEnd) -> tuple[list[int], LogState]:
         reading = visitor.read(log.place, end)
-        found = [record async for _, _, batch in reading.batches() for record in records(batch, 0)]
-        assert [written.sent[record.offset].value for record in found] == [record.value for record in found]
-        return [record.offset for record in found], reading.state
+        records_read = [record async for _, _, batch in reading.batches() for record in records(batch, 0)]
+        assert [written.sent[record.offset].value for record in records_read] == [record.value for record in records_read]
+        return [record.offset for record in records_read], reading.state
 
     visitor = node.loop.run_until_complete(visit())
     try:

@@ -33,10 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.kafka and count > 1:
         parser().error(f"{options.name} needs {count} brokers")
     broker = "kafka" if options.kafka else "tenure"
-    named = "tenure-compiled" if not options.kafka and compiled() else broker
+    broker_kind = "tenure-compiled" if not options.kafka and compiled() else broker
     if count > 1:
-        named += f"-{count}-nodes"
-    report = CACHE / "reports" / f"{suite.name}-{named}"
+        broker_kind += f"-{count}-nodes"
+    report = CACHE / "reports" / f"{suite.name}-{broker_kind}"
     try:
         folder = fetched(suite)
         shutil.rmtree(report, ignore_errors=True)
@@ -47,19 +47,19 @@ def main(arguments: list[str] | None = None) -> int:
     except SuiteError as error:
         print(f"{options.name}: {error}", file=sys.stderr)
         return 1
-    wrong = judge(tests, known(suite.name, kafka=options.kafka, nodes=count > 1), whole=not options.only)
-    show(suite, named, tests, wrong, report, time.monotonic() - begin, every=options.verbose)
+    wrong = judge(tests, known(suite.name, kafka=options.kafka, nodes=count > 1), complete_run=not options.only)
+    show(suite, broker_kind, tests, wrong, report, time.monotonic() - begin, every=options.verbose)
     return 1 if wrong else 0
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.suites", description=__doc__)
-    made.add_argument("name", choices=sorted(SUITES))
-    made.add_argument("--kafka", action="store_true", help="against Apache Kafka instead of this broker (needs Java)")
-    made.add_argument("--nodes", type=int, default=1, metavar="N", help="against so many nodes instead of one broker (docs/nodes.md)")
-    made.add_argument("--only", default="", metavar="WORDS", help="a part of the suite, in the words of its own runner")
-    made.add_argument("--verbose", action="store_true", help="every failure and skip, also those that are known")
-    return made
+    suite_parser = argparse.ArgumentParser(prog="python -m tests.suites", description=__doc__)
+    suite_parser.add_argument("name", choices=sorted(SUITES))
+    suite_parser.add_argument("--kafka", action="store_true", help="against Apache Kafka instead of this broker (needs Java)")
+    suite_parser.add_argument("--nodes", type=int, default=1, metavar="N", help="against so many nodes instead of one broker (docs/nodes.md)")
+    suite_parser.add_argument("--only", default="", metavar="WORDS", help="a part of the suite, in the words of its own runner")
+    suite_parser.add_argument("--verbose", action="store_true", help="every failure and skip, also those that are known")
+    return suite_parser
 
 
 def show(suite: Suite, broker: str, tests: Tests, wrong: list[str], report: Path, seconds: float, *, every: bool) -> None:

@@ -61,8 +61,8 @@ def kafka(suite: Suite, report: Path) -> Iterator[int]:
     if isinstance(jars := find_jars(), str):
         raise SuiteError(jars)
     port = suite.port or free_ports(1)[0]
-    given = {"advertised.listeners": f"PLAINTEXT://{suite.host}:{port}", **suite.settings, **suite.kafka_settings}
-    settings = {name.replace(".", "_"): value for name, value in given.items()}
+    config = {"advertised.listeners": f"PLAINTEXT://{suite.host}:{port}", **suite.settings, **suite.kafka_settings}
+    settings = {name.replace(".", "_"): value for name, value in config.items()}
     with kafka_folder(port, **settings) as (folder, _), running_kafka(folder, port):
         try:
             yield port

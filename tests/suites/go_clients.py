@@ -13,17 +13,17 @@ from tests.suites.suite import ANYBODY_MAY, Run, Suite, SuiteError, call, watch
 
 SECONDS = 2400
 APART_SECONDS = 60
-FLAGS = "-mod=mod"  # some modules' go.mod asks for a later release of Go
+FLAGS = "-mod=mod"  # some modules' go.mod requires a later release of Go
 
 
 def fetcher(module: str, version: str, *packages: str) -> Callable[[Path], None]:
     """`packages`: to build, after flags of the compiler."""
     def fetch(folder: Path) -> None:
-        found = json.loads(call(["go", "mod", "download", "-json", f"{module}@{version}"], folder))
+        module_info = json.loads(call(["go", "mod", "download", "-json", f"{module}@{version}"], folder))
         source = folder / "source"
         shutil.rmtree(source, ignore_errors=True)
-        shutil.copytree(found["Dir"], source)
-        for path in (source, *source.rglob("*")):  # what the module cache holds is read only
+        shutil.copytree(module_info["Dir"], source)
+        for path in (source, *source.rglob("*")):  # files of the module cache are read-only
             path.chmod(path.stat().st_mode | 0o200)
         call(["go", "test", "-count=1", "-run=^$", *(packages or ["./..."])], source, GOFLAGS=FLAGS)  # builds
 
@@ -31,7 +31,7 @@ def fetcher(module: str, version: str, *packages: str) -> Callable[[Path], None]
 
 
 def go_test(run: Run, log: str, seconds: int, arguments: list[str], environment: Mapping[str, str]) -> Tests:
-    """One `go test`, whose output goes to the file `log` of the report."""
+    """Run `go test`; its output goes to the file `log` of the report."""
     command = ["go", "test", "-json", "-count=1", f"-timeout={seconds}s", *arguments]
     watch(command, run.folder / "source", run.report / log, seconds=seconds + 60, GOFLAGS=FLAGS, **environment)
     with (run.report / log).open(errors="replace") as lines:
@@ -46,12 +46,12 @@ def runner(packages: str, environment: Callable[[Run], Mapping[str, str]], apart
     def run(run: Run) -> Tests:
         log = run.report / "log"
         alone = apart.get(run.broker)
-        goes = [("log", SECONDS, ["-run", run.only] if run.only else ["-skip", alone] if alone else [])]
+        runs = [("log", SECONDS, ["-run", run.only] if run.only else ["-skip", alone] if alone else [])]
         if alone and not run.only:
-            goes.append(("log.apart", APART_SECONDS, ["-run", alone]))
+            runs.append(("log.apart", APART_SECONDS, ["-run", alone]))
         tests: Tests = {}
-        for name, seconds, which in goes:
-            tests |= go_test(run, name, seconds, [*which, packages], environment(run))
+        for name, seconds, options in runs:
+            tests |= go_test(run, name, seconds, [*options, packages], environment(run))
         if not tests:
             raise SuiteError(f"no test ran; see {log}")
         return tests

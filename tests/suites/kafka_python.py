@@ -20,18 +20,18 @@ READS_AS = {"tenure": "4.0", "kafka": "4.3"}
 
 def fetch(folder: Path) -> None:
     call([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "kafka-python", f"kafka-python=={SUITE.version}"], folder)
-    found = list(folder.glob("kafka_python-*.tar.gz"))
-    if len(found) != 1:
-        raise SuiteError(f"{folder} has {len(found)} source packages of kafka-python")
-    unpack(found[0], folder / "source")
+    archives = list(folder.glob("kafka_python-*.tar.gz"))
+    if len(archives) != 1:
+        raise SuiteError(f"{folder} has {len(archives)} source packages of kafka-python")
+    unpack(archives[0], folder / "source")
     # The tests expect to be the package `test`, whose first file the source package omits, with another file that they import.
-    for beside in (Path(__file__).parent / "beside" / "kafka_python").glob("*.py"):
-        if (folder / "source" / "test" / beside.name).exists():
-            raise SuiteError(f"the source package has {beside.name} itself by now; nothing need be laid beside it")
-        shutil.copy(beside, folder / "source" / "test")
+    for extra_test in (Path(__file__).parent / "beside" / "kafka_python").glob("*.py"):
+        if (folder / "source" / "test" / extra_test.name).exists():
+            raise SuiteError(f"the source package has {extra_test.name} itself now: remove our copy of it")
+        shutil.copy(extra_test, folder / "source" / "test")
     shutil.rmtree(folder / "source" / "kafka")  # the installed client is tested, not this copy
     call([sys.executable, "-m", "venv", "environment"], folder)
-    call(["environment/bin/pip", "install", "-q", f"{found[0]}[lz4,snappy,zstd]", *PACKAGES], folder)
+    call(["environment/bin/pip", "install", "-q", f"{archives[0]}[lz4,snappy,zstd]", *PACKAGES], folder)
 
 
 def run(run: Run) -> Tests:

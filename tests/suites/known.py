@@ -10,12 +10,12 @@ from pathlib import Path
 from tests.suites.results import Result, Tests, count
 
 FOLDER = Path(__file__).parent / "known"
-# A test that passes faster than a request takes to a broker and back has probably skipped its body.
+# A test that passes faster than a request's round trip has probably skipped its body.
 QUICK_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Expectations:
     """`failing` and `sometimes` map tests to reasons; `passing` is the least that must pass, so that a suite which skips
     everything, or is no longer found, does not pass for ever. `quick` maps patterns of names to the reason why these tests
     may pass in no time.
@@ -30,17 +30,17 @@ class Known:
         return any(fnmatchcase(name, pattern) for pattern in self.quick)
 
 
-def known(name: str, folder: Path = FOLDER, *, kafka: bool = False, nodes: bool = False) -> Known:
+def known(name: str, folder: Path = FOLDER, *, kafka: bool = False, nodes: bool = False) -> Expectations:
     """The known failures of this broker; with `kafka` those of Apache Kafka, with `nodes` those of several nodes, from the same file."""
     file = folder / f"{name}.toml"
     listed = tomllib.loads(file.read_text())
     least = listed["passing"]
-    found = Known(least["kafka"] if kafka else least.get("nodes", least["tenure"]) if nodes else least["tenure"])
+    expectations = Expectations(least["kafka"] if kafka else least.get("nodes", least["tenure"]) if nodes else least["tenure"])
     for group in listed.get("failing", []):
         fails = {"tenure": not kafka, "nodes": nodes, "kafka": kafka, "both": True}[group.get("with", "tenure")]
-        into = found.sometimes if group.get("sometimes") else found.failing
+        into = expectations.sometimes if group.get("sometimes") else expectations.failing
         for test in group["tests"]:
-            if fails and (test in found.failing or test in found.sometimes):
+            if fails and (test in expectations.failing or test in expectations.sometimes):
                 raise ValueError(f"{file}: {test} is listed twice")
             if not group["reason"].strip():
                 raise ValueError(f"{file}: {test} has no reason")
@@ -49,24 +49,24 @@ def known(name: str, folder: Path = FOLDER, *, kafka: bool = False, nodes: bool 
     for group in listed.get("quick", []):
         if not group["reason"].strip():
             raise ValueError(f"{file}: {group['tests']} has no reason")
-        found.quick.update(dict.fromkeys(group["tests"], group["reason"]))
-    return found
+        expectations.quick.update(dict.fromkeys(group["tests"], group["reason"]))
+    return expectations
 
 
-def judge(tests: Tests, known: Known, *, whole: bool = True) -> list[str]:
+def judge(tests: Tests, expectations: Expectations, *, complete_run: bool = True) -> list[str]:
     """The problems of a run, one line each. For a part of a suite, tests that did not run are ignored."""
     wrong = []
     for name, test in sorted(tests.items()):
-        if test.result is Result.FAILED and name not in known.failing and name not in known.sometimes:
+        if test.result is Result.FAILED and name not in expectations.failing and name not in expectations.sometimes:
             wrong.append(f"{name} failed and is not listed: {test.text}")
-        elif test.result is not Result.FAILED and name in known.failing:
+        elif test.result is not Result.FAILED and name in expectations.failing:
             wrong.append(f"{name} is listed as failing and {test.result}: take it off the list")
-        elif test.result is Result.PASSED and test.seconds is not None and test.seconds < QUICK_SECONDS and not known.may_be_quick(name):
+        elif test.result is Result.PASSED and test.seconds is not None and test.seconds < QUICK_SECONDS and not expectations.may_be_quick(name):
             wrong.append(f"{name} passed in {test.seconds} s: find out whether it did anything, and list it under `quick` with the reason")
-    if whole:
-        listed = known.failing | known.sometimes
+    if complete_run:
+        listed = expectations.failing | expectations.sometimes
         wrong += [f"{name} is listed and did not run: take it off the list" for name in sorted(listed) if name not in tests]
         passed = count(tests)[Result.PASSED]
-        if passed < known.passing:
-            wrong.append(f"{passed} passed; at least {known.passing} have to")
+        if passed < expectations.passing:
+            wrong.append(f"{passed} passed; at least {expectations.passing} have to")
     return wrong

@@ -15,7 +15,7 @@ from tests.suites.suite import ANYBODY_MAY, Run, Suite, SuiteError, call, unpack
 PACKAGE, VERSION = "@confluentinc/kafka-javascript", "1.10.1"
 LIBRDKAFKA = "2.15.1"
 BUILD_SECONDS = 3600
-SECONDS = 650  # of one number; most take seconds, 0113 ten minutes
+SECONDS = 650  # of each test number; most run for seconds, 0113 for ten minutes
 AT_ONCE = 3
 
 # Our list of APIs is that of a 4.0, which has no share groups.
@@ -48,7 +48,7 @@ def fetch(folder: Path) -> None:
 
 
 def kafka_home(folder: Path) -> Path:
-    """The parts of a Kafka installation that the tests look for: its tools, to create topics with."""
+    """The parts of a Kafka installation that the tests use: its tools, to create topics."""
     if isinstance(jars := find_jars(), str):
         raise SuiteError(jars)
     (folder / "bin").mkdir(parents=True)
@@ -66,9 +66,9 @@ def run(run: Run) -> Tests:
     home = kafka_home(run.report / "kafka")
     numbers = sorted({file.name[:4] for file in (run.folder / "source" / "tests").glob("0*-*.c*") if file.name.startswith(run.only)})
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda number: run_number(run, number, home), numbers))
+        results = list(pool.map(lambda number: run_number(run, number, home), numbers))
     (run.report / "log").write_bytes(b"".join((run.report / f"log.{number}").read_bytes() for number in numbers))
-    return {name: case for cases in found for name, case in cases.items()}
+    return {name: case for cases in results for name, case in cases.items()}
 
 
 def run_number(run: Run, number: str, home: Path) -> Tests:
@@ -91,11 +91,11 @@ def run_number(run: Run, number: str, home: Path) -> Tests:
         TEST_KAFKA_VERSION=READS_AS[run.broker],
         CI="",
     )
-    why = {name: first_line(text) for name, text in WHY.findall(log.read_text(errors="replace"))}
+    reasons = {name: first_line(text) for name, text in WHY.findall(log.read_text(errors="replace"))}
     if not report.exists():
         return {number: Case(Result.FAILED, f"it crashed, or did not end within {SECONDS} s", SECONDS)}
     return {
-        name: Case(STATES[test["state"]], why.get(name, ""), test["duration"])
+        name: Case(STATES[test["state"]], reasons.get(name, ""), test["duration"])
         for name, test in json.loads(report.read_text())["tests"].items()
         if name.startswith(number)
     }

@@ -12,7 +12,7 @@ from tests.suites.suite import ROOT
 PAGE = ROOT / "docs" / "clients.md"
 BEGIN, END = "<!-- written by `python -m tests.suites.page` -->\n", "<!-- until here -->\n"
 WHOSE = {"tenure": "Tenure", "nodes": "several nodes of Tenure", "kafka": "Apache Kafka", "both": "both"}
-NAMED = 4  # if several tests have one reason only the first are named
+NAMED = 4  # if several tests have the same reason, only the first are named
 
 
 def reasons() -> Iterator[str]:
@@ -27,8 +27,8 @@ def reasons() -> Iterator[str]:
 
 
 def written(page: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, _, from_begin = page.partition(BEGIN)
+    _, _, after = from_begin.partition(END)
     return f"{before}{BEGIN}\n{''.join(reasons())}{END}{after}"
 
 

@@ -31,11 +31,11 @@ def junit(file: Path) -> Tests:
     tests: Tests = {}
     for case in ElementTree.parse(file).iter("testcase"):
         name = f"{case.get('classname', '').removeprefix('test.')}::{case.get('name', '')}"
-        found = {child.tag: child.get("message") or child.text or "" for child in case}
+        outcomes = {child.tag: child.get("message") or child.text or "" for child in case}
         seconds = float(time) if (time := case.get("time")) else None
         for tag, result in (("failure", Result.FAILED), ("error", Result.FAILED), ("skipped", Result.SKIPPED)):
-            if tag in found:
-                test = Case(result, first_line(found[tag]), seconds)
+            if tag in outcomes:
+                test = Case(result, first_line(outcomes[tag]), seconds)
                 break
         else:
             test = Case(Result.PASSED, "", seconds)
@@ -51,7 +51,7 @@ GO_NOISE = ("=== ", "--- ")
 def go_json(lines: Iterable[str]) -> Tests:
     """`go test -json`. A test that began and has no end (the run was cut off) has failed."""
     tests: Tests = {}
-    said: dict[str, list[str]] = {}
+    outputs: dict[str, list[str]] = {}
     for line in lines:
         if not line.startswith("{"):
             continue  # compiler output, on the same stream
@@ -62,10 +62,10 @@ def go_json(lines: Iterable[str]) -> Tests:
         if event["Action"] == "run":
             tests[name] = Case(Result.FAILED, "began and did not end")
         elif event["Action"] == "output":
-            said.setdefault(name, []).append(event["Output"])
+            outputs.setdefault(name, []).append(event["Output"])
         elif event["Action"] in GO_RESULTS:
             result = GO_RESULTS[event["Action"]]
-            words = [words for words in said.get(name, []) if words.strip() and not words.strip().startswith(GO_NOISE)]
+            words = [words for words in outputs.get(name, []) if words.strip() and not words.strip().startswith(GO_NOISE)]
             text = "" if result is Result.PASSED else first_line(" ".join(word.strip() for word in words[-6:]))
             tests[name] = Case(result, text, event.get("Elapsed"))
     return tests
@@ -78,10 +78,7 @@ RUST_RESULTS = {"ok": Result.PASSED, "FAILED": Result.FAILED, "ignored": Result.
 def libtest(output: str, target: str) -> Tests:
     """The output of `cargo test` for one target."""
     panics = dict(re.findall(r"^---- (\S+) stdout ----\n(?:.*\n)*?.*panicked at (?:.*\n)(.*)$", output, re.MULTILINE))
-    return {
-        f"{target}::{name}": Case(RUST_RESULTS[result], first_line(panics.get(name, "")))
-        for name, result in RUST_LINE.findall(output)
-    }
+    return {f"{target}::{name}": Case(RUST_RESULTS[result], first_line(panics.get(name, ""))) for name, result in RUST_LINE.findall(output)}
 
 
 def first_line(text: str, most: int = 300) -> str:

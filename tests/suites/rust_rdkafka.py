@@ -41,14 +41,14 @@ def run(run: Run) -> Tests:
     """Each test file by itself, as cargo does, so that their output is apart."""
     targets = sorted(file.stem for file in (run.folder / "source" / "tests").glob("test_*.rs"))
     tests: Tests = {}
-    with (run.report / "log").open("w") as whole:
+    with (run.report / "log").open("w") as log_file:
         for target in targets:
             log = run.report / f"log.{target}"
             command = ["cargo", "test", "--test", target, "--", *([run.only] if run.only else [])]
             watch(command, run.folder / "source", log, seconds=SECONDS, KAFKA_HOST=f"127.0.0.1:{run.port}", KAFKA_VERSION="4.3.1", RUST_BACKTRACE="0")
-            said = log.read_text(errors="replace")
-            whole.write(said)
-            tests |= libtest(said, target)
+            text = log.read_text(errors="replace")
+            log_file.write(text)
+            tests |= libtest(text, target)
     if not tests:
         raise SuiteError(f"no test ran; see {run.report / 'log'}")
     return tests
@@ -61,7 +61,7 @@ SUITE = Suite(
     source="its crate",
     fetch=fetch,
     run=run,
-    # As the crate's own docker-compose.yaml says.
+    # As in the crate's own docker-compose.yaml.
     settings={"node.id": "0", "num.partitions": "3"},
     host="localhost",
     port=9092,  # some of its tests know no other

@@ -20,7 +20,7 @@ NODES: Final = 5
 PROXIED_PORT: Final = 29091  # of the first broker's proxy; fixed in the tests, as are the proxies' names
 SECONDS: Final = 2400
 
-_fetch_module = fetcher("github.com/IBM/sarama", SARAMA, "-tags=functional", "-exec=true", ".")  # its TestMain would look for brokers
+_fetch_module = fetcher("github.com/IBM/sarama", SARAMA, "-tags=functional", "-exec=true", ".")  # its TestMain would connect to brokers
 
 
 def fetch(folder: Path) -> None:
@@ -29,7 +29,7 @@ def fetch(folder: Path) -> None:
 
 
 def functional_tests(source: Path) -> str:
-    """A pattern of those tests that want brokers; the package has more."""
+    """A pattern of the tests that need brokers; the package has more tests."""
     names = [name for file in sorted(source.glob("functional_*_test.go")) for name in re.findall(r"^func (Test\w+)\(t ", file.read_text(), re.MULTILINE)]
     return f"^({'|'.join(names)})$"
 

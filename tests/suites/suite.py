@@ -26,13 +26,13 @@ class SuiteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run against one broker: the suite's folder, the broker, the wanted tests, the time limit."""
+    """A run against a broker: the suite's folder, the broker, the selected tests, the time limit."""
 
     folder: Path
     port: int
     broker: str  # `tenure` or `kafka`
     only: str
-    report: Path  # a folder for what the run writes
+    report: Path  # a folder for the files of the run
 
 
 @dataclass(frozen=True, slots=True)

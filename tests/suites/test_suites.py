@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.suites.__main__ import SUITES
-from tests.suites.known import FOLDER, Known, judge, known
+from tests.suites.known import FOLDER, Expectations, judge, known
 from tests.suites.page import PAGE, written
 from tests.suites.results import Case, Result, Tests, count, go_json, junit, libtest
 from tests.suites.suite import Suite, SuiteError, call, watch
@@ -89,7 +89,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored;
     }
 
 
-KNOWN = Known(2, {"failing": "a reason"}, {"at times": "another"})
+KNOWN = Expectations(2, {"failing": "a reason"}, {"at times": "another"})
 
 
 @pytest.mark.parametrize("at_times", [PASSED, FAILED])
@@ -98,7 +98,7 @@ def test_a_result_equal_to_the_known_one_passes(at_times: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
         ({"b": FAILED, "d": PASSED}, "b failed and is not listed: why"),
         ({"failing": PASSED}, "failing is listed as failing and passed"),
@@ -108,13 +108,13 @@ def test_a_result_equal_to_the_known_one_passes(at_times: Case) -> None:
         ({"a": SKIPPED}, "1 passed; at least 2 have to"),
     ],
 )
-def test_an_unexpected_result_is_reported(change: dict[str, Case | None], said: str) -> None:
+def test_an_unexpected_result_is_reported(change: dict[str, Case | None], problem: str) -> None:
     tests = {"a": PASSED, "b": PASSED, "failing": FAILED, "at times": FAILED, **change}
     (line,) = judge({name: test for name, test in tests.items() if test is not None}, KNOWN)
-    assert line.startswith(said)
+    assert line.startswith(problem)
 
 
-QUICK = Known(1, quick={"unit_*": "needs no broker"})
+QUICK = Expectations(1, quick={"unit_*": "needs no broker"})
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0019])
@@ -129,8 +129,8 @@ def test_a_pass_of_normal_or_unknown_duration_is_accepted(case: Case) -> None:
 
 
 def test_of_a_partial_run_only_executed_tests_are_judged() -> None:
-    assert judge({"a": PASSED}, KNOWN, whole=False) == []
-    assert len(judge({"a": FAILED}, KNOWN, whole=False)) == 1
+    assert judge({"a": PASSED}, KNOWN, complete_run=False) == []
+    assert len(judge({"a": FAILED}, KNOWN, complete_run=False)) == 1
 
 
 LISTED = """
@@ -161,18 +161,18 @@ tests = ["d*"]
 
 def test_a_list_of_known_failures_names_its_broker(tmp_path: Path) -> None:
     (tmp_path / "some.toml").write_text(LISTED)
-    assert known("some", tmp_path) == Known(3, {"a": "here"}, {"c": "chance"}, {"d*": "no broker"})
-    assert known("some", tmp_path, kafka=True) == Known(4, {"a": "there", "b": "there"}, {"c": "chance"}, {"d*": "no broker"})
-    assert known("some", tmp_path, nodes=True) == Known(3, {"a": "here", "n": "elsewhere"}, {"c": "chance"}, {"d*": "no broker"})
+    assert known("some", tmp_path) == Expectations(3, {"a": "here"}, {"c": "chance"}, {"d*": "no broker"})
+    assert known("some", tmp_path, kafka=True) == Expectations(4, {"a": "there", "b": "there"}, {"c": "chance"}, {"d*": "no broker"})
+    assert known("some", tmp_path, nodes=True) == Expectations(3, {"a": "here", "n": "elsewhere"}, {"c": "chance"}, {"d*": "no broker"})
     (tmp_path / "some.toml").write_text(LISTED.replace("[passing]", "[passing]\nnodes = 2"))
     assert known("some", tmp_path, nodes=True).passing == 2
     assert known("some", tmp_path).passing == 3
 
 
-@pytest.mark.parametrize(("wrong", "said"), [('reason = " "\ntests = ["x"]', "no reason"), ('reason = "again"\ntests = ["a"]', "twice")])
-def test_a_list_without_reasons_or_with_doubles_is_refused(tmp_path: Path, wrong: str, said: str) -> None:
+@pytest.mark.parametrize(("wrong", "problem"), [('reason = " "\ntests = ["x"]', "no reason"), ('reason = "again"\ntests = ["a"]', "twice")])
+def test_a_list_without_reasons_or_with_doubles_is_refused(tmp_path: Path, wrong: str, problem: str) -> None:
     (tmp_path / "some.toml").write_text(f"{LISTED}[[failing]]\n{wrong}\n")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=problem):
         known("some", tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_the_clients_page_has_the_reasons_of_known_failures() -> None:
 
 
 @pytest.mark.once
-def test_a_step_that_does_not_work_is_one_line(tmp_path: Path) -> None:
+def test_a_failing_step_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="no-such-program is needed and not on PATH"):
         call(["no-such-program"], tmp_path)
     with pytest.raises(SuiteError, match="ended with 3: told"):
@@ -203,7 +203,7 @@ def test_a_step_that_does_not_work_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.once
-def test_a_suite_that_does_not_end_is_ended_with_its_children(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_suite_that_does_not_end_is_killed_with_its_children(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sh", "-c", "echo begun; (sleep 60; touch late) & wait"]
     watch(command, tmp_path, tmp_path / "log", seconds=0.3)
     assert (tmp_path / "log").read_text() == "begun\n"

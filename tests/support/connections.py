@@ -1,4 +1,4 @@
-"""One connection over a transport in memory."""
+"""A connection over a transport in memory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Wire(BareTransport):
 
 
 class Bench:
-    """A connection to a broker that answers `echo` at once and holds all other requests until told."""
+    """A connection to a broker that replies to `echo` at once and holds all other requests until the test releases them."""
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()

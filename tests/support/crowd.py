@@ -1,4 +1,4 @@
-"""A thousand members of one group in one process: each has its connection, and joins until all are in one generation."""
+"""A thousand members of one group in one process: each has its connection, and rejoins until all are in one generation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTS_AT_ONCE = 100
 
 
 class CrowdMember:
-    """One member."""
+    """A member."""
 
     def __init__(self, number: int, static: bool) -> None:
         self.instance = f"seat-{number:04}" if static else None
@@ -27,7 +27,7 @@ class CrowdMember:
         self.assignment = b""
         self.leads = False
         self.wire: Wire | None = None
-        self.called_back = 0  # how often a heartbeat told it to rejoin
+        self.rejoin_errors = 0  # how often a heartbeat told it to rejoin
 
     async def connect(self, port: int) -> None:
         if self.wire is not None:
@@ -61,37 +61,37 @@ class CrowdMember:
 
     async def beat(self) -> int:
         code: int = (await self.ask(HeartbeatRequest(GROUP, self.generation, self.member_id, self.instance), 4)).error_code
-        self.called_back += code != 0
+        self.rejoin_errors += code != 0
         return code
 
     async def take_part(self) -> None:
-        """Join and sync until an assignment is there; a rebalance in between starts that over."""
+        """Join and sync until the member has an assignment; a rebalance meanwhile restarts this."""
         while await self.sync(await self.join()):
             pass
 
 
 async def gather(port: int, count: int, static: bool) -> list[CrowdMember]:
-    """All of them settled in one generation."""
-    faces = [CrowdMember(number, static) for number in range(count)]
+    """Join all members until they are stable in one generation."""
+    members = [CrowdMember(number, static) for number in range(count)]
     for first in range(0, count, CONNECTS_AT_ONCE):
-        await asyncio.gather(*(face.connect(port) for face in faces[first : first + CONNECTS_AT_ONCE]))
-    await asyncio.gather(*(face.take_part() for face in faces))
-    await settle(faces)
-    return faces
+        await asyncio.gather(*(member.connect(port) for member in members[first : first + CONNECTS_AT_ONCE]))
+    await asyncio.gather(*(member.take_part() for member in members))
+    await settle(members)
+    return members
 
 
-async def settle(faces: list[CrowdMember]) -> None:
+async def settle(members: list[CrowdMember]) -> None:
     """Members that must rejoin do so, until the group is stable."""
     while True:
-        codes = await asyncio.gather(*(face.beat() for face in faces))
-        late = [face for face, code in zip(faces, codes, strict=True) if code]
-        if not late:
+        codes = await asyncio.gather(*(member.beat() for member in members))
+        unsettled = [member for member, code in zip(members, codes, strict=True) if code]
+        if not unsettled:
             break
-        await asyncio.gather(*(face.take_part() for face in late))
-    assert len({face.generation for face in faces}) == 1
+        await asyncio.gather(*(member.take_part() for member in unsettled))
+    assert len({member.generation for member in members}) == 1
 
 
-def disperse(faces: list[CrowdMember]) -> None:
-    for face in faces:
-        if face.wire is not None:
-            face.wire.close()
+def disperse(members: list[CrowdMember]) -> None:
+    for member in members:
+        if member.wire is not None:
+            member.wire.close()

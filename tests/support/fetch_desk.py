@@ -53,7 +53,7 @@ class Finder:
 
     def __init__(self, topics: Topics, disk: SimDisk, segment_bytes: int) -> None:
         self.handles = Handles(disk)
-        self.asked: list[str] = []
+        self.opened_sooner: list[str] = []
         self._topics = topics
         self._segment_bytes = segment_bytes
         self._served: dict[bytes, list[Partition]] = {}
@@ -64,7 +64,7 @@ class Finder:
             return None
         partition = self.of_topic(topic)[index]
         if partition.error:
-            self.asked.append(str(partition))
+            self.opened_sooner.append(str(partition))
         return partition
 
     def of_topic(self, topic: Any) -> list[Partition]:
@@ -111,20 +111,20 @@ class Wire(BareTransport):
 
 
 class Consumer:
-    """One connection."""
+    """A connection."""
 
     def __init__(self, desk: FetchDesk) -> None:
         self.desk = desk
         self.wire = Wire()
         self.connection = Connection(desk.host, desk.address, "127.0.0.1")
         self.connection.connection_made(self.wire)
-        self._asked: list[tuple[int, int]] = []
+        self._unanswered: list[tuple[int, int]] = []
 
     def send(self, request: Any, version: int) -> None:
         self.send_body(request.API_KEY, version, request.encode(version))
 
     def send_body(self, key: int, version: int, body: bytes) -> None:
-        self._asked.append((key, version))
+        self._unanswered.append((key, version))
         self.desk.clock.tick()
         self.connection.data_received(encode_request(key, version, 7, "consumer", body))
 
@@ -132,7 +132,7 @@ class Consumer:
         """The replies since the last call."""
         replies = []
         for frame in self.wire.frames():
-            key, version = self._asked.pop(0)
+            key, version = self._unanswered.pop(0)
             at = 4 + response_header_version(key, version)
             reply, end = APIS[key].response.decode(frame, at, version)
             assert end == len(frame)
@@ -140,7 +140,7 @@ class Consumer:
         return replies
 
     def ask(self, request: Any, version: int) -> Any:
-        """The reply, which must come without waiting; long replies take some turns."""
+        """The reply, which must be immediate; long replies take some turns."""
         self.send(request, version)
         for _ in range(1_000):
             if not self.desk.loop.busy:

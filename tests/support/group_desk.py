@@ -36,10 +36,10 @@ class Refusing:
 
     def __init__(self, *refused: tuple[int, int, str | None]) -> None:
         self.refused = set(refused)
-        self.asked: list[tuple[int, int, str]] = []
+        self.checks: list[tuple[int, int, str]] = []
 
     def allows(self, call: Any, operation: int, resource: int, name: str) -> bool:
-        self.asked.append((operation, resource, name))
+        self.checks.append((operation, resource, name))
         return not self.refused & {(operation, resource, name), (operation, resource, None)}
 
 
@@ -65,7 +65,7 @@ class Defective:
 
 
 class Desk(World):
-    """A node whose appends end at once. Time stands still unless the test moves it."""
+    """A node whose appends end at once. Time passes only when the test advances it."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Desk(World):
         self.loop.run()
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass; each timer fires when it is due."""
+        """Advance the time; each timer fires when it is due."""
         self.loop.pass_ms(ms)
         self.clock.tick()
 
@@ -127,7 +127,7 @@ class Peer(BareTransport):
         self._desk = desk
         self._client_id = client_id
         self._correlation_id = 0
-        self._asked: deque[tuple[int, Any, int]] = deque()
+        self._unanswered: deque[tuple[int, Any, int]] = deque()
         self._received = b""
         self.open = True
         self.connection = Connection(desk.host, listener, address)
@@ -149,7 +149,7 @@ class Peer(BareTransport):
     def send(self, request: Any, version: int, body: bytes | None = None) -> None:
         """Send the request; `body` replaces bytes that our codec would not write."""
         self._correlation_id += 1
-        self._asked.append((self._correlation_id, request, version))
+        self._unanswered.append((self._correlation_id, request, version))
         body = request.encode(version) if body is None else body
         self.connection.data_received(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, body))
         self._desk.loop.run()
@@ -168,7 +168,7 @@ class Peer(BareTransport):
         (size,) = unpack(">i", self._received[:4])
         frame, self._received = self._received[4 : 4 + size], self._received[4 + size :]
         assert len(frame) == size
-        correlation_id, request, version = self._asked.popleft()
+        correlation_id, request, version = self._unanswered.popleft()
         assert frame[:4] == pack(">i", correlation_id)
         at = 4 + response_header_version(request.API_KEY, version)
         reply, end = APIS[request.API_KEY].response.decode(frame, at, version)

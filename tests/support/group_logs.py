@@ -22,7 +22,7 @@ SESSION_MS = 10_000
 
 
 class Cluster:
-    """A placement in which this node owns all logs except those that the test gives to another node or to none."""
+    """A placement in which this node owns all logs except those that the test assigns to another node or to none."""
 
     def __init__(self) -> None:
         self.owners: dict[int, NodeInfo | None] = {}
@@ -36,7 +36,7 @@ class Cluster:
 
 
 class Store:
-    """A LogStore of scripted logs; while `waiting` they are opened when the test says so."""
+    """A LogStore of scripted logs; while `waiting`, the test opens them."""
 
     def __init__(self, immediate: bool = False) -> None:
         """`immediate`: of its logs."""
@@ -46,7 +46,7 @@ class Store:
         self.results: dict[LogId, HeldBy | Unreadable] = {}
         self.acquired: list[LogId] = []
         self.waiting = False
-        self._asked: list[tuple[LogId, Acquired]] = []
+        self._acquires: list[tuple[LogId, Acquired]] = []
 
     def log(self, id: LogId) -> ScriptedLog:
         if id not in self.logs:
@@ -55,14 +55,14 @@ class Store:
 
     def acquire(self, log: LogId, done: Acquired) -> None:
         self.acquired.append(log)
-        self._asked.append((log, done))
+        self._acquires.append((log, done))
         if not self.waiting:
             self.open()
 
     def open(self) -> None:
         """Open the requested logs."""
-        asked, self._asked = self._asked, []
-        for id, done in asked:
+        requests, self._acquires = self._acquires, []
+        for id, done in requests:
             done(self.results.get(id) or self.log(id))
 
     def view(self) -> ClusterView:
@@ -86,27 +86,27 @@ class RecordedNotes:
 
 
 class Waiter:
-    """Receives a JoinGroup or SyncGroup reply in `heard`."""
+    """Receives a JoinGroup or SyncGroup reply in `outcomes`."""
 
     def __init__(self) -> None:
         self.member_id = ""
         self.assignment = b""
         self.reply: Any = None
-        self.heard: list[object] = []
+        self.outcomes: list[object] = []
 
     def release(self) -> None:
-        self.heard.append(self.reply)
+        self.outcomes.append(self.reply)
 
     def fail(self, error: int) -> None:
-        self.heard.append(error)
+        self.outcomes.append(error)
 
     @property
     def error(self) -> int | None:
         """The error code of the reply, None while waiting."""
-        if not self.heard:
+        if not self.outcomes:
             return None
-        (heard,) = self.heard
-        return heard.error if isinstance(heard, JoinReply | SyncReply) else cast(int, heard)
+        (reply,) = self.outcomes
+        return reply.error if isinstance(reply, JoinReply | SyncReply) else cast(int, reply)
 
 
 class World:

@@ -35,8 +35,8 @@ def copy_out(folder: Folder, target: Path) -> None:
             (target / name).write_bytes(entry.cached)
 
 
-class Known:
-    """The guarantees for one topic."""
+class TopicHistory:
+    """The expected state of one topic."""
 
     def __init__(self, id: bytes, compacted: bool) -> None:
         self.id = id
@@ -47,15 +47,15 @@ class Known:
 
 
 class World(TopicBroker):
-    """One history. `run` does so many actions; `wrong` is the broken guarantee."""
+    """A history. `run` does so many actions; `wrong` is the broken guarantee."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         """`folder`: on the real disk, for `tenure log verify`."""
         self.chance = Random(seed)
         self.folder = folder
         self.now = self.verified = 0
-        self.known: dict[str, Known] = {}
-        self.calls: list[tuple[Known, DeleteRecordsCall]] = []
+        self.histories: dict[str, TopicHistory] = {}
+        self.calls: list[tuple[TopicHistory, DeleteRecordsCall]] = []
         self.kills = self.readable = self.compactions = 0
         disk = data_disk(seed)
         disk.recording = False
@@ -69,8 +69,8 @@ class World(TopicBroker):
         self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
         self.partitions.open_all()
 
-    def run(self, deeds: int) -> None:
-        for _ in range(deeds):
+    def run(self, actions: int) -> None:
+        for _ in range(actions):
             if self.disk.crash_at < 0 and self.chance.random() < 0.2:
                 self.disk.crash_at = self.chance.choice((0, 1, 2, 3, 5, 8, 13, 30, 60))
             try:
@@ -117,15 +117,15 @@ class World(TopicBroker):
 
     def _act(self) -> None:
         name = self.chance.choice(NAMES)
-        if self.topics.by_name.get(name) is None or name not in self.known:
-            self._make(name)
+        if self.topics.by_name.get(name) is None or name not in self.histories:
+            self._create_topic(name)
             return
-        deeds = (self._produce, self._produce, self._produce, self._delete_records, self._pass_time, self._compact, self._roll, self._make)
-        self.chance.choices(deeds, (6, 6, 6, 3, 3, 3, 1, 1))[0](name)
+        actions = (self._produce, self._produce, self._produce, self._delete_records, self._pass_time, self._compact, self._roll, self._create_topic)
+        self.chance.choices(actions, (6, 6, 6, 3, 3, 3, 1, 1))[0](name)
 
-    def _make(self, name: str) -> None:
+    def _create_topic(self, name: str) -> None:
         """Recreate a topic, deleting it first if it exists."""
-        self.known.pop(name, None)
+        self.histories.pop(name, None)
         if name in self.topics.by_name:
             self.delete(name)
             self.loop.run()
@@ -135,10 +135,10 @@ class World(TopicBroker):
         policy = {"cleanup_policy": "compact"} if compacted else {}
         topic = self.topic(name, 1, segment_bytes=str(SEGMENT_BYTES), file_delete_delay_ms="3000", **policy)
         self.loop.run()
-        self.known[name] = Known(topic.id, compacted)
+        self.histories[name] = TopicHistory(topic.id, compacted)
 
     def _produce(self, name: str) -> None:
-        known, partition = self.known[name], self.find(name)
+        topic_history, partition = self.histories[name], self.find(name)
         if partition.error:
             self._work()
             return
@@ -147,26 +147,26 @@ class World(TopicBroker):
             for number in range(self.chance.randint(1, 3))
         ]
         data = bytearray(build(new_records))
-        known.in_flight = {partition.end_offset + record.offset: (record.key or b"", record.value or b"") for record in new_records}
+        topic_history.in_flight = {partition.end_offset + record.offset: (record.key or b"", record.value or b"") for record in new_records}
         partition.append(data, read_header(data, 0))
-        known.records |= known.in_flight
-        known.in_flight = {}
+        topic_history.records |= topic_history.in_flight
+        topic_history.in_flight = {}
 
     def _delete_records(self, name: str) -> None:
         partition = self.find(name)
-        if partition.error or self.known[name].compacted:
+        if partition.error or self.histories[name].compacted:
             return
         call = DeleteRecordsCall()
-        self.calls.append((self.known[name], call))
+        self.calls.append((self.histories[name], call))
         delete_records(self, call, name, self.chance.randint(partition.start_offset, partition.end_offset))
 
     def _learn_acknowledged(self) -> None:
         """Learn which deletions were acknowledged."""
-        for known, call in self.calls:
+        for topic_history, call in self.calls:
             if call.released:
                 (result,) = call.reply.topics[0].partitions
                 if not result.error_code:
-                    known.start = max(known.start, result.low_watermark)
+                    topic_history.start = max(topic_history.start, result.low_watermark)
         self.calls = [call for call in self.calls if not call[1].released]
 
     def _pass_time(self, name: str) -> None:
@@ -177,12 +177,12 @@ class World(TopicBroker):
 
     def _compact(self, name: str) -> None:
         partition = self.find(name)
-        if partition.error or not self.known[name].compacted or not disk_log(partition).closed:
+        if partition.error or not self.histories[name].compacted or not disk_log(partition).closed:
             return
         log = disk_log(partition)
         log.begin_compaction()
-        if self.chance.random() < 0.3:  # it is deleted in the meantime: its folder stays until the end of this
-            self._make(name)
+        if self.chance.random() < 0.3:  # the topic is deleted meanwhile: its folder stays until the compaction ends
+            self._create_topic(name)
             self._work()
             assert self.disk.exists(f"{log.folder}/partition.metadata")
         clean(self.disk, log, segment_bytes=self.chance.choice((SEGMENT_BYTES, 1 << 20)))
@@ -209,10 +209,10 @@ class World(TopicBroker):
     # Invariants
 
     def _check(self) -> None:
-        for name, known in list(self.known.items()):
+        for name, topic_history in list(self.histories.items()):
             topic = self.topics.by_name.get(name)
-            if topic is None or topic.id != known.id:  # it was not created before the kill
-                del self.known[name]
+            if topic is None or topic.id != topic_history.id:  # it was not created before the kill
+                del self.histories[name]
                 continue
             partition = self.find(name)
             self.settle()
@@ -224,15 +224,15 @@ class World(TopicBroker):
                     stored |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}
                     at += header.size
             stored = {offset: record for offset, record in stored.items() if offset >= partition.start_offset}
-            if known.in_flight and partition.end_offset == max(known.in_flight) + 1:
-                known.records |= known.in_flight
-            known.in_flight = {}
-            assert partition.start_offset >= known.start
-            assert all(known.records[offset] == record for offset, record in stored.items())
-            expected = {offset: record for offset, record in known.records.items() if offset >= partition.start_offset}
-            if known.compacted:
+            if topic_history.in_flight and partition.end_offset == max(topic_history.in_flight) + 1:
+                topic_history.records |= topic_history.in_flight
+            topic_history.in_flight = {}
+            assert partition.start_offset >= topic_history.start
+            assert all(topic_history.records[offset] == record for offset, record in stored.items())
+            expected = {offset: record for offset, record in topic_history.records.items() if offset >= partition.start_offset}
+            if topic_history.compacted:
                 newest = {key: offset for offset, (key, _) in sorted(expected.items())}
                 expected = {offset: expected[offset] for offset in newest.values()}
             assert stored.items() >= expected.items()
-            assert partition.end_offset == max(known.records, default=-1) + 1
+            assert partition.end_offset == max(topic_history.records, default=-1) + 1
             self.readable += len(stored)

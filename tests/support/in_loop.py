@@ -44,9 +44,9 @@ class Served:
         self._clients: list[AsyncClient] = []
 
     async def start(self, **settings: object) -> None:
-        """`settings` with underscores for dots. It can be started again after a stop."""
-        given = {"group_initial_rebalance_delay_ms": 0} | settings
-        words = [f"{name.replace('_', '.')}={value}" for name, value in given.items()]
+        """`settings` with underscores for dots. It can be restarted after a stop."""
+        values = {"group_initial_rebalance_delay_ms": 0} | settings
+        words = [f"{name.replace('_', '.')}={value}" for name, value in values.items()]
         config = load_config(listen=["127.0.0.1:0"], data=[str(self.folder)], settings=words, environ={})
         self.server = Announcing(config, asyncio.get_running_loop())
         self._serving = asyncio.create_task(self.server.run())
@@ -72,14 +72,14 @@ class Served:
 
 
 class AsyncClient:
-    """One connection; requests may be sent ahead of the replies."""
+    """A connection; requests may be sent ahead of the replies."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str | None) -> None:
         self._reader = reader
         self._writer = writer
         self._client_id = client_id
         self._correlation_id = 0
-        self._asked: deque[tuple[int, Any, int]] = deque()
+        self._unanswered: deque[tuple[int, Any, int]] = deque()
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,7 +90,7 @@ class AsyncClient:
     def frame(self, request: Any, version: int) -> bytes:
         """The frame of a request about to be written; its reply is expected in its place."""
         self._correlation_id += 1
-        self._asked.append((self._correlation_id, request, version))
+        self._unanswered.append((self._correlation_id, request, version))
         return encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version))
 
     def send(self, *requests: tuple[Any, int]) -> None:
@@ -102,7 +102,7 @@ class AsyncClient:
         async with asyncio.timeout(ANSWER_SECONDS):
             (size,) = unpack(">i", await self._reader.readexactly(4))
             frame = await self._reader.readexactly(size)
-        correlation_id, request, version = self._asked.popleft()
+        correlation_id, request, version = self._unanswered.popleft()
         assert unpack(">i", frame[:4])[0] == correlation_id, "replies in another order than their requests"
         api = APIS[request.API_KEY]
         reply, end = api.response.decode(frame, 4 + response_header_version(api.key, version), version)

@@ -36,13 +36,13 @@ class Values:
 
 
 class ScriptedLog:
-    """An OwnedLog whose appends end when the test says so, or at once while `immediate`."""
+    """An OwnedLog whose appends the test ends, or that end at once while `immediate`."""
 
     def __init__(self, immediate: bool = False, stored: Iterable[list[Fact]] = (), epoch: int = 0) -> None:
         self.immediate = immediate
         self.stored = list(stored)
         self.epoch = epoch
-        self.batches: list[bytes] = []  # all that was appended, also in vain
+        self.batches: list[bytes] = []  # all appended batches, failed ones included
         self.pending: list[tuple[bytes, Callable[[int | AppendFailed], None]]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
         self.released = 0

@@ -26,7 +26,7 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=
 
 
 class LastingBroker:
-    """Started, stopped or killed, and started again; its port stays the same."""
+    """A broker that can be stopped, killed and restarted on the same port."""
 
     def __init__(self, data: Path, *settings: str) -> None:
         self.data = data
@@ -67,7 +67,7 @@ class LastingBroker:
 
 
 class Actor:
-    """One process of a group member: its connection and its identity."""
+    """A process of a group member: its connection and its identity."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Actor:
         self._client_id = client_id
         self._type = protocol_type
         self.port = port
-        self._asked: list[tuple[Any, int]] = []
+        self._unanswered: list[tuple[Any, int]] = []
         self._client: Client | None = None
 
     def connect(self, port: int | None = None) -> None:
-        """Connect again, whatever became of the previous connection."""
+        """Connect again, whether the previous connection is open or not."""
         self.close()
         self.port = port or self.port
         self._client = Client(self.port, client_id=self._client_id)
@@ -105,22 +105,22 @@ class Actor:
         if self._client is not None:
             self._client.socket.close()
         self._client = None
-        self._asked.clear()
+        self._unanswered.clear()
 
     def say(self, request: Any, version: int) -> None:
         if self._client is None:
             self.connect()
         assert self._client is not None
         self._client.send(request, version)
-        self._asked.append((request, version))
+        self._unanswered.append((request, version))
 
     def hear(self) -> Any:
         assert self._client is not None
-        return self._client.receive(*self._asked.pop(0))
+        return self._client.receive(*self._unanswered.pop(0))
 
     def ask(self, request: Any, version: int) -> Any:
         self.say(request, version)
-        assert len(self._asked) == 1, "an answer to something else comes first"
+        assert len(self._unanswered) == 1, "the reply to another request arrived first"
         return self.hear()
 
     # Joining; the reply to a `say_` request is read later.
@@ -177,7 +177,7 @@ class Actor:
 
 
 def gather(first: Actor, *others: Actor) -> dict[str, Any]:
-    """All of them joined in one new generation of a new group led by `first`; their replies; no member has synced yet."""
+    """Join all actors to one generation of a new group led by `first`, without a sync; returns their replies."""
     for actor in (first, *others):
         if actor.instance is None and not actor.member_id:
             actor.take_id()
@@ -194,7 +194,7 @@ def gather(first: Actor, *others: Actor) -> dict[str, Any]:
 
 
 def hand_out(first: Actor, *others: Actor) -> None:
-    """The leader assigns each of them its own name."""
+    """The leader assigns each member its own name."""
     assignments = {actor.member_id: assignment_of(actor) for actor in (first, *others)}
     for actor in others:
         actor.say_sync()

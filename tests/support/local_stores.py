@@ -22,7 +22,7 @@ LOG = "/data/values-0/00000000000000000000.log"
 
 
 class Threads:
-    """Workers whose jobs run when the test says so."""
+    """Workers whose jobs the test runs."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
@@ -31,7 +31,7 @@ class Threads:
         self.jobs.append((work, done))
 
     def run(self) -> None:
-        """One job, to its end."""
+        """Run a job to its end."""
         work, done = self.jobs.pop(0)
         try:
             result = work()
@@ -91,7 +91,7 @@ class StoreBench:
         return reply
 
     def retry(self) -> None:
-        """Let time pass until a suspended log is retried."""
+        """Advance the time until a suspended log is retried."""
         self.loop.pass_ms(20_000)
         self.threads.run_all()
 

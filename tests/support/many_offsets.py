@@ -23,12 +23,12 @@ PARTITION = Struct(">i")
 OFFSET = Struct(">q")
 OFFSET_AT = 2  # after the version, in a value
 BATCH = Struct(">qi")  # its offset, and the length of the rest
-MARK = 0x7A7B7C7D  # found once in a template batch: the position of the first partition
+MARK = 0x7A7B7C7D  # the position of the first partition, from a template batch
 
 
-def write_offsets(data: Path, groups: int, each: int, per_batch: int, partitions: int) -> dict[str, int]:
+def write_offsets(data: Path, groups: int, offsets_per_group: int, per_batch: int, partitions: int) -> dict[str, int]:
     """`each` offsets for every group: n for partition n. Returns the groups, and the offsets partition of each."""
-    assert each % per_batch == 0, "every batch is full"
+    assert offsets_per_group % per_batch == 0, "every batch is full"
     places = {f"group-{number:06}": 0 for number in range(groups)}
     logs: dict[int, bytearray] = {}
     ends: dict[int, int] = {}
@@ -37,7 +37,7 @@ def write_offsets(data: Path, groups: int, each: int, per_batch: int, partitions
         out, end = logs.setdefault(place, bytearray()), ends.get(place, 0)
         form, spots = form_of(group, per_batch)
         size = len(form)
-        for first in range(0, each, per_batch):
+        for first in range(0, offsets_per_group, per_batch):
             for number, (key, value) in enumerate(spots, first):
                 PARTITION.pack_into(form, key, number)
                 OFFSET.pack_into(form, value, number)
@@ -68,11 +68,11 @@ def form_of(group: str, records: int) -> tuple[bytearray, list[tuple[int, int]]]
     return form, spots
 
 
-class Kept:
+class StoredBatch:
     __slots__ = ("number", "place", "rest")
 
-    def __init__(self, place: int, number: int, rest: str) -> None:
-        self.place, self.number, self.rest = place, number, rest
+    def __init__(self, place: int, number: int, content: str) -> None:
+        self.place, self.number, self.rest = place, number, content
 
 
 def plain_reading(data: Path) -> float:
@@ -84,17 +84,17 @@ def plain_reading(data: Path) -> float:
     return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment(), timeout=120).stdout)
 
 
-def read_plainly(data: Path) -> dict[str, dict[int, Kept]]:
-    kept: dict[str, dict[int, Kept]] = {}
+def read_plainly(data: Path) -> dict[str, dict[int, StoredBatch]]:
+    batches: dict[str, dict[int, StoredBatch]] = {}
     for path in sorted(data.glob("__consumer_offsets-*/*.log")):
         log, at = path.read_bytes(), 0
         while at < len(log):
             number, size = BATCH.unpack_from(log, at)
             batch = log[at + BATCH.size : at + BATCH.size + size]
             crc32(batch[CRC_FROM - BATCH.size :])
-            kept.setdefault(path.parent.name, {})[number] = Kept(at, number, batch.hex())
+            batches.setdefault(path.parent.name, {})[number] = StoredBatch(at, number, batch.hex())
             at += BATCH.size + size
-    return kept
+    return batches
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Topic logs in memory: a second store behind the port of `storage.store`, slow or failing when the test says so."""
+"""Topic logs in memory: a second store behind the port of `storage.store`, slow or failing as the test directs."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class MemoryRecords:
     def batches(self) -> int:
         return len(self._batches)
 
-    def _found(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[int, int]:
+    def _range_of(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[int, int]:
         """The positions of the requested batches, and their size in bytes."""
         at = size = begin = 0
-        for behind, batch in self._batches:
-            if behind <= offset:
+        for batch_end, batch in self._batches:
+            if batch_end <= offset:
                 begin = at + len(batch)
-            elif 0 <= end < behind or (size + len(batch) > bytes_max and (size or not one_at_least)):
+            elif 0 <= end < batch_end or (size + len(batch) > bytes_max and (size or not one_at_least)):
                 break
             else:
                 size += len(batch)
@@ -69,10 +69,10 @@ class MemoryRecords:
     def unhold(self) -> None: ...
 
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
-        return self.bytes_at(*self._found(offset, bytes_max, end, True))
+        return self.bytes_at(*self._range_of(offset, bytes_max, end, True))
 
     def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
-        begin, size = self._found(offset, bytes_max, end, one_at_least)
+        begin, size = self._range_of(offset, bytes_max, end, one_at_least)
         return Extent(self, begin, size, size, False) if size else None
 
     def find_time(self, timestamp: int) -> Iterator[Found | None]:
@@ -180,7 +180,7 @@ class MemoryTopicStore:
         self.waiting: list[Callable[[], None]] = []
         self.logs: dict[LogId, MemoryTopicLog] = {}
         self.internal: dict[LogId, Any] = {}
-        self.gone: list[LogId] = []
+        self.set_aside_logs: list[LogId] = []
         self.unreadable: dict[LogId, Unreadable] = {}
         self.durable_starts: dict[tuple[str, int], int] = {}
         self.points: dict[tuple[str, int], int] = {}
@@ -212,7 +212,7 @@ class MemoryTopicStore:
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
         if self.logs.get(id) is opened and opened is not None:
             del self.logs[id]
-            self.gone.append(id)
+            self.set_aside_logs.append(id)
 
     def forget_topics(self, ids: Collection[LogId], done: Callable[[Exception | None], None]) -> None:
         self._do(lambda: done(None))

@@ -1,4 +1,4 @@
-"""Started nats-servers: one alone, or three as one cluster."""
+"""Started nats-servers: a single one, or three as a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def binary() -> str | None:
 
 
 class Member:
-    """One server."""
+    """A server process."""
 
     def __init__(self, number: int, folder: Path, port: int, http_port: int, route_port: int, routes: list[int], limits: str = "") -> None:
         self.port = port
@@ -46,7 +46,7 @@ class Member:
             f'jetstream {{ store_dir: "{self.folder}", sync_interval: always{limits} }}',
         ]
         if routes:
-            urls = ", ".join(f"nats://127.0.0.1:{one}" for one in routes)
+            urls = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
             lines.append(f"cluster {{ name: tests, listen: 127.0.0.1:{route_port}, routes: [{urls}] }}")
         self._config.write_text("\n".join(lines) + "\n")
         self._log = folder / f"{self.name}.log"
@@ -71,7 +71,7 @@ class Member:
         raise AssertionError(f"{self.name} does not listen: {self._log.read_text()[-2000:]}")
 
     def healthy(self) -> bool:
-        """Whether it has everything that the others have."""
+        """Whether it has all messages of the others."""
         try:
             with urlopen(f"http://127.0.0.1:{self._http_port}/healthz", timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -79,7 +79,7 @@ class Member:
             return False
 
     def streams(self) -> dict[str, Any]:
-        """What the server tells of JetStream (`/jsz`)."""
+        """The server's report on JetStream (`/jsz`)."""
         with urlopen(f"http://127.0.0.1:{self._http_port}/jsz?acc=$G&streams=true", timeout=5) as answer:
             report: dict[str, Any] = json.load(answer)
         return report
@@ -104,12 +104,12 @@ class Member:
 
 class NatsEngine:
     def __init__(self, folder: Path, members: int = 1, limits: str = "") -> None:
-        """`limits`: more settings of jetstream, each behind a comma."""
+        """`limits`: further settings of jetstream, each after a comma."""
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(3 * members)
         routes = ports[2 * members :] if members > 1 else []
         numbers = range(members)
-        self.members = [Member(one, folder, ports[one], ports[members + one], ports[2 * members + one], routes, limits) for one in numbers]
+        self.members = [Member(number, folder, ports[number], ports[members + number], ports[2 * members + number], routes, limits) for number in numbers]
         for member in self.members:
             member.start()
         for member in self.members:
@@ -124,21 +124,21 @@ class NatsEngine:
         return "nats://" + ",".join(f"127.0.0.1:{member.port}" for member in self.members)
 
     def leader(self, stream: str = "") -> Member:
-        """Of a stream; of the engine itself without one."""
+        """The leader of a stream; without a stream, of the engine itself."""
 
-        def found() -> Member | None:
+        def find_leader() -> Member | None:
             for member in self.members:
                 if member.process is None:
                     continue
-                told = member.streams()
-                details = [one for account in told.get("account_details", ()) for one in account.get("stream_detail", ()) if one["name"] == stream]
-                cluster = told.get("meta_cluster", {}) if not stream else details[0].get("cluster", {}) if details else {}
-                for one in self.members:
-                    if cluster.get("leader") == one.name:
-                        return one
+                streams = member.streams()
+                details = [detail for account in streams.get("account_details", ()) for detail in account.get("stream_detail", ()) if detail["name"] == stream]
+                cluster = streams.get("meta_cluster", {}) if not stream else details[0].get("cluster", {}) if details else {}
+                for nats_member in self.members:
+                    if cluster.get("leader") == nats_member.name:
+                        return nats_member
             return None
 
-        return wait_until(found, HEALTHY_SECONDS, 0.1)
+        return wait_until(find_leader, HEALTHY_SECONDS, 0.1)
 
     def stop(self) -> None:
         for member in self.members:

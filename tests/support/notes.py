@@ -44,7 +44,7 @@ class NoteDesk:
         return self.store.log(LogId("__coordinator_notes", partition))
 
     def passes(self, ms: int = GATHER_MS, partitions: int = 1) -> None:
-        """Let time pass; the logs accept the notes."""
+        """Advance the time; the logs accept the notes."""
         self.loop.pass_ms(ms)
         for partition in range(partitions):
             while self.log(partition).pending:

@@ -46,7 +46,7 @@ def kept_in(directory: Path, *settings: str) -> tuple[str, ...]:
 
 
 def bytes_of(request: Any, version: int, correlation_id: int = 1) -> bytes:
-    """One request as sent over the wire, with its length."""
+    """A request as sent over the wire, with its length."""
     return encode_request(request.API_KEY, version, correlation_id, "peer", request.encode(version))
 
 
@@ -142,7 +142,7 @@ def refused(port: int) -> bool:
 
 
 def entries(broker: Broker, event: str = "") -> list[dict[str, Any]]:
-    """The broker's log lines so far, oldest first; of one event, or all."""
+    """The broker's log lines so far, oldest first: of one event, or all."""
     entries_read = [json.loads(line) for line in list(broker.lines) if line.startswith("{")]
     return [entry for entry in entries_read if not event or entry["event"] == event]
 

@@ -1,8 +1,8 @@
 """The state of members before and after their coordinator is killed, by phase of the rebalance.
 
 Each phase runs on its own group: `begin` enters it, then the coordinator is killed and started again, `end` checks. The same phases are
-run against Apache Kafka; where it does not give our guarantee, `safe` is false: there the next coordinator does not know a static
-member that came back during the rebalance, and fences the live process.
+run against Apache Kafka; where it does not give our guarantee, `safe` is false: there the next coordinator does not
+know a static member that returned during the rebalance, and fences the live process.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Joining(Phase):
 
 
 class Completing(Phase):
-    """All members have joined, the leader has not assigned yet: the generation is forgotten, and its number used again."""
+    """All members have joined, the leader has not assigned yet: the generation is lost, and its number reused."""
 
     def begin(self) -> None:
         self.leader, self.member, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
@@ -165,31 +165,31 @@ class Stable(Phase):
 
 
 class ReplacedStable(Phase):
-    """A static member came back to a stable group, and the reply was lost."""
+    """A static member rejoined a stable group, and the reply was lost."""
 
     def begin(self) -> None:
         self.leader, self.static = self.actor("a"), self.actor("b")
         settle(self.leader, self.static)
         self.old = self.static.member_id
-        self.heard = self.actor("a")  # the leader's next process, which was answered
-        assert self.heard.join("").error_code == NONE
+        self.answered_process = self.actor("a")  # the leader's next process, which was answered
+        assert self.answered_process.join("").error_code == NONE
         self.static.say_join("")
         while {member.member_id for member in described(self.port, self.group).members} & {self.old}:
             pass
 
     def end(self) -> None:
-        assert self.heard.beat() == NONE
+        assert self.answered_process.beat() == NONE
         assert self.leader.beat() == FENCED
         assert self.static.beat(member_id=self.old) == FENCED
         reply = self.static.join("")
-        assert (reply.error_code, reply.generation_id) == (NONE, self.heard.generation)
+        assert (reply.error_code, reply.generation_id) == (NONE, self.answered_process.generation)
         assert self.static.sync().assignment == assignment_of(self.static)
-        assert (self.heard.beat(), self.static.beat()) == (NONE, NONE)
-        assert self.heard.sync().assignment == assignment_of(self.leader)
+        assert (self.answered_process.beat(), self.static.beat()) == (NONE, NONE)
+        assert self.answered_process.sync().assignment == assignment_of(self.leader)
 
 
 class ReplacedWhileJoining(Phase):
-    """A static member came back during a join phase: its new id has not been sent yet."""
+    """A static member rejoined during a join phase: its new id has not been sent yet."""
 
     def begin(self) -> None:
         self.leader, self.static, self.newcomer = self.actor("a"), self.actor("b"), self.actor("c")
@@ -210,7 +210,7 @@ class ReplacedWhileJoining(Phase):
 
 
 class ReplacedInRebalance(Phase):
-    """A static member, and the leader too, came back during a rebalance and got their new ids; no assignment was made yet."""
+    """A static member and the leader rejoined during a rebalance and got their new ids; there is no assignment yet."""
 
     def begin(self) -> None:
         self.leader, self.static, self.member, self.newcomer = self.actor("a"), self.actor("b"), self.actor(), self.actor("c")
@@ -248,7 +248,7 @@ class ReplacedInRebalance(Phase):
 
 
 class Left(Phase):
-    """A member left and others stayed: nothing of that is stored, so the member is back until its session ends."""
+    """A member left and others stayed: the departure is not stored, so the member is back until its session ends."""
 
     def begin(self) -> None:
         self.static, self.leaver = self.actor("a"), self.actor(session_ms=700)

@@ -51,16 +51,16 @@ def record(
     timestamp: int = 0,
     attributes: int = 0,
     headers: bytes = b"\0",
-    behind: bytes = b"",
+    trailing: bytes = b"",
     longer: int = 0,
 ) -> bytes:
     """A record; `longer` is the error in its length."""
-    body = pack(">B", attributes) + varint(timestamp) + varint(delta) + blob(key) + blob(value) + headers + behind
+    body = pack(">B", attributes) + varint(timestamp) + varint(delta) + blob(key) + blob(value) + headers + trailing
     return varint(len(body) + longer) + body
 
 
 def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> bytes:
-    """A batch of these records, or of the bytes `raw`; checksum and length are right unless given, or off by `longer`."""
+    """A batch of these records, or of the bytes `raw`; checksum and length are right unless passed, or wrong by `longer`."""
     longer = fields.pop("longer", 0)
     body = compress(b"".join(parts), codec) if raw is None else raw
     count = len(parts)

@@ -1,5 +1,5 @@
-"""The code behind a connection that takes records, in one thread: real connections, dispatch and handlers, over partitions in
-memory that fail when the test says so.
+"""The code behind a connection that takes records, in one thread: real connections, dispatch and handlers, over
+partitions in memory that fail as the test directs.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ class MemoryPartition:
 class MemoryPartitions:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._made: dict[tuple[bytes, int], MemoryPartition] = {}
+        self._partitions: dict[tuple[bytes, int], MemoryPartition] = {}
 
     def find(self, name: str, index: int) -> MemoryPartition | None:
         topic = self._topics.by_name.get(name)
         if topic is None or not 0 <= index < topic.partitions:
             return None
-        partition = self._made.get((topic.id, index))
+        partition = self._partitions.get((topic.id, index))
         if partition is None:
-            partition = self._made[topic.id, index] = MemoryPartition(topic, index, log_settings(topic.settings, {}))
+            partition = self._partitions[topic.id, index] = MemoryPartition(topic, index, log_settings(topic.settings, {}))
         return partition
 
 
@@ -110,7 +110,7 @@ class Registry:
         self.held: list[Any] = []
 
     def end_turn(self) -> None:
-        """The test releases what is held."""
+        """Do nothing: the test releases held replies."""
 
     def reply(self, held: Any) -> None:
         self.held.append(held)
@@ -127,7 +127,7 @@ class Registry:
 
 
 class MemoryChecker:
-    """Stands for the checker processes (`broker.topics.batch_checker`); `outcomes` may hold the next results instead."""
+    """A stand-in for the checker processes (`broker.topics.batch_checker`); `outcomes` may hold the next results instead."""
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
@@ -138,7 +138,7 @@ class MemoryChecker:
         self.jobs.append(job)
 
     def check(self) -> None:
-        """The first of them."""
+        """Check the first batch of the queue."""
         job = self.jobs.popleft()
         self.checked += 1
         if self.outcomes:

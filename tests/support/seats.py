@@ -42,7 +42,7 @@ def fetching(topic: str, **more: Any) -> FetchRequest:
 
 
 class Seat:
-    """One connection: a member of two groups. In one it rejoins again and again, in the other it stays."""
+    """A connection with a member of two groups: it keeps rejoining the first, and stays in the second."""
 
     def __init__(self, port: int, name: str, seed: int) -> None:
         self.port = port
@@ -50,7 +50,7 @@ class Seat:
         self.random = Random(seed)
         self.sock = socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS)
         self.number = 0
-        self.asked: list[int] = []
+        self.unanswered: list[int] = []
         self.joins: set[int] = set()
         staying, rejoining = Actor(port, f"{name}-stays"), Actor(port, f"{name}-joins")
         for actor in (staying, rejoining):
@@ -80,7 +80,7 @@ class Seat:
             "describe": (5, DescribeGroupsRequest([staying.group])),
             "list groups": (4, ListGroupsRequest([])),
         }
-        self.bodies = {kind: self._body(*asked) for kind, asked in self.requests.items()}
+        self.bodies = {kind: self._body(*arguments) for kind, arguments in self.requests.items()}
 
     @staticmethod
     def _body(version: int, request: Any) -> Kind:
@@ -98,8 +98,8 @@ class Seat:
         return JoinGroupRequest(actor.group, 60_000, 60_000, actor.member_id, None, "consumer", [JoinGroupRequestProtocol("one", b"")])
 
     def syncing(self, actor: Actor) -> SyncGroupRequest:
-        mine = [SyncGroupRequestAssignment(actor.member_id, b"all")]
-        return SyncGroupRequest(actor.group, actor.generation, actor.member_id, None, "consumer", "one", mine)
+        assignments = [SyncGroupRequestAssignment(actor.member_id, b"all")]
+        return SyncGroupRequest(actor.group, actor.generation, actor.member_id, None, "consumer", "one", assignments)
 
     def connect_anew(self) -> None:
         """As a connection without learned requests."""
@@ -113,7 +113,7 @@ class Seat:
             key, version, body = self.bodies[kind]
             data += encode_request(key, version, self.number, "test", body) if version != 99 else newer(self.number)
             if kind != NO_REPLY:
-                self.asked.append(self.number)
+                self.unanswered.append(self.number)
             if kind == "join":
                 self.joins.add(self.number)
         return data
@@ -130,23 +130,23 @@ class Seat:
     def answered(self) -> list[int]:
         """The correlation ids of as many replies as are due."""
         data = b""
-        got: list[int] = []
-        wanted, self.asked = self.asked, []
+        received: list[int] = []
+        requests, self.unanswered = self.unanswered, []
         at = 0
-        while len(got) < len(wanted):
+        while len(received) < len(requests):
             if len(data) - at >= 8:
                 size, number = unpack_from(">ii", data, at)
                 if len(data) - at >= 4 + size:
-                    got.append(number)
+                    received.append(number)
                     if number in self.joins:
                         self._joined(data, at + 8)
                     at += 4 + size
                     continue
             chunk = self.sock.recv(1 << 18)
-            assert chunk, f"closed after {got} of {wanted}"
+            assert chunk, f"closed after {received} of {requests}"
             data += chunk
-        assert at == len(data), "more than was asked for"
-        return [number - wanted[0] for number in got] if got != wanted else []
+        assert at == len(data), "more replies than requests"
+        return [number - requests[0] for number in received] if received != requests else []
 
     def _joined(self, data: bytes, at: int) -> None:
         """The next SyncGroup has the generation of this reply: no tags, throttle time, error, generation."""

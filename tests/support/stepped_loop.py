@@ -1,4 +1,4 @@
-"""The simulator's event loop in a world of its own: time passes, and callbacks run, only when the test says so."""
+"""The simulator's event loop in a world of its own: time passes, and callbacks run, only in calls of the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SteppedLoop(SimLoop):
         super().__init__(self.world, SimDisk(), lambda: None)
 
     def _await_pass(self) -> None:
-        """Passes are made by the test, not by the world."""
+        """The test runs the passes of the loop, not the world."""
 
     def _call_at(self, moment: int, callback: Callable[..., object], args: tuple[Any, ...]) -> TimerHandle:
         timer = super()._call_at(moment, callback, args)
@@ -50,11 +50,11 @@ class SteppedLoop(SimLoop):
         return Clock(lambda: self.world.now + self.wall_offset_ns, lambda: self.world.now)
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks; nothing runs."""
+        """Advance both clocks; no callback runs."""
         self.world.now += round(seconds * SECOND)
 
     def pass_once(self) -> None:
-        """Due timers, then scheduled callbacks. In uvloop, whose order is the harder one, the sockets follow: a test acts for them."""
+        """Due timers, then scheduled callbacks. In uvloop, whose order is the harder case, the sockets follow: the test acts for them."""
         self.world.run_until(self.world.now)
         self.run_pass()
 
@@ -64,7 +64,7 @@ class SteppedLoop(SimLoop):
             self.run_pass()
 
     def jump(self, seconds: float) -> None:
-        """Time passes while nothing runs; then each due timer fires once."""
+        """Time passes without callbacks; then each due timer fires once."""
         self.advance(seconds)
         self.pass_once()
 

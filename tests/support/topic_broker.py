@@ -161,7 +161,7 @@ class RetainingBroker(TopicBroker):
         self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
 
     def pass_time(self, ms: int) -> None:
-        """Let all rounds run; threads work at once."""
+        """Run all rounds; the jobs of threads run at once."""
         self.now += ms
         self.loop.jump(ms / 1000)
         for _ in range(20):
@@ -170,7 +170,7 @@ class RetainingBroker(TopicBroker):
 
 
 def write(broker: RetainingBroker, partition: Partition, count: int, size: int = 400_000) -> None:
-    """One record each, made now; two of this size fill a segment."""
+    """Append records in batches of their own, with the current time; two of this size fill a segment."""
     for _ in range(count):
         data = bytearray(build([Record(0, broker.now, b"k", bytes(size), [])]))
         partition.append(data, read_header(data, 0))

@@ -1,6 +1,5 @@
-"""Writes tests/storage/written_by_us: `python -m tests.support.write_directory` in the version whose directory is to be kept.
-
-A directory written by an older version is never written again: a new format gets its own folder beside it.
+"""Writes tests/storage/written_by_us: `python -m tests.support.write_directory` with the version whose directory is to
+be stored. A stored directory is never rewritten: a new format gets its own folder.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ def main(folder: Path) -> None:
         people.settle()
         people.keep_their_seats()
         people.close()
-        seen = served(writer.port)
+        served_state = served(writer.port)
         writer.stop()
     shutil.copytree(folder / "work", folder / "data", ignore=NOT_KEPT)
     shutil.rmtree(folder / "work")
-    (folder / "served.json").write_text(json.dumps(seen, indent=1, ensure_ascii=False) + "\n")
+    (folder / "served.json").write_text(json.dumps(served_state, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

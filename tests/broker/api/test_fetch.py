@@ -209,7 +209,7 @@ def test_fetches_of_followers_are_refused(desk: FetchDesk) -> None:
 def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(desk: FetchDesk) -> None:
     desk.partition("t", 1).error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition_replies(desk.ask(fetch(of("t", from_(0, 1)), wait=500), 12)) == [(1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0)]
-    assert desk.finder.asked == ["t-1"]
+    assert desk.finder.opened_sooner == ["t-1"]
 
 
 def test_fetch_without_the_right_to_read_is_refused() -> None:
@@ -275,7 +275,7 @@ def test_records_are_read_once_and_not_copied(desk: FetchDesk, monkeypatch: pyte
     desk.consumer.wire.writelines = lambda parts: written.append([len(part) for part in parts])  # type: ignore[method-assign]
     desk.consumer.send(fetch(of("t", from_(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
     desk.turn_ends()
-    assert [len(parts) for parts in written] == [3], "what stands before, the records, what stands behind"
+    assert [len(parts) for parts in written] == [3], "the bytes before the records, the records, the bytes after them"
     assert read == [61, written[0][1]], "a batch that the index names is looked at before it is believed"
 
 

@@ -102,14 +102,14 @@ def test_a_fetch_of_a_topic_that_is_deleted_is_answered_at_once(consumer: Client
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_large_fetch_arrives_whole_and_delays_neither_other_clients_nor_the_stop(loop: str) -> None:
-    with broker(*on(loop, "log.level=warning")) as ours, Client(ours.port) as consumer, Client(ours.port) as other:
-        make(other, "large")
+    with broker(*on(loop, "log.level=warning")) as ours, Client(ours.port) as consumer, Client(ours.port) as second_client:
+        make(second_client, "large")
         batch = records_batch(padding=900_000)
         for _ in range(20):
-            produce(other, "large", batch)
+            produce(second_client, "large", batch)
         consumer.send(fetch(of("large", from_(0, most=1 << 30)), most=1 << 30), 12)
         time.sleep(PARKED_SECONDS)  # the client does not read: the reply stays in the broker
-        assert other.ask(MetadataRequest([]), 12).topics == []
+        assert second_client.ask(MetadataRequest([]), 12).topics == []
         (topic,) = consumer.receive(FetchRequest(), 12).responses
         assert offsets_in(topic.partitions[0].records) == list(range(20))
         consumer.send(fetch(of("large", from_(20)), wait=600_000), 12)

@@ -41,7 +41,7 @@ def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo |
         assert bool(coordinator.error_message) == (version > 0)
 
 
-def test_coordinators_come_in_the_order_of_their_keys() -> None:
+def test_coordinators_are_in_the_order_of_their_keys() -> None:
     desk = Desk()
     desk.cluster.owners = {partition(desk, "theirs"): OTHER}
     keys = ["theirs", "ours", "", "theirs"]

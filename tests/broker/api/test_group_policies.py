@@ -50,7 +50,7 @@ def change(desk: TopicDesk, group: str, *operations: tuple[str, int, str | None]
     return response.error_code, response.error_message or ""
 
 
-def own(desk: TopicDesk, group: str) -> dict[str, str]:
+def own_values(desk: TopicDesk, group: str) -> dict[str, str]:
     (result,) = Peer(desk).ask(describing(group), 4).results
     assert result.error_code == 0
     return {config.name: config.value for config in result.configs if config.config_source == OF_GROUP}
@@ -64,10 +64,10 @@ def listed(desk: TopicDesk) -> set[str]:
 
 def test_a_policy_is_set_described_and_deleted_without_its_group(desk: TopicDesk) -> None:
     assert change(desk, "g", (CHANGE, SET, " rebalance ")) == (0, "")
-    assert own(desk, "g") == {CHANGE: "rebalance"}
+    assert own_values(desk, "g") == {CHANGE: "rebalance"}
     assert listed(desk) == {"g"}
     assert change(desk, "g", (CHANGE, DELETE, None)) == (0, "")
-    assert own(desk, "g") == {}
+    assert own_values(desk, "g") == {}
     assert listed(desk) == set()
 
 
@@ -104,10 +104,10 @@ def test_replacing_policies_deletes_those_not_named(desk: TopicDesk) -> None:
     change(desk, "g", (CHANGE, SET, "keep"))
     (response,) = Peer(desk).ask(replacing("g", (REQUEST, "moved racks")), 2).responses
     assert response.error_code == 0
-    assert own(desk, "g") == {REQUEST: "moved racks"}
+    assert own_values(desk, "g") == {REQUEST: "moved racks"}
     (response,) = Peer(desk).ask(replacing("g"), 2).responses
     assert response.error_code == 0
-    assert own(desk, "g") == {}
+    assert own_values(desk, "g") == {}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_invalid_policy_is_refused_and_changes_nothing(desk: TopicDesk, opera
     code, sentence = change(desk, "g", *operations)
     assert code == error
     assert message in sentence
-    assert own(desk, "g") == {CHANGE: "keep"}
+    assert own_values(desk, "g") == {CHANGE: "keep"}
 
 
 def test_deleting_an_unset_policy_succeeds(desk: TopicDesk) -> None:
@@ -146,7 +146,7 @@ def test_validate_only_changes_nothing_and_reports_errors(desk: TopicDesk) -> No
     assert change(desk, "g", (CHANGE, SET, "rebalance"), validate=True) == (0, "")
     code, _ = change(desk, "g", (CHANGE, SET, "maybe"), validate=True)
     assert code == INVALID_CONFIG
-    assert own(desk, "g") == {}
+    assert own_values(desk, "g") == {}
     assert desk.log_of("g").batches == []
 
 

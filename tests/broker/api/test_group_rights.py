@@ -41,14 +41,14 @@ def test_members_may_read_their_group_or_are_refused() -> None:
     for version in (2, 5):
         leave = peer.ask(LeaveGroupRequest("g", [MemberIdentity("me")] if version > 2 else None, "me" if version <= 2 else ""), version)
         assert (leave.error_code, leave.members) == (GROUP_REFUSED, [])
-    assert set(authorizer.asked) == {(READ, GROUP, "g")}
+    assert set(authorizer.checks) == {(READ, GROUP, "g")}
     assert peer.ask(joining(group="elsewhere"), 9).error_code == 79
 
 
 def test_authorization_precedes_all_checks_but_the_protocol_fields_of_sync() -> None:
     authorizer, peer = refusing((READ, GROUP, ""))
     assert peer.ask(SyncGroupRequest("", 1, "me"), 5).error_code == 23
-    assert authorizer.asked == []
+    assert authorizer.checks == []
     assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == GROUP_REFUSED
     assert peer.ask(HeartbeatRequest("", 1, "me"), 4).error_code == GROUP_REFUSED
     assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), 5).error_code == GROUP_REFUSED
@@ -63,7 +63,7 @@ def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
     request = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic(name, list(partitions)) for name in ("u", "t", "nowhere")])
     codes = codes_of_commit(peer.ask(request, 9))
     assert codes == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
-    assert authorizer.asked == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
+    assert authorizer.checks == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
 
 
 @pytest.mark.parametrize("version", range(1, 10))
@@ -75,7 +75,7 @@ def test_a_fetch_is_refused_for_its_group(version: int) -> None:
     else:
         group = reply.groups[0] if version >= 8 else reply
         assert (group.error_code, group.topics) == (GROUP_REFUSED, [])
-    assert authorizer.asked == [(DESCRIBE, GROUP, "g")]
+    assert authorizer.checks == [(DESCRIBE, GROUP, "g")]
 
 
 def test_a_group_without_describe_right_does_not_fail_the_others() -> None:
@@ -140,7 +140,7 @@ def test_without_the_right_to_the_cluster_only_permitted_groups_are_listed() -> 
         peer.ask(committing(name), 9)
     reply = peer.ask(ListGroupsRequest(), 5)
     assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["shown"])
-    assert (DESCRIBE, CLUSTER, "kafka-cluster") in authorizer.asked
+    assert (DESCRIBE, CLUSTER, "kafka-cluster") in authorizer.checks
     _, peer = refusing((DESCRIBE, GROUP, "hidden"))
     peer.ask(committing("hidden"), 9)
     assert [group.group_id for group in peer.ask(ListGroupsRequest(), 5).groups] == ["hidden"]
@@ -164,4 +164,4 @@ def test_without_the_right_to_describe_a_group_its_coordinator_is_not_found(vers
         assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (error, -1, "", -1)
         if version >= 1:
             assert coordinator.error_message
-    assert authorizer.asked[0] == (DESCRIBE, GROUP, "g")
+    assert authorizer.checks[0] == (DESCRIBE, GROUP, "g")

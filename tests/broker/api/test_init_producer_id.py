@@ -79,7 +79,7 @@ def test_a_connection_closed_while_waiting_costs_one_producer_id(desk: Desk) -> 
     assert producer_ids(staying) == [(0, 1, 0)]
 
 
-def test_no_producer_id_is_given_from_a_block_of_unknown_durability(desk: Desk) -> None:
+def test_no_producer_id_is_assigned_from_a_block_of_unknown_durability(desk: Desk) -> None:
     first, second = desk.caller(), desk.caller()
     ask(first)
     ask(second)
@@ -107,7 +107,7 @@ def test_init_producer_id_is_retriable_while_the_registry_is_suspended(desk: Des
     assert producer_ids(caller) == [(0, 1, 0)]
 
 
-def test_a_producer_that_sends_its_id_gets_another(desk: Desk) -> None:
+def test_a_producer_that_sends_its_id_gets_a_new_one(desk: Desk) -> None:
     caller = desk.caller()
     ask(caller)
     desk.registry.release()
@@ -116,7 +116,7 @@ def test_a_producer_that_sends_its_id_gets_another(desk: Desk) -> None:
     assert [*producer_ids(caller), *producer_ids(caller, 3)] == [(0, 0, 0), (0, 1, 0)]
 
 
-def test_without_any_right_to_write_no_producer_id_is_given() -> None:
+def test_without_any_right_to_write_no_producer_id_is_assigned() -> None:
     idempotent = (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
     for refused, error in (
         ([idempotent], 0),  # there is a topic with write permission
@@ -149,7 +149,7 @@ def test_producer_ids_stay_unique_over_kills_and_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.once
-def test_the_coordinator_of_transactions_is_refused_and_the_log_says_so() -> None:
+def test_the_refusal_of_a_transaction_coordinator_is_logged() -> None:
     with broker("--profile", "test") as started, Client(started.port) as client:
         for _ in range(2):
             reply = client.ask(FindCoordinatorRequest("transfer", 1), 3)

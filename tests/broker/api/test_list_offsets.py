@@ -71,10 +71,10 @@ def test_list_offsets_finds_nothing_above_the_high_watermark(desk: FetchDesk, mo
 def test_lookups_in_many_logs_do_not_block_other_connections(desk: FetchDesk) -> None:
     desk.make("many", 3 * TURN_COST_MAX)
     desk.append("many", 0)
-    other = Consumer(desk)
+    second_consumer = Consumer(desk)
     desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
     assert desk.consumer.replies() == []
-    assert offsets_found(other.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
+    assert offsets_found(second_consumer.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
     for _ in range(4):
         desk.turn_ends()
     (reply,) = desk.consumer.replies()

@@ -132,8 +132,8 @@ def test_a_produce_without_a_template_takes_the_usual_path(desk: Desk) -> None:
     assert partition_reply(caller.ask(request(acks=1), 9)) == (0, 0, 2, -1, 0)
     assert partition_reply(caller.ask(request(), 8)) == (0, 0, 3, -1, 0)
     assert partition_reply(caller.ask(request(), 9, "another client")) == (0, 0, 4, -1, 0)
-    two = ProduceRequest(None, -1, 1000, [TopicProduceData("t", [PartitionProduceData(index, plain_batch()) for index in range(2)])])
-    (topic,) = caller.ask(two, 9).responses
+    two_partitions = ProduceRequest(None, -1, 1000, [TopicProduceData("t", [PartitionProduceData(index, plain_batch()) for index in range(2)])])
+    (topic,) = caller.ask(two_partitions, 9).responses
     assert [(part.index, part.base_offset) for part in topic.partition_responses] == [(0, 5), (1, 0)]
 
 
@@ -224,8 +224,8 @@ def test_each_transactional_id_is_refused_with_one_log_line(desk: Desk, monkeypa
     monkeypatch.setattr("broker.topics.transactions.IDS_LOGGED_MAX", 2)
     caller = templated(desk.caller())
     for id in ("one", "two", "one", "three"):
-        asked = ProduceRequest(id, -1, 1000, [TopicProduceData("t", [PartitionProduceData(0, of_producer(0, attributes=16))])])
-        assert partition_reply(caller.ask(asked, 9)) == (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1, -1)
+        produce = ProduceRequest(id, -1, 1000, [TopicProduceData("t", [PartitionProduceData(0, of_producer(0, attributes=16))])])
+        assert partition_reply(caller.ask(produce, 9)) == (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1, -1)
     assert partition_reply(caller.ask(request(of_producer(0, attributes=16)), 9))[1] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert lines == ["one", "two"]
     assert partition(desk).end_offset == 2

@@ -66,9 +66,9 @@ def answer_once_open(client: Client, topic: str, data: bytes) -> tuple[int, int]
 
 
 def create_topics(client: Client) -> None:
-    own = {"plain": {}, "gzip": {"compression.type": "gzip"}, "compact": {"cleanup.policy": "compact"}}
+    settings_by_topic = {"plain": {}, "gzip": {"compression.type": "gzip"}, "compact": {"cleanup.policy": "compact"}}
     topics = [
-        CreatableTopic(name, 1, 1, [], [CreatableTopicConfig(key, value) for key, value in settings.items()]) for name, settings in own.items()
+        CreatableTopic(name, 1, 1, [], [CreatableTopicConfig(key, value) for key, value in settings.items()]) for name, settings in settings_by_topic.items()
     ]
     client.ask(CreateTopicsRequest(topics, 10_000, False), 5)
 
@@ -81,7 +81,7 @@ def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> 
         create_topics(client)
         with pinging(lasting.port, lasting.broker.pid) as pinger:
             answers = {name: answer(client, topic, data)[0] for name, (topic, data) in batches.items()}
-            # Many of them in one write, and small batches that take long together.
+            # Many heavy batches in one write, and small batches that take long together.
             frames = [framed(data) for data in [plain_batch(), irregular()] * 20]
             client.socket.sendall(b"".join(frames))
             for _ in frames:
@@ -119,14 +119,14 @@ def await_children(pid: int) -> list[int]:
 def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Path) -> None:
     long = counted(body(LAYOUTS["keys null and empty in turn"], LONG), LONG, 4)
     lasting = LastingBroker(tmp_path / "data", "log.level=warning")
-    with lasting, Client(lasting.port) as client, Client(lasting.port) as other:
+    with lasting, Client(lasting.port) as client, Client(lasting.port) as second_client:
         assert lasting.broker is not None
         create_topics(client)
         client.socket.settimeout(ANSWER_SECONDS)
         client.send(request("plain", long), 9)
         for pid in await_children(lasting.broker.pid):
             os.kill(pid, signal.SIGKILL)
-        assert answer(other, "gzip", plain_batch()) == (0, 0)
+        assert answer(second_client, "gzip", plain_batch()) == (0, 0)
         (part,) = client.receive(request("plain", long), 9).responses[0].partition_responses
         assert (part.error_code, part.base_offset) == (0, 0)
 

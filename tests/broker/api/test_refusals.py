@@ -68,7 +68,7 @@ def test_an_offset_fetch_is_never_answered_coordinator_not_available(desk: Desk,
 
 
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_errors_independent_of_the_group_come_before_loading(desk: Desk, peer: Peer, refusal: int) -> None:
+def test_errors_independent_of_the_group_precede_loading(desk: Desk, peer: Peer, refusal: int) -> None:
     refuse_everything(desk, refusal)
     join = peer.ask(joining(group="", id="me", session=1), 9)
     assert (join.error_code, join.member_id) == (ErrorCode.INVALID_GROUP_ID, "me")
@@ -81,7 +81,7 @@ def test_errors_independent_of_the_group_come_before_loading(desk: Desk, peer: P
     assert peer.ask(HeartbeatRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
     assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), 5).error_code == ErrorCode.INVALID_GROUP_ID
     assert peer.ask(OffsetDeleteRequest("", []), 0).error_code == ErrorCode.INVALID_GROUP_ID
-    # Commit and fetch accept an empty group id; a commit to unknown topics asks no group.
+    # Commit and fetch accept an empty group id; a commit to unknown topics does not reach the group.
     assert codes_of_commit(peer.ask(committing(group=""), 9)) == {("t", 0): refusal}
     assert codes_of_commit(peer.ask(committing(topic="nowhere"), 9)) == {("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert codes_of_commit(peer.ask(committing(partitions=(0, 3)), 9)) == {("t", 3): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ("t", 0): refusal}
@@ -89,13 +89,13 @@ def test_errors_independent_of_the_group_come_before_loading(desk: Desk, peer: P
 
 def test_list_groups_is_complete_or_an_error(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
-    other = desk.shards.journals[(desk.shards.journal_of("g").partition + 1) % len(desk.shards.journals)]
+    other_journal = desk.shards.journals[(desk.shards.journal_of("g").partition + 1) % len(desk.shards.journals)]
     for version in range(6):
         for refusal in (LOADING, SUSPENDED):
-            other.refusal = refusal
+            other_journal.refusal = refusal
             reply = peer.ask(ListGroupsRequest(), version)
             assert (reply.error_code, reply.groups) == (refusal, [])
-        other.refusal = NOT_OURS  # the owners of those partitions report their groups
+        other_journal.refusal = NOT_OURS  # the owners of those partitions report their groups
         reply = peer.ask(ListGroupsRequest(), version)
         assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["g"])
 
@@ -194,7 +194,7 @@ def test_parked_members_keep_their_ids_when_an_append_fails(desk: Desk, peer: Pe
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("call", "asked", "version"),
+    ("call", "message", "version"),
     [
         ("join", joining(), 9),
         ("sync", syncing("nobody"), 5),
@@ -207,7 +207,7 @@ def test_parked_members_keep_their_ids_when_an_append_fails(desk: Desk, peer: Pe
     ids=str,
 )
 def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
-    desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, call: str, asked: Any, version: int
+    desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, call: str, message: Any, version: int
 ) -> None:
     stable(desk, peer)
     parked = Peer(desk)
@@ -215,7 +215,7 @@ def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
     journal = desk.shards.journal_of("g")
 
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, call))
-    reply = peer.ask(asked, version)
+    reply = peer.ask(message, version)
     monkeypatch.undo()
     if call == "commit":
         assert codes_of_commit(reply) == {("t", 0): -1}

@@ -33,15 +33,15 @@ def in_words_of_ours(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.parametrize("who", ["allowed", "denied"])
-def test_reassignment_and_election_replies_equal_kafkas(name: str, who: str) -> None:
-    desk = TopicDesk(AllowAll() if who == "allowed" else DenyingCluster(), {TOPIC: 3, OTHER: 1})
+@pytest.mark.parametrize("rights", ["allowed", "denied"])
+def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) -> None:
+    desk = TopicDesk(AllowAll() if rights == "allowed" else DenyingCluster(), {TOPIC: 3, OTHER: 1})
     request, version = QUESTIONS[name]
     ours = plain(Peer(desk).ask(request(os.path.abspath("data")), version))
     for results in ("replica_election_results",):  # Kafka creates its offsets topic with the first group
         if results in ours:
             ours[results] = [topic for topic in ours[results] if not topic["topic"].startswith("__")]
-    assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKAS[who][name])
+    assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKAS[rights][name])
 
 
 def test_the_quorum_is_this_broker_now() -> None:

@@ -36,18 +36,18 @@ def test_a_refused_sync_has_no_assignment_and_no_protocol(desk: Desk, peer: Peer
 
 def test_both_syncs_of_a_member_are_answered(desk: Desk, peer: Peer) -> None:
     id = stable(desk, peer)
-    other, first, second = Peer(desk), Peer(desk), Peer(desk)
-    other.send(joining(instance="other"), 9)  # now the group waits for its first member
+    restarted, first, second = Peer(desk), Peer(desk), Peer(desk)
+    restarted.send(joining(instance="other"), 9)  # now the group waits for its first member
     first.send(joining(id=id, protocols=(("range", b"changed"),)), 9)
-    assert (first.reply().generation_id, other.reply().generation_id) == (2, 2)
+    assert (first.reply().generation_id, restarted.reply().generation_id) == (2, 2)
     for connection in (first, second):
         connection.send(syncing("other-id-2", 2, instance="other"), 5)
     assert first.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert second.reply() is None
-    other.send(joining(instance="third"), 9)  # causes a rebalance
+    restarted.send(joining(instance="third"), 9)  # causes a rebalance
     assert second.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
     for connection in (first, second):
         connection.send(joining(id=id), 9)
-    answered = first.reply()
-    assert (answered.error_code, answered.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    reply = first.reply()
+    assert (reply.error_code, reply.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
     assert second.reply() is None

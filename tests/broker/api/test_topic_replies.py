@@ -139,11 +139,11 @@ def test_describing_many_topic_configs_yields_and_returns_the_final_state(desk: 
     soon: list[object] = []
     plain = desk.loop.call_soon
 
-    def call_soon(*what: Any) -> None:
-        soon.append(what)
+    def call_soon(*arguments: Any) -> None:
+        soon.append(arguments)
         if len(soon) == lost_at:
             desk.topics.clear()  # as a registry that is being replayed
-        plain(*what)
+        plain(*arguments)
 
     desk.loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
     lost_at = 0

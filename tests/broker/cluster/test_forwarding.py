@@ -7,7 +7,7 @@ from broker.net.connection import Transport as ClientTransport
 from broker.net.guarded_transport import GuardedTransport
 
 
-def test_the_reply_to_a_forwarded_request_passes_what_guards_replies_to_clients() -> None:
+def test_the_reply_to_a_forwarded_request_passes_the_checks_of_replies_to_clients() -> None:
     replies: list[bytes] = []
     leased = True
     transport: ClientTransport = Transport(replies.append, lambda: replies.append(b"ended"))  # its parts are what a connection uses

@@ -85,11 +85,11 @@ class Nodes:
     def is_settled(self, id: int) -> bool:
         broker = self.broker(id)
         cluster = broker.cluster
-        known = {topic.name: topic.partitions for topic in broker.topics.listed()}
+        partitions_by_topic = {topic.name: topic.partitions for topic in broker.topics.listed()}
         return (
             cluster.settled
             and len(cluster.routing.endpoints("PLAINTEXT")) == len(self.served)
-            and all(known == {topic.name: topic.partitions for topic in self.broker(other).topics.listed()} for other in self.served)
+            and all(partitions_by_topic == {topic.name: topic.partitions for topic in self.broker(peer_id).topics.listed()} for peer_id in self.served)
         )
 
     @property
@@ -109,12 +109,12 @@ class Nodes:
     async def leaders(self, id: int, name: str) -> list[int]:
         reply = await self.clients[id].ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
         (topic,) = reply.topics
-        return [partition.leader_id for partition in sorted(topic.partitions, key=lambda one: one.partition_index)]
+        return [partition.leader_id for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)]
 
     async def coordinator(self, group: str, id: int = 0) -> int:
         reply = await self.clients[id or next(iter(self.clients))].ask(FindCoordinatorRequest(coordinator_keys=[group]), 4)
-        (found,) = reply.coordinators
-        return found.node_id  # type: ignore[no-any-return]
+        (coordinator,) = reply.coordinators
+        return coordinator.node_id  # type: ignore[no-any-return]
 
 
 @pytest_asyncio.fixture
@@ -136,8 +136,8 @@ def produced(name: str, partition: int, value: bytes = b"value") -> ProduceReque
 
 
 def fetched(name: str, partition: int, version: int, topic_id: bytes = bytes(16), epoch: int = -1) -> FetchRequest:
-    wanted = FetchPartition(partition=partition, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1 << 20)
-    topic = FetchTopic(topic=name, topic_id=topic_id, partitions=[wanted])
+    fetch_partition = FetchPartition(partition=partition, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchTopic(topic=name, topic_id=topic_id, partitions=[fetch_partition])
     return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[topic], session_epoch=-1)
 
 
@@ -188,7 +188,7 @@ async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> 
 
 
 def delay(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All nodes hear of changes, and open logs, later than they could; none is given up, and none opens another one's log meanwhile."""
+    """All nodes learn of changes, and open logs, with a delay; no log is released, and no node opens the log of another meanwhile."""
     monkeypatch.setattr("broker.cluster.spreading.LATE_SECONDS", SECONDS)
     monkeypatch.setattr("broker.cluster.ownership.GRACE_MS", 1_000 * SECONDS)
     loop = asyncio.get_running_loop()
@@ -198,22 +198,22 @@ def delay(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(owner, name, partial(loop.call_later, SLOW_SECONDS, getattr(owner, name)))
 
 
-@pytest.mark.parametrize("how", ["created", "auto-created", "grown"])
+@pytest.mark.parametrize("change", ["created", "auto-created", "grown"])
 @pytest.mark.parametrize("through", ["controller", "follower"])
-async def test_a_new_topic_is_there_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch, how: str, through: str) -> None:
+async def test_a_new_topic_is_there_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch, change: str, through: str) -> None:
     client = three.clients[getattr(three, through)]
-    if how == "grown":
+    if change == "grown":
         await three.create(1, "topic", 1)
     delay(three, monkeypatch)
-    if how == "created":
+    if change == "created":
         await client.ask(CreateTopicsRequest([CreatableTopic("topic", 6, 1)], 5_000), 7)
-    elif how == "grown":
+    elif change == "grown":
         await client.ask(CreatePartitionsRequest([CreatePartitionsTopic("topic", 6, None)], 5_000), 3)
     else:
         await client.ask(MetadataRequest([MetadataRequestTopic(name="topic")], True), 12)
     named = [await three.leaders(id, "topic") for id in three.served]
     assert named[0] == named[1] == named[2]
-    assert len(named[0]) == (3 if how == "auto-created" else 6)
+    assert len(named[0]) == (3 if change == "auto-created" else 6)
     for partition, leader in enumerate(named[0]):
         stored = await three.clients[leader].ask(produced("topic", partition), 9)
         assert stored.responses[0].partition_responses[0].error_code == 0
@@ -223,8 +223,8 @@ async def test_a_replication_factor_up_to_the_number_of_nodes_is_accepted_and_is
     topics = [CreatableTopic(f"times-{replicas}", 2, replicas) for replicas in (3, 4)]
     reply = await three.clients[three.follower].ask(CreateTopicsRequest(topics, 5_000), 7)
     assert [(topic.error_code, topic.replication_factor) for topic in reply.topics] == [(0, 1), (ErrorCode.INVALID_REPLICATION_FACTOR, -1)]
-    found = await three.clients[1].ask(MetadataRequest([MetadataRequestTopic(name="times-3")], False), 12)
-    assert [len(partition.replica_nodes) for partition in found.topics[0].partitions] == [1, 1]
+    metadata = await three.clients[1].ask(MetadataRequest([MetadataRequestTopic(name="times-3")], False), 12)
+    assert [len(partition.replica_nodes) for partition in metadata.topics[0].partitions] == [1, 1]
 
 
 async def test_a_deleted_topic_is_gone_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ async def test_a_frozen_node_holds_up_a_new_topic_for_a_second_only(three: Nodes
         assert reply.topics[0].error_code == 0
 
 
-async def test_a_deleted_topic_begins_anew_with_the_same_name(three: Nodes) -> None:
+async def test_a_recreated_topic_begins_empty(three: Nodes) -> None:
     for _ in range(3):
         await three.create(three.follower, "topic", 3)
         for partition, leader in enumerate(await three.leaders(1, "topic")):
@@ -285,11 +285,11 @@ async def test_the_next_controller_completes_a_deletion(three: Nodes) -> None:
     await three.create(1, "topic")
     for group in groups:
         await commit(three, group, "topic", 7)
-    gone = three.controller
-    three.broker(gone).deletions.report = lambda ids, partition: None  # type: ignore[attr-defined]
+    deleting_node = three.controller
+    three.broker(deleting_node).deletions.report = lambda ids, partition: None  # type: ignore[attr-defined]
     await three.clients[three.follower].ask(DeleteTopicsRequest([DeleteTopicState("topic")], timeout_ms=5_000), 6)
-    assert three.broker(gone).topics.deleted
-    await three.stop(gone)
+    assert three.broker(deleting_node).topics.deleted
+    await three.stop(deleting_node)
     await three.settle()
     await three.until(lambda: not any(three.broker(id).topics.deleted for id in three.served))
     assert {await committed(three, group, "topic") for group in groups} == {-1}
@@ -339,12 +339,12 @@ async def test_the_logs_of_a_stopped_node_are_served_by_the_others_at_newer_epoc
     for partition, leader in enumerate(leaders):
         assert not (await three.clients[leader].ask(produced("topic", partition), 9)).responses[0].partition_responses[0].error_code
     epochs = {partition: three.broker(leader).partitions.find("topic", partition).leader_epoch for partition, leader in enumerate(leaders)}  # type: ignore[union-attr]
-    gone = three.controller
-    await three.stop(gone)
+    old_controller = three.controller
+    await three.stop(old_controller)
     await three.settle()
-    assert three.controller != gone
+    assert three.controller != old_controller
     for partition, leader in enumerate(await three.leaders(three.follower, "topic")):
-        assert leader != gone
+        assert leader != old_controller
         read = await three.clients[leader].ask(fetched("topic", partition, 11), 11)
         assert b"value" in read.responses[0].partitions[0].records
         epoch = three.broker(leader).partitions.find("topic", partition).leader_epoch  # type: ignore[union-attr]
@@ -398,17 +398,17 @@ async def test_a_parked_join_is_answered_when_its_coordinator_moves(three: Nodes
 
 async def test_a_draining_node_owns_nothing_and_a_restart_ends_the_draining(three: Nodes) -> None:
     await three.create(1, "topic")
-    other = three.follower
+    peer_id = three.follower
     for id in three.served:
-        three.broker(id).cluster.members.drain(other, True)
+        three.broker(id).cluster.members.drain(peer_id, True)
     await three.settle()
-    assert not three.broker(other).cluster.ownership.owned()
-    await three.stop(other)
-    await three.start(other)
-    assert three.broker(other).cluster.ownership.owned()
+    assert not three.broker(peer_id).cluster.ownership.owned()
+    await three.stop(peer_id)
+    await three.start(peer_id)
+    assert three.broker(peer_id).cluster.ownership.owned()
 
 
-async def test_a_node_says_itself_whether_it_is_draining(three: Nodes) -> None:
+async def test_a_node_reports_whether_it_is_draining(three: Nodes) -> None:
     first, second, third = three.served
     three.broker(first).cluster.members.drain(second, True)  # the message to the others is lost
     three.broker(third).cluster.members.drain(third, True)
@@ -424,28 +424,28 @@ async def producer_ids(client: AsyncClient, count: int) -> list[int]:
 
 async def test_every_node_hands_out_producer_ids_of_a_block_of_its_own(three: Nodes) -> None:
     ids = {id: await producer_ids(client, 20) for id, client in three.clients.items()}
-    assert all(found == list(range(found[0], found[0] + 20)) for found in ids.values())
-    assert {found[0] % PRODUCER_IDS_PER_BLOCK for found in ids.values()} == {0}
-    assert len({found[0] for found in ids.values()}) == 3
-    gone = three.controller
-    await three.stop(gone)
+    assert all(block == list(range(block[0], block[0] + 20)) for block in ids.values())
+    assert {block[0] % PRODUCER_IDS_PER_BLOCK for block in ids.values()} == {0}
+    assert len({block[0] for block in ids.values()}) == 3
+    old_controller = three.controller
+    await three.stop(old_controller)
     for id, client in three.clients.items():
         assert await producer_ids(client, 1) == [ids[id][-1] + 1]  # without a controller
-    await three.start(gone)
-    assert (await producer_ids(three.clients[gone], 1))[0] >= max(map(max, ids.values()))
+    await three.start(old_controller)
+    assert (await producer_ids(three.clients[old_controller], 1))[0] >= max(map(max, ids.values()))
 
 
-async def ended(client: AsyncClient, known: int, epoch: int) -> tuple[int, int, int]:
-    """What a client of the leader epoch `known` hears about the end of `epoch`: error, epoch and offset."""
-    asked = OffsetForLeaderTopic("topic", [OffsetForLeaderPartition(0, known, epoch)])
-    (topic,) = (await client.ask(OffsetForLeaderEpochRequest(-1, [asked]), 4)).topics
+async def ended(client: AsyncClient, client_epoch: int, epoch: int) -> tuple[int, int, int]:
+    """The reply to OffsetForLeaderEpoch for `epoch` from a client at `leader_epoch`: error, epoch and end offset."""
+    requested = OffsetForLeaderTopic("topic", [OffsetForLeaderPartition(0, client_epoch, epoch)])
+    (topic,) = (await client.ask(OffsetForLeaderEpochRequest(-1, [requested]), 4)).topics
     (part,) = topic.partitions
     return part.error_code, part.leader_epoch, part.end_offset
 
 
-async def test_ends_of_leader_epochs_are_known_over_changes_of_owner(three: Nodes) -> None:
+async def test_ends_of_leader_epochs_survive_changes_of_owner(three: Nodes) -> None:
     await three.create(1, "topic", 1)
-    epochs: list[int] = []  # of the owners with records, and the offsets behind their last ones
+    epochs: list[int] = []  # of the owners with records, and their end offsets
     ends: list[int] = []
     for number in range(4):
         (leader,) = await three.leaders(1, "topic")
@@ -454,24 +454,24 @@ async def test_ends_of_leader_epochs_are_known_over_changes_of_owner(three: Node
         epoch = partition.leader_epoch
         client = three.clients[leader]
         assert await ended(client, epoch, epoch) == (0, epoch, ends[-1] if ends else 0)  # it has written nothing yet
-        wrong_epochs = [(known, ErrorCode.FENCED_LEADER_EPOCH) for known in range(epoch)] + [(epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)]
-        for known, error in wrong_epochs:
-            assert (await ended(client, known, epoch))[0] == error
-            read = await client.ask(fetched("topic", 0, 11, epoch=known), 11)
+        wrong_epochs = [(client_epoch, ErrorCode.FENCED_LEADER_EPOCH) for client_epoch in range(epoch)] + [(epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+        for client_epoch, error in wrong_epochs:
+            assert (await ended(client, client_epoch, epoch))[0] == error
+            read = await client.ask(fetched("topic", 0, 11, epoch=client_epoch), 11)
             assert read.responses[0].partitions[0].error_code == error
         wrong = three.clients[leader % 3 + 1]
         assert (await ended(wrong, epoch, epoch))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if number != 1:  # one owner writes nothing
+        if number != 1:  # one owner appends no record
             for _ in range(number + 1):
                 assert not (await client.ask(produced("topic", 0), 9)).responses[0].partition_responses[0].error_code
             epochs.append(epoch)
             ends.append((ends[-1] if ends else 0) + number + 1)
-        for known, end in zip(epochs, ends, strict=True):
-            assert await ended(client, epoch, known) == (0, known, end)
+        for client_epoch, end in zip(epochs, ends, strict=True):
+            assert await ended(client, epoch, client_epoch) == (0, client_epoch, end)
         for id in three.served:
             three.broker(id).cluster.members.drain(leader, True)
-            for other in set(three.served) - {leader}:
-                three.broker(id).cluster.members.drain(other, False)
+            for peer_id in set(three.served) - {leader}:
+                three.broker(id).cluster.members.drain(peer_id, False)
         await three.until(lambda: all(three.is_settled(id) for id in three.served))
     assert epochs == sorted(set(epochs))
 
@@ -486,11 +486,11 @@ async def test_settings_of_topics_and_policies_of_groups_are_changed_through_any
         policy = [AlterConfigsResource(32, group, [AlterableConfig("registration.timeout.ms", 0, str(1_000 + id))])]
         reply = await client.ask(IncrementalAlterConfigsRequest(policy), 1)
         assert [(response.error_code, response.error_message) for response in reply.responses] == [(0, None)]
-        wanted = [DescribeConfigsResource(2, "topic", ["retention.ms"]), DescribeConfigsResource(32, group, ["registration.timeout.ms"])]
-        shown = await client.ask(DescribeConfigsRequest(wanted[:1]), 4)
-        assert shown.results[0].configs[0].value == str(id)
-        shown = await client.ask(DescribeConfigsRequest(wanted[1:]), 4)
-        assert [config.value for config in shown.results[0].configs if config.name == "registration.timeout.ms"] == [str(1_000 + id)]
+        resources = [DescribeConfigsResource(2, "topic", ["retention.ms"]), DescribeConfigsResource(32, group, ["registration.timeout.ms"])]
+        described = await client.ask(DescribeConfigsRequest(resources[:1]), 4)
+        assert described.results[0].configs[0].value == str(id)
+        described = await client.ask(DescribeConfigsRequest(resources[1:]), 4)
+        assert [config.value for config in described.results[0].configs if config.name == "registration.timeout.ms"] == [str(1_000 + id)]
 
 
 async def test_a_node_shows_what_it_owns(three: Nodes) -> None:
@@ -510,7 +510,7 @@ async def test_requests_between_nodes_are_not_offered_to_clients(three: Nodes) -
     assert NODE_API not in [api.api_key for api in reply.api_keys]
 
 
-async def test_what_a_broker_alone_has_written_is_served_by_several_nodes_and_not_the_other_way(nodes: Nodes, tmp_path: Path) -> None:
+async def test_several_nodes_serve_the_directory_of_one_broker_and_not_the_other_way(nodes: Nodes, tmp_path: Path) -> None:
     alone = Served(nodes.folder)
     await alone.start(offsets_topic_num_partitions=OFFSETS_PARTITIONS)
     client = await alone.connect()

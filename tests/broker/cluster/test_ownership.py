@@ -24,7 +24,7 @@ OPENING_MS = 4
 
 
 class Node:
-    """One node's ownership, and the effects that it asks for."""
+    """The ownership of one node, with the effects that it requests."""
 
     def __init__(self, world: World, id: int) -> None:
         self.world = world
@@ -76,7 +76,7 @@ class World:
         self.now = 0
         self.nodes: dict[int, Node] = {}
         self.locks: dict[LogId, int] = {}
-        self.changes: Counter[LogId] = Counter()  # how often each log was taken
+        self.changes: Counter[LogId] = Counter()  # how often each log was acquired
         self.unreadable: dict[int, set[LogId]] = {}
         self.draining: set[int] = set()
         self.lossy: random.Random | None = None
@@ -156,14 +156,14 @@ def test_a_single_node_owns_everything(world: World) -> None:
     world.check_even()
 
 
-def test_nodes_that_start_together_share_the_logs_without_taking_one_twice(world: World) -> None:
+def test_nodes_that_start_together_share_the_logs_without_a_double_owner(world: World) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     world.check_even()
     assert sum(world.changes.values()) <= len(OFFSETS + TOPICS) + 8
 
 
-def test_the_logs_of_a_killed_node_are_taken_at_once_by_those_that_come_next(world: World) -> None:
+def test_the_next_placed_nodes_acquire_the_logs_of_a_killed_node_at_once(world: World) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     world.kill(2)
@@ -179,7 +179,7 @@ def test_two_nodes_killed_at_once_leave_everything_to_the_third(world: World) ->
     world.check_even()
 
 
-def test_a_node_that_comes_back_is_handed_its_share_and_the_rest_stays(world: World) -> None:
+def test_a_returning_node_gets_its_share_and_other_logs_stay(world: World) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     before = dict(world.locks)
@@ -213,7 +213,7 @@ def test_a_node_keeps_its_logs_while_every_node_drains(world: World) -> None:
     assert len(world.locks) == len(OFFSETS + TOPICS)
 
 
-def test_the_next_node_takes_a_log_that_the_best_placed_one_cannot_read(world: World) -> None:
+def test_the_next_placed_node_acquires_a_log_that_the_first_cannot_read(world: World) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     log = next(log for log, owner in world.locks.items() if owner == 1)
@@ -230,8 +230,8 @@ def test_a_log_is_not_handed_to_a_node_that_is_placed_behind_its_owner(world: Wo
     world.run(2_000)
     before = dict(world.locks)
     for node in world.nodes.values():
-        for other in world.nodes.values():
-            other.ownership.release_requested(node.id, OFFSETS, world.now)
+        for peer_node in world.nodes.values():
+            peer_node.ownership.release_requested(node.id, OFFSETS, world.now)
     world.run(2_000)
     assert world.locks == before
 
@@ -273,15 +273,15 @@ class Table:
 def test_the_more_logs_there_are_the_longer_their_best_placed_node_has_to_lock_them(logs: int, grace_ms: int) -> None:
     table = Table(logs, None)
     table.ownership.advance(0)
-    mine = len(table.tried)
-    assert 0 < mine < logs
+    tried_by_node = len(table.tried)
+    assert 0 < tried_by_node < logs
     table.ownership.advance(grace_ms - 1)
-    assert len(table.tried) == mine
+    assert len(table.tried) == tried_by_node
     table.ownership.advance(grace_ms)
     assert len(table.tried) == logs
 
 
-def test_logs_that_lose_their_owner_unnoticed_are_found_in_several_looks() -> None:
+def test_logs_that_lose_their_owner_unnoticed_are_found_in_several_rounds() -> None:
     table = Table(5 * SWEPT_MAX, 2)
     for number in range(1, 10):
         table.ownership.advance(number * SWEEP_MS)
@@ -305,7 +305,7 @@ def test_nodes_that_have_not_changed_place_no_log_again() -> None:
     assert table.lookups == 200
 
 
-def test_a_stopped_node_takes_and_gives_nothing(world: World) -> None:
+def test_a_stopped_node_acquires_and_releases_nothing(world: World) -> None:
     world.start(1, 2)
     world.run(2_000)
     before = dict(world.locks)
@@ -316,7 +316,7 @@ def test_a_stopped_node_takes_and_gives_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_dies_comes_and_is_lost_every_log_has_its_owner_in_the_end(world: World, seed: int) -> None:
+def test_every_log_has_its_owner_after_any_deaths_starts_and_losses(world: World, seed: int) -> None:
     chance = random.Random(seed)
     world.lossy = chance if seed % 2 else None
     world.start(1)

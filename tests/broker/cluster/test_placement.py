@@ -23,7 +23,7 @@ def test_no_node_is_first_for_more_than_its_share(logs: list[LogId], nodes: int)
     assert all(sorted(order) == list(range(nodes)) for order in placed.values())
 
 
-def test_every_node_computes_the_same_whatever_the_order_of_logs_and_nodes() -> None:
+def test_the_placement_does_not_depend_on_the_order_of_logs_and_nodes() -> None:
     assert Placement().place(TOPICS, [3, 1, 2]) == Placement().place(TOPICS[::-1], [1, 2, 3])
 
 
@@ -34,11 +34,11 @@ def test_a_lost_node_moves_its_own_logs_and_few_others(logs: list[LogId], nodes:
     before = placement.place(logs, range(nodes))
     for lost in range(nodes):
         after = placement.place(logs, [node for node in range(nodes) if node != lost]) if nodes > 1 else before
-        others = [log for log in moved(before, after) if before[log][0] != lost]
-        assert len(others) <= len(logs) // 5
+        moved_without_need = [log for log in moved(before, after) if before[log][0] != lost]
+        assert len(moved_without_need) <= len(logs) // 5
 
 
-def test_a_node_that_comes_back_gets_the_logs_that_it_had() -> None:
+def test_a_returning_node_gets_its_logs_back() -> None:
     placement = Placement()
     before = placement.place(TOPICS, [0, 1, 2])
     placement.place(TOPICS, [0, 2])

@@ -19,25 +19,25 @@ ME, OTHER, THIRD = 1, 2, 3
 BLOCK = range(5_000, 6_000)
 
 
-class Asked(NamedTuple):
+class NodeCall(NamedTuple):
     node: int
     request: NodeRequest
     done: Callable[[NodeResponse | None], None]
 
 
 class Play:
-    """One node, what it has asked for, and the blocks that it got."""
+    """One node, the requests that it sent, and the blocks of ids that it received."""
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.controller = OTHER
-        self.asked: list[Asked] = []
+        self.requests: list[NodeCall] = []
         self.reserving: list[Reserved] = []  # at this node's own registry
         self.blocks: list[range | None] = []
         self.ids = ControllerIds(ME, self.loop, self, lambda: self.controller, lambda kind: NodeRequest(kind, ME), self)  # type: ignore[arg-type]
 
     def forward(self, node: int, request: NodeRequest, done: Callable[[NodeResponse | None], None]) -> None:
-        self.asked.append(Asked(node, request, done))
+        self.requests.append(NodeCall(node, request, done))
 
     def reserve(self, done: Reserved) -> None:
         self.reserving.append(done)
@@ -60,7 +60,7 @@ def play() -> Play:
 
 
 def answered(play: Play) -> NodeResponse | None:
-    """The reply to another node that asks for a block; None while it waits."""
+    """The reply to the request of another node for a block; None while it waits."""
     call: Any = FakeCall()
     play.ids.answer(call)
     return call.replies[0] if call.replies else None
@@ -68,40 +68,40 @@ def answered(play: Play) -> NodeResponse | None:
 
 def test_a_block_comes_from_the_controller(play: Play) -> None:
     play.want()
-    (asked,) = play.asked
-    assert (asked.node, asked.request.kind) == (OTHER, Kind.PRODUCER_IDS)
-    asked.done(NodeResponse(offset=BLOCK.start, end=BLOCK.stop))
+    (query,) = play.requests
+    assert (query.node, query.request.kind) == (OTHER, Kind.PRODUCER_IDS)
+    query.done(NodeResponse(offset=BLOCK.start, end=BLOCK.stop))
     assert play.blocks == [BLOCK]
 
 
-def test_the_controller_takes_a_block_from_its_own_registry(play: Play) -> None:
+def test_the_controller_reserves_a_block_in_its_own_registry(play: Play) -> None:
     play.controller = ME
     play.want()
     play.reserving.pop()(BLOCK)
     assert play.blocks == [BLOCK]
-    assert play.asked == []
+    assert play.requests == []
 
 
 @pytest.mark.parametrize("reply", [None, NodeResponse(ErrorCode.NOT_CONTROLLER)])
-def test_the_next_controller_is_asked_after_the_one_before_has_not_answered(play: Play, reply: NodeResponse | None) -> None:
+def test_the_next_controller_is_asked_if_the_previous_one_does_not_answer(play: Play, reply: NodeResponse | None) -> None:
     play.want()
-    play.asked.pop().done(reply)
+    play.requests.pop().done(reply)
     play.controller = THIRD
     play.loop.pass_ms(1_000 * RETRY_SECONDS)
-    (asked,) = play.asked
-    assert asked.node == THIRD
-    asked.done(NodeResponse(offset=BLOCK.start, end=BLOCK.stop))
+    (query,) = play.requests
+    assert query.node == THIRD
+    query.done(NodeResponse(offset=BLOCK.start, end=BLOCK.stop))
     assert play.blocks == [BLOCK]
 
 
-def test_clients_hear_of_it_when_there_is_no_controller_for_long(play: Play) -> None:
+def test_clients_get_an_error_if_there_is_no_controller_for_long(play: Play) -> None:
     play.controller = NO_NODE
     play.want()
     play.loop.pass_ms(1_000 * (RESERVE_SECONDS_MAX - RETRY_SECONDS))
     assert play.blocks == []
     play.loop.pass_ms(2_000 * RETRY_SECONDS)
     assert play.blocks == [None]
-    assert play.asked == []
+    assert play.requests == []
 
 
 def test_a_node_that_is_not_the_controller_allocates_nothing(play: Play) -> None:
@@ -118,7 +118,7 @@ def test_another_node_gets_a_block_once_it_is_durable(play: Play) -> None:
     assert call.replies == [NodeResponse(offset=BLOCK.start, end=BLOCK.stop)]
 
 
-def test_another_node_hears_that_there_is_no_block_now(play: Play) -> None:
+def test_another_node_gets_an_error_while_there_is_no_block(play: Play) -> None:
     play.controller = ME
     call: Any = FakeCall()
     play.ids.answer(call)

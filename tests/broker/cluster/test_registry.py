@@ -21,10 +21,10 @@ pytestmark = pytest.mark.plain  # the turn is a stand-in
 
 
 class Log:
-    """The registry's log, and what clients of it may read: everything that was appended."""
+    """The registry's log, of which all appended batches can be read at once."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[int, int, bytes]] = []  # first offset, offset behind the last, bytes
+        self.batches: list[tuple[int, int, bytes]] = []  # first offset, offset after the last, bytes
         self.epoch = 0
         self.next_offset = self.start_offset = 0
 
@@ -62,11 +62,11 @@ class Log:
         return self.next_offset
 
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
-        found = b""
-        for _, behind, batch in self.batches:
-            if behind > offset and (not found or len(found) + len(batch) <= READ_BYTES):
-                found += batch
-        return found
+        batches = b""
+        for _, next_offset, batch in self.batches:
+            if next_offset > offset and (not batches or len(batches) + len(batch) <= READ_BYTES):
+                batches += batch
+        return batches
 
 
 class Turn:
@@ -134,7 +134,7 @@ def follower(log: Log) -> Node:
     return Node(log)
 
 
-def test_a_follower_reads_what_the_controller_has_in_as_many_replies_as_it_takes(controller: Node, follower: Node) -> None:
+def test_a_follower_reads_the_controllers_log_in_several_replies(controller: Node, follower: Node) -> None:
     for number in range(20):
         controller.create(f"topic-{number}", number + 1)
     assert not follower.registry.current
@@ -145,7 +145,7 @@ def test_a_follower_reads_what_the_controller_has_in_as_many_replies_as_it_takes
     assert len(follower.changes[0].changed) == 20
 
 
-def test_a_follower_reads_only_what_is_new(controller: Node, follower: Node) -> None:
+def test_a_follower_reads_only_new_records(controller: Node, follower: Node) -> None:
     controller.create("one")
     follower.follow(controller)
     controller.create("two")
@@ -157,7 +157,7 @@ def test_a_follower_reads_only_what_is_new(controller: Node, follower: Node) -> 
 
 
 @pytest.mark.parametrize("follows_before", [True, False])
-def test_a_reply_that_was_asked_for_before_the_node_led_removes_no_topic(controller: Node, follower: Node, follows_before: bool) -> None:
+def test_a_reply_requested_before_the_node_led_removes_no_topic(controller: Node, follower: Node, follows_before: bool) -> None:
     controller.create("one")
     if follows_before:
         follower.follow(controller)
@@ -167,12 +167,12 @@ def test_a_reply_that_was_asked_for_before_the_node_led_removes_no_topic(control
     follower.lead()
     follower.create("two")
     follower.registry.follow()
-    assert follower.registry.records(request, late)  # there is more to ask for
+    assert follower.registry.records(request, late)  # more records follow
     assert sorted(follower.topics.by_name) == ["one", "two"]
     assert not any(change.removed for change in follower.changes)
 
 
-def test_a_deletion_reaches_the_follower_with_what_remains_to_be_done(controller: Node, follower: Node) -> None:
+def test_a_deletion_reaches_the_follower_with_its_remaining_steps(controller: Node, follower: Node) -> None:
     controller.create("one")
     follower.follow(controller)
     controller.delete("one")
@@ -205,7 +205,7 @@ def test_a_follower_that_missed_a_deletion_reads_everything_when_the_log_was_sho
     assert set(follower.topics.by_name) == {"two"}
 
 
-def test_the_next_controller_has_what_the_one_before_stored(controller: Node, follower: Node, log: Log) -> None:
+def test_the_next_controller_has_the_records_of_the_previous_one(controller: Node, follower: Node, log: Log) -> None:
     controller.create("one")
     follower.follow(controller)
     controller.create("two")

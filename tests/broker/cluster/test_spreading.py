@@ -1,4 +1,4 @@
-"""How far a change of topics has spread, and what waits for that."""
+"""Changes of topics, sent from the controller to all nodes, and the replies that wait for them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ ME, SECOND, THIRD = 1, 2, 3
 
 
 class Play:
-    """The controller, and what it has sent."""
+    """The controller, and the requests that it has sent."""
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.nodes = [ME, SECOND, THIRD]
-        self.asked: list[tuple[int, Callable[[NodeResponse | None], None]]] = []
+        self.requests: list[tuple[int, Callable[[NodeResponse | None], None]]] = []
         self.opening: list[Callable[[], None]] = []
         self.done: list[str] = []
         self.spreading = Spreading(ME, self.loop, self, lambda: self.nodes, lambda: NodeRequest(4, ME), self.when_opened)  # type: ignore[arg-type]
         self.opens = True
 
     def forward(self, node: int, request: NodeRequest, done: Callable[[NodeResponse | None], None]) -> None:
-        self.asked.append((node, done))
+        self.requests.append((node, done))
 
     def when_opened(self, done: Callable[[], None]) -> None:
         if self.opens:
@@ -39,8 +39,8 @@ class Play:
         self.loop.run()
 
     def answer(self, node: int, reply: NodeResponse | None = NodeResponse()) -> None:  # noqa: B008
-        at = next(index for index, (asked, _) in enumerate(self.asked) if asked == node)
-        self.asked.pop(at)[1](reply)
+        at = next(index for index, (asked_node, _) in enumerate(self.requests) if asked_node == node)
+        self.requests.pop(at)[1](reply)
 
 
 @pytest.fixture
@@ -66,20 +66,20 @@ def test_a_reply_waits_for_the_controllers_own_logs(play: Play) -> None:
     assert play.done == ["one"]
 
 
-def test_a_change_behind_the_question_is_asked_again(play: Play) -> None:
+def test_a_node_behind_the_change_is_asked_again(play: Play) -> None:
     play.change("one")
     play.change("two")
-    assert [node for node, _ in play.asked] == [SECOND, THIRD]
+    assert [node for node, _ in play.requests] == [SECOND, THIRD]
     play.answer(SECOND)
     play.answer(THIRD)
     assert play.done == ["one"]
     play.answer(SECOND)
     play.answer(THIRD)
     assert play.done == ["one", "two"]
-    assert not play.asked
+    assert not play.requests
 
 
-def test_a_frozen_node_holds_up_one_change_for_a_second_and_none_after_it(play: Play) -> None:
+def test_a_frozen_node_delays_one_change_for_a_second_and_no_later_change(play: Play) -> None:
     play.change("one")
     play.answer(SECOND)
     play.loop.pass_ms(LATE_SECONDS * 1000)

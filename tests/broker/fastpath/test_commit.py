@@ -1,4 +1,4 @@
-"""A repeated commit is decoded only for its offsets, and no client can tell."""
+"""A repeated commit is decoded only for its offsets, and no client notices."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_defect_is_answered_and_counted_once(desk: Desk, peer: Peer, monkeypat
 def test_a_chunk_of_several_requests_is_split_into_frames(
     desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
 ) -> None:
-    """Two commits at once, or one in two pieces: each begins like the learned one."""
+    """Two commits in one chunk, or one in two chunks: each begins with the bytes of the learned commit."""
     id = learned(desk, peer)
     assert remembered(peer)
     sent: list[bytes] = []
@@ -189,7 +189,7 @@ def test_a_client_with_changing_commits_is_not_learned_for_a_minute(desk: Desk, 
     for number in range(2 * LEARN_ATTEMPTS_MAX):
         peer.ask(commit(id, 1, text=f"{number:03}"), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
-    followed = f"{LEARN_ATTEMPTS_MAX:03}"  # the first was counted, and the next ones learned
+    followed = f"{LEARN_ATTEMPTS_MAX:03}"  # the first was counted, the next were learned
     peer.ask(commit(id, 1, text=followed), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
     for _ in range(10):
@@ -248,9 +248,9 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(desk: Desk, peer: Pe
     id = stable(desk, peer)
     indexes = tuple(range(partitions))
     for _ in range(2):  # of a connection of its own, so that shared objects exist
-        other = Peer(desk)
+        second_peer = Peer(desk)
         for _ in range(3):
-            other.ask(commit(id, 1, indexes, "", "v"), 9)
+            second_peer.ask(commit(id, 1, indexes, "", "v"), 9)
     peer.ask(commit(id, 1, indexes, "", "v"), 9)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -358,16 +358,16 @@ def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:
 
 
 def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(desk: Desk, peer: Peer) -> None:
-    """The counted memory is all that is kept: a group keeps no more after its connection is closed."""
-    others = [Peer(desk) for _ in range(3)]
+    """The counted memory is all that a group retains: it has no more after its connection is closed."""
+    later_peers = [Peer(desk) for _ in range(3)]
     id = stable(desk, peer)
     for offset in range(4):
-        for number, other in enumerate((peer, *others)):
-            other.ask(commit(id, 10 * number + offset), 9)
+        for number, sender in enumerate((peer, *later_peers)):
+            sender.ask(commit(id, 10 * number + offset), 9)
     group = desk.shards.journal_of("g").shard.groups["g"]
     assert len(group._unread) == 4
-    for other in others[::-1]:
-        other.connection.connection_lost(None)
+    for sender in later_peers[::-1]:
+        sender.connection.connection_lost(None)
     assert desk.host.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
     assert list(group._unread) in ([], [repeat._commit for repeat in remembered(peer)])
     peer.connection.connection_lost(None)

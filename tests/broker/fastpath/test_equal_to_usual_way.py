@@ -183,7 +183,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_broker_with_fast_paths_answers_and_writes_like_one_without(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_paths_change_no_reply_and_no_stored_byte(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = Answers(monkeypatch)
     world = World(Random(seed))
     for _ in range(STEPS):

@@ -104,11 +104,11 @@ def test_revoked_rights_are_respected(desk: Desk, learned: Repeated) -> None:
 
 
 def test_no_request_is_learned_while_frames_are_logged(desk: Desk, build: Callable[[Desk], Repeated]) -> None:
-    shown: list[Any] = []
-    desk.host.trace = lambda direction, call, message: shown.append(message)
+    traced: list[Any] = []
+    desk.host.trace = lambda direction, call, message: traced.append(message)
     repeated = build(desk)
-    before = len(shown)
+    before = len(traced)
     for _ in range(3):
         assert repeated.send() == 0
-    assert len(shown) == before + 6
+    assert len(traced) == before + 6
     assert not repeated.learned

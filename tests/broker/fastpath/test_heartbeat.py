@@ -1,4 +1,4 @@
-"""A repeated heartbeat is answered without being decoded, and no client can tell."""
+"""A repeated heartbeat is answered without being decoded, and no client notices."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def test_a_commit_refused_by_the_fast_path_leaves_its_connection_usable(desk: De
     request = committing(generation=1, id=id)
     for _ in range(3):
         assert peer.ask(request, 9).topics[0].partitions[0].error_code == 0
-    other = Peer(desk)
-    other.send(joining(), 3)
+    second_peer = Peer(desk)
+    second_peer.send(joining(), 3)
     (member,) = [member for member in desk.shards.journal_of("g").shard.groups["g"].members.values() if member.id == id]
     peer.ask(LeaveGroupRequest("g", [MemberIdentity(id, None)]), 3)
     assert member.id not in desk.shards.journal_of("g").shard.groups["g"].members

@@ -1,4 +1,4 @@
-"""A repeated OffsetFetch gets the cached bytes while no offset has changed, and no client can tell."""
+"""A repeated OffsetFetch gets the cached bytes while no offset has changed, and no client notices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def committing(offset: int, text: str = "") -> OffsetCommitRequest:
 
 
 @pytest.fixture
-def other(desk: Desk) -> Peer:
+def second_peer(desk: Desk) -> Peer:
     return Peer(desk)
 
 
@@ -44,39 +44,39 @@ def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return decoded_requests(desk, monkeypatch, OffsetFetchRequest.API_KEY)
 
 
-def known(peer: Peer, version: int = 9, **which: Any) -> Any:
-    """Ask until the reply is cached, and once more."""
+def cached_reply(peer: Peer, version: int = 9, **options: Any) -> Any:
+    """Repeat the request until the reply is cached, and once more."""
     for _ in range(2):
-        peer.ask(fetching(version, **which), version)
+        peer.ask(fetching(version, **options), version)
     assert any(isinstance(repeat, OffsetFetchFastPath) for repeat in peer.connection.fast_paths.values())
-    return peer.ask(fetching(version, **which), version)
+    return peer.ask(fetching(version, **options), version)
 
 
-def fresh(desk: Desk, version: int = 9, **which: Any) -> Any:
+def fresh(desk: Desk, version: int = 9, **options: Any) -> Any:
     """The reply on a new connection."""
-    return Peer(desk).ask(fetching(version, **which), version)
+    return Peer(desk).ask(fetching(version, **options), version)
 
 
 @pytest.mark.parametrize(
     ("version", "partitions"),
-    [(version, some) for version in FETCHES for some in (PARTITIONS, None) if some or version >= 2],  # all may be fetched from then on
+    [(version, partitions) for version in FETCHES for partitions in (PARTITIONS, None) if partitions or version >= 2],  # all may be fetched from then on
 )
 def test_the_third_equal_offset_fetch_takes_the_fast_path(
-    desk: Desk, peer: Peer, other: Peer, decoded: list[int], version: int, partitions: list[int] | None
+    desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int], version: int, partitions: list[int] | None
 ) -> None:
-    id = stable(desk, other)
-    other.ask(commit(id, 5), 9)
-    answer = known(peer, version, partitions=partitions)
+    id = stable(desk, second_peer)
+    second_peer.ask(commit(id, 5), 9)
+    answer = cached_reply(peer, version, partitions=partitions)
     assert len(decoded) == 2
     assert answer == fresh(desk, version, partitions=partitions)
-    other.ask(commit(id, 6, text="other"), 9)
+    second_peer.ask(commit(id, 6, text="other"), 9)
     assert peer.ask(fetching(version, partitions), version) == fresh(desk, version, partitions=partitions) != answer
     assert len(decoded) == 4  # those of the others
 
 
-def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, other: Peer, decoded: list[int]) -> None:
+def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
     for offset in range(3):
-        other.ask(committing(offset=offset), 9)
+        second_peer.ask(committing(offset=offset), 9)
 
     def changed() -> None:
         before = len(decoded)
@@ -85,30 +85,30 @@ def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, other:
         assert answer == fresh(desk) != replies[-1]
         replies.append(answer)
 
-    replies = [known(peer)]
-    other.ask(committing(offset=7), 9)
+    replies = [cached_reply(peer)]
+    second_peer.ask(committing(offset=7), 9)
     changed()  # by a repeated commit
-    other.ask(committing(offset=8, text="m"), 9)
+    second_peer.ask(committing(offset=8, text="m"), 9)
     changed()  # by a new commit
     deleted = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])])
-    assert other.ask(deleted, 0).error_code == 0
+    assert second_peer.ask(deleted, 0).error_code == 0
     changed()
 
 
-def test_a_fast_offset_fetch_omits_expired_offsets(desk: Desk, peer: Peer, other: Peer) -> None:
-    other.ask(committing(offset=3), 9)
-    answer = known(peer)
+def test_a_fast_offset_fetch_omits_expired_offsets(desk: Desk, peer: Peer, second_peer: Peer) -> None:
+    second_peer.ask(committing(offset=3), 9)
+    answer = cached_reply(peer)
     desk.pass_ms(8 * 24 * 3_600_000)
     assert peer.ask(fetching(9), 9) == fresh(desk) != answer
 
 
-def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(desk: Desk, peer: Peer, other: Peer) -> None:
-    other.ask(committing(offset=3), 9)
-    answer = known(peer)
-    assert other.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
+def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(desk: Desk, peer: Peer, second_peer: Peer) -> None:
+    second_peer.ask(committing(offset=3), 9)
+    answer = cached_reply(peer)
+    assert second_peer.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
     without_group = peer.ask(fetching(9), 9)
     assert without_group == fresh(desk) != answer
-    other.ask(committing(offset=4), 9)
+    second_peer.ask(committing(offset=4), 9)
     assert peer.ask(fetching(9), 9) == fresh(desk) != without_group
 
 
@@ -118,13 +118,13 @@ def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(desk: Desk, peer
     assert len(decoded) == 4
 
 
-def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(desk: Desk, peer: Peer, other: Peer) -> None:
-    other.ask(committing(offset=3), 9)
-    known(peer)
+def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(desk: Desk, peer: Peer, second_peer: Peer) -> None:
+    second_peer.ask(committing(offset=3), 9)
+    cached_reply(peer)
     log = desk.log_of("g")
     for end, code in ((log.succeed, 0), (log.refuse, 16)):
         log.immediate = False
-        other.send(committing(offset=4), 9)
+        second_peer.send(committing(offset=4), 9)
         peer.send(fetching(9), 9)
         assert peer.reply() is None
         end()
@@ -132,9 +132,9 @@ def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(des
         assert peer.reply().groups[0].error_code == code
 
 
-def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, other: Peer, decoded: list[int]) -> None:
-    other.ask(committing(offset=3, text="m" * 4_000), 9)
-    other.ask(commit("", 3, (1, 2), "m" * 4_000, generation=-1), 9)
+def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
+    second_peer.ask(committing(offset=3, text="m" * 4_000), 9)
+    second_peer.ask(commit("", 3, (1, 2), "m" * 4_000, generation=-1), 9)
     answer = [peer.ask(fetching(9, [0, 1, 2]), 9) for _ in range(4)]
     assert len(answer[0].encode(9)) > FETCH_BYTES_MAX
     assert answer == [answer[0]] * 4
@@ -142,11 +142,11 @@ def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, other: 
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, other: Peer, decoded: list[int], spare: int) -> None:
+def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int], spare: int) -> None:
     bare = 1_000
-    other.ask(commit("", 3, (0,), "m" * bare, generation=-1), 9)
+    second_peer.ask(commit("", 3, (0,), "m" * bare, generation=-1), 9)
     size = len(peer.ask(fetching(9, [0]), 9).encode(9))
-    other.ask(commit("", 3, (0,), "m" * (FETCH_BYTES_MAX + spare - size + bare), generation=-1), 9)
+    second_peer.ask(commit("", 3, (0,), "m" * (FETCH_BYTES_MAX + spare - size + bare), generation=-1), 9)
     decoded.clear()
     answer = [peer.ask(fetching(9, [0]), 9) for _ in range(3)]
     assert len(answer[0].encode(9)) == FETCH_BYTES_MAX + spare
@@ -154,11 +154,9 @@ def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, other:
 
 
 @pytest.mark.plain
-def test_unchanged_offsets_are_not_encoded_again(
-    desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other.ask(committing(offset=3), 9)
-    known(peer)
+def test_unchanged_offsets_are_not_encoded_again(desk: Desk, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    second_peer.ask(committing(offset=3), 9)
+    cached_reply(peer)
     read: list[Any] = []
 
     def counted(*call: Any) -> Any:
@@ -169,16 +167,16 @@ def test_unchanged_offsets_are_not_encoded_again(
     for _ in range(3):
         peer.ask(fetching(9), 9)
     assert not read
-    other.ask(committing(offset=4), 9)
+    second_peer.ask(committing(offset=4), 9)
     for _ in range(3):
         peer.ask(fetching(9), 9)
     assert len(read) == 1
 
 
-def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(desk: Desk, peer: Peer, other: Peer) -> None:
+def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(desk: Desk, peer: Peer, second_peer: Peer) -> None:
     """Metadata of an old coordinator that is not UTF-8 grows when decoded as text."""
-    other.ask(committing(offset=3), 9)
-    known(peer, 5)
+    second_peer.ask(committing(offset=3), 9)
+    cached_reply(peer, 5)
     group = desk.shards.journal_of("g").shard.groups["g"]
     group.offsets["t"].values[0] = b"\0\1" + pack(">qh", 4, 20_000) + b"\xff" * 20_000 + pack(">qq", 0, 0)
     group.invalidate_offsets()
@@ -189,22 +187,22 @@ def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(
 
 @pytest.mark.parametrize("partitions", [None, [0], PARTITIONS])
 def test_learned_offset_fetches_are_limited_by_bytes_and_partitions(
-    desk: Desk, peer: Peer, other: Peer, partitions: list[int] | None
+    desk: Desk, peer: Peer, second_peer: Peer, partitions: list[int] | None
 ) -> None:
-    other.ask(committing(offset=3), 9)
-    known(peer, partitions=partitions)
+    second_peer.ask(committing(offset=3), 9)
+    cached_reply(peer, partitions=partitions)
     (repeat,) = peer.connection.fast_paths.values()
     size = 2 + len("client") + 1 + len(fetching(9, partitions).encode(9))
     assert repeat.cost == 1_000 + 2 * size + 80 * len(partitions or []) + FETCH_BYTES_MAX
 
 
 @pytest.mark.plain
-def test_a_defect_elsewhere_leaves_no_stale_reply(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    other.ask(committing(offset=3), 9)
-    answer = known(peer)
+def test_a_defect_elsewhere_leaves_no_stale_reply(desk: Desk, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    second_peer.ask(committing(offset=3), 9)
+    answer = cached_reply(peer)
     desk.log_of("g").stored.clear()
     journal = desk.shards.journal_of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
-        other.ask(committing(offset=4, text="m"), 9)
+        second_peer.ask(committing(offset=4, text="m"), 9)
     assert peer.ask(fetching(9), 9) == fresh(desk) != answer

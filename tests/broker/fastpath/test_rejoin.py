@@ -1,4 +1,4 @@
-"""A repeated JoinGroup, and a SyncGroup that differs only in its generation, are not decoded, and no client can tell."""
+"""A repeated JoinGroup, and a SyncGroup that differs only in its generation, are not decoded, and no client notices."""
 
 from __future__ import annotations
 

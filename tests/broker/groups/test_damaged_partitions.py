@@ -47,9 +47,9 @@ def actor() -> Iterator[Making]:
     with ExitStack() as stack:
 
         def make(*arguments: Any) -> Actor:
-            made = Actor(*arguments)
-            stack.callback(made.close)
-            return made
+            new_actor = Actor(*arguments)
+            stack.callback(new_actor.close)
+            return new_actor
 
         yield make
 

@@ -78,7 +78,7 @@ def test_a_member_has_a_full_session_to_return_after_any_downtime(lasting: Lasti
     member.close()
 
 
-def test_members_that_go_on_after_a_kill_do_not_rebalance(lasting: LastingBroker, flush: str) -> None:
+def test_members_that_continue_after_a_kill_do_not_rebalance(lasting: LastingBroker, flush: str) -> None:
     create_topic(lasting.port, "orders")
     members = [Actor(lasting.port, "g", "a"), Actor(lasting.port, "g", "b"), Actor(lasting.port, "g"), Actor(lasting.port, "g")]
     settle(*members)

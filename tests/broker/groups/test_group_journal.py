@@ -20,11 +20,11 @@ def world() -> World:
 
 def test_a_failed_append_suspends_the_partition_and_refuses_held_and_parked_requests(world: World) -> None:
     member_id = settled(world)
-    parked = world.join("g", instance="j")  # the group waits for the other member
+    parked = world.join("g", instance="j")  # the group waits for its second member
     held = world.commit("h")
     assert (parked.error, held.error) == (None, None)
     world.log().refuse()
-    assert held.heard == [ErrorCode.NOT_COORDINATOR]
+    assert held.outcomes == [ErrorCode.NOT_COORDINATOR]
     assert parked.error == ErrorCode.NOT_COORDINATOR
     assert parked.member_id == "j-id-2"
     assert world.journal.refusal == SUSPENDED
@@ -70,10 +70,10 @@ def test_answered_requests_survive_a_suspension(world: World) -> None:
 def test_a_failed_append_is_answered_by_its_kind(world: World, failure: AppendFailed, code: int) -> None:
     held = world.commit()
     world.log().pending.pop(0)[1](failure)
-    assert held.heard == [code]
+    assert held.outcomes == [code]
 
 
-def test_a_fenced_partition_is_given_up(world: World) -> None:
+def test_a_fenced_partition_is_released(world: World) -> None:
     world.commit()
     world.log().pending.pop(0)[1](Fenced("somebody claimed it"))
     assert world.journal.refusal == NOT_OURS
@@ -87,7 +87,7 @@ def test_a_late_append_is_answered_and_continues(world: World) -> None:
     world.loop.pass_ms(LATE_MS - 1)
     assert held.error is None
     world.loop.pass_ms(1)
-    assert held.heard == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert held.outcomes == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert world.journal.refusal == SERVING
     world.log().succeed()
     assert world.offset() == 7
@@ -112,7 +112,7 @@ def test_an_exception_in_a_step_replays_the_shard_at_once(world: World) -> None:
 def test_a_replay_after_an_exception_waits_for_the_append_in_flight(world: World) -> None:
     held = world.commit("g", 8)
     world.fail_step()
-    assert (world.journal.refusal, held.heard) == (SUSPENDED, [ErrorCode.NOT_COORDINATOR])
+    assert (world.journal.refusal, held.outcomes) == (SUSPENDED, [ErrorCode.NOT_COORDINATOR])
     world.append_succeeds()  # it is in the log, whatever the members were answered
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
     assert world.commit("g", 9).error is None
@@ -151,7 +151,7 @@ def test_a_failing_reply_replays_the_shard_and_answers_all_waiting_requests(worl
     assert world.journal.refusal == SERVING
 
 
-def test_a_slow_log_expires_no_member_and_gives_one_full_session_afterwards(world: World) -> None:
+def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: World) -> None:
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - STALLED_MS - 100)
     world.commit("h")
@@ -252,7 +252,7 @@ def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
     unloaded: list[bool] = []
     world.shards.journals[0].unload(lambda: unloaded.append(True))
     world.log().refuse()
-    assert (unloaded, held.heard, world.journal.refusal) == ([True], [ErrorCode.NOT_COORDINATOR], NOT_OURS)
+    assert (unloaded, held.outcomes, world.journal.refusal) == ([True], [ErrorCode.NOT_COORDINATOR], NOT_OURS)
     world.loop.pass_ms(60_000)
     assert not world.log().recoveries
 
@@ -262,7 +262,7 @@ def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: W
     unloaded: list[bool] = []
     world.shards.journals[0].unload(lambda: unloaded.append(True))
     world.journal.finish_unload()
-    assert (unloaded, held.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
+    assert (unloaded, held.outcomes) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
     world.log().succeed()  # appends in flight no longer count
     hold = world.journal.shard.hold
@@ -332,7 +332,7 @@ def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, en
     unloaded: list[bool] = []
     world.shards.journals[0].unload(lambda: unloaded.append(True))
     world.journal.finish_unload()
-    assert (unloaded, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
+    assert (unloaded, before.outcomes) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
     held = world.commit("h")  # its stamp is the same
     assert (len(world.log().pending), held.error) == (2, None)
@@ -343,13 +343,13 @@ def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, en
     world.loop.run()
     assert (held.error, world.journal.refusal) == (None, SERVING)
     world.append_succeeds()
-    assert held.heard == [ErrorCode.NONE] or held.error == ErrorCode.NONE
+    assert held.outcomes == [ErrorCode.NONE] or held.error == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("failure", [None, AppendFailed("still full")])
 @pytest.mark.parametrize("loaded", [False, True])
 def test_an_append_after_a_log_was_released_has_no_effect(world: World, failure: AppendFailed | None, loaded: bool) -> None:
-    """Or one that is full: the partition has a new log by then, or none."""
+    """The disk may be full as well: the partition has a new log by then, or none."""
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
@@ -372,8 +372,8 @@ def test_an_append_after_a_log_was_released_has_no_effect(world: World, failure:
 
 def test_the_unloaded_callback_runs_after_everything_was_released(world: World) -> None:
     parked = world.join("g")
-    heard: list[object] = []
-    world.shards.journals[0].unload(lambda: heard.append((world.journal.owned, world.log().released, world.recorded_notes.changes[-1], parked.error)))
-    assert heard == []
+    releases: list[object] = []
+    world.shards.journals[0].unload(lambda: releases.append((world.journal.owned, world.log().released, world.recorded_notes.changes[-1], parked.error)))
+    assert releases == []
     world.log().succeed()
-    assert heard == [(False, 1, (0, "UNLOADED"), ErrorCode.NOT_COORDINATOR)]
+    assert releases == [(False, 1, (0, "UNLOADED"), ErrorCode.NOT_COORDINATOR)]

@@ -98,10 +98,10 @@ def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
             world.log().succeed()
         else:
             world.log().refuse()
-    met = plant is telling_raises or not broken_before  # while the partition is not served, the time is not read
-    assert DEFECTS.count - defects == met
-    assert not met or ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
-    assert held.heard == [ErrorCode.NOT_COORDINATOR]
+    expected_defects = plant is telling_raises or not broken_before  # while the partition is not served, the time is not read
+    assert DEFECTS.count - defects == expected_defects
+    assert not expected_defects or ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
+    assert held.outcomes == [ErrorCode.NOT_COORDINATOR]
     assert world.journal.wake_at == NEVER
     world.loop.run()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8 if ends == "well" else None)

@@ -69,9 +69,7 @@ def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: Wor
 
 
 @pytest.mark.plain
-def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_flight(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = world.journal
     world.commit("g", 1)  # is in flight
     touched = Touched(world, monkeypatch)
@@ -106,9 +104,7 @@ def world_waiter() -> Any:
 
 
 @pytest.mark.plain
-def test_the_turn_is_woken_only_for_an_earlier_deadline(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_turn_is_woken_only_for_an_earlier_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(world)
     journal = world.journal
     touched = Touched(world, monkeypatch)
@@ -146,29 +142,21 @@ def test_a_failure_of_a_suspended_partition_is_logged_once(world: World) -> None
 
 
 @pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
-def test_an_append_counts_as_slow_above_a_limit(world: World, waited: int, spared: bool) -> None:
-    """For a member whose session ends during the append."""
-    member = settled(world)
-    group = world.journal.shard.groups["g"]
-    world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
-    world.commit("h")  # stays in flight
-    world.journal.advance(world.clock.tick())
-    world.loop.advance(waited / 1000)
-    world.journal.advance(world.clock.tick())
-    assert (member in group.members) == spared
-    assert not world.journal.shard.stalled
-
-
-@pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
-def test_a_slow_append_extends_sessions_from_the_limit_on(world: World, waited: int, spared: bool) -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: World, waited: int, spared: bool, ends: bool) -> None:
+    """The session ends during the append, which then stays in flight or ends."""
     member = settled(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
     world.commit("h")
+    if not ends:
+        world.journal.advance(world.clock.tick())
     world.loop.advance(waited / 1000)
-    world.log().succeed()
+    if ends:
+        world.log().succeed()
     world.journal.advance(world.clock.tick())
     assert (member in group.members) == spared
+    assert ends or not world.journal.shard.stalled
 
 
 def test_an_append_that_ends_at_once_extends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +294,6 @@ def test_a_step_that_fails_is_answered_by_its_caller_and_the_partition_is_reload
     step = partial(world.journal.park, _broken, None, parked, 0, 0) if parks else partial(world.journal.call, _broken)
     with pytest.raises(RuntimeError, match="a defect"):
         step()
-    assert (world.journal.refusal, parked.voided, parked.heard) == (SUSPENDED, parks, [])
+    assert (world.journal.refusal, parked.voided, parked.outcomes) == (SUSPENDED, parks, [])
     world.loop.run()
     assert world.journal.refusal == SERVING

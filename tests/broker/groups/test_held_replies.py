@@ -19,7 +19,7 @@ def desk() -> Desk:
 
 
 def call_of(desk: Desk, peer: Peer) -> Call:
-    """A call as a handler gets it."""
+    """A call as a handler receives it."""
     route = desk.dispatch.routes[HeartbeatRequest.API_KEY]
     return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16), 4)
 
@@ -39,21 +39,21 @@ def test_a_reply_is_held_only_while_an_append_is_in_flight(desk: Desk) -> None:
 
 @pytest.mark.parametrize("journals", [1, 3])
 def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(desk: Desk, journals: int) -> None:
-    peer, other = Peer(desk), Peer(desk)
+    peer, second_peer = Peer(desk), Peer(desk)
     desk.hold_appends()
-    other.send(committing(), 9)
+    second_peer.send(committing(), 9)
     parts = [desk.shards.journal_of("g"), *[journal for journal in desk.shards.journals if journal is not desk.shards.journal_of("g")]][:journals]
     answer_together(call_of(desk, peer), None, parts, lambda part, error: None)  # type: ignore[arg-type]
     defects = DEFECTS.count
     desk.append_succeeds()
-    assert (DEFECTS.count, peer.open, other.open) == (defects + 1, False, True)
-    assert other.reply() is not None
+    assert (DEFECTS.count, peer.open, second_peer.open) == (defects + 1, False, True)
+    assert second_peer.reply() is not None
 
 
 def test_a_refused_part_of_a_reply_is_replaced_by_its_error(desk: Desk) -> None:
-    peer, other = Peer(desk), Peer(desk)
+    peer, second_peer = Peer(desk), Peer(desk)
     log = desk.hold_appends()
-    other.send(committing(), 9)
+    second_peer.send(committing(), 9)
     journal = desk.shards.journal_of("g")
     served = next(other_journal for other_journal in desk.shards.journals if other_journal is not journal)
     refused: list[tuple[int, int]] = []

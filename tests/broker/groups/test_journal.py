@@ -52,9 +52,9 @@ def test_facts_emitted_during_an_append_join_the_next_append(machine: JournalBen
 
 def test_a_refused_append_suspends_the_shard_and_reverts_void_facts(machine: JournalBench) -> None:
     refused = machine.append(b"a", b"1")
-    later = machine.put(b"b", b"2")
+    later_write = machine.put(b"b", b"2")
     machine.log.refuse()
-    assert (refused.error, later.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (refused.error, later_write.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
     assert not machine.journal.writable
     assert machine.journal.readable
     assert machine.shard.values == {b"old": b"stored"}
@@ -94,11 +94,11 @@ def test_a_read_after_a_late_append_waits_for_it(machine: JournalBench) -> None:
 def test_a_request_after_a_late_append_times_out(machine: JournalBench) -> None:
     machine.append(b"a", b"1")
     machine.pass_ms(LATE_MS)
-    later = machine.put(b"b", b"2")
+    later_write = machine.put(b"b", b"2")
     machine.pass_ms(LATE_MS)
-    assert later.error is None
+    assert later_write.error is None
     machine.pass_ms(LATE_MS)
-    assert later.error == ErrorCode.REQUEST_TIMED_OUT
+    assert later_write.error == ErrorCode.REQUEST_TIMED_OUT
     machine.log.succeed()
     machine.loop.run()
     machine.log.succeed()
@@ -199,11 +199,11 @@ def test_a_defect_suspends_and_answers_an_append_in_flight_as_unknown(machine: J
     machine.pass_ms(10)
     machine.journal.broken()  # once is enough
     assert machine.journal.wake_at == alarm
-    other = JournalBench()
-    in_flight = other.put(b"a", b"1")
-    other.loop.run()
-    other.journal.broken()
-    assert (other.journal.writable, in_flight.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
+    second_bench = JournalBench()
+    in_flight = second_bench.put(b"a", b"1")
+    second_bench.loop.run()
+    second_bench.journal.broken()
+    assert (second_bench.journal.writable, in_flight.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def test_a_defect_during_an_append_waits_for_its_end_before_replaying(machine: JournalBench) -> None:
@@ -238,10 +238,10 @@ def test_an_append_failing_after_a_defect_changes_nothing(machine: JournalBench)
 def test_a_defect_is_the_reason_of_the_suspension_in_the_log(machine: JournalBench, capsys: pytest.CaptureFixture[str]) -> None:
     machine.put(b"a", b"1")
     machine.journal.broken()
-    other = JournalBench()
-    other.put(b"a", b"1")
-    other.loop.run()
-    other.journal.broken()
+    second_bench = JournalBench()
+    second_bench.put(b"a", b"1")
+    second_bench.loop.run()
+    second_bench.journal.broken()
     assert len(re.findall("log suspended +log=values-0 reason='a defect in this version'", capsys.readouterr().out)) == 2
 
 
@@ -331,9 +331,9 @@ def test_a_failing_reply_without_a_waiting_request_affects_no_other(machine: Jou
 
     machine.shard.put(b"a", b"1")
     machine.journal.reply(Broken())
-    later = machine.read()
+    read = machine.read()
     machine.loop.run()
     machine.log.succeed()
-    assert later.error == 0
+    assert read.error == 0
     assert machine.journal.wake_at == NEVER
     assert ", a reply failed inside the broker: RuntimeError: a defect" in DEFECTS.last

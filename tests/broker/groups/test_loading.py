@@ -1,4 +1,4 @@
-"""Loading of offsets partitions: one by one, in slices, each failing by itself."""
+"""Loading of offsets partitions: one after the other, in slices; a failure concerns only its partition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_new_partitions_serve_at_once() -> None:
     assert not world.shards.progress
 
 
-def test_a_partition_loads_in_slices_between_which_the_loop_goes_on() -> None:
+def test_a_partition_loads_in_slices_and_the_loop_runs_between_them() -> None:
     world = World(2, load=False)
     for number in range(20):
         world.log().stored.append(commits(f"group-{number}", 3))
@@ -257,7 +257,7 @@ def fire(timer: TimerHandle) -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
-    """It waits for a reload after a defect, is released, loaded again, has another defect: two timers are set."""
+    """The partition waits for a reload after a defect, is released, loads, and has a second defect: two timers are set."""
     world = World()
     for _ in range(2):
         world.fail_step()
@@ -330,7 +330,7 @@ def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("result", "again"),
+    ("result", "retries"),
     [
         (HeldBy("process 7"), "after a restart"),
         (Unreadable("/data/x is damaged", True), "after a restart"),
@@ -338,20 +338,20 @@ def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pyte
     ],
 )
 def test_a_load_failure_is_logged_with_its_reason_and_retry_time(
-    monkeypatch: pytest.MonkeyPatch, result: HeldBy | Unreadable, again: str
+    monkeypatch: pytest.MonkeyPatch, result: HeldBy | Unreadable, retries: str
 ) -> None:
     lines = LogLines(monkeypatch)
     world = World(1, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = result
     world.load_all()
     reason = result.reason if isinstance(result, Unreadable) else "it is held by process 7"
-    assert lines.lines == [("partition of groups cannot be read", {"log": "__consumer_offsets-0", "reason": reason, "again": again})]
+    assert lines.lines == [("partition of groups cannot be read", {"log": "__consumer_offsets-0", "reason": reason, "again": retries})]
 
 
 @pytest.mark.parametrize(
-    ("damage", "again"), [(DAMAGE, False), (ProtocolError("a key of version -1"), False), (ZeroDivisionError("a defect"), False), (OSError(5, "I/O"), True)]
+    ("damage", "is_retried"), [(DAMAGE, False), (ProtocolError("a key of version -1"), False), (ZeroDivisionError("a defect"), False), (OSError(5, "I/O"), True)]
 )
-def test_only_read_errors_are_retried_automatically(damage: Exception, again: bool) -> None:
+def test_only_read_errors_are_retried_automatically(damage: Exception, is_retried: bool) -> None:
     world = World(1, load=False)
     world.log().stored.append(commits("g", 3))
     world.log().damage = damage
@@ -362,7 +362,7 @@ def test_only_read_errors_are_retried_automatically(damage: Exception, again: bo
     assert DEFECTS.count == defects or ", an offsets partition failed to load: ZeroDivisionError: a defect" in DEFECTS.last
     world.log().damage = None
     world.loop.pass_ms(60_000)
-    assert (world.journal.refusal == SERVING, world.log().reads) == (again, 1 + again)
+    assert (world.journal.refusal == SERVING, world.log().reads) == (is_retried, 1 + is_retried)
 
 
 def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

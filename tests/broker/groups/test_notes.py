@@ -124,7 +124,7 @@ def test_a_fenced_notes_log_loses_notes_and_is_acquired_again(desk: NoteDesk, re
     desk.store.results[id] = result
     desk.tell(change())
     desk.passes()
-    assert not desk.loop.timers  # lost notes wait for nothing
+    assert not desk.loop.timers  # no timer waits for lost notes
     desk.tell(change())
     desk.passes(RETRY_MS // 2)
     assert desk.store.acquired == [id]

@@ -75,8 +75,8 @@ def test_members_of_ten_connections_share_a_group_and_leave_it(running: Broker) 
                 assert member.ask(HeartbeatRequest("ten", 1, reply.member_id), 4).error_code == 0
         (group,) = members[0].ask(DescribeGroupsRequest(["ten"]), 5).groups
         assert (group.group_state, {member.client_host for member in group.members}) == ("Stable", {"/127.0.0.1"})
-        left = members[0].ask(LeaveGroupRequest("ten", [MemberIdentity("", f"m{number}") for number in range(10)]), 5)
-        assert {member.error_code for member in left.members} == {0}
+        leave_reply = members[0].ask(LeaveGroupRequest("ten", [MemberIdentity("", f"m{number}") for number in range(10)]), 5)
+        assert {member.error_code for member in leave_reply.members} == {0}
         assert [group.group_state for group in members[0].ask(ListGroupsRequest(["empty"]), 5).groups if group.group_id == "ten"] == ["Empty"]
 
 

@@ -35,16 +35,16 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("broker.groups.shards.GROUPS_CACHED_MAX", 3)
     shards = World(3).shards
 
-    def asked(*names: str) -> list[str]:
+    def hashed_names(*names: str) -> list[str]:
         computed.clear()
         assert [shards.journal_of(name).partition for name in names] == [partition_of(name, 3) for name in names]
         return list(computed)
 
     longest, longer = "n" * GROUP_ID_CACHED_MAX, "n" * (GROUP_ID_CACHED_MAX + 1)
-    assert asked("a", "b", longest) == ["a", "b", longest]
-    assert asked("a", "b", longest, longer, longer) == [longer, longer]
-    assert asked("c") == ["c"]  # above the limit the cache starts over
-    assert asked("c", "a", "b", "c", "a", "b") == ["a", "b"]
+    assert hashed_names("a", "b", longest) == ["a", "b", longest]
+    assert hashed_names("a", "b", longest, longer, longer) == [longer, longer]
+    assert hashed_names("c") == ["c"]  # above the limit the cache starts over
+    assert hashed_names("c", "a", "b", "c", "a", "b") == ["a", "b"]
 
 
 def test_the_partition_cache_is_limited() -> None:
@@ -64,7 +64,7 @@ def test_fresh_ids_are_random_uuids() -> None:
     assert {id[19] for id in ids} == set("89ab")
 
 
-def test_fresh_ids_take_every_byte_once() -> None:
+def test_fresh_ids_use_every_random_byte_once() -> None:
     sizes: list[int] = []
 
     def random(size: int) -> bytes:

@@ -69,13 +69,13 @@ def test_a_line_that_stopped_repeating_is_forgotten(repeats: Repeats, moment: Mo
 
 
 def test_exceptions_are_compared_by_location_not_message(repeats: Repeats) -> None:
-    def heard(text: str, kind: type[Exception]) -> bool:
+    def is_repeated(text: str, kind: type[Exception]) -> bool:
         try:
             raise kind(text)
         except Exception as error:
             return repeats.repeated("error", line(exc_info=error))
 
-    assert [heard("one", ValueError), heard("two", ValueError), heard("one", KeyError)] == [False, True, False]
+    assert [is_repeated("one", ValueError), is_repeated("two", ValueError), is_repeated("one", KeyError)] == [False, True, False]
 
 
 def test_the_number_of_tracked_lines_is_limited(repeats: Repeats) -> None:

@@ -50,14 +50,14 @@ class Reader(threading.Thread):
             self._text += piece
 
     def text(self, sink: LineSink, writer: int) -> bytes:
-        """Everything, once the sink and the pipe are closed."""
+        """All log text, once the sink and the pipe are closed."""
         assert sink.close(10)
         os.close(writer)
         self.join(10)
         return self._text
 
 
-def test_lines_come_out_whole_and_in_order(pipe: tuple[int, int]) -> None:
+def test_log_lines_are_written_whole_and_in_order(pipe: tuple[int, int]) -> None:
     sink = LineSink(pipe[1], dropped_line)
     lines = [b"%d" % number * (number % 50) + b"\n" for number in range(1000)]
     for line in lines:
@@ -128,7 +128,7 @@ def test_a_full_non_blocking_descriptor_is_waited_for(pipe: tuple[int, int]) -> 
     assert Reader(pipe[0]).text(sink, pipe[1]) == LINE * 3000
 
 
-def test_a_process_ends_though_its_log_is_not_read() -> None:
+def test_a_process_ends_although_its_log_is_not_read() -> None:
     code = """
 from broker.logging import logs
 from broker.logging.logs import log

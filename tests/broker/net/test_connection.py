@@ -83,7 +83,7 @@ def test_a_malformed_frame_closes_the_connection_after_earlier_replies(bench: Be
     assert bench.wire.written == b"echo 1"
     assert not bench.wire.open
     assert bench.seen == [b"echo 1", b"nonsense"]
-    assert not bench.connection.busy, "idleness ends it, should the peer not read what is left"
+    assert not bench.connection.busy, "the idle timeout closes the connection if the peer does not read the remaining replies"
     bench.arrives(b"echo 3")
     assert len(bench.seen) == 2
     bench.connection.connection_lost(None)

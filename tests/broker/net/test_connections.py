@@ -11,7 +11,7 @@ from broker.runtime.clock import Clock
 
 
 class Peer:
-    """The parts of a connection that are asked."""
+    """The attributes of a connection that the code under test reads."""
 
     peer = "127.0.0.1"
 

@@ -240,7 +240,7 @@ def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(loop: str) -
         for client in greedy:
             assert send_until_stuck(client.socket, EVERY_TOPIC * 100, GREEDY_BYTES, quiet=0.1) < KERNEL_BYTES
             assert answered(bystander)
-        assert eventually(lambda: at_rest(started), 20), "it goes on working for those who do not read"
+        assert eventually(lambda: at_rest(started), 20), "it keeps processing requests of clients that do not read"
         # 1 MiB of replies and 1 MiB of requests each, bytes received before the limit is noticed, and the allocator's share.
         assert started.memory_kib() - before < len(greedy) * 4096
         assert answered(bystander)

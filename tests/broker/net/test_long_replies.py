@@ -10,7 +10,7 @@ from tests.support.connections import UNREAD_MAX, WAITING_MAX, Bench, Wire
 
 
 class Slow(Wire):
-    """A transport whose peer reads only when told to."""
+    """A transport whose peer reads only when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,9 +28,9 @@ class Slow(Wire):
         data = b"".join(parts)
         self.pieces.append(len(data))
         self.written += data
-        taken = min(len(data), self.takes)
-        self.takes -= taken
-        self.unread += len(data) - taken
+        accepted = min(len(data), self.takes)
+        self.takes -= accepted
+        self.unread += len(data) - accepted
         if self.unread > self.high and self.connection is not None:
             self.connection.pause_writing()
 
@@ -39,20 +39,20 @@ class Long:
     """A reply of so many bytes, in two parts a piece."""
 
     def __init__(self, size: int, letter: bytes = b"x", lost_at: int = -1) -> None:
-        self.left = size
+        self.unsent = size
         self.letter = letter
         self.lost_at = lost_at
         self.closed = 0
 
     @property
     def ended(self) -> bool:
-        return self.left == 0
+        return self.unsent == 0
 
     def piece(self, bytes_max: int) -> list[bytes]:
-        if self.left <= self.lost_at:
+        if self.unsent <= self.lost_at:
             raise ReplyLost("the file is shorter than it was")
-        size = min(bytes_max, self.left)
-        self.left -= size
+        size = min(bytes_max, self.unsent)
+        self.unsent -= size
         return [self.letter, self.letter * (size - 1)] if size > 1 else [self.letter]
 
     def send(self, socket: int, bytes_max: int) -> int:
@@ -77,7 +77,7 @@ class Desk(Bench):
         connection.connection_made(wire)
         return wire
 
-    def another(self) -> tuple[Connection, Slow]:
+    def second_connection(self) -> tuple[Connection, Slow]:
         connection = Connection(self.connection.host, "PLAINTEXT", "127.0.0.1")
         return connection, self.wired(connection)
 
@@ -167,23 +167,23 @@ def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(desk: Desk) -
 
 
 def test_connections_with_long_replies_take_turns(desk: Desk) -> None:
-    others = [desk.another() for _ in range(3)]
-    for connection, _ in others:
+    bystanders = [desk.second_connection() for _ in range(3)]
+    for connection, _ in bystanders:
         connection.data_received(b"\0\0\0\5fetch")
         connection.send_in_pieces(Long(2 * PIECE_BYTES))
     for _ in range(3):
         desk.end_turn()
-    assert [wire.pieces for _, wire in others] == [[PIECE_BYTES]] * 3
+    assert [wire.pieces for _, wire in bystanders] == [[PIECE_BYTES]] * 3
     desk.turns()
-    assert [wire.pieces for _, wire in others] == [[PIECE_BYTES] * 2] * 3
+    assert [wire.pieces for _, wire in bystanders] == [[PIECE_BYTES] * 2] * 3
 
 
 def test_short_ends_of_long_replies_share_a_turn(desk: Desk) -> None:
-    others = [desk.another() for _ in range(3)]
-    for connection, _ in others:
+    bystanders = [desk.second_connection() for _ in range(3)]
+    for connection, _ in bystanders:
         connection.send_in_pieces(Long(100))
     desk.end_turn()
-    assert [wire.pieces for _, wire in others] == [[100]] * 3
+    assert [wire.pieces for _, wire in bystanders] == [[100]] * 3
 
 
 def test_a_long_reply_that_fails_midway_closes_its_connection(desk: Desk) -> None:
@@ -242,8 +242,8 @@ def test_bytes_received_after_a_long_reply_began_are_limited(desk: Desk) -> None
 
 
 def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(desk: Desk) -> None:
-    left: list[str] = []
+    losses: list[str] = []
     desk.arrives(b"fetch")
-    desk.connection.on_lost = lambda: left.append("left")
+    desk.connection.on_lost = lambda: losses.append("left")
     desk.connection.connection_lost(None)
-    assert left == ["left"]
+    assert losses == ["left"]

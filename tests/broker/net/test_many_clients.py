@@ -48,7 +48,7 @@ class Member:
             assert reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
     async def live(self) -> None:
-        """Until cancelled: heartbeats, and a rejoin whenever they ask for it."""
+        """Until cancelled: heartbeats, and a rejoin whenever their reply demands it."""
         while True:
             reply = await self.client.ask(HeartbeatRequest("g", self.generation, self.id, self.instance), 4)
             if reply.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
@@ -82,7 +82,7 @@ async def test_members_that_join_one_by_one_end_in_one_generation(served: Served
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served: Served, seed: int) -> None:
-    """Whatever has been learned by then, and whatever the requests wait for."""
+    """For all learned fast paths, and for requests that wait for any reason."""
     await topic(served)
     random = Random(seed)
     (member,) = await members(served, 1, static=True)
@@ -120,7 +120,7 @@ async def test_answered_requests_survive_a_restart(served: Served) -> None:
 async def test_a_parked_member_is_answered_when_the_broker_stops(served: Served) -> None:
     first, second = await members(served, 2)
     await first.rebalance()
-    second.client.send((joining(), 3))  # makes the first rejoin, which does not come
+    second.client.send((joining(), 3))  # would make the first rejoin, which does not happen
     waiting = asyncio.create_task(second.client.reply())
     while not any(journal.shard.groups.get("g") and journal.shard.groups["g"].parked_joins for journal in served.server.broker.shards.journals):
         await asyncio.sleep(0)

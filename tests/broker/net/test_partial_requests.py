@@ -70,7 +70,7 @@ def test_a_request_of_the_limit_size_can_be_completed() -> None:
     assert all(peer.reason for peer in held)
 
 
-def test_small_partial_requests_are_closed_if_no_large_ones_are_left() -> None:
+def test_small_partial_requests_are_closed_after_all_large_ones() -> None:
     partial = PartialRequests(1_000)
     many = [Peer(partial, at) for at in range(90)]
     for peer in many:

@@ -26,7 +26,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6
 
 
 def advertised(started: Broker, name: str) -> set[tuple[str, int]]:
-    """The addresses in the replies of every request about brokers, asked at one listener."""
+    """The broker addresses in every reply that has some, requested at one listener."""
     host, port = started.listeners[name]
     with Client(port, host) as client:
         metadata = client.ask(MetadataRequest([]), 12).brokers
@@ -142,8 +142,8 @@ def test_an_address_of_a_host_name_foreign_to_this_machine_is_skipped(monkeypatc
 
 def test_a_port_taken_on_one_address_of_a_host_name_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     resolve_to(monkeypatch, "127.0.0.1", "127.0.0.2")
-    with socket.create_server(("127.0.0.2", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.2", 0)) as other_server:
+        port = other_server.getsockname()[1]
         with pytest.raises(StartError, match="another process uses the port") as refused:
             open_sockets(listener(port), 16)
         assert refused.value.code == ExitCode.LISTEN

@@ -1,4 +1,4 @@
-"""Replies come in the order of the requests, by whatever path each was made: over real sockets, all kinds in one chunk."""
+"""Replies leave in the order of the requests, whichever path made them: over real sockets, all kinds of requests in one chunk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KINDS = (
 
 
 def out_of_order(seats: list[Seat], chunks: Sequence[Sequence[str]], *, anew: bool = False, split: bool = False) -> list[object]:
-    """The chunks whose replies came out of order."""
+    """The chunks whose replies arrived out of order."""
     wrong: list[object] = []
     for at in range(0, len(chunks), len(seats)):
         batch = list(zip(seats, chunks[at : at + len(seats)], strict=False))
@@ -61,9 +61,9 @@ def out_of_order(seats: list[Seat], chunks: Sequence[Sequence[str]], *, anew: bo
                 seat.connect_anew()
             seat.send(kinds, split)
         for seat, kinds in batch:
-            got = seat.answered()
-            if got:
-                wrong.append((kinds, got))
+            replies = seat.answered()
+            if replies:
+                wrong.append((kinds, replies))
     return wrong
 
 
@@ -119,20 +119,20 @@ def corrupted(random: Random, frame: bytes) -> bytes:
 
 def send_malformed(seats: list[Seat], random: Random, kind: str) -> None:
     """A malformed request between others: only the connection that sent it may be closed."""
-    culprit, *others = seats
+    culprit, *bystanders = seats
     frame = culprit.chunk([kind])
     wrong = corrupted(random, frame) if random.random() < 0.9 else corrupted(random, corrupted(random, frame))
     around = [culprit.chunk([random.choice(WITH_FAST_PATH) for _ in range(random.randrange(4))]) for _ in range(2)]
-    half = len(others) // 2
-    for seat in others[:half]:
+    half = len(bystanders) // 2
+    for seat in bystanders[:half]:
         seat.send(random.choices(KINDS, k=3))
     culprit.sock.sendall(around[0] + wrong + around[1])
-    for seat in others[half:]:
+    for seat in bystanders[half:]:
         seat.send(random.choices(KINDS, k=3))
-    for seat in others:
+    for seat in bystanders:
         assert seat.answered() == [], (kind, wrong)
     culprit.sock.close()
-    culprit.asked.clear()
+    culprit.unanswered.clear()
     culprit.connect_anew()
 
 
@@ -150,8 +150,8 @@ def test_a_malformed_request_does_not_affect_other_connections(ours: Broker, sea
 
 
 def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connections(ours: Broker, seats: list[Seat]) -> None:
-    """It is processed at the end of a turn, together with later requests, as there are more than one turn processes."""
-    culprit, *others = seats
+    """There are more requests than one turn processes, so it is processed at the end of a turn, with later requests."""
+    culprit, *bystanders = seats
     for _ in range(3):
         culprit.send(["produce"])
         assert culprit.answered() == []
@@ -159,13 +159,13 @@ def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connecti
     at = good.index(BATCH)
     wrong = bytearray(good[4:])
     wrong[at - 5 : at - 4] = OVERLONG
-    others[0].send(["heartbeat"] * 200)
+    bystanders[0].send(["heartbeat"] * 200)
     culprit.sock.sendall(good * 40 + pack(">i", len(wrong)) + wrong + good)
-    for seat in others[1:]:
+    for seat in bystanders[1:]:
         seat.send(["heartbeat"] * 200)
-    for seat in others:
+    for seat in bystanders:
         assert seat.answered() == []
-    culprit.asked.clear()
+    culprit.unanswered.clear()
     culprit.connect_anew()
     culprit.warm_up()
     assert defects(ours) == []

@@ -36,7 +36,7 @@ Change = Callable[[Any, int], bytes]  # the request and a version -> the body, w
 
 
 class ChangedRequest(NamedTuple, Generic[PlaceT]):
-    """A case: a request to a place, perhaps with one field changed."""
+    """A case: a request to a group or topic, perhaps with one field changed."""
 
     name: str
     request: Callable[[PlaceT], Any]
@@ -48,11 +48,11 @@ class ChangedRequest(NamedTuple, Generic[PlaceT]):
         return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
 
 
-def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
+def fields(part: Part, field_path: Way = ()) -> Iterator[tuple[Way, str]]:
     """Every field of a message and of the first element of each list in it, with the type of its value."""
     for name in field_names(type(part)):
         value = getattr(part, name)
-        at = (*way, name)
+        at = (*field_path, name)
         if isinstance(value, list):
             if not value:
                 continue
@@ -70,12 +70,12 @@ def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
 # Extreme values.
 
 
-def changed(request: Any, way: Way, value: Any) -> Any:
+def changed(request: Any, field_path: Way, value: Any) -> Any:
     request = copy.deepcopy(request)
     holder = request
-    for part in way[:-1]:
+    for part in field_path[:-1]:
         holder = holder[part] if isinstance(part, int) else getattr(holder, part)
-    last = way[-1]
+    last = field_path[-1]
     if callable(value):
         value = value(holder[last] if isinstance(last, int) else getattr(holder, str(last)))
     if isinstance(last, int):
@@ -85,11 +85,11 @@ def changed(request: Any, way: Way, value: Any) -> Any:
     return request
 
 
-def to(way: Way, value: Any) -> Change:
-    return lambda request, version: bytes(changed(request, way, value).encode(version))
+def to(field_path: Way, value: Any) -> Change:
+    return lambda request, version: bytes(changed(request, field_path, value).encode(version))
 
 
-def to_bytes(way: Way, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
+def to_bytes(field_path: Way, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
     """Bytes that our encoder would not write, derived from the encoded message; their length is an int16 or int32."""
 
     def sized(data: bytes | None) -> bytes:
@@ -98,85 +98,85 @@ def to_bytes(way: Way, data: Callable[[bytes], bytes | None], flexible: bool, wi
         return pack(">h" if width == 2 else ">i", -1 if data is None else len(data)) + (data or b"")
 
     def change(request: Any, version: int) -> bytes:
-        found: list[bytes] = []
+        contents: list[bytes] = []
 
         def mark(value: Any) -> Any:
-            found.append(value if isinstance(value, bytes) else (value or "").encode())
+            contents.append(value if isinstance(value, bytes) else (value or "").encode())
             return MARK if width == 2 else MARK.encode()
 
-        marked = bytes(changed(request, way, mark).encode(version))
-        return marked.replace(sized(MARK.encode()), sized(data(found[0])))
+        marked = bytes(changed(request, field_path, mark).encode(version))
+        return marked.replace(sized(MARK.encode()), sized(data(contents[0])))
 
     return change
 
 
-def no_list(way: Way, flexible: bool) -> Change:
+def no_list(field_path: Way, flexible: bool) -> Change:
     """Null in place of the list: its count is the first byte that differs between a list of one and of two elements."""
 
     def change(request: Any, version: int) -> bytes:
-        none = bytes(changed(request, way, []).encode(version))
-        one = bytes(changed(request, way, lambda items: items[:1]).encode(version))
-        if none == one:
+        none = bytes(changed(request, field_path, []).encode(version))
+        single = bytes(changed(request, field_path, lambda items: items[:1]).encode(version))
+        if none == single:
             return bytes(request.encode(version))
-        at = next(at for at in range(len(one)) if at == len(none) or none[at] != one[at])
+        at = next(at for at in range(len(single)) if at == len(none) or none[at] != single[at])
         return none[:at] + b"\0" + none[at + 1 :] if flexible else none[: at - 3] + b"\xff" * 4 + none[at + 1 :]
 
     return change
 
 
-def texts(way: Way, flexible: bool) -> dict[str, Change]:
+def texts(field_path: Way, flexible: bool) -> dict[str, Change]:
     """Each begins with the original text, so that a case's group stays its own."""
-    found = {
-        "empty": to(way, ""),
-        "null": to_bytes(way, lambda value: None, flexible),
-        "of the greatest length": to(way, lambda value: (value or "").ljust(LONGEST, "l")),
-        "of a great length in UTF-16": to(way, lambda value: (value or "") + "\N{SNOWMAN}" * ((LONGEST - len(value or "")) // 3)),
-        "control characters": to(way, lambda value: (value or "") + "\0\n\x7f"),
-        "white space": to(way, lambda value: (value or "") + " \t "),
-        "not UTF-8": to_bytes(way, lambda value: value + b"\xff\xfet", flexible),
-        "half a surrogate": to_bytes(way, lambda value: value + b"\xed\xa0\x80f", flexible),
+    offers = {
+        "empty": to(field_path, ""),
+        "null": to_bytes(field_path, lambda value: None, flexible),
+        "of the greatest length": to(field_path, lambda value: (value or "").ljust(LONGEST, "l")),
+        "of a great length in UTF-16": to(field_path, lambda value: (value or "") + "\N{SNOWMAN}" * ((LONGEST - len(value or "")) // 3)),
+        "control characters": to(field_path, lambda value: (value or "") + "\0\n\x7f"),
+        "white space": to(field_path, lambda value: (value or "") + " \t "),
+        "not UTF-8": to_bytes(field_path, lambda value: value + b"\xff\xfet", flexible),
+        "half a surrogate": to_bytes(field_path, lambda value: value + b"\xed\xa0\x80f", flexible),
     }
     if flexible:
-        found["too long"] = to_bytes(way, lambda value: value.ljust(LONGEST + 1, b"t"), True)
-    return found
+        offers["too long"] = to_bytes(field_path, lambda value: value.ljust(LONGEST + 1, b"t"), True)
+    return offers
 
 
-def numbers(way: Way, flexible: bool) -> dict[str, Change]:
-    least, greatest = [(lambda request, version, sign=sign: widest(request, version, way, sign)) for sign in (-1, 1)]
-    return {"0": to(way, 0), "-1": to(way, -1), "the least": least, "the greatest": greatest}
+def numbers(field_path: Way, flexible: bool) -> dict[str, Change]:
+    least, greatest = [(lambda request, version, sign=sign: widest(request, version, field_path, sign)) for sign in (-1, 1)]
+    return {"0": to(field_path, 0), "-1": to(field_path, -1), "the least": least, "the greatest": greatest}
 
 
-def widest(request: Any, version: int, way: Way, sign: int) -> bytes:
+def widest(request: Any, version: int, field_path: Way, sign: int) -> bytes:
     """The extreme value for as many bits as the field has."""
     for bits in (63, 31, 15):
         try:
-            return bytes(changed(request, way, -(1 << bits) if sign < 0 else (1 << bits) - 1).encode(version))
+            return bytes(changed(request, field_path, -(1 << bits) if sign < 0 else (1 << bits) - 1).encode(version))
         except EncodeError:
             pass
-    return bytes(changed(request, way, -128 if sign < 0 else 127).encode(version))
+    return bytes(changed(request, field_path, -128 if sign < 0 else 127).encode(version))
 
 
-def blobs(way: Way, flexible: bool) -> dict[str, Change]:
+def blobs(field_path: Way, flexible: bool) -> dict[str, Change]:
     return {
-        "empty": to(way, b""),
-        "one byte": to(way, b"\0"),
-        "40,000 bytes": to(way, bytes(40_000)),
-        "two MiB": to(way, b"m" * (2 << 20)),
-        "null": to_bytes(way, lambda value: None, flexible, 4),
+        "empty": to(field_path, b""),
+        "one byte": to(field_path, b"\0"),
+        "40,000 bytes": to(field_path, bytes(40_000)),
+        "two MiB": to(field_path, b"m" * (2 << 20)),
+        "null": to_bytes(field_path, lambda value: None, flexible, 4),
     }
 
 
-def booleans(way: Way, flexible: bool) -> dict[str, Change]:
-    return {"the other": to(way, lambda value: not value)}
+def booleans(field_path: Way, flexible: bool) -> dict[str, Change]:
+    return {"the other": to(field_path, lambda value: not value)}
 
 
-def lists(way: Way, flexible: bool) -> dict[str, Change]:
+def lists(field_path: Way, flexible: bool) -> dict[str, Change]:
     return {
-        "empty": to(way, []),
-        "null": no_list(way, flexible),
-        "twice the same": to(way, lambda items: items[:1] * 2),
-        f"{MANY} alike": to(way, lambda items: items[:1] * MANY),
-        f"{MANY} different": to(way, lambda items: [different(items[0], number) for number in range(MANY)]),
+        "empty": to(field_path, []),
+        "null": no_list(field_path, flexible),
+        "twice the same": to(field_path, lambda items: items[:1] * 2),
+        f"{MANY} alike": to(field_path, lambda items: items[:1] * MANY),
+        f"{MANY} different": to(field_path, lambda items: [different(items[0], number) for number in range(MANY)]),
     }
 
 
@@ -198,8 +198,8 @@ def different(item: Any, number: int) -> Any:
     return f"{item}-{number}" if isinstance(item, str) else number
 
 
-def ids(way: Way, flexible: bool) -> dict[str, Change]:
-    return {"none": to(way, NO_ID), "unknown": to(way, UNKNOWN_ID), "the greatest": to(way, b"\xff" * 16)}
+def ids(field_path: Way, flexible: bool) -> dict[str, Change]:
+    return {"none": to(field_path, NO_ID), "unknown": to(field_path, UNKNOWN_ID), "the greatest": to(field_path, b"\xff" * 16)}
 
 
 Changes = Callable[[Way, bool], dict[str, Change]]
@@ -218,14 +218,14 @@ class Extreme(NamedTuple):
 def extremes(request: Any, title: str, version: int, changes_of: dict[str, Changes] = CHANGES) -> Iterator[Extreme]:
     """Every field of this request at each of its extremes, if that changes its bytes."""
     usual = request.encode(version)
-    for way, kind in fields(request):
-        changes = changes_of[kind](way, version >= request.FLEXIBLE_FROM)
-        where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
+    for field_path, kind in fields(request):
+        changes = changes_of[kind](field_path, version >= request.FLEXIBLE_FROM)
+        path_text = ".".join(str(part) for part in field_path if isinstance(part, str)) + "[0]" * isinstance(field_path[-1], int)
         for name, change in changes.items():
             many = name.startswith(str(MANY))
             cheap = changes["twice the same"] if many else change
             if cheap(request, version) != usual:
-                yield Extreme(f"{title} v{version} {where}: {name}", change, cheap, many)
+                yield Extreme(f"{title} v{version} {path_text}: {name}", change, cheap, many)
 
 
 # Requests and recorded replies.
@@ -266,8 +266,8 @@ def short_text(text: str) -> str:
 def shortened(items: list[Any]) -> list[Any]:
     if len(items) <= 8:
         return items
-    alike = [re.sub(r"\d+", "#", json.dumps(item)) for item in items]
-    return [f"{len(list(group))} times {text}" for text, group in groupby(alike)]
+    shapes = [re.sub(r"\d+", "#", json.dumps(item)) for item in items]
+    return [f"{len(list(group))} times {text}" for text, group in groupby(shapes)]
 
 
 def known_answers(file: Path) -> dict[str, Any]:

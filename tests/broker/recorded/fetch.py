@@ -20,13 +20,7 @@ from protocol.message import Part, field_names
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    ForgottenTopic,
-    ReplicaState,
-)
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -82,7 +76,7 @@ Case = ChangedRequest[Place]
 
 
 def fetch(place: Place) -> Any:
-    return asking(wanted("full", from_(2)))(place)
+    return asking(fetch_topic("full", from_(2)))(place)
 
 
 def list_offsets(place: Place) -> ListOffsetsRequest:
@@ -97,7 +91,7 @@ def epochs(place: Place) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("aged", [OffsetForLeaderPartition(0, 4, 0)])])
 
 
-def wanted(name: str, *partitions: FetchPartition) -> Callable[[Place], FetchTopic]:
+def fetch_topic(name: str, *partitions: FetchPartition) -> Callable[[Place], FetchTopic]:
     return lambda place: FetchTopic(place.ids.get(name, UNKNOWN_ID), name, list(partitions))
 
 
@@ -159,31 +153,31 @@ def fetches() -> Iterator[Case]:
     yield from fetch("nothing", asking())
     for level in (0, 1):
         for offset in (0, 1, 6, 11, 12, 13, -1):
-            yield from fetch(f"offset {offset}, level {level}", asking(wanted("full", from_(offset)), level=level))
-        yield from fetch(f"an empty log, level {level}", asking(wanted("full", from_(0, 1)), level=level))
+            yield from fetch(f"offset {offset}, level {level}", asking(fetch_topic("full", from_(offset)), level=level))
+        yield from fetch(f"an empty log, level {level}", asking(fetch_topic("full", from_(0, 1)), level=level))
         for offset in (0, 4, 5, 6, 11, 12):
-            yield from fetch(f"trimmed from {offset}, level {level}", asking(wanted("trimmed", from_(offset)), level=level))
+            yield from fetch(f"trimmed from {offset}, level {level}", asking(fetch_topic("trimmed", from_(offset)), level=level))
         for offset in (0, 3, 4, 5):
-            yield from fetch(f"emptied from {offset}, level {level}", asking(wanted("emptied", from_(offset)), level=level))
+            yield from fetch(f"emptied from {offset}, level {level}", asking(fetch_topic("emptied", from_(offset)), level=level))
     for level in (2, -1):
-        yield from fetch(f"level {level} of nothing known", asking(wanted("?", from_(0)), level=level))
-        yield from fetch(f"level {level} of something", asking(wanted("?", from_(0)), wanted("full", from_(0)), level=level), 17, 12, 6, 4)
+        yield from fetch(f"level {level} of nothing known", asking(fetch_topic("?", from_(0)), level=level))
+        yield from fetch(f"level {level} of something", asking(fetch_topic("?", from_(0)), fetch_topic("full", from_(0)), level=level), 17, 12, 6, 4)
     for current in (-2, -1, 0, 1, 2, 3, 4, 5, 1 << 30):
         for replica in (-1, 3):
             yield from fetch(
                 f"current epoch {current} as {replica}",
-                asking(wanted("full", from_(0, 0, current=current), from_(0, 1, current=current)), replica=replica),
+                asking(fetch_topic("full", from_(0, 0, current=current), from_(0, 1, current=current)), replica=replica),
                 17, 16, 15, 12, 9,
             )
     for fetched in (-2, -1, 0, 1, 2, 3, 4, 5, 1 << 30):
         for offset in (-1, 0, 3, 4, 5, 8, 9):
-            yield from fetch(f"fetched epoch {fetched}, offset {offset}", asking(wanted("aged", from_(offset, fetched=fetched))))
-        yield from fetch(f"fetched epoch {fetched} of nothing", asking(wanted("full", from_(0, 1, fetched=fetched)), level=1), 12)
+            yield from fetch(f"fetched epoch {fetched}, offset {offset}", asking(fetch_topic("aged", from_(offset, fetched=fetched))))
+        yield from fetch(f"fetched epoch {fetched} of nothing", asking(fetch_topic("full", from_(0, 1, fetched=fetched)), level=1), 12)
         for offset in (3, 4, 5, 10):
-            yield from fetch(f"fetched epoch {fetched} of trimmed, offset {offset}", asking(wanted("trimmed", from_(offset, fetched=fetched))), 12)
-            yield from fetch(f"fetched epoch {fetched} of emptied, offset {offset}", asking(wanted("emptied", from_(offset, fetched=fetched))), 12)
+            yield from fetch(f"fetched epoch {fetched} of trimmed, offset {offset}", asking(fetch_topic("trimmed", from_(offset, fetched=fetched))), 12)
+            yield from fetch(f"fetched epoch {fetched} of emptied, offset {offset}", asking(fetch_topic("emptied", from_(offset, fetched=fetched))), 12)
     for replica in (-1, -2, -3, 0, 1, 2):
-        yield from fetch(f"as replica {replica}", asking(wanted("full", from_(0)), wanted("?", from_(0)), replica=replica), 17, 15, 14, 4)
+        yield from fetch(f"as replica {replica}", asking(fetch_topic("full", from_(0)), fetch_topic("?", from_(0)), replica=replica), 17, 15, 14, 4)
     yield from limited_fetches(fetch)
     yield from ordered_fetches(fetch)
 
@@ -191,36 +185,36 @@ def fetches() -> Iterator[Case]:
 def limited_fetches(fetch: Any) -> Iterator[Case]:
     size = len(SMALL[0])
     for most in (0, 1, size - 1, size, size + 1, 3 * size, 6 * size, -1):
-        yield from fetch(f"{most} bytes of a partition", asking(wanted("full", from_(0, 0, most), from_(0, 1, most), from_(0, 2, most))))
-        yield from fetch(f"{most} bytes in all", asking(wanted("full", from_(0, 1), from_(0, 0), from_(0, 2)), most=most))
-        yield from fetch(f"{most} bytes at the end", asking(wanted("full", from_(12, 0, most)), most=most))
-        yield from fetch(f"at least {most} bytes", asking(wanted("full", from_(10)), least=most))
-        yield from fetch(f"at least {most} of no bytes", asking(wanted("full", from_(12)), least=most))
+        yield from fetch(f"{most} bytes of a partition", asking(fetch_topic("full", from_(0, 0, most), from_(0, 1, most), from_(0, 2, most))))
+        yield from fetch(f"{most} bytes in all", asking(fetch_topic("full", from_(0, 1), from_(0, 0), from_(0, 2)), most=most))
+        yield from fetch(f"{most} bytes at the end", asking(fetch_topic("full", from_(12, 0, most)), most=most))
+        yield from fetch(f"at least {most} bytes", asking(fetch_topic("full", from_(10)), least=most))
+        yield from fetch(f"at least {most} of no bytes", asking(fetch_topic("full", from_(12)), least=most))
     for most in (39_000, 40_000, 41_000, 70_000, 81_000, 120_000, 130_000, 1 << 30):
-        yield from fetch(f"{most} bytes of large batches", asking(wanted("full", from_(0, 2, most), from_(0))))
-        yield from fetch(f"{most} bytes of large batches in all", asking(wanted("full", from_(1, 2), from_(0)), most=most))
-        yield from fetch(f"{most} bytes of large batches behind others", asking(wanted("full", from_(0), from_(0, 2)), most=most))
-    yield from fetch("too few for those that are wanted at least", asking(wanted("full", from_(0)), least=1000, most=500))
-    yield from fetch("more wanted than the partition may give", asking(wanted("full", from_(0, 0, size)), least=2 * size))
-    yield from fetch("a batch that is cut is enough", asking(wanted("full", from_(0, 0, size + 5)), least=size + 1))
+        yield from fetch(f"{most} bytes of large batches", asking(fetch_topic("full", from_(0, 2, most), from_(0))))
+        yield from fetch(f"{most} bytes of large batches in all", asking(fetch_topic("full", from_(1, 2), from_(0)), most=most))
+        yield from fetch(f"{most} bytes of large batches behind others", asking(fetch_topic("full", from_(0), from_(0, 2)), most=most))
+    yield from fetch("too few for those that are wanted at least", asking(fetch_topic("full", from_(0)), least=1000, most=500))
+    yield from fetch("more wanted than the partition may give", asking(fetch_topic("full", from_(0, 0, size)), least=2 * size))
+    yield from fetch("a batch that is cut is enough", asking(fetch_topic("full", from_(0, 0, size + 5)), least=size + 1))
     for wait in (0, -1):
-        yield from fetch(f"waiting {wait} ms", asking(wanted("full", from_(12)), wait=wait))
+        yield from fetch(f"waiting {wait} ms", asking(fetch_topic("full", from_(12)), wait=wait))
 
 
 def ordered_fetches(fetch: Any) -> Iterator[Case]:
-    yield from fetch("twice the same", asking(wanted("full", from_(0), from_(8)), wanted("full", from_(0, 1), from_(10))))
-    yield from fetch("twice the same, between others", asking(wanted("full", from_(0)), wanted("aged", from_(0)), wanted("full", from_(10))))
-    yield from fetch("a topic in parts", asking(wanted("full", from_(0)), wanted("aged", from_(0)), wanted("full", from_(0, 1))))
+    yield from fetch("twice the same", asking(fetch_topic("full", from_(0), from_(8)), fetch_topic("full", from_(0, 1), from_(10))))
+    yield from fetch("twice the same, between others", asking(fetch_topic("full", from_(0)), fetch_topic("aged", from_(0)), fetch_topic("full", from_(10))))
+    yield from fetch("a topic in parts", asking(fetch_topic("full", from_(0)), fetch_topic("aged", from_(0)), fetch_topic("full", from_(0, 1))))
     yield from fetch(
         "unknown ones between others",
-        asking(wanted("?", from_(0)), wanted("full", from_(0, 9), from_(0), from_(0, -1)), wanted("?", from_(0, 1), from_(0, 0))),
+        asking(fetch_topic("?", from_(0)), fetch_topic("full", from_(0, 9), from_(0), from_(0, -1)), fetch_topic("?", from_(0, 1), from_(0, 0))),
     )
-    yield from fetch("an error beside what is not there yet", asking(wanted("full", from_(12), from_(99, 2)), wait=100_000))
-    yield from fetch("unknown beside what is not there yet", asking(wanted("full", from_(12)), wanted("?", from_(0))))
-    yield from fetch("deleted", asking(wanted("deleted", from_(0))))
-    yield from fetch("a topic without partitions", asking(wanted("full"), wanted("?")))
+    yield from fetch("an error beside what is not there yet", asking(fetch_topic("full", from_(12), from_(99, 2)), wait=100_000))
+    yield from fetch("unknown beside what is not there yet", asking(fetch_topic("full", from_(12)), fetch_topic("?", from_(0))))
+    yield from fetch("deleted", asking(fetch_topic("deleted", from_(0))))
+    yield from fetch("a topic without partitions", asking(fetch_topic("full"), fetch_topic("?")))
     for session, epoch in ((0, 0), (0, -1), (5, 0), (5, -1), (0, 1), (5, 1), (-1, 2), (0, -2), (0, (1 << 31) - 1)):
-        yield from fetch(f"session {session}, epoch {epoch}", asking(wanted("full", from_(0)), session=(session, epoch)), 17, 12, 7)
+        yield from fetch(f"session {session}, epoch {epoch}", asking(fetch_topic("full", from_(0)), session=(session, epoch)), 17, 12, 7)
         yield from fetch(f"session {session}, epoch {epoch} of nothing", asking(session=(session, epoch)), 12)
 
 
@@ -232,8 +226,8 @@ def always(request: Any) -> Request:
 def listings() -> Iterator[Case]:
     def listing(name: str, *topics: tuple[str, list[tuple[int, int, int]]], versions: tuple[int, ...] = (10,), level: int = 0, replica: int = -1) -> Iterator[Case]:
         for version in versions:
-            asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(*part) for part in parts]) for topic, parts in topics]
-            yield Case(f"listing v{version}: {name}", always(ListOffsetsRequest(replica, level, asked, 500)), version)
+            requested = [ListOffsetsTopic(topic, [ListOffsetsPartition(*part) for part in parts]) for topic, parts in topics]
+            yield Case(f"listing v{version}: {name}", always(ListOffsetsRequest(replica, level, requested, 500)), version)
 
     logs = [(name, index) for name, parts in APPENDED.items() for index in range(len(parts))]
     for timestamp in (-1, -2, -3, -4, -5, -6, -7):
@@ -261,8 +255,8 @@ def listings() -> Iterator[Case]:
 
 def epoch_questions() -> Iterator[Case]:
     def question(name: str, *topics: tuple[str, list[tuple[int, int, int]]], version: int = 4) -> Case:
-        asked = [OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(*part) for part in parts]) for topic, parts in topics]
-        return Case(f"epoch v{version}: {name}", always(OffsetForLeaderEpochRequest(-2, asked)), version)
+        requested = [OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(*part) for part in parts]) for topic, parts in topics]
+        return Case(f"epoch v{version}: {name}", always(OffsetForLeaderEpochRequest(-2, requested)), version)
 
     for epoch in (-(1 << 31), -2, -1, 0, 1, 2, 3, 4, 5, (1 << 31) - 1):
         for name, parts in APPENDED.items():
@@ -300,16 +294,16 @@ def field_as_json(name: str, value: Any, place: Place) -> Any:
         return "one"
     if name == "topics" and value and type(value[0]).__name__ == "ListOffsetsTopicResponse":  # in no order
         for topic in value:
-            topic.partitions.sort(key=lambda one: one.partition_index)
+            topic.partitions.sort(key=lambda partition: partition.partition_index)
         value.sort(key=lambda topic: topic.name)
     return plain(value, place)
 
 
 def whole(records: bytes) -> int:
-    """The end of the last whole batch: Kafka cuts batches at its limit, as readers know."""
+    """The end of the last whole batch: Kafka cuts batches at its limit, and readers discard the cut batch."""
     at = 0
-    while len(records) - at >= 61 and (behind := at + 12 + int.from_bytes(records[at + 8 : at + 12], "big")) <= len(records):
-        at = behind
+    while len(records) - at >= 61 and (batch_end := at + 12 + int.from_bytes(records[at + 8 : at + 12], "big")) <= len(records):
+        at = batch_end
     return at
 
 
@@ -317,8 +311,8 @@ def shortened(items: list[Any]) -> list[Any]:
     """A long list as counts of its elements, ignoring their numbers."""
     if len(items) <= 8:
         return items
-    alike = json.loads(re.sub(r"\b\d+", "0", json.dumps(items)))
-    return [f"{len(list(group))} times {re.sub(r'[0-9]+', '#', json.dumps(item))}" for item, group in groupby(alike)]
+    shape = json.loads(re.sub(r"\b\d+", "0", json.dumps(items)))
+    return [f"{len(list(group))} times {re.sub(r'[0-9]+', '#', json.dumps(item))}" for item, group in groupby(shape)]
 
 
 class Server(Protocol):
@@ -331,12 +325,12 @@ class Server(Protocol):
         ...
 
 
-def answer_of(asked: Server, case: Case) -> Any:
+def answer_of(server: Server, case: Case) -> Any:
     key: int = case.request(DRY).API_KEY
-    frame = asked.reply_to(key, case.version, case.body(asked.place))
+    frame = server.reply_to(key, case.version, case.body(server.place))
     if isinstance(frame, str):
         return frame
-    return json.loads(json.dumps(plain(decoded(key, case.version, frame), asked.place)))
+    return json.loads(json.dumps(plain(decoded(key, case.version, frame), server.place)))
 
 
 # Requests to Kafka.
@@ -366,8 +360,8 @@ class Kafka:
     def append(self, epoch: int) -> None:
         for name, parts in APPENDED.items():
             for index, by_epoch in enumerate(parts):
-                for one in by_epoch[epoch]:
-                    request = ProduceRequest(None, -1, 5000, [TopicProduceData(name, [PartitionProduceData(index, one)])])
+                for epoch_batch in by_epoch[epoch]:
+                    request = ProduceRequest(None, -1, 5000, [TopicProduceData(name, [PartitionProduceData(index, epoch_batch)])])
                     self._until_known(request, 9, lambda reply: reply.responses[0].partition_responses[0].error_code)
 
     def settle(self) -> None:
@@ -410,10 +404,10 @@ def main() -> None:
         for case in every_case():
             assert case.name not in answers, case.name
             answers[case.name] = answer_of(kafka, case)
-    alike: dict[str, list[str]] = {}
+    names_by_answer: dict[str, list[str]] = {}
     for name, answer in answers.items():
-        alike.setdefault(json.dumps(answer), []).append(name)
-    lines = [f"[{answer}, {json.dumps(names)}]" for answer, names in alike.items()]
+        names_by_answer.setdefault(json.dumps(answer), []).append(name)
+    lines = [f"[{answer}, {json.dumps(names)}]" for answer, names in names_by_answer.items()]
     ANSWERS.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 

@@ -26,12 +26,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.recorded.extremes import (
     CHANGES,
@@ -194,7 +189,7 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     title = request.__name__
     yield Case(f"{title} v{version}", request, version, lambda place: request(place).encode(version))
     for extreme in extremes(request(DRY), title, version, CHANGES | {"bytes": blobs}):
-        if version == newest or not extreme.many:  # ten thousand take long, and give the same reply in every version
+        if version == newest or not extreme.many:  # ten thousand items are slow, and their reply is the same in every version
             yield Case(extreme.name, request, version, body_of(request, extreme.change, version))
 
 
@@ -222,7 +217,7 @@ class Peer:
                 assert time.monotonic() < until, codes
                 codes = [client.ask(FindCoordinatorRequest("extremes"), 2).error_code]
                 if not any(codes):
-                    topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(one, 1) for one in range(PARTITIONS)])]
+                    topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(partition, 1) for partition in range(PARTITIONS)])]
                     reply = client.ask(OffsetCommitRequest("extremes", -1, "", None, -1, topics), 7)
                     codes = [part.error_code for part in reply.topics[0].partitions]
                 time.sleep(0.02)
@@ -275,13 +270,13 @@ def group_state(client: Client, case: Case, place: Place, reply: Any) -> Iterato
     yield [described.group_state, len(described.members)]
     fetched = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(place.group, None, -1, None)]), 9).groups[0]
     for topic in fetched.topics:
-        topic.partitions.sort(key=lambda one: one.partition_index)
+        topic.partitions.sort(key=lambda partition: partition.partition_index)
     yield plain(sorted(fetched.topics, key=lambda topic: topic.name), place)
 
 
 def joined(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any]:
     """Join with the received member id, sync and describe: the result for a member that sent this JoinGroup."""
-    unreadable = case.name.endswith("half a surrogate")  # sent again it is another text
+    unreadable = case.name.endswith("half a surrogate")  # its text differs with each request
     if isinstance(reply, str) or unreadable or reply.error_code not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
         return
     request, _ = JoinGroupRequest.decode(case.body(place), 0, case.version)
@@ -313,8 +308,8 @@ def plain(value: Any, place: Place) -> Any:
         names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
         return {name: plain(getattr(value, name), place) for name in names}
     if isinstance(value, list):
-        others = [item for item in value if not is_of_others(item, place)]
-        return shortened([plain(item, place) for item in others])
+        visible = [item for item in value if not is_of_others(item, place)]
+        return shortened([plain(item, place) for item in visible])
     if isinstance(value, bytes):
         return f"{value[:16].hex()}... ({len(value)} bytes)" if len(value) > 16 else value.hex()
     if isinstance(value, str):

@@ -46,13 +46,13 @@ class Place(NamedTuple):
 
 def places() -> dict[str, Place]:
     """Each case's own partition, in the topic of its kind."""
-    found: dict[str, Place] = {}
+    places_by_case: dict[str, Place] = {}
     used = dict.fromkeys(KINDS, 0)
     for case in every_case():
-        assert case.name not in found, case.name
-        found[case.name] = Place(case.kind, used[case.kind])
+        assert case.name not in places_by_case, case.name
+        places_by_case[case.name] = Place(case.kind, used[case.kind])
         used[case.kind] += case.key == ProduceRequest.API_KEY
-    return found
+    return places_by_case
 
 
 def topics_to_create(number_of: dict[str, Place]) -> list[CreatableTopic]:
@@ -94,7 +94,7 @@ def as_json(value: Any, now: int) -> Any:
     if isinstance(value, int):
         return moment(value, now)
     if isinstance(value, str):
-        value = re.sub(r"-?\d{13,}", lambda found: str(moment(int(found[0]), now)), value)
+        value = re.sub(r"-?\d{13,}", lambda digits: str(moment(int(digits[0]), now)), value)
         return value if len(value) <= 300 else f"{value[:40]}... ({len(value)} characters)"
     return value
 
@@ -118,7 +118,7 @@ def answered(case: Case, reply: Any, now: int) -> Any:
 
 def stored(data: bytes, now: int) -> list[Any]:
     """The contents of a partition."""
-    found: list[Any] = []
+    batches: list[Any] = []
     at = 0
     while len(data) - at >= HEADER.size:
         header = read_header(data, at)
@@ -126,12 +126,12 @@ def stored(data: bytes, now: int) -> list[Any]:
             break
         values = {name: moment(getattr(header, name), now) for name in NAMES if name not in ("length", "crc", "magic", "leader_epoch")}
         checked = google_crc32c.value(data[at + 21 : at + header.size]) == header.crc
-        found.append([values, shown(data, at, now), *["the checksum is wrong"] * (not checked)])
+        batches.append([values, contents_of(data, at, now), *["the checksum is wrong"] * (not checked)])
         at += header.size
-    return found
+    return batches
 
 
-def shown(data: bytes, at: int, now: int) -> Any:
+def contents_of(data: bytes, at: int, now: int) -> Any:
     try:
         all_records = records(data, at)
     except ProtocolError:
@@ -140,10 +140,10 @@ def shown(data: bytes, at: int, now: int) -> Any:
     return listed if len(listed) <= 5 else [*listed[:2], f"{len(listed)} in all", listed[-1]]
 
 
-def as_text(one: Record, now: int) -> str:
-    value = one.value if one.value is None or len(one.value) < 20 else f"{len(one.value)} bytes"
-    headers = [*one.headers[:2]] if one.headers else ""
-    return f"{one.offset} {moment(one.timestamp, now)} {one.key!r} {value!r}{headers}"
+def as_text(record: Record, now: int) -> str:
+    value = record.value if record.value is None or len(record.value) < 20 else f"{len(record.value)} bytes"
+    headers = [*record.headers[:2]] if record.headers else ""
+    return f"{record.offset} {moment(record.timestamp, now)} {record.key!r} {value!r}{headers}"
 
 
 class Asking:
@@ -183,11 +183,11 @@ class Asking:
                     client.socket.settimeout(1)
                 frame = answer_frame(client, framed(case.key, case.version, body(place.topic, place.partition, now), b"client"))
                 answers.append(frame if isinstance(frame, str) else answered(case, decoded(case.key, case.version, frame), now))
-        found: dict[str, Any] = {"answers": answers}
+        result: dict[str, Any] = {"answers": answers}
         if case.key == ProduceRequest.API_KEY:
             with Client(self.port) as client:
-                found["stored"] = stored(self.held(client, place), now)
-        return found
+                result["stored"] = stored(self.held(client, place), now)
+        return result
 
     def held(self, client: Client, place: Place) -> bytes:
         partition = FetchPartition(partition=place.partition, fetch_offset=0, partition_max_bytes=1 << 24)
@@ -198,21 +198,21 @@ class Asking:
                 FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 24, topics=[FetchTopic(topic=place.topic, partitions=[partition])]),
                 11,
             )
-            (got,) = reply.responses[0].partitions
-            if not got.error_code:
-                return got.records or b""
-            assert time.monotonic() < until, got
+            (partition_reply,) = reply.responses[0].partitions
+            if not partition_reply.error_code:
+                return partition_reply.records or b""
+            assert time.monotonic() < until, partition_reply
             time.sleep(0.1)
 
 
 def main() -> None:
-    known = known_answers(ANSWERS)
+    known_replies = known_answers(ANSWERS)
     with kafka(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
         asking = Asking(port)
         asking.prepare()
         answers = {}
         for case in every_case():
-            answers[case.name] = known[case.name] if case.name in known else asking.ask(case)
+            answers[case.name] = known_replies[case.name] if case.name in known_replies else asking.ask(case)
             print(f"{len(answers)} {case.name}: {json.dumps(answers[case.name])[:160]}", file=sys.stderr)
     write_answers(ANSWERS, answers)
 

@@ -70,12 +70,12 @@ def produce(
     transactional_id: str | None = None,
     version: int = 9,
     end: int | None = None,
-    behind: bytes = b"",
+    trailing: bytes = b"",
 ) -> Body:
     def body(topic: str, partition: int, now: int) -> bytes:
         data = records(now) if callable(records) else records
         request = ProduceRequest(transactional_id, acks, timeout_ms, [TopicProduceData(topic, [PartitionProduceData(partition, data)])])
-        return request.encode(version)[:end] + behind
+        return request.encode(version)[:end] + trailing
 
     return body
 
@@ -89,12 +89,12 @@ def one(name: str, records: bytes | Callable[[int], bytes] | None, kind: str = "
 
 
 def several(name: str, *batches: bytes, kind: str = "plain") -> Case:
-    return Case(name, kind, 9, tuple(produce(each) for each in batches))
+    return Case(name, kind, 9, tuple(produce(batch_fields) for batch_fields in batches))
 
 
 def families() -> dict[str, Callable[[], Iterator[Case]]]:
-    found = (of_requests, of_topics, of_headers, of_sizes, of_records, of_codecs, of_compact_topics, of_timestamps, of_settings)
-    return {one.__name__: one for one in (*found, of_producers, of_producer_ids)}
+    sources = (of_requests, of_topics, of_headers, of_sizes, of_records, of_codecs, of_compact_topics, of_timestamps, of_settings)
+    return {source.__name__: source for source in (*sources, of_producers, of_producer_ids)}
 
 
 def every_case() -> Iterator[Case]:
@@ -124,7 +124,7 @@ def of_requests() -> Iterator[Case]:
         yield one(f"transactional id of {len(id)} characters, v3", plain_batch(), transactional_id=id, version=3)
     for version in (3, 8, 9, 12):
         yield Case(f"v{version} cut short", "plain", version, (produce(plain_batch(), version=version, end=-80),))
-        yield Case(f"v{version} with bytes behind it", "plain", version, (produce(plain_batch(), version=version, behind=b"\0\1\2"),))
+        yield Case(f"v{version} with bytes behind it", "plain", version, (produce(plain_batch(), version=version, trailing=b"\0\1\2"),))
         yield Case(f"v{version} empty", "plain", version, (lambda t, p, now: b"",))
     none = produce(None)
     yield Case("no topics: null", "plain", 9, (lambda t, p, now: none(t, p, now)[:7] + b"\0\0",))
@@ -137,11 +137,11 @@ def of_topics() -> Iterator[Case]:
     def in_partition(index: int) -> Body:
         return to_topics(lambda t, p: [TopicProduceData(t, [PartitionProduceData(index, plain_batch())])])
 
-    for shown, name in {
+    for title, name in {
         "unknown": "nothing", "empty": "", "of the greatest length": "n" * LONGEST, "of snowmen": "\N{SNOWMAN}" * 10_922,
         "not allowed": "a b/c", "control characters": "\0\n\x7f", "internal": INTERNAL, "of 249 characters": "n" * 249,
     }.items():  # fmt: skip
-        yield Case(f"topic: {shown}", "plain", 9, (named(name),))
+        yield Case(f"topic: {title}", "plain", 9, (named(name),))
     for index in (-1, 1_000_000, *INT32):
         yield Case(f"partition {index}", "plain", 9, (in_partition(index),))
 
@@ -170,9 +170,9 @@ def of_topics() -> Iterator[Case]:
     yield topics("a wrong size beside a good batch", lambda t, p: [TopicProduceData(t, [part(p), part(INT32[1], length=1)])])
     yield topics("null records beside a good batch", lambda t, p: [TopicProduceData(t, [part(p), PartitionProduceData(INT32[1], None)])])
     yield topics("a transactional batch beside a good one", lambda t, p: [TopicProduceData(t, [part(p), part(INT32[1], attributes=16)])])
-    yield topics(f"{MANY} partitions that are not there", lambda t, p: [TopicProduceData(t, [part(INT32[1] - one) for one in range(MANY)])])
+    yield topics(f"{MANY} partitions that are not there", lambda t, p: [TopicProduceData(t, [part(INT32[1] - number) for number in range(MANY)])])
     yield topics(f"{MANY} times the same partition", lambda t, p: [TopicProduceData(t, [part(p) for _ in range(MANY)])])
-    yield topics(f"{MANY} unknown topics", lambda t, p: [TopicProduceData(f"nothing-{one}", [part(0)]) for one in range(MANY)])
+    yield topics(f"{MANY} unknown topics", lambda t, p: [TopicProduceData(f"nothing-{number}", [part(0)]) for number in range(MANY)])
 
 
 def of_headers() -> Iterator[Case]:
@@ -257,7 +257,7 @@ def of_records() -> Iterator[Case]:
     for longer in (-1, 1):
         yield from raw(f"a length that is wrong by {longer}", record(longer=longer))
         yield from raw(f"a length that is wrong by {longer}, with two behind it", record(longer=longer) + record(1) + record(2), 3)
-    yield from raw("bytes behind its fields", record(behind=b"\0\0"))
+    yield from raw("bytes behind its fields", record(trailing=b"\0\0"))
     yield from raw("a length of six bytes", b"\x80\x80\x80\x80\x80\x01")
     yield from raw("a length in more bytes than it needs", b"\x9c\x80\0" + record()[1:])
     yield from raw("a length that does not end", b"\xff")
@@ -296,18 +296,18 @@ def of_records() -> Iterator[Case]:
 def of_codecs() -> Iterator[Case]:
     for codec in (1, 2, 3, 4):
         name = Compression(codec).name.lower()
-        whole = compress(record(0) + record(1), codec)
+        compressed = compress(record(0) + record(1), codec)
         fields = {"attributes": codec, "record_count": 2, "last_offset_delta": 1}
         yield one(name, batch(record(0), record(1), codec=codec))
         yield one(f"{name}: no bytes", batch(raw=b"", **fields))
         yield one(f"{name}: something else", batch(raw=b"this is not compressed at all", **fields))
         yield one(f"{name}: not compressed", batch(raw=record(0) + record(1), **fields))
-        yield one(f"{name}: cut short by one", batch(raw=whole[:-1], **fields))
-        yield one(f"{name}: cut in half", batch(raw=whole[: len(whole) // 2], **fields))
-        yield one(f"{name}: a byte behind it", batch(raw=whole + b"\0", **fields))
-        yield one(f"{name}: twice", batch(raw=whole + whole, **fields))
-        yield one(f"{name}: the wrong attributes", batch(raw=whole, **fields | {"attributes": codec % 4 + 1}))
-        yield one(f"{name}: a byte changed", batch(raw=whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:], **fields))
+        yield one(f"{name}: cut short by one", batch(raw=compressed[:-1], **fields))
+        yield one(f"{name}: cut in half", batch(raw=compressed[: len(compressed) // 2], **fields))
+        yield one(f"{name}: a byte behind it", batch(raw=compressed + b"\0", **fields))
+        yield one(f"{name}: twice", batch(raw=compressed + compressed, **fields))
+        yield one(f"{name}: the wrong attributes", batch(raw=compressed, **fields | {"attributes": codec % 4 + 1}))
+        yield one(f"{name}: a byte changed", batch(raw=compressed[:-9] + bytes([compressed[-9] ^ 1]) + compressed[-8:], **fields))
         yield one(f"{name}: nothing inside", batch(raw=compress(b"", codec), **fields))
         yield one(f"{name}: three counted", batch(record(0), record(1), codec=codec, record_count=3, last_offset_delta=2))
         yield one(f"{name}: one counted", batch(record(0), record(1), codec=codec, record_count=1, last_offset_delta=0))

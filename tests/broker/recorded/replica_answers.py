@@ -136,7 +136,7 @@ def plain(value: Any, name: str = "") -> Any:
     if isinstance(value, Part):
         return {name: plain(getattr(value, name), name) for name in field_names(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
-        return sorted([plain(one) for one in value], key=json.dumps)
+        return sorted([plain(item) for item in value], key=json.dumps)
     if name in OFFSETS:  # fields of Kafka's metadata log, with other values
         return "known" if value >= 0 else "unknown"
     if isinstance(value, str) and value.endswith("permission."):
@@ -148,8 +148,8 @@ def ask(port: int, *, allowed: bool) -> dict[str, Any]:
     with Client(port) as client:
         client.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 3, 1, [], []), CreatableTopic(OTHER, 1, 1, [], [])], 5000, False), 7)
         for _ in range(100):
-            found = client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC), MetadataRequestTopic(name=OTHER)]), 12).topics
-            if all(len(topic.partitions) and not any(partition.error_code for partition in topic.partitions) for topic in found):
+            topics = client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC), MetadataRequestTopic(name=OTHER)]), 12).topics
+            if all(len(topic.partitions) and not any(partition.error_code for partition in topic.partitions) for topic in topics):
                 break
         folder = client.ask(DescribeLogDirsRequest(None), 4).results[0].log_dir if allowed else "/data"
         return {name: plain(client.ask(request(folder), version)) for name, (request, version) in QUESTIONS.items()}
@@ -164,8 +164,8 @@ def main() -> None:
         with kafka(Path(classes), authorizer_class_name="DenyingTopics") as port:
             answers["denied"] = ask(port, allowed=False)
     lines = [
-        f"{json.dumps(who)}: {{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in said.items()) + "\n}"
-        for who, said in answers.items()
+        f"{json.dumps(principal)}: {{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in replies.items()) + "\n}"
+        for principal, replies in answers.items()
     ]
     ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -107,7 +107,7 @@ class Ours:
 def ours() -> Iterator[Ours]:
     ours = Ours()
     yield ours
-    assert len(ours.desk.fetches) == 0, "somebody waits still"
+    assert len(ours.desk.fetches) == 0, "a fetch still waits"
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_fetch_replies_equal_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
         expected = KAFKAS[name]
         for deviation in DEVIATIONS:
             if match := re.fullmatch(deviation.cases, name):
-                assert answer != expected, f"{name} is met no more: {deviation.why}"
+                assert answer != expected, f"{name} no longer applies: {deviation.why}"
                 expected = deviation.ours(match, expected)
         if answer != expected:
             different.append(f"{name}\n  ours     {json.dumps(answer)}\n  expected {json.dumps(expected)}")
@@ -130,5 +130,5 @@ def test_fetch_replies_equal_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
-    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.fetch asks again"
-    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []
+    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.fetch records the replies again"
+    assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in cases)] == []

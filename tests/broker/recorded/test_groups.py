@@ -78,11 +78,11 @@ def test_the_reply_equals_kafkas_and_the_partition_keeps_serving(peer: Peer, cas
     case = cases[name]
     answer = json.loads(json.dumps(peer.ask(case)))
     assert answer["answer"] != NOTHING, "a lost reply"
-    deviation = next((one for one in DEVIATIONS if re.fullmatch(one.cases, name)), None)
+    deviation = next((deviation for deviation in DEVIATIONS if re.fullmatch(deviation.cases, name)), None)
     if deviation is None:
         assert answer == KAFKAS[name]
     else:
-        assert answer != KAFKAS[name], f"met no more: {deviation.why}"
+        assert answer != KAFKAS[name], f"deviations that no longer apply: {deviation.why}"
         assert answer["answer"] != CLOSED
         if deviation.ours is not None:
             assert deviation.ours.items() <= answer["answer"].items()
@@ -97,11 +97,11 @@ def an_ordinary_group_works(peer: Peer, case: Case) -> None:
         assert client.ask(HeartbeatRequest(group, 1, place.member, "instance"), 4).error_code == 0
         (fetched,) = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, None)]), 9).groups
         assert [partition.committed_offset for topic in fetched.topics for partition in topic.partitions] == [11]
-        left = client.ask(LeaveGroupRequest(group, [MemberIdentity(place.member, "instance")]), 5)
-        assert (left.error_code, left.members[0].error_code) == (0, 0)
+        leave_reply = client.ask(LeaveGroupRequest(group, [MemberIdentity(place.member, "instance")]), 5)
+        assert (leave_reply.error_code, leave_reply.members[0].error_code) == (0, 0)
         assert client.ask(DeleteGroupsRequest([group]), 2).results[0].error_code == 0
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
-    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.groups asks what is new"
-    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []
+    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.groups records the new cases"
+    assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in cases)] == []

@@ -13,13 +13,7 @@ import pytest
 
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.recorded.extremes import CLOSED, NOTHING, decoded, framed
-from tests.broker.recorded.produce import (
-    ANSWERS,
-    answered,
-    places,
-    stored,
-    topics_to_create,
-)
+from tests.broker.recorded.produce import ANSWERS, answered, places, stored, topics_to_create
 from tests.broker.recorded.produce_cases import Case, every_case, families
 from tests.support.produce_batches import plain_batch
 from tests.support.produce_desk import Caller, Desk
@@ -77,24 +71,24 @@ def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
             answers.append(answered(case, decoded(case.key, case.version, frame), now))
         else:
             answers.append(CLOSED if caller.closed else NOTHING)
-    found: dict[str, Any] = {"answers": answers}
+    result: dict[str, Any] = {"answers": answers}
     if case.key == ProduceRequest.API_KEY:
         partition = desk.partitions.find(place.topic, place.partition)
         assert partition is not None
-        found["stored"] = stored(partition.data, now)
-    return found
+        result["stored"] = stored(partition.data, now)
+    return result
 
 
-def difference(name: str, found: dict[str, Any]) -> str:
+def difference(name: str, result: dict[str, Any]) -> str:
     """The difference in the replies to a case; mostly none."""
-    found = json.loads(json.dumps(found))
-    deviation = next((one for one in DEVIATIONS if re.fullmatch(one.cases, name)), None)
+    result = json.loads(json.dumps(result))
+    deviation = next((deviation for deviation in DEVIATIONS if re.fullmatch(deviation.cases, name)), None)
     if deviation is None:
-        return "" if found == KAFKAS[name] else f"{name}: {found}, where Kafka has {KAFKAS[name]}"
-    if found == KAFKAS[name]:
+        return "" if result == KAFKAS[name] else f"{name}: {result}, where Kafka has {KAFKAS[name]}"
+    if result == KAFKAS[name]:
         return f"{name}: met no more: {deviation.why}"
-    right = f'"error_code": {deviation.error},' in json.dumps(found["answers"][-1]) and not found.get("stored")
-    return "" if right else f"{name}: {found}"
+    right = f'"error_code": {deviation.error},' in json.dumps(result["answers"][-1]) and not result.get("stored")
+    return "" if right else f"{name}: {result}"
 
 
 @pytest.mark.parametrize("family", families())
@@ -103,7 +97,7 @@ def test_produce_replies_and_stored_batches_equal_kafkas(family: str) -> None:
     for case in families()[family]():
         wrong.append(difference(case.name, ask(case, DESK, DESK.caller())))
         ordinary(DESK.caller())
-    assert [one for one in wrong if one] == []
+    assert [problem for problem in wrong if problem] == []
 
 
 def ordinary(caller: Caller) -> None:
@@ -132,7 +126,7 @@ def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
             caller = callers[case.kind, case.version] = learned(desk, case)
         wrong.append(difference(case.name, ask(case, desk, caller)))
         stored_by_shape += caller.undecoded
-    assert [one for one in wrong if one] == []
+    assert [problem for problem in wrong if problem] == []
     assert stored_by_shape > 300
 
 
@@ -174,5 +168,5 @@ def learned(desk: Desk, case: Case) -> LearnedCaller:
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs() -> None:
-    assert set(NAMES) == KAFKAS.keys(), "python -m tests.broker.recorded.produce asks what is new"
-    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in NAMES)] == []
+    assert set(NAMES) == KAFKAS.keys(), "python -m tests.broker.recorded.produce records the new cases"
+    assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in NAMES)] == []

@@ -128,15 +128,15 @@ def peer(started: Broker) -> Iterator[Peer]:
     peer.close()
 
 
-def differences(mine: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(mine, dict) and isinstance(kafkas, dict):
-        for name in mine | kafkas:
-            yield from differences(mine.get(name, "absent"), kafkas.get(name, "absent"), f"{place}.{name}".lstrip("."))
-    elif isinstance(mine, list) and isinstance(kafkas, list) and len(mine) == len(kafkas):
-        for number, (one, other) in enumerate(zip(mine, kafkas, strict=True)):
-            yield from differences(one, other, f"{place}[{number}]")
-    elif mine != kafkas:
-        yield place, mine, kafkas
+def differences(ours: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(ours, dict) and isinstance(kafkas, dict):
+        for name in ours | kafkas:
+            yield from differences(ours.get(name, "absent"), kafkas.get(name, "absent"), f"{place}.{name}".lstrip("."))
+    elif isinstance(ours, list) and isinstance(kafkas, list) and len(ours) == len(kafkas):
+        for number, (mine_item, kafkas_item) in enumerate(zip(ours, kafkas, strict=True)):
+            yield from differences(mine_item, kafkas_item, f"{place}[{number}]")
+    elif ours != kafkas:
+        yield place, ours, kafkas
 
 
 @pytest.fixture(scope="module")
@@ -160,12 +160,12 @@ def problems(name: str, ours: Any) -> Iterator[str]:
         return
     if kafkas["answer"] == NOTHING:
         return
-    deviations = {one for one in DEVIATIONS if re.fullmatch(one.cases, name)}
+    deviations = {deviation for deviation in DEVIATIONS if re.fullmatch(deviation.cases, name)}
     met = set()
     for place, mine, theirs in differences(ours, kafkas):
-        found = {deviation for deviation in deviations if re.fullmatch(deviation.place, place) and re.fullmatch(deviation.ours, str(mine))}
-        met |= found
-        if not found:
+        matching = {deviation for deviation in deviations if re.fullmatch(deviation.place, place) and re.fullmatch(deviation.ours, str(mine))}
+        met |= matching
+        if not matching:
             yield f"{place}: ours {mine!r}, Kafka's {theirs!r}"
     for deviation in deviations - met:
         if deviation.cases != ".*":
@@ -173,5 +173,5 @@ def problems(name: str, ours: Any) -> Iterator[str]:
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
-    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.topics asks what is new"
-    assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []
+    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.topics records the new cases"
+    assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in cases)] == []

@@ -13,11 +13,7 @@ from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecor
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsRequestCursor,
-    TopicRequest,
-)
+from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsRequestCursor, TopicRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.broker.recorded.extremes import NO_ID, UNKNOWN_ID
@@ -140,7 +136,7 @@ NAMES = ("", ".", "..", "...", "a b", "x" * 249, "x" * 250, "é", "a/b", "-", "_
 
 
 def filled(name: str, place: Place) -> str:
-    """`TOPIC` stands for the case's own topic, `DOTTED` for a name that collides with it."""
+    """`TOPIC` is a placeholder for the case's own topic, `DOTTED` for a name that collides with it."""
     return name.replace("TOPIC", place.topic).replace("DOTTED", place.topic.replace("_", "."))
 
 
@@ -149,7 +145,7 @@ def named(text: str) -> str:
 
 
 def creating() -> Iterator[Special]:
-    def one(name: str, partitions: int = 1, replicas: int = 1, assigned: Any = (), settings: Any = ()) -> Callable[[Place], CreatableTopic]:
+    def creatable(name: str, partitions: int = 1, replicas: int = 1, assigned: Any = (), settings: Any = ()) -> Callable[[Place], CreatableTopic]:
         return lambda place: CreatableTopic(
             filled(name, place),
             partitions,
@@ -162,18 +158,18 @@ def creating() -> Iterator[Special]:
         return lambda place: CreateTopicsRequest([topic(place) for topic in topics], timeout, validate)
 
     for name in (*NAMES, "__consumer_offsets"):
-        yield f"the name {named(name)}", 7, asking(one(name), validate=True)
-    yield "the name '__cluster_metadata'", 7, asking(one("__cluster_metadata"))
-    yield "again", 7, asking(one("TOPIC"))
-    yield "again, only validated", 7, asking(one("TOPIC"), validate=True)
-    yield "again, and colliding", 7, asking(one("TOPIC"), one("DOTTED"))
-    yield "colliding", 7, asking(one("DOTTED"))
-    yield "two that collide", 7, asking(one("TOPIC.new"), one("TOPIC_new"))
-    yield "twice, and another", 7, asking(*[one("TOPIC-2")] * 2, one("TOPIC-3"))
+        yield f"the name {named(name)}", 7, asking(creatable(name), validate=True)
+    yield "the name '__cluster_metadata'", 7, asking(creatable("__cluster_metadata"))
+    yield "again", 7, asking(creatable("TOPIC"))
+    yield "again, only validated", 7, asking(creatable("TOPIC"), validate=True)
+    yield "again, and colliding", 7, asking(creatable("TOPIC"), creatable("DOTTED"))
+    yield "colliding", 7, asking(creatable("DOTTED"))
+    yield "two that collide", 7, asking(creatable("TOPIC.new"), creatable("TOPIC_new"))
+    yield "twice, and another", 7, asking(*[creatable("TOPIC-2")] * 2, creatable("TOPIC-3"))
     for partitions, replicas in ((0, 1), (-1, -1), (-2, 1), (1, 0), (1, 2), (1, -2), (10_001, 1), (3, -1)):
-        yield f"{partitions} partitions, {replicas} replicas", 7, asking(one("TOPIC-new", partitions, replicas))
+        yield f"{partitions} partitions, {replicas} replicas", 7, asking(creatable("TOPIC-new", partitions, replicas))
     for timeout in (0, -1, 1):
-        yield f"a timeout of {timeout}", 7, asking(one("TOPIC-new"), timeout=timeout if timeout < 1 else 30_000)
+        yield f"a timeout of {timeout}", 7, asking(creatable("TOPIC-new"), timeout=timeout if timeout < 1 else 30_000)
     for title, assigned in {
         "two": [(0, [1]), (1, [1])],
         "backwards": [(1, [1]), (0, [1])],
@@ -183,7 +179,7 @@ def creating() -> Iterator[Special]:
         "to nobody": [(0, [])],
         "of replicas of different numbers": [(0, [1]), (1, [1, 2])],
     }.items():
-        yield f"assignments {title}", 7, asking(one("TOPIC-new", -1, -1, assigned))
+        yield f"assignments {title}", 7, asking(creatable("TOPIC-new", -1, -1, assigned))
     for title, settings in {
         "null": [("retention.ms", None)],
         "unknown": [("nope", "1")],
@@ -192,21 +188,21 @@ def creating() -> Iterator[Special]:
         "contradicting": [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "5")],
         "several": [("cleanup.policy", "compact,delete"), ("compression.type", "zstd")],
     }.items():
-        yield f"settings {title}", 7, asking(one("TOPIC-new", 1, 1, (), settings))
+        yield f"settings {title}", 7, asking(creatable("TOPIC-new", 1, 1, (), settings))
 
 
 def growing() -> Iterator[Special]:
-    def one(name: str, count: int, assigned: list[list[int]] | None = None) -> Callable[[Place], CreatePartitionsTopic]:
-        brokers = None if assigned is None else [CreatePartitionsAssignment(list(one)) for one in assigned]
+    def creatable(name: str, count: int, assigned: list[list[int]] | None = None) -> Callable[[Place], CreatePartitionsTopic]:
+        brokers = None if assigned is None else [CreatePartitionsAssignment(list(replicas)) for replicas in assigned]
         return lambda place: CreatePartitionsTopic(filled(name, place), count, brokers)
 
     def asking(*topics: Callable[[Place], CreatePartitionsTopic], timeout: int = 5000, validate: bool = False) -> Request:
         return lambda place: CreatePartitionsRequest([topic(place) for topic in topics], timeout, validate)
 
     for count in (-1, 0, 1, 2, 3, 4, 10_002, 10_003, 10_004, (1 << 31) - 1):
-        yield f"to {count}, only validated", 3, asking(one("TOPIC", count), validate=True)
+        yield f"to {count}, only validated", 3, asking(creatable("TOPIC", count), validate=True)
         if count < 10_000:  # more keep Kafka busy for minutes
-            yield f"to {count}", 3, asking(one("TOPIC", count))
+            yield f"to {count}", 3, asking(creatable("TOPIC", count))
     assignments: list[tuple[str, int, list[list[int]]]] = [
         ("no list", 4, []),
         ("too few", 5, [[1]]),
@@ -221,19 +217,19 @@ def growing() -> Iterator[Special]:
         ("while it shrinks", 2, [[1]]),
     ]
     for title, count, assigned in assignments:
-        yield f"assignments {title}", 3, asking(one("TOPIC", count, assigned))
-        yield f"assignments {title}, only validated", 3, asking(one("TOPIC", count, assigned), validate=True)
+        yield f"assignments {title}", 3, asking(creatable("TOPIC", count, assigned))
+        yield f"assignments {title}, only validated", 3, asking(creatable("TOPIC", count, assigned), validate=True)
     for name in (*NAMES, "nowhere"):
-        yield f"the name {named(name)}", 3, asking(one(name, 4))
-    yield "twice", 3, asking(*[one("TOPIC", 4)] * 2)
-    yield "twice with other counts, and another", 3, asking(one("TOPIC", 4), one("nowhere", 2), one("TOPIC", 5))
-    yield "one good and one unknown", 3, asking(one("nowhere", 4), one("TOPIC", 4))
+        yield f"the name {named(name)}", 3, asking(creatable(name, 4))
+    yield "twice", 3, asking(*[creatable("TOPIC", 4)] * 2)
+    yield "twice with other counts, and another", 3, asking(creatable("TOPIC", 4), creatable("nowhere", 2), creatable("TOPIC", 5))
+    yield "one good and one unknown", 3, asking(creatable("nowhere", 4), creatable("TOPIC", 4))
     for timeout in (0, -1):
-        yield f"a timeout of {timeout}", 3, asking(one("TOPIC", 4), timeout=timeout)
+        yield f"a timeout of {timeout}", 3, asking(creatable("TOPIC", 4), timeout=timeout)
 
 
 def deleting() -> Iterator[Special]:
-    def one(name: str | None, id: bytes) -> Callable[[Place], DeleteTopicState]:
+    def creatable(name: str | None, id: bytes) -> Callable[[Place], DeleteTopicState]:
         return lambda place: DeleteTopicState(name and filled(name, place), place.id if id == OWN_ID else id)
 
     def asking(*topics: Callable[[Place], DeleteTopicState], timeout: int = 5000) -> Request:
@@ -242,28 +238,28 @@ def deleting() -> Iterator[Special]:
     def names(*topics: str, timeout: int = 5000) -> Request:
         return lambda place: DeleteTopicsRequest([], [filled(topic, place) for topic in topics], timeout)
 
-    yield "both name and id", 6, asking(one("TOPIC", OWN_ID))
-    yield "neither", 6, asking(one(None, NO_ID))
-    yield "neither, twice", 6, asking(*[one(None, NO_ID)] * 2)
-    yield "an empty name and no id", 6, asking(one("", NO_ID))
-    yield "an unknown id", 6, asking(one(None, UNKNOWN_ID))
-    yield "an unknown id twice", 6, asking(*[one(None, UNKNOWN_ID)] * 2)
-    yield "a wrong name beside an id", 6, asking(one("nowhere", OWN_ID))
-    yield "the id twice", 6, asking(*[one(None, OWN_ID)] * 2)
-    yield "the name twice", 6, asking(*[one("TOPIC", NO_ID)] * 2)
-    yield "once by name, once by id", 6, asking(one("TOPIC", NO_ID), one(None, OWN_ID))
-    yield "once by name, once by both", 6, asking(one("TOPIC", NO_ID), one("TOPIC", OWN_ID))
+    yield "both name and id", 6, asking(creatable("TOPIC", OWN_ID))
+    yield "neither", 6, asking(creatable(None, NO_ID))
+    yield "neither, twice", 6, asking(*[creatable(None, NO_ID)] * 2)
+    yield "an empty name and no id", 6, asking(creatable("", NO_ID))
+    yield "an unknown id", 6, asking(creatable(None, UNKNOWN_ID))
+    yield "an unknown id twice", 6, asking(*[creatable(None, UNKNOWN_ID)] * 2)
+    yield "a wrong name beside an id", 6, asking(creatable("nowhere", OWN_ID))
+    yield "the id twice", 6, asking(*[creatable(None, OWN_ID)] * 2)
+    yield "the name twice", 6, asking(*[creatable("TOPIC", NO_ID)] * 2)
+    yield "once by name, once by id", 6, asking(creatable("TOPIC", NO_ID), creatable(None, OWN_ID))
+    yield "once by name, once by both", 6, asking(creatable("TOPIC", NO_ID), creatable("TOPIC", OWN_ID))
     yield "by id, with unknown ones", 6, asking(
-        one("nowhere", NO_ID), one(None, UNKNOWN_ID), one(None, OWN_ID)
+        creatable("nowhere", NO_ID), creatable(None, UNKNOWN_ID), creatable(None, OWN_ID)
     )
     for version in (6, 5, 1):
         for timeout in (0, -1):
             if version == 6:
-                yield f"a timeout of {timeout}, v6", 6, asking(one("TOPIC", NO_ID), timeout=timeout)
+                yield f"a timeout of {timeout}, v6", 6, asking(creatable("TOPIC", NO_ID), timeout=timeout)
             else:
                 yield f"a timeout of {timeout}, v{version}", version, names("TOPIC", timeout=timeout)
     for name in (*NAMES, "nowhere"):
-        yield f"the name {named(name)}", 6, asking(one(name, NO_ID))
+        yield f"the name {named(name)}", 6, asking(creatable(name, NO_ID))
         yield f"the name {named(name)}, v5", 5, names(name)
     yield "the name twice, v5", 5, names(*["TOPIC"] * 2)
     yield "one good and one unknown, v1", 1, names("nowhere", "TOPIC")
@@ -361,10 +357,10 @@ def describing() -> Iterator[Special]:
     for name in ("", " ", "0", "1", "+1", "01", "2", "-1", "x", "99999999999"):
         for type in (BROKER, BROKER_LOGGER):
             yield f"type {type} name {name!r}, one key", 4, asking((type, name, ["nope"]))
-    some = ["broker.id", "node.id", "log.retention.ms", "log.retention.hours", "num.partitions", "message.max.bytes", "ssl.key.password"]
-    yield "some of a broker", 4, asking((BROKER, "1", [*some, "log.cleaner.threads", "nope"]), documentation=True)
-    yield "some of a broker, without synonyms", 4, asking((BROKER, "1", some), synonyms=False)
-    yield "some of a broker, v1", 1, asking((BROKER, "1", some))
+    names = ["broker.id", "node.id", "log.retention.ms", "log.retention.hours", "num.partitions", "message.max.bytes", "ssl.key.password"]
+    yield "some of a broker", 4, asking((BROKER, "1", [*names, "log.cleaner.threads", "nope"]), documentation=True)
+    yield "some of a broker, without synonyms", 4, asking((BROKER, "1", names), synonyms=False)
+    yield "some of a broker, v1", 1, asking((BROKER, "1", names))
     yield "a topic twice", 4, asking((TOPIC, "TOPIC", ["retention.ms"]), (TOPIC, "TOPIC", ["segment.ms"]))
     yield "several", 4, asking((TOPIC, "nowhere", None), (BROKER, "x", None), (TOPIC, "TOPIC", ["segment.ms"]), (GROUP, "g", None))
     yield "several, one of no type", 4, asking((TOPIC, "TOPIC", ["segment.ms"]), (3, "x", None), (TOPIC, "nowhere", None))
@@ -493,7 +489,7 @@ def changing() -> Iterator[Special]:
 
 
 def of_the_offsets_topic() -> Iterator[Special]:
-    """The last cases: Kafka lets every client change it."""
+    """These cases are last: Kafka lets every client change it."""
     name = "__consumer_offsets"
     keys = ["cleanup.policy", "compression.type", "segment.bytes"]
     yield "describe it", 4, lambda place: DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, keys)], True, False)

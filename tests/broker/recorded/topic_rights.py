@@ -26,6 +26,7 @@ from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.recorded.extremes import write_answers
 from tests.kafka_process import kafka
 from tests.oracle import kafka_jars
 from tests.running import Client
@@ -128,7 +129,7 @@ def plain(value: Any, ids: Ids) -> Any:
         left_out = ("throttle_time_ms", "error_message", "port", "host", "cluster_id", "configs")
         return {name: plain(getattr(value, name), ids) for name in field_names(type(value)) if name not in left_out}
     if isinstance(value, list):
-        return sorted([plain(one, ids) for one in value], key=json.dumps)
+        return sorted([plain(item, ids) for item in value], key=json.dumps)
     if isinstance(value, bytes):
         return next((name for name, id in ids.items() if id == value), "an id" if value != NO_ID else "no id")
     return value
@@ -138,14 +139,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as classes:
         subprocess.run(["javac", "-cp", f"{kafka_jars()}/*", "-d", classes, *map(str, DENYING)], check=True)
         with kafka(Path(classes), authorizer_class_name="DenyingTopics") as port, Client(port) as client:
-            made = client.ask(create(*TOPICS), 7).topics
-            ids = {one.name: one.topic_id for one in made}
+            created = client.ask(create(*TOPICS), 7).topics
+            ids = {topic.name: topic.topic_id for topic in created}
             answers = {}
             for name, (request, version) in QUESTIONS.items():
                 time.sleep(LATER_SECONDS)
                 answers[name] = plain(client.ask(request(ids), version), ids)
-    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
-    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_answers(ANSWERS, answers)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     title = request.__name__
     yield Case(f"{title} v{version}", request, version)
     for extreme in extremes(request(DRY), title, version):
-        if extreme.name in WOUNDING or (extreme.many and version != newest):  # ten thousand give the same reply in every version
+        if extreme.name in WOUNDING or (extreme.many and version != newest):  # the reply to ten thousand items is the same in every version
             continue
         if is_readable(Case(extreme.name, request, version, extreme.cheap)):
             yield Case(extreme.name, request, version, extreme.change)
@@ -109,25 +109,25 @@ def is_readable(case: Case) -> bool:
 
 
 class Peer:
-    """A broker that gets requests; its changes are visible `later`, in seconds."""
+    """A broker that gets requests; its changes are visible after `delay_seconds`."""
 
-    def __init__(self, port: int, seconds: float, later: float = 0) -> None:
+    def __init__(self, port: int, seconds: float, delay_seconds: float = 0) -> None:
         self.port = port
         self.seconds = seconds
-        self.later = later
+        self.delay_seconds = delay_seconds
         self._cases = 0
         self._client = Client(port)
 
     def close(self) -> None:
         self._client.socket.close()
 
-    def again(self) -> None:
+    def restart(self) -> None:
         self.close()
         self._client = Client(self.port)
 
     def prepare(self) -> None:
         until = time.monotonic() + KNOWN_SECONDS
-        while self._client.ask(FindCoordinatorRequest("extremes"), 2).error_code or self.known(CONSUMER_OFFSETS)[0]:
+        while self._client.ask(FindCoordinatorRequest("extremes"), 2).error_code or self.error_and_partitions(CONSUMER_OFFSETS)[0]:
             assert time.monotonic() < until
             time.sleep(0.05)
         self.make("compacted", 1, ("cleanup.policy", "compact"))
@@ -140,12 +140,12 @@ class Peer:
         reply = self._client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], configs)], 5000), 7)
         assert reply.topics[0].error_code in (0, 36), reply
         until = time.monotonic() + KNOWN_SECONDS
-        while self.known(name)[0]:  # Kafka's brokers learn of it later
+        while self.error_and_partitions(name)[0]:  # Kafka's brokers learn of it later
             assert time.monotonic() < until
             time.sleep(0.01)
         return Place(name, reply.topics[0].topic_id)
 
-    def known(self, name: str) -> tuple[int, int]:
+    def error_and_partitions(self, name: str) -> tuple[int, int]:
         """The error of the topic, and its number of partitions."""
         reply = self._client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
         return reply.topics[0].error_code, len(reply.topics[0].partitions)
@@ -171,7 +171,7 @@ class Peer:
             assert time.monotonic() < until
             time.sleep(0.01)
             reply = self._client.ask(request, 5)
-        return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
+        return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda partition: partition.partition_index)]
 
     def ask(self, case: Case) -> dict[str, Any]:
         """The reply to the case, and the state of its topic afterwards."""
@@ -187,7 +187,7 @@ class Peer:
             self.fill(place)
         reply = self.reply_to(case, place)
         answer = {"answer": reply if isinstance(reply, str) else plain(reply, place)}
-        time.sleep(self.later)
+        time.sleep(self.delay_seconds)
         then = list(self.topic_state(f"{name}-new" if makes else name))
         if about_records and then[0] == [0, PARTITIONS]:
             then.append(self.first_offsets(place))
@@ -200,13 +200,13 @@ class Peer:
         self._client.socket.settimeout(self.seconds)
         frame = answer_frame(self._client, framed(key, case.version, case.body(place)))
         if isinstance(frame, str):
-            self.again()
+            self.restart()
             return frame
         return decoded(key, case.version, frame)
 
     def topic_state(self, name: str) -> Iterator[Any]:
         """The topic's error, number of partitions, and own settings."""
-        error, partitions = self.known(name)
+        error, partitions = self.error_and_partitions(name)
         yield [error, partitions]
         if not error:
             result = self._client.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None)]), 4).results[0]

@@ -198,7 +198,7 @@ def test_a_clock_that_is_set_while_the_machine_sleeps_is_a_step(machine: Machine
     assert machine.clock.deletion_ms() == BEGIN + 2 * DAY + 2 * MINUTE + SETTLE
 
 
-def test_a_clock_set_back_during_the_wait_is_held_where_it_was_trusted_sleep_included(machine: Machine) -> None:
+def test_a_clock_set_back_during_the_wait_stays_at_its_trusted_time_sleep_included(machine: Machine) -> None:
     machine.is_set(-DAY)
     machine.clock.deletion_ms()
     machine.sleeps(3 * MINUTE)
@@ -208,14 +208,14 @@ def test_a_clock_set_back_during_the_wait_is_held_where_it_was_trusted_sleep_inc
 # Starts.
 
 
-@pytest.mark.parametrize("away", [-MINUTE, 0, MINUTE])
-def test_a_start_soon_after_the_last_use_deletes_at_once(machine: Machine, away: int) -> None:
-    assert machine.start(BEGIN - away).deletion_ms() == BEGIN
+@pytest.mark.parametrize("stopped_ms", [-MINUTE, 0, MINUTE])
+def test_a_start_soon_after_the_last_use_deletes_at_once(machine: Machine, stopped_ms: int) -> None:
+    assert machine.start(BEGIN - stopped_ms).deletion_ms() == BEGIN
 
 
-@pytest.mark.parametrize("away", [-8 * DAY, -MINUTE - 1, MINUTE + 1, 8 * DAY])
-def test_a_start_long_after_or_before_the_last_use_waits(machine: Machine, away: int) -> None:
-    clock = machine.start(BEGIN - away)
+@pytest.mark.parametrize("stopped_ms", [-8 * DAY, -MINUTE - 1, MINUTE + 1, 8 * DAY])
+def test_a_start_long_after_or_before_the_last_use_waits(machine: Machine, stopped_ms: int) -> None:
+    clock = machine.start(BEGIN - stopped_ms)
     assert clock.deletion_ms() == NOT_YET
     assert "suspended until 2023-11-" in clock.trouble
     machine.lives(SETTLE - 1)

@@ -86,14 +86,14 @@ class Part:
 
 @pytest.mark.parametrize("give", ["schedule_append", "schedule_end_turn"])
 def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
-    first, bad, last = Part(), Part("end_turn"), Part()
-    other = Part()
-    for part in (first, bad, last):
+    first, raising_part, last = Part(), Part("end_turn"), Part()
+    late_part = Part()
+    for part in (first, raising_part, last):
         getattr(world.turn, give)(part)
-    world.turn.schedule_end_turn(other)
+    world.turn.schedule_end_turn(late_part)
     world.run()
-    assert bad.called == ["end_turn", "broken"]
-    assert first.called == last.called == other.called == ["end_turn"]
+    assert raising_part.called == ["end_turn", "broken"]
+    assert first.called == last.called == late_part.called == ["end_turn"]
     assert planted() == 1
     getattr(world.turn, give)(first)
     world.run()
@@ -101,8 +101,8 @@ def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted:
 
 
 def test_an_exception_in_a_fault_handler_is_contained(world: World, planted: Callable[[], int]) -> None:
-    bad, last = Part("end_turn", "broken"), Part()
-    world.turn.schedule_append(bad)
+    raising_part, last = Part("end_turn", "broken"), Part()
+    world.turn.schedule_append(raising_part)
     world.turn.schedule_append(last)
     world.run()
     assert (last.called, planted()) == (["end_turn"], 2)
@@ -110,16 +110,16 @@ def test_an_exception_in_a_fault_handler_is_contained(world: World, planted: Cal
 
 @pytest.mark.parametrize("raising", ["advance", "wake_at"])
 def test_an_actor_that_raises_does_not_delay_other_deadlines(world: World, planted: Callable[[], int], raising: str) -> None:
-    bad, good = Part(), Part()
-    bad.at = good.at = world.clock.now + 100
-    good.period = 100
-    world.turn.attend(bad)
-    world.turn.attend(good)
-    bad.raising = (raising,)
+    raising_part, sound_part = Part(), Part()
+    raising_part.at = sound_part.at = world.clock.now + 100
+    sound_part.period = 100
+    world.turn.attend(raising_part)
+    world.turn.attend(sound_part)
+    raising_part.raising = (raising,)
     for _ in range(10):
         world.run(0.101)
-    assert good.called.count("advance") == 10
-    assert bad.called.count("broken") == planted()
+    assert sound_part.called.count("advance") == 10
+    assert raising_part.called.count("broken") == planted()
 
 
 class Writer:
@@ -156,7 +156,7 @@ def test_a_raising_long_reply_ends_only_its_connection(world: World, planted: Ca
 
 
 class Waiter:
-    """A connection and its fetch in one; `raising` is the call that raises."""
+    """A connection and its fetch in one object; `raising` names the call that raises."""
 
     def __init__(self, raising: str = "") -> None:
         self.raising = raising
@@ -213,28 +213,28 @@ class Reply:
     def __init__(self, raising: str = "") -> None:
         self.raising = raising
         self.connection = Waiter()
-        self.heard: list[str] = []
+        self.calls: list[str] = []
 
     def release(self) -> None:
-        self._hear("release")
+        self._call("release")
 
     def fail(self, error: int) -> None:
-        self._hear("fail")
+        self._call("fail")
 
     def refuse_part(self, part: int, error: int) -> None: ...
 
     def complete(self) -> None:
-        self._hear("release")
+        self._call("release")
 
-    def _hear(self, call: str) -> None:
-        self.heard.append(call)
+    def _call(self, call: str) -> None:
+        self.calls.append(call)
         if call == self.raising:
             raise Planted
 
 
 @pytest.mark.parametrize("at", range(3))
 @pytest.mark.parametrize("together", [False, True])
-def test_a_raising_reply_does_not_hold_up_others(planted: Callable[[], int], at: int, together: bool) -> None:
+def test_a_raising_reply_does_not_delay_other_replies(planted: Callable[[], int], at: int, together: bool) -> None:
     hold = Hold()
     replies = [Reply("release" if number == at else "") for number in range(3)]
     for reply in replies:
@@ -245,15 +245,15 @@ def test_a_raising_reply_does_not_hold_up_others(planted: Callable[[], int], at:
     hold.reply(unconfirmed)
     hold.take_batch(0)
     hold.confirm(3, close_failed_reply)
-    assert [reply.heard for reply in replies] == [["release"]] * 3
+    assert [reply.calls for reply in replies] == [["release"]] * 3
     assert [reply.connection.ended for reply in replies] == [number == at for number in range(3)]
-    assert (unconfirmed.heard, planted()) == ([], 1)
+    assert (unconfirmed.calls, planted()) == ([], 1)
     hold.confirm(4, close_failed_reply)
-    assert unconfirmed.heard == ["release"]
+    assert unconfirmed.calls == ["release"]
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_raising_refusal_does_not_hold_up_others(planted: Callable[[], int], late: bool) -> None:
+def test_a_raising_refusal_does_not_delay_other_replies(planted: Callable[[], int], late: bool) -> None:
     hold = Hold()
     replies = [Reply(), Reply("fail"), Reply()]
     for reply in replies:
@@ -264,7 +264,7 @@ def test_a_raising_refusal_does_not_hold_up_others(planted: Callable[[], int], l
         hold.fail_until(3, 7, close_failed_reply)
     else:
         hold.fail(7, close_failed_reply)
-    assert [reply.heard for reply in replies] == [["fail"]] * 3
+    assert [reply.calls for reply in replies] == [["fail"]] * 3
     assert [reply.connection.ended for reply in replies] == [False, True, False]
     assert planted() == 1
 
@@ -285,7 +285,7 @@ def test_a_contained_failure_runs_its_continuation(planted: Callable[[], int]) -
 
 
 class Listed:
-    """Partitions of which one raises, and the progress of a round."""
+    """Partitions, one of which raises, and the progress of a round."""
 
     def __init__(self) -> None:
         self.raising = False
@@ -342,12 +342,12 @@ def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> No
     async def work(number: int) -> None:
         begun.append(number)
 
-    async def two() -> None:
+    async def await_both() -> None:
         task = asyncio.ensure_future(contained_task(work, 1))
         task.cancel()
         await asyncio.gather(task, contained_task(work, 2), return_exceptions=True)
 
-    asyncio.run(two())
+    asyncio.run(await_both())
     assert begun == [2]
 
 
@@ -381,7 +381,7 @@ class Callbacks:
         (Callbacks(), "Callbacks"),
     ],
 )
-def test_a_callback_that_fails_is_named_however_it_is_wrapped(
+def test_a_failing_callback_is_named_despite_any_wrapper(
     capsys: pytest.CaptureFixture[str], callback: Callable[..., object], name: str
 ) -> None:
     assert run(callback) is False
@@ -406,7 +406,7 @@ def test_an_exception_in_a_task_is_counted_and_stops_nothing(planted: Callable[[
     assert planted() == 1
 
 
-def test_an_object_without_a_failure_callback_is_left_alone(planted: Callable[[], int]) -> None:
+def test_an_object_without_a_failure_callback_is_ignored(planted: Callable[[], int]) -> None:
     broken(object(), "the end of a turn failed", Planted())
     assert planted() == 1
 
@@ -415,20 +415,20 @@ class HandledBy:
     """An event loop's own exception handler."""
 
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.contexts: list[dict[str, Any]] = []
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.heard.append(context)
+        self.contexts.append(context)
 
 
 def test_loop_exceptions_are_defects_unless_from_a_socket(planted: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
     loop = HandledBy()
-    loops: list[dict[str, Any]] = [{"message": "no exception"}, {"exception": ConnectionResetError()}, {"exception": KeyboardInterrupt()}]
-    for context in loops:
+    contexts: list[dict[str, Any]] = [{"message": "no exception"}, {"exception": ConnectionResetError()}, {"exception": KeyboardInterrupt()}]
+    for context in contexts:
         uncontained(loop, context)  # type: ignore[arg-type]
-    assert (loop.heard, planted()) == (loops, 0)
+    assert (loop.contexts, planted()) == (contexts, 0)
     uncontained(loop, {"exception": Planted(), "message": "in a callback"})  # type: ignore[arg-type]
-    assert (loop.heard, planted()) == (loops, 1)
+    assert (loop.contexts, planted()) == (contexts, 1)
     assert ", an exception reached the event loop: Planted:" in DEFECTS.last
     assert "what='in a callback'" in capsys.readouterr().out
     uncontained(loop, {"exception": Planted()})  # type: ignore[arg-type]

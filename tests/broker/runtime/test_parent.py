@@ -132,8 +132,8 @@ def test_a_closed_standard_input_pipe_stops_the_broker_behind_a_wrapper(tmp_path
     until = time.monotonic() + SECONDS
     while '"stopped"' not in log.read_text() and time.monotonic() < until:
         time.sleep(0.05)
-    for left in tmp_path.glob("tenure-test-*"):
-        os.kill(int(left.name.split("-")[2]), signal.SIGKILL)
+    for remaining_folder in tmp_path.glob("tenure-test-*"):
+        os.kill(int(remaining_folder.name.split("-")[2]), signal.SIGKILL)
     assert '"reason": "standard input was a pipe, and its other end was closed"' in log.read_text(), f"left behind by the shell {shell}"
     assert '"stopped"' in log.read_text()
 

@@ -57,16 +57,16 @@ class Place:
         self.groups: list[str] = []
         self.records = 0
 
-    def _put(self, name: str, seconds: int) -> None:
+    def _write_control(self, name: str, seconds: int) -> None:
         (self.folder / f"{name}.new").write_text(str(seconds))
         os.replace(self.folder / f"{name}.new", self.folder / name)
 
     def set_clock(self, ahead: int) -> None:
         self.ahead = ahead
-        self._put("wall", ahead)
+        self._write_control("wall", ahead)
 
     def sleep_for(self, seconds: int) -> None:
-        self._put("slept", seconds)
+        self._write_control("slept", seconds)
 
     def start(self) -> Broker:
         return self.lasting.start(PYTHONPATH=f"{self.folder / 'code'}{os.pathsep}{PACKAGES}")
@@ -77,7 +77,7 @@ class Place:
             assert client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, [], configs)], 5_000), 5).topics[0].error_code == 0
 
     def write(self, topic: str, age_seconds: int = 0, sequence: int = -1) -> int:
-        """One record, so old by the right clock; returns its offset."""
+        """Write one record of this age by the correct clock; returns its offset."""
         record = Record(0, int((time.time() - age_seconds) * 1000), b"k", b"v", [])
         batch = build([record], producer_id=77, producer_epoch=0, base_sequence=sequence) if sequence >= 0 else build([record])
         with Client(self.lasting.port) as client:
@@ -102,12 +102,12 @@ class Place:
 
     def ends(self, topic: str) -> tuple[int, int]:
         """The first offset and the next."""
-        found = []
+        partitions = []
         with Client(self.lasting.port) as client:
             for timestamp in (-2, -1):
-                asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])], 500)
-                found.append(client.ask(asked, 5).topics[0].partitions[0])
-        return (found[0].offset, found[1].offset) if not any(one.error_code for one in found) else (-1, -1)
+                request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])], 500)
+                partitions.append(client.ask(request, 5).topics[0].partitions[0])
+        return (partitions[0].offset, partitions[1].offset) if not any(partition.error_code for partition in partitions) else (-1, -1)
 
     def everything_is_there(self) -> None:
         for topic in ("plain", "stamped"):
@@ -132,15 +132,15 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    found = Place(tmp_path)
+    broker_place = Place(tmp_path)
     try:
-        found.start()
-        found.create("plain")
-        found.create("stamped", message_timestamp_type="LogAppendTime")
-        found.use()
-        yield found
+        broker_place.start()
+        broker_place.create("plain")
+        broker_place.create("stamped", message_timestamp_type="LogAppendTime")
+        broker_place.use()
+        yield broker_place
     finally:
-        found.lasting.kill()
+        broker_place.lasting.kill()
 
 
 COURSES = {
@@ -156,7 +156,7 @@ COURSES = {
 IN_EACH_RUN = "ahead, killed and started while it is wrong"
 
 
-@pytest.mark.parametrize("course", [IN_EACH_RUN, *(pytest.param(one, marks=pytest.mark.clients) for one in COURSES if one != IN_EACH_RUN)])
+@pytest.mark.parametrize("course", [IN_EACH_RUN, *(pytest.param(course, marks=pytest.mark.clients) for course in COURSES if course != IN_EACH_RUN)])
 def test_a_briefly_wrong_clock_deletes_no_data(place: Place, course: str) -> None:
     ahead, restart = COURSES[course]
     place.set_clock(ahead)
@@ -165,8 +165,8 @@ def test_a_briefly_wrong_clock_deletes_no_data(place: Place, course: str) -> Non
     place.pass_time(0.3)
     if restart == "wrong":
         place.lasting.kill()
-        said = place.start()
-        said.await_line("deletion by time is suspended: the clock is far from when the data directory was last in use")
+        log_lines = place.start()
+        log_lines.await_line("deletion by time is suspended: the clock is far from when the data directory was last in use")
         place.use()
         place.pass_time(0.3)
     place.set_clock(0)

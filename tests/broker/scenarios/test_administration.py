@@ -21,8 +21,8 @@ DESCRIBE_CLUSTER = (Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
 
 
 def describe(peer: Peer, *groups: str, version: int = 5, rights: bool = False) -> list[Any]:
-    found: list[Any] = peer.ask(DescribeGroupsRequest(list(groups), rights), version).groups
-    return found
+    described: list[Any] = peer.ask(DescribeGroupsRequest(list(groups), rights), version).groups
+    return described
 
 
 @scenario("AD-09")
@@ -73,7 +73,7 @@ def test_instance_ids_are_shown_from_version_4(desk: Desk, peer: Peer, version: 
 @scenario("AD-16")
 @pytest.mark.parametrize("request_", [DescribeGroupsRequest(["g"]), ListGroupsRequest()], ids=["describe", "list"])
 def test_a_group_is_described_once_it_is_in_the_log(desk: Desk, peer: Peer, request_: Any) -> None:
-    """Z17: Kafka says that the group does not exist."""
+    """Z17: Kafka replies that the group does not exist."""
     desk.hold_appends()
     Peer(desk).send(joining(instance="instance"), 9)
     peer.send(request_, 4)
@@ -116,7 +116,7 @@ def listed(peer: Peer, version: int, states: list[str] | None = None, types: lis
     ],
 )
 def test_groups_are_listed_by_their_states(three: Peer, version: int, states: list[str], names: list[str]) -> None:
-    assert listed(three, version, states) == {one for one in ALL if one[0] in names}
+    assert listed(three, version, states) == {listing for listing in ALL if listing[0] in names}
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_with_rights_to_the_cluster_all_groups_are_listed() -> None:
 @scenario("AD-21")
 def test_unauthorized_groups_of_a_describe_are_answered_first() -> None:
     peer = Peer(Desk(Refusing((*DESCRIBE_GROUP, "first"), (*DESCRIBE_GROUP, "middle"))))
-    found = describe(peer, "first", "a", "middle", "b", rights=True)
-    assert [one.group_id for one in found[:2]] == ["first", "middle"]
-    assert {one.group_id for one in found[2:]} == {"a", "b"}
-    assert [(one.error_code, one.group_state, one.authorized_operations) for one in found[:2]] == [(30, "", NOT_ASKED)] * 2
+    groups = describe(peer, "first", "a", "middle", "b", rights=True)
+    assert [group.group_id for group in groups[:2]] == ["first", "middle"]
+    assert {group.group_id for group in groups[2:]} == {"a", "b"}
+    assert [(group.error_code, group.group_state, group.authorized_operations) for group in groups[:2]] == [(30, "", NOT_ASKED)] * 2
 
 
 @scenario("AD-22")

@@ -48,8 +48,8 @@ def test_old_versions_find_one_coordinator(peer: Peer, version: int, message: st
 
 @pytest.mark.parametrize("version", [row("FC-05", version) for version in (4, 5, 6)])
 def test_newer_versions_find_several_coordinators_in_request_order(peer: Peer, version: int) -> None:
-    found = find(peer, "x", "y", "x", version=version)
-    assert [(one.key, one.error_code, one.error_message, one.node_id) for one in found] == [(key, 0, "", 1) for key in ("x", "y", "x")]
+    coordinators = [(reply.key, reply.error_code, reply.error_message, reply.node_id) for reply in find(peer, "x", "y", "x", version=version)]
+    assert coordinators == [("x", 0, "", 1), ("y", 0, "", 1), ("x", 0, "", 1)]
 
 
 def unowned(desk: Desk, group: str) -> None:
@@ -68,26 +68,26 @@ def test_the_groups_of_an_unowned_partition_have_no_coordinator(desk: Desk, peer
 @scenario("FC-06")
 def test_only_groups_of_unowned_partitions_have_no_coordinator(desk: Desk, peer: Peer) -> None:
     unowned(desk, "g")
-    other = next(name for name in map(str, range(100)) if desk.shards.journal_of(name) is not desk.shards.journal_of("g"))
-    found = find(peer, "g", other, version=6)
-    assert [(one.key, one.error_code, one.node_id, one.host, one.port) for one in found] == [
+    other_group = next(name for name in map(str, range(100)) if desk.shards.journal_of(name) is not desk.shards.journal_of("g"))
+    coordinators = find(peer, "g", other_group, version=6)
+    assert [(coordinator.key, coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) for coordinator in coordinators] == [
         ("g", 15, -1, "", -1),
-        (other, 0, 1, DIALLED.host, DIALLED.port),
+        (other_group, 0, 1, DIALLED.host, DIALLED.port),
     ]
 
 
 def test_a_remote_coordinator_is_named_with_its_address_for_the_dialled_listener(desk: Desk, peer: Peer) -> None:
-    other = NodeInfo(7, ((DIALLED.name, "there.example", 19092), ("INSIDE", "10.0.0.7", 9)))
-    desk.cluster.owners[desk.shards.journal_of("g").partition] = other
-    (found,) = find(peer, "g", version=4)
-    assert (found.error_code, found.node_id, found.host, found.port) == (0, 7, "there.example", 19092)
+    other_node = NodeInfo(7, ((DIALLED.name, "there.example", 19092), ("INSIDE", "10.0.0.7", 9)))
+    desk.cluster.owners[desk.shards.journal_of("g").partition] = other_node
+    (coordinator,) = find(peer, "g", version=4)
+    assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (0, 7, "there.example", 19092)
 
 
 @scenario("FC-06")
 def test_an_owner_without_the_dialled_listener_is_not_available(desk: Desk, peer: Peer) -> None:
     desk.cluster.owners[desk.shards.journal_of("g").partition] = NodeInfo(7, (("INSIDE", "10.0.0.7", 9),))
-    (found,) = find(peer, "g", version=4)
-    assert (found.error_code, found.node_id) == (15, -1)
+    (coordinator,) = find(peer, "g", version=4)
+    assert (coordinator.error_code, coordinator.node_id) == (15, -1)
 
 
 @scenario("FC-07")
@@ -114,6 +114,6 @@ def test_find_coordinator_without_keys_returns_no_coordinators(peer: Peer, versi
 
 def test_an_unauthorized_group_has_no_coordinator() -> None:
     peer = Peer(Desk(Refusing((Operation.DESCRIBE, Resource.GROUP, "hidden"))))
-    found = find(peer, "hidden", "g", version=4)
-    assert [(one.error_code, one.node_id) for one in found] == [(30, -1), (0, 1)]
+    coordinators = find(peer, "hidden", "g", version=4)
+    assert [(coordinator.error_code, coordinator.node_id) for coordinator in coordinators] == [(30, -1), (0, 1)]
     assert find(peer, "hidden", version=3).error_code == 30

@@ -137,8 +137,8 @@ def test_an_offset_fetch_to_the_wrong_coordinator_is_refused(desk: Desk, peer: P
     y = another_partition(desk, "x")
     desk.shards.journal_of(y).unload(lambda: None)
     request = OffsetFetchRequest(fetching("x", 8).groups + fetching(y, 8).groups)
-    mine, theirs = peer.ask(request, 8).groups
-    assert (mine.group_id, mine.error_code, mine.topics[0].partitions[0].committed_offset) == ("x", 0, 5)
+    readable, theirs = peer.ask(request, 8).groups
+    assert (readable.group_id, readable.error_code, readable.topics[0].partitions[0].committed_offset) == ("x", 0, 5)
     assert (theirs.group_id, theirs.error_code, theirs.topics) == (y, NOT_OURS, [])
 
 
@@ -186,7 +186,7 @@ def test_requests_held_by_a_late_append_are_answered(desk: Desk, peer: Peer) -> 
 
 
 @scenario("HB-13", "LV-03")
-@pytest.mark.parametrize("asks", [BEAT, LEAVE, DESCRIBE, ListGroupsRequest(), joining(session=1)], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("asks", [BEAT, LEAVE, DESCRIBE, ListGroupsRequest(), joining(session=1)], ids=lambda request: type(request).__name__)
 def test_every_reply_waits_for_the_appends_of_its_partition(desk: Desk, asks: Any) -> None:
     desk.hold_appends()
     Peer(desk).send(committing(), 9)
@@ -203,10 +203,10 @@ def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(desk: D
     parked = Peer(desk)
     parked.send(joining(instance="new"), 9)
     assert parked.reply() is None
-    gone: list[bool] = []
-    desk.shards.journal_of("g").unload(lambda: gone.append(True))
+    unloads: list[bool] = []
+    desk.shards.journal_of("g").unload(lambda: unloads.append(True))
     desk.loop.run()
-    assert gone == [True]
+    assert unloads == [True]
     reply = parked.reply()
     assert (reply.error_code, reply.member_id) == (NOT_OURS, "new-id-2")
     assert peer.ask(BEAT, 4).error_code == NOT_OURS

@@ -14,8 +14,8 @@ from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import Desk, Peer, Refusing
 from tests.support.group_requests import codes_of_commit, stable
 
-READ_GROUP, DESCRIBE_GROUP, DELETE_GROUP = [(one, Resource.GROUP) for one in (Operation.READ, Operation.DESCRIBE, Operation.DELETE)]
-READ_TOPIC, DESCRIBE_TOPIC = [(one, Resource.TOPIC) for one in (Operation.READ, Operation.DESCRIBE)]
+READ_GROUP, DESCRIBE_GROUP, DELETE_GROUP = [(operation, Resource.GROUP) for operation in (Operation.READ, Operation.DESCRIBE, Operation.DELETE)]
+READ_TOPIC, DESCRIBE_TOPIC = [(operation, Resource.TOPIC) for operation in (Operation.READ, Operation.DESCRIBE)]
 Offsets = dict[tuple[str, int], int]
 
 
@@ -34,13 +34,13 @@ def commit(
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in offsets.items():
         topics.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset, epoch, metadata))
-    wanted = [OffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
-    return codes_of_commit(peer.ask(OffsetCommitRequest(group, generation, id, None, retention, wanted), version))
+    requested_topics = [OffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
+    return codes_of_commit(peer.ask(OffsetCommitRequest(group, generation, id, None, retention, requested_topics), version))
 
 
 def fetch(
     peer: Peer,
-    wanted: dict[str, list[int]] | None,
+    partitions_by_topic: dict[str, list[int]] | None,
     group: str = "g",
     *,
     version: int = 7,
@@ -49,14 +49,14 @@ def fetch(
 ) -> Any:
     """The reply of version 7 or before; from version 8 the group's part."""
     if version < 8:
-        topics = None if wanted is None else [OffsetFetchRequestTopic(name, partitions) for name, partitions in wanted.items()]
+        topics = None if partitions_by_topic is None else [OffsetFetchRequestTopic(name, partitions) for name, partitions in partitions_by_topic.items()]
         return peer.ask(OffsetFetchRequest(None, group, topics, stable_only), version)
-    several = None if wanted is None else [OffsetFetchRequestTopics(name, partitions) for name, partitions in wanted.items()]
+    several = None if partitions_by_topic is None else [OffsetFetchRequestTopics(name, partitions) for name, partitions in partitions_by_topic.items()]
     request = OffsetFetchRequest([OffsetFetchRequestGroup(group, member, -1, several)], require_stable=stable_only)
     return peer.ask(request, version).groups[0]
 
 
-def shown(reply: Any) -> dict[tuple[str, int], tuple[int, int, str, int]]:
+def offsets_of(reply: Any) -> dict[tuple[str, int], tuple[int, int, str, int]]:
     return {
         (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_leader_epoch, partition.metadata, partition.error_code)
         for topic in reply.topics
@@ -81,14 +81,14 @@ def test_too_long_metadata_fails_only_its_partition(desk: Desk, peer: Peer) -> N
     long = OffsetCommitRequestPartition(0, 5, -1, "m" * 4_097)
     request = OffsetCommitRequest("g", -1, "", None, -1, [OffsetCommitRequestTopic("t", [long, OffsetCommitRequestPartition(1, 6)])])
     assert codes_of_commit(peer.ask(request, 9)) == {("t", 0): 12, ("t", 1): 0}
-    assert shown(fetch(peer, {"t": [0, 1]})) == {("t", 0): NOTHING, ("t", 1): (6, -1, "", 0)}
+    assert offsets_of(fetch(peer, {"t": [0, 1]})) == {("t", 0): NOTHING, ("t", 1): (6, -1, "", 0)}
 
 
 @scenario("OC-13")
 @pytest.mark.parametrize("version", [2, 8])
 def test_null_metadata_is_returned_as_empty(peer: Peer, version: int) -> None:
     commit(peer, {("t", 0): 5}, metadata=None, version=version)
-    assert shown(fetch(peer, {"t": [0]})) == {("t", 0): (5, -1, "", 0)}
+    assert offsets_of(fetch(peer, {"t": [0]})) == {("t", 0): (5, -1, "", 0)}
 
 
 @scenario("OC-14")
@@ -104,7 +104,7 @@ def test_the_retention_time_is_honoured_in_versions_2_to_4(desk: Desk, peer: Pee
 def test_partitions_that_do_not_exist_are_refused_and_the_others_kept(peer: Peer) -> None:
     codes = commit(peer, {("t", 0): 1, ("t", 3): 2, ("t", -1): 3, ("nowhere", 0): 4, ("u", 1): 5})
     assert codes == {("t", 0): 0, ("t", 3): 3, ("t", -1): 3, ("nowhere", 0): 3, ("u", 1): 0}
-    assert shown(fetch(peer, None)) == {("t", 0): (1, -1, "", 0), ("u", 1): (5, -1, "", 0)}
+    assert offsets_of(fetch(peer, None)) == {("t", 0): (1, -1, "", 0), ("u", 1): (5, -1, "", 0)}
 
 
 @scenario("OC-19")
@@ -125,9 +125,9 @@ def test_without_rights_to_the_group_no_topic_is_checked() -> None:
 
 
 @scenario("OC-20")
-def test_a_group_without_a_name_has_offsets_as_any_other(peer: Peer) -> None:
+def test_a_group_with_an_empty_name_has_offsets(peer: Peer) -> None:
     assert commit(peer, {("t", 0): 5}, group="") == {("t", 0): 0}
-    assert shown(fetch(peer, {"t": [0]}, group="")) == {("t", 0): (5, -1, "", 0)}
+    assert offsets_of(fetch(peer, {"t": [0]}, group="")) == {("t", 0): (5, -1, "", 0)}
     assert fetch(peer, None, group="", version=9).error_code == 0
 
 
@@ -138,7 +138,7 @@ def test_a_group_without_a_name_has_offsets_as_any_other(peer: Peer) -> None:
 @pytest.mark.parametrize("version", [1, 5, 7, 9])
 def test_a_partition_without_a_commit_is_no_error(peer: Peer, version: int) -> None:
     reply = fetch(peer, {"t": [0], "nowhere": [7]}, version=version)
-    assert shown(reply) == {("t", 0): NOTHING, ("nowhere", 7): NOTHING}
+    assert offsets_of(reply) == {("t", 0): NOTHING, ("nowhere", 7): NOTHING}
     assert reply.error_code == 0
 
 
@@ -146,7 +146,7 @@ def test_a_partition_without_a_commit_is_no_error(peer: Peer, version: int) -> N
 @pytest.mark.parametrize("version", [2, 7, 9])
 def test_a_fetch_of_all_topics_returns_all_commits(peer: Peer, version: int) -> None:
     commit(peer, {("t", 0): 1, ("t", 2): 2, ("u", 1): 3})
-    assert {where: what[0] for where, what in shown(fetch(peer, None, version=version)).items()} == {("t", 0): 1, ("t", 2): 2, ("u", 1): 3}
+    assert {where: committed[0] for where, committed in offsets_of(fetch(peer, None, version=version)).items()} == {("t", 0): 1, ("t", 2): 2, ("u", 1): 3}
 
 
 @scenario("OF-03")
@@ -161,11 +161,11 @@ def test_an_empty_topic_list_fetches_nothing(peer: Peer, version: int) -> None:
 def test_version_1_has_a_groups_error_on_each_partition() -> None:
     """Z19: Kafka hides it, and an empty success makes a consumer reset its position."""
     reply = fetch(Peer(Desk(Refusing((*DESCRIBE_GROUP, "g")))), {"t": [0, 1]}, version=1)
-    assert shown(reply) == {("t", 0): (-1, -1, "", 30), ("t", 1): (-1, -1, "", 30)}
+    assert offsets_of(reply) == {("t", 0): (-1, -1, "", 30), ("t", 1): (-1, -1, "", 30)}
 
 
 @pytest.mark.parametrize("version", [row("OF-05", version) for version in range(2, 8)])
-def test_from_version_2_a_groups_error_stands_at_the_top(version: int) -> None:
+def test_from_version_2_a_groups_error_is_at_the_top_level(version: int) -> None:
     reply = fetch(Peer(Desk(Refusing((*DESCRIBE_GROUP, "g")))), {"t": [0]}, version=version)
     assert (reply.error_code, reply.topics) == (30, [])
 
@@ -186,8 +186,8 @@ def test_unauthorized_topics_are_errors_if_named_and_omitted_from_all() -> None:
     commit(peer, {("t", 0): 1, ("u", 0): 2})
     reply = fetch(peer, {"u": [0], "t": [0]})
     assert [topic.name for topic in reply.topics] == ["t", "u"]
-    assert shown(reply) == {("t", 0): (1, -1, "", 0), ("u", 0): (-1, -1, "", 29)}
-    assert shown(fetch(peer, None)) == {("t", 0): (1, -1, "", 0)}
+    assert offsets_of(reply) == {("t", 0): (1, -1, "", 0), ("u", 0): (-1, -1, "", 29)}
+    assert offsets_of(fetch(peer, None)) == {("t", 0): (1, -1, "", 0)}
 
 
 @scenario("OF-09")
@@ -201,7 +201,7 @@ def test_a_fetch_after_a_commit_returns_it_once_durable(desk: Desk, peer: Peer, 
     peer.send(OffsetFetchRequest(None, "g", [OffsetFetchRequestTopic("t", [0])], stable_only), 7)
     assert peer.reply() is None
     desk.append_succeeds()
-    assert shown(peer.reply()) == {("t", 0): (6, -1, "", 0)}
+    assert offsets_of(peer.reply()) == {("t", 0): (6, -1, "", 0)}
 
 
 @scenario("OF-10")
@@ -215,14 +215,14 @@ def test_an_offset_fetch_does_not_check_its_member(desk: Desk, peer: Peer) -> No
 @pytest.mark.parametrize(("version", "epoch"), [row("OF-11", 4, -1), row("OF-11", 5, 9)])
 def test_leader_epochs_are_shown_from_version_5(peer: Peer, version: int, epoch: int) -> None:
     commit(peer, {("t", 0): 1}, epoch=9)
-    assert shown(fetch(peer, {"t": [0]}, version=version)) == {("t", 0): (1, epoch, "", 0)}
+    assert offsets_of(fetch(peer, {"t": [0]}, version=version)) == {("t", 0): (1, epoch, "", 0)}
 
 
 # OffsetDelete
 
 
-def delete(peer: Peer, *wanted: tuple[str, int]) -> Any:
-    topics = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(partition)]) for name, partition in wanted]
+def delete(peer: Peer, *partitions: tuple[str, int]) -> Any:
+    topics = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(partition)]) for name, partition in partitions]
     reply = peer.ask(OffsetDeleteRequest("g", topics), 0)
     return reply.error_code, codes_of_commit(reply)
 
@@ -239,10 +239,10 @@ def test_offsets_of_a_group_without_members_are_deleted(peer: Peer) -> None:
     commit(peer, {("t", 0): 1, ("t", 1): 2})
     codes = {("t", 0): 0, ("t", 2): 0, ("nowhere", 0): 3, ("u", 9): 3, ("u", -1): 3}
     assert delete(peer, *codes) == (0, codes)
-    assert list(shown(fetch(peer, None))) == [("t", 1)]
+    assert list(offsets_of(fetch(peer, None))) == [("t", 1)]
 
 
-def test_deleting_offsets_takes_rights_to_the_group_and_to_the_topic() -> None:
+def test_deleting_offsets_needs_rights_to_the_group_and_the_topic() -> None:
     peer = Peer(Desk(Refusing((*DELETE_GROUP, "other"), (*READ_TOPIC, "u"))))
     commit(peer, {("t", 0): 1})
     assert delete(peer, ("u", 0), ("t", 0)) == (0, {("u", 0): 29, ("t", 0): 0})

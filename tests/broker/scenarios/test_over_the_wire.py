@@ -51,8 +51,8 @@ def test_leave_group_before_version_3_has_one_error_code(desk: Desk, peer: Peer)
 @pytest.mark.parametrize(("topic", "error"), [row("FE-22", "nowhere", 3), row("FE-14", "t", ErrorCode.FENCED_INSTANCE_ID)])
 def test_a_commit_to_unknown_topics_alone_is_not_fenced(desk: Desk, peer: Peer, topic: str, error: int) -> None:
     old, _ = restarted(desk, peer)
-    wanted = [OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 5)])]
-    (answer,) = peer.ask(OffsetCommitRequest("g", 1, old, "ib", -1, wanted), 9).topics
+    offsets = [OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 5)])]
+    (answer,) = peer.ask(OffsetCommitRequest("g", 1, old, "ib", -1, offsets), 9).topics
     assert [partition.error_code for partition in answer.partitions] == [error, error]
 
 
@@ -61,7 +61,7 @@ def test_a_sync_without_a_protocol_is_refused_before_authorization(type: str | N
     authorizer = Refusing((Operation.READ, Resource.GROUP, None))
     peer = Peer(Desk(authorizer))
     assert peer.ask(SyncGroupRequest("g", 1, "me", None, type, protocol), 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert not authorizer.asked
+    assert not authorizer.checks
     assert peer.ask(SyncGroupRequest("g", 1, "me", None, "consumer", "range"), 5).error_code == 30
 
 

@@ -54,16 +54,16 @@ def short(value: str | bytes) -> bytes:
 class RawPeer(Peer):
     """Bytes in, bytes out."""
 
-    def asks(self, request: Any, version: int, body: bytes) -> bytes:
+    def reply_bytes(self, request: Any, version: int, body: bytes) -> bytes:
         """The body of the reply; `request` starts with the API key and version."""
-        self._asked.append((0, request, version))
+        self._unanswered.append((0, request, version))
         self.connection.data_received(encode_request(request.API_KEY, version, 7, "client", body))
         self._desk.loop.run()
         self._desk.pass_ms(0)
         return self.body()
 
     def body(self) -> bytes:
-        self._asked.popleft()
+        self._unanswered.popleft()
         size = int.from_bytes(self._received[:4], "big")
         frame, self._received = self._received[4 : 4 + size], self._received[4 + size :]
         assert frame[:4] == i32(7)
@@ -78,10 +78,10 @@ def peer(desk: Desk) -> RawPeer:
 def join_body(version: int, id: str = "", instance: str | None = None) -> bytes:
     """Group "g", session 10 s, rebalance 20 s, type "consumer", protocol "range" with metadata "m"."""
     if version >= 6:
-        shown = NULL if instance is None else short(instance)
+        instance_bytes = NULL if instance is None else short(instance)
         offers = b"\x02" + short("range") + short("m") + NO_TAGS
         reason = short("why") if version >= 8 else b""
-        return short("g") + i32(10_000) + i32(20_000) + short(id) + shown + short("consumer") + offers + reason + NO_TAGS
+        return short("g") + i32(10_000) + i32(20_000) + short(id) + instance_bytes + short("consumer") + offers + reason + NO_TAGS
     head = text("g") + i32(10_000) + (i32(20_000) if version >= 1 else b"") + text(id)
     return head + (text(instance) if version >= 5 else b"") + text("consumer") + i32(1) + text("range") + blob(b"m")
 
@@ -91,39 +91,39 @@ JOIN = JoinGroupRequest()
 
 @pytest.mark.parametrize("version", [row("VS-01", 0), row("VS-01", 1)])
 def test_the_first_versions_of_joining_have_no_throttle_time(peer: RawPeer, version: int) -> None:
-    assert peer.asks(JOIN, version, join_body(version, "me")) == i16(25) + i32(-1) + text("") + text("") + text("me") + i32(0)
+    assert peer.reply_bytes(JOIN, version, join_body(version, "me")) == i16(25) + i32(-1) + text("") + text("") + text("me") + i32(0)
 
 
 @pytest.mark.parametrize("version", [row("VS-02", version) for version in (2, 3, 4, 5)])
 def test_later_versions_of_joining_begin_with_the_throttle_time(peer: RawPeer, version: int) -> None:
-    assert peer.asks(JOIN, version, join_body(version, "me")) == i32(0) + i16(25) + i32(-1) + text("") + text("") + text("me") + i32(0)
+    assert peer.reply_bytes(JOIN, version, join_body(version, "me")) == i32(0) + i16(25) + i32(-1) + text("") + text("") + text("me") + i32(0)
 
 
 @scenario("VS-03")
 def test_join_version_4_returns_a_member_id_first(peer: RawPeer) -> None:
-    assert peer.asks(JOIN, 4, join_body(4)) == i32(0) + i16(79) + i32(-1) + text("") + text("") + text("client-id-1") + i32(0)
+    assert peer.reply_bytes(JOIN, 4, join_body(4)) == i32(0) + i16(79) + i32(-1) + text("") + text("") + text("client-id-1") + i32(0)
 
 
 @scenario("VS-04")
 def test_join_from_version_7_has_a_protocol_type_and_a_null_protocol(peer: RawPeer) -> None:
     expected = NO_TAGS + i32(0) + i16(79) + i32(-1) + NULL + NULL + short("") + short("client-id-1") + NO_ARRAY + NO_TAGS
-    assert peer.asks(JOIN, 7, join_body(7)) == expected
+    assert peer.reply_bytes(JOIN, 7, join_body(7)) == expected
 
 
 @scenario("VS-05")
 def test_join_version_6_is_flexible_with_an_empty_protocol(peer: RawPeer) -> None:
     expected = NO_TAGS + i32(0) + i16(25) + i32(-1) + short("") + short("") + short("me") + NO_ARRAY + NO_TAGS
-    assert peer.asks(JOIN, 6, join_body(6, "me")) == expected
+    assert peer.reply_bytes(JOIN, 6, join_body(6, "me")) == expected
 
 
 def gathered(desk: Desk, *versions: int) -> list[RawPeer]:
     """The first member joins without an instance id, the others with; each in its own version, and all get a reply."""
     peers = [RawPeer(desk) for _ in versions]
-    for number, (one, version) in enumerate(zip(peers, versions, strict=True)):
+    for number, (client, version) in enumerate(zip(peers, versions, strict=True)):
         instance = f"i{number}" if number else None
-        id = one.ask(joining(), version).member_id if number == 0 and version >= 4 else ""
-        one._asked.append((0, JOIN, version))
-        one.connection.data_received(encode_request(JOIN.API_KEY, version, 7, "client", join_body(version, id, instance)))
+        id = client.ask(joining(), version).member_id if number == 0 and version >= 4 else ""
+        client._unanswered.append((0, JOIN, version))
+        client.connection.data_received(encode_request(JOIN.API_KEY, version, 7, "client", join_body(version, id, instance)))
     desk.loop.run()
     desk.pass_ms(0)  # the initial delay, and its extension by newcomers
     desk.pass_ms(20_000)
@@ -138,20 +138,20 @@ def test_a_leader_of_version_4_gets_static_members_without_instance_ids(desk: De
 
 
 @scenario("VS-07")
-def test_version_9_says_whether_the_leader_may_skip_the_assignment(desk: Desk, peer: RawPeer) -> None:
+def test_version_9_tells_the_leader_to_skip_the_assignment(desk: Desk, peer: RawPeer) -> None:
     stable(desk, Peer(desk), "instance")
     members = b"\x02" + short("instance-id-2") + short("instance") + short("m") + NO_TAGS
     head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short("instance-id-2")
-    assert peer.asks(JOIN, 9, join_body(9, "", "instance")) == head + b"\x01" + short("instance-id-2") + members + NO_TAGS
-    again = peer.asks(JOIN, 9, join_body(9, "me", "instance"))
-    assert again == NO_TAGS + i32(0) + i16(82) + i32(-1) + NULL + NULL + short("") + b"\0" + short("me") + NO_ARRAY + NO_TAGS
+    assert peer.reply_bytes(JOIN, 9, join_body(9, "", "instance")) == head + b"\x01" + short("instance-id-2") + members + NO_TAGS
+    fenced_reply = peer.reply_bytes(JOIN, 9, join_body(9, "me", "instance"))
+    assert fenced_reply == NO_TAGS + i32(0) + i16(82) + i32(-1) + NULL + NULL + short("") + b"\0" + short("me") + NO_ARRAY + NO_TAGS
 
 
 @scenario("VS-07", "SR-08")
 def test_a_returning_leader_of_version_8_gets_its_old_id_as_the_leader(desk: Desk, peer: RawPeer) -> None:
     old = stable(desk, Peer(desk), "instance")
     head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short(old)
-    assert peer.asks(JOIN, 8, join_body(8, "", "instance")) == head + short("instance-id-2") + NO_ARRAY + NO_TAGS
+    assert peer.reply_bytes(JOIN, 8, join_body(8, "", "instance")) == head + short("instance-id-2") + NO_ARRAY + NO_TAGS
 
 
 SYNC = SyncGroupRequest()
@@ -159,9 +159,9 @@ SYNC = SyncGroupRequest()
 
 def sync_body(version: int, id: str, instance: str | None) -> bytes:
     if version >= 4:
-        shown = NULL if instance is None else short(instance)
+        instance_bytes = NULL if instance is None else short(instance)
         kind = short("consumer") + short("range") if version >= 5 else b""
-        return short("g") + i32(1) + short(id) + shown + kind + b"\x02" + short(id) + short("all") + NO_TAGS + NO_TAGS
+        return short("g") + i32(1) + short(id) + instance_bytes + kind + b"\x02" + short(id) + short("all") + NO_TAGS + NO_TAGS
     return text("g") + i32(1) + text(id) + (text(instance) if version >= 3 else b"") + i32(1) + text(id) + blob(b"all")
 
 
@@ -177,15 +177,15 @@ def sync_body(version: int, id: str, instance: str | None) -> bytes:
     ],
 )
 def test_sync_group_bytes_in_each_version(peer: RawPeer, version: int, expected: bytes) -> None:
-    peer.asks(JOIN, 5, join_body(5, "", "instance"))
-    assert peer.asks(SYNC, version, sync_body(version, "instance-id-1", "instance")) == expected
+    peer.reply_bytes(JOIN, 5, join_body(5, "", "instance"))
+    assert peer.reply_bytes(SYNC, version, sync_body(version, "instance-id-1", "instance")) == expected
 
 
 @pytest.mark.parametrize("version", [row("VS-08", 3), row("VS-08", 4), row("VS-08", 5)])
 def test_a_sync_is_fenced_by_its_instance_id(peer: RawPeer, version: int) -> None:
-    peer.asks(JOIN, 5, join_body(5, "", "instance"))
+    peer.reply_bytes(JOIN, 5, join_body(5, "", "instance"))
     code = i16(82)
-    assert code in peer.asks(SYNC, version, sync_body(version, "other", "instance"))[:7]
+    assert code in peer.reply_bytes(SYNC, version, sync_body(version, "other", "instance"))[:7]
 
 
 LEAVE = LeaveGroupRequest()
@@ -213,7 +213,7 @@ LEAVE = LeaveGroupRequest()
     ],
 )
 def test_leave_group_bytes_in_each_version(peer: RawPeer, version: int, body: bytes, expected: bytes) -> None:
-    assert peer.asks(LEAVE, version, body) == expected
+    assert peer.reply_bytes(LEAVE, version, body) == expected
 
 
 COMMIT = OffsetCommitRequest()
@@ -241,7 +241,7 @@ OLD_TOPIC = i32(1) + text("t") + i32(1) + i32(0) + i64(42)
 def test_offset_commit_bytes_in_each_version(desk: Desk, peer: RawPeer, version: int, body: bytes, epoch: int, retained: bool) -> None:
     old = (i32(0) if version >= 3 else b"") + i32(1) + text("t") + i32(1) + i32(0) + i16(0)
     flexible = NO_TAGS + i32(0) + b"\x02" + short("t") + b"\x02" + i32(0) + i16(0) + 3 * NO_TAGS
-    assert peer.asks(COMMIT, version, body) == (flexible if version >= 8 else old)
+    assert peer.reply_bytes(COMMIT, version, body) == (flexible if version >= 8 else old)
     value = desk.shards.journal_of("g").shard.groups["g"].offsets["t"].values[0]
     now = i64(desk.clock.now)
     if retained:
@@ -252,7 +252,7 @@ def test_offset_commit_bytes_in_each_version(desk: Desk, peer: RawPeer, version:
 
 @scenario("VS-12")
 def test_deleting_offsets_has_the_error_before_the_throttle_time(peer: RawPeer) -> None:
-    assert peer.asks(OffsetDeleteRequest(), 0, text("g") + i32(0)) == i16(69) + i32(0) + i32(0)
+    assert peer.reply_bytes(OffsetDeleteRequest(), 0, text("g") + i32(0)) == i16(69) + i32(0) + i32(0)
 
 
 DESCRIBE = DescribeGroupsRequest()
@@ -270,7 +270,7 @@ OLD_MEMBER = text("client") + text("/127.0.0.1") + blob(b"topics") + blob(b"mine
 def test_describe_groups_bytes_in_each_old_version(desk: Desk, peer: RawPeer, version: int, body: bytes, middle: bytes, end: bytes) -> None:
     stable(desk, Peer(desk), "instance")
     head = i32(0) + i32(1) + i16(0) + text("g") + text("Stable") + text("consumer") + text("range") + i32(1)
-    assert peer.asks(DESCRIBE, version, body) == head + middle + end
+    assert peer.reply_bytes(DESCRIBE, version, body) == head + middle + end
 
 
 @scenario("VS-13")
@@ -281,7 +281,7 @@ def test_describe_groups_version_5_is_flexible(desk: Desk, peer: RawPeer) -> Non
         short("instance-id-1") + short("instance") + short("client") + short("/127.0.0.1") + short(b"topics") + short(b"mine") + NO_TAGS
     )
     body = b"\x02" + short("g") + b"\x01" + NO_TAGS
-    assert peer.asks(DESCRIBE, 5, body) == head + b"\x02" + member + i32(3400) + 2 * NO_TAGS
+    assert peer.reply_bytes(DESCRIBE, 5, body) == head + b"\x02" + member + i32(3400) + 2 * NO_TAGS
 
 
 @scenario("VS-14")

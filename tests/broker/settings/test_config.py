@@ -35,7 +35,7 @@ def test_without_any_source_everything_is_at_its_default() -> None:
     assert (config.differences, config.notices, config.profile) == ((), (), "")
 
 
-def test_the_environment_counts_only_when_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_counts_only_when_it_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_NUM_PARTITIONS", "7")
     assert load_config().num_partitions == 1
 
@@ -46,15 +46,15 @@ def test_the_environment_counts_only_when_it_is_given(monkeypatch: pytest.Monkey
 def test_set_wins_over_environment_over_file_over_profile_over_default(toml: Any) -> None:
     name = "group.min.session.timeout.ms"
     sources: dict[str, Any] = {"profile": "test"}
-    seen = [load_config().group_min_session_timeout_ms, load_config(**sources).group_min_session_timeout_ms]
+    timeouts = [load_config().group_min_session_timeout_ms, load_config(**sources).group_min_session_timeout_ms]
     for key, value in (
         ("config_file", toml(f'"{name}" = 101')),
         ("environ", {"TENURE_GROUP_MIN_SESSION_TIMEOUT_MS": "102"}),
         ("settings", [f"{name}=103"]),
     ):
         sources[key] = value
-        seen.append(load_config(**sources).group_min_session_timeout_ms)
-    assert seen == [6000, 100, 101, 102, 103]
+        timeouts.append(load_config(**sources).group_min_session_timeout_ms)
+    assert timeouts == [6000, 100, 101, 102, 103]
 
 
 def test_every_changed_setting_names_its_source(toml: Any) -> None:
@@ -138,14 +138,14 @@ def test_config_and_profile_can_be_variables(toml: Any) -> None:
         ("max.connections.per.ip.overrides=::1:1,[::1]:2", "::1 is named twice"),
     ],
 )
-def test_a_value_beyond_its_limit_is_refused_with_the_limit_and_where_it_came_from(setting: str, limit: str) -> None:
+def test_a_value_beyond_its_limit_is_refused_with_the_limit_and_its_source(setting: str, limit: str) -> None:
     problem_lines = problem(settings=[setting])
     assert limit in problem_lines
     assert problem_lines.startswith(setting[:100])
     assert "(--set)" in problem_lines
 
 
-def test_values_at_their_limits_are_taken() -> None:
+def test_values_at_their_limits_are_accepted() -> None:
     config = load_config(
         settings=["max.connections=0", "socket.request.max.bytes=1", "connections.max.idle.ms=-1", "auto.create.topics.enable=FALSE"]
     )
@@ -213,8 +213,8 @@ def test_a_problem_is_one_line_for_any_value() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest_setting(name: str, nearest: str) -> None:
     assert problem(settings=[f"{name}=1"]) == f"{name}=1 (--set): there is no such setting; did you mean {nearest}?"
     variable = "TENURE_" + name.replace(".", "_").upper()
-    wanted = "TENURE_" + nearest.replace(".", "_").upper()
-    assert problem(environ={variable: "1"}) == f"{variable}=1 (environment): there is no such setting; did you mean {wanted}?"
+    suggestion = "TENURE_" + nearest.replace(".", "_").upper()
+    assert problem(environ={variable: "1"}) == f"{variable}=1 (environment): there is no such setting; did you mean {suggestion}?"
 
 
 def test_an_unknown_name_without_a_near_match_is_refused_without_a_suggestion() -> None:
@@ -370,7 +370,7 @@ def test_text_without_quotes_is_explained(toml: Any) -> None:
     assert problem(config_file=toml("listeners=PLAINTEXT://:9092")).endswith('text needs quotes: "name" = "text"')
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_with_the_reason(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
     assert problem(config_file=str(missing)) == f"--config {missing}: No such file or directory"
     assert problem(environ={"TENURE_CONFIG": str(tmp_path)}) == f"TENURE_CONFIG {tmp_path}: Is a directory"
@@ -437,7 +437,7 @@ def test_a_store_needs_servers_and_a_node_id_and_no_directory() -> None:
     assert load_config(settings=["store=nats://a", "node.id=2", "partitions.max=1000"]).partitions_max == 1000
     assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == ("log.dirs=./data (--data) has no effect here",)
     problem_lines = problems(settings=["store=a:4222", "cluster.name=a.b"])
-    assert [part for part in ("nats://", "letters", "node.id") if not any(part in one for one in problem_lines)] == []
+    assert [part for part in ("nats://", "letters", "node.id") if not any(part in line for line in problem_lines)] == []
 
 
 def test_the_password_of_a_store_is_not_shown() -> None:

@@ -52,15 +52,15 @@ def served(peers: list[socket.socket], seconds: float) -> list[socket.socket]:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_accepting_pauses_with_one_log_line_and_without_processor_time(tmp_path: Path, loop: str) -> None:
     with short_of_descriptors(tmp_path, loop) as (started, peers):
-        at_first, later = -1, 0
+        at_first, now_served = -1, 0
         until = time.monotonic() + 15
         # Accepted peers are answered, however busy the machine is; then a free descriptor is checked for once a second.
-        while (later <= 30 or later != at_first) and time.monotonic() < until:
+        while (now_served <= 30 or now_served != at_first) and time.monotonic() < until:
             before = cpu_seconds(started)
-            at_first, later = later, len(served(peers, 1.3))
+            at_first, now_served = now_served, len(served(peers, 1.3))
         assert cpu_seconds(started) - before < 0.2
         assert at_first == divide_descriptors(DESCRIPTORS, 2).connections
-        assert later == at_first, "the reserve is given away bit by bit"
+        assert now_served == at_first, "the reserve is released bit by bit"
         assert len(entries(started, "accepting pauses")) == 1
         assert f"{at_first} connections are open" in entries(started, "accepting pauses")[0]["reason"]
 
@@ -116,7 +116,7 @@ def test_accepting_pauses_while_no_descriptor_is_free(tmp_path: Path) -> None:
 
 
 def write_everywhere(client: Client, partitions: int = 100, groups: int = 60) -> None:
-    """One batch to each partition of a topic, and a commit of each group: all are accepted."""
+    """Produce one batch to each partition of a topic and commit for each group: all requests succeed."""
     assert client.ask(create("wide", partitions), 7).topics[0].error_code == 0
     records = build([Record(0, 1_000, b"key", b"value", [])])
     until = time.monotonic() + 20
@@ -144,7 +144,7 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
             started.await_line("accepting pauses")
             write_everywhere(client)
             assert len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < limit
-        with Client(started.port) as late:  # a silent connection makes room
+        with Client(started.port) as late:  # a silent connection is closed to make room
             assert answered(late)
             assert eventually(lambda: bool(entries(started, "idle connections were closed for new ones")))
         for peer in idle:

@@ -143,7 +143,7 @@ def test_kafkas_controller_listeners_are_not_opened() -> None:
     assert problems("controller.listener.names=PLAINTEXT")[0].endswith("there is nothing to listen on")
 
 
-def test_a_warning_says_that_a_listener_beyond_loopback_is_open_to_all() -> None:
+def test_a_listener_beyond_loopback_is_warned_about() -> None:
     assert not load_config(listen=["localhost:1"]).notices
     (notice,) = load_config(listen=["A://127.0.0.1:1,B://10.0.0.1:2"]).notices
     assert notice == "B://10.0.0.1:2 can be reached from other machines: every client that reaches the port may do everything"

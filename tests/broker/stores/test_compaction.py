@@ -165,7 +165,7 @@ async def test_cleaned_offsets_are_known_after_a_restart(tmp_path: Path) -> None
         ('print(\'{"cleaned": [[0, 9, 9, [0]]], "clean_to": 1, "bytes_before": 1, "bytes_after": 1}\')', 60.0, "No such file"),
     ],
 )
-def test_a_cleaner_that_fails_has_changed_nothing_and_is_tried_again(
+def test_a_failed_cleaner_changes_nothing_and_is_retried(
     tmp_path: Path, run_on_both: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str, limit: float, reason: str
 ) -> None:
     async def main() -> None:
@@ -175,7 +175,7 @@ def test_a_cleaner_that_fails_has_changed_nothing_and_is_tried_again(
         expected = state(log)
         reasons: list[str] = []
         with monkeypatch.context() as patched:
-            patched.setattr("broker.stores.compaction.log.warning", lambda event, **given: reasons.append(given["reason"]))
+            patched.setattr("broker.stores.compaction.log.warning", lambda event, **fields: reasons.append(fields["reason"]))
             await until(lambda: machine.cleaning.failures >= 2)
         assert all(reason in warning for warning in reasons), reasons
         assert (state(log), state(reopened(log))) == (expected, expected)
@@ -286,7 +286,7 @@ async def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(tmp_pat
     def refuse(disk: OsDisk, old: str, new: str) -> None:
         nonlocal renames
         renames += 1
-        if renames == 5:  # promoting takes three, and the old log is set aside
+        if renames == 5:  # promoting needs three steps, and the old log is set aside
             raise OSError(5, "Input/output error")
         rename(disk, old, new)
 
@@ -306,7 +306,7 @@ async def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path
     log = machine.open(ORDERS)
 
     def flush(done: Callable[[Any], None]) -> None:
-        """An append always comes during a flush."""
+        """An append always arrives during a flush."""
         flush = log.start_flush()
         write(log, 1)
         flush.run()

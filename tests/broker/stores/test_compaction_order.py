@@ -124,9 +124,9 @@ def test_segments_younger_than_the_lag_are_not_compacted(logs: Logs) -> None:
     due = logs.most_urgent(HOUR + 1, 0.0)
     assert due is not None
     assert 0 < due.end <= 20
-    later = logs.most_urgent(2 * HOUR, 0.0)
-    assert later is not None
-    assert later.end == disk_log(partition).last_base
+    next_log = logs.most_urgent(2 * HOUR, 0.0)
+    assert next_log is not None
+    assert next_log.end == disk_log(partition).last_base
 
 
 def test_segments_older_than_the_maximum_lag_are_compacted_at_any_ratio(logs: Logs) -> None:
@@ -164,12 +164,12 @@ def test_a_scan_over_many_logs_runs_in_steps(logs: Logs) -> None:
             yield logs.partitions[0] if number % 2 else plain
 
     logs.topics = TopicLogs(many, logs.directory)
-    each = []
+    scans_per_step = []
     for _ in logs.topics.scan(0, 0.0):
-        each.append(len(scanned))
+        scans_per_step.append(len(scanned))
         scanned.clear()
-    assert 10 < len(each) < 10 * (LOG_COST + 10)
-    assert max(each) <= 2 * STEP_COST / (LOG_COST + 2)
+    assert 10 < len(scans_per_step) < 10 * (LOG_COST + 10)
+    assert max(scans_per_step) <= 2 * STEP_COST / (LOG_COST + 2)
 
 
 def test_due_logs_are_compacted_one_by_one_while_still_due(logs: Logs) -> None:

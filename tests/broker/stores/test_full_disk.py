@@ -31,15 +31,15 @@ def listed(client: Client) -> set[str]:
 
 
 def create_until(client: Client, error: ErrorCode, acknowledged: set[str]) -> None:
-    """Create topics until a reply has `error`; created ones are added to `acknowledged`."""
+    """Create topics until a reply has `error`; created topics are added to `acknowledged`."""
     until = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < until:
         name = f"topic-{time.monotonic_ns()}"
-        got = create(client, name)
-        assert got in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
-        if got == ErrorCode.NONE:
+        error_code = create(client, name)
+        assert error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+        if error_code == ErrorCode.NONE:
             acknowledged.add(name)
-        if got == error:
+        if error_code == error:
             return
         if error == ErrorCode.NONE:
             time.sleep(0.02)  # until the next retry

@@ -60,9 +60,9 @@ def test_with_always_a_reply_waits_for_its_flush_and_only_one_flush_runs(always:
 @pytest.mark.usefixtures("planted_defect")
 @pytest.mark.plain
 @pytest.mark.parametrize("raising", ["submit", "start_flush"])
-@pytest.mark.parametrize("behind", [False, True], ids=["a flush", "a flush behind another"])
-def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
-    always: StoreBench, monkeypatch: pytest.MonkeyPatch, raising: str, behind: bool
+@pytest.mark.parametrize("waits_behind", [False, True], ids=["a flush", "a flush behind another"])
+def test_a_flush_that_cannot_begin_fails_and_the_next_is_attempted(
+    always: StoreBench, monkeypatch: pytest.MonkeyPatch, raising: str, waits_behind: bool
 ) -> None:
     def refuse(*arguments: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -74,7 +74,7 @@ def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
             monkeypatch.setattr(type(always.owned.log), "start_flush", refuse)
 
     first = always.put(b"a")
-    if behind:
+    if waits_behind:
         results: list[int | AppendFailed] = []
         always.owned.append(build_facts([(b"b", b"1")], 2), 1, results.append)
         always.loop.run()
@@ -411,7 +411,7 @@ def test_the_notes_log_has_its_own_flush_policy(always: StoreBench) -> None:
 
 
 def stop(machine: StoreBench, everything_written: bool = True) -> str:
-    """The error of the stop, or nothing."""
+    """The error of the stop, or ""."""
     problems: list[str] = []
     machine.store.finish(everything_written, problems.append)
     machine.threads.run_all()
@@ -522,7 +522,7 @@ def unusable(disk: SimDisk) -> Iterator[tuple[str, ExitCode, str]]:
     yield "newer", ExitCode.DATA, "data directory /data has format 2"
 
 
-def test_a_directory_that_cannot_be_used_is_one_line_and_an_exit_code(disk: SimDisk) -> None:
+def test_an_unusable_directory_is_one_line_and_an_exit_code(disk: SimDisk) -> None:
     machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run()

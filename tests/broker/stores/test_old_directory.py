@@ -66,7 +66,7 @@ def test_opening_and_stopping_an_old_directory_rewrites_few_files(data: Path) ->
     after = snapshot(data)
     assert before.keys() - after.keys() == set()
     changed = {name for name in after if after[name] != before.get(name)}
-    # The marker of an orderly stop comes and goes, the lock names its holder, and notes are written about loaded partitions.
+    # The marker of an orderly stop is written and removed, the lock names its holder, and notes are written about loaded partitions.
     # The build that wrote it stored no topic id with the partitions yet.
     allowed = re.compile(r"\.kafka_cleanshutdown|\.lock|recovery-point-offset-checkpoint|__coordinator_notes-\d/.*|.*/partition\.metadata")
     assert [name for name in sorted(changed) if not allowed.fullmatch(name)] == []

@@ -44,7 +44,7 @@ def opened(client: Client) -> int:
 
 
 class MetadataClient(threading.Thread):
-    """Asks for all topics again and again."""
+    """Requests the metadata of all topics in a loop."""
 
     def __init__(self, started: Broker) -> None:
         super().__init__(daemon=True)
@@ -63,7 +63,7 @@ class MetadataClient(threading.Thread):
 
 
 def seconds_to_open(data: Path, asks: bool) -> tuple[float, int]:
-    """Seconds from listening on; and the number of replies that a client got in that time."""
+    """Seconds since listening, and the number of replies that a client got in them."""
     with broker(*arguments(data)) as started, Client(started.port) as client:
         begin = time.monotonic()
         asking = MetadataClient(started)

@@ -38,14 +38,14 @@ class Writers(StoreBench):
 
     def append(self, *logs: int) -> None:
         """Append to these logs, in one turn."""
-        for which in logs or range(MANY):
+        for number in logs or range(MANY):
             key = b"%d" % next(self.numbers)
 
-            def results(result: int | AppendFailed, which: int = which, key: bytes = key) -> None:
+            def results(result: int | AppendFailed, number: int = number, key: bytes = key) -> None:
                 if not isinstance(result, AppendFailed):
-                    self.acknowledged[which].append(key)
+                    self.acknowledged[number].append(key)
 
-            self.logs[which].append(build_facts([(key, b"value")], 1), 1, results)
+            self.logs[number].append(build_facts([(key, b"value")], 1), 1, results)
         self.loop.run()
 
     def append_durably(self) -> None:
@@ -116,8 +116,8 @@ def test_appends_during_a_turn_flush_go_with_the_next_flush(writers: Writers) ->
 
 
 def test_a_log_may_be_flushed_alone_and_with_others_in_turn(writers: Writers) -> None:
-    for wanted in ((0,), (), (0, 1), (), (1,)):
-        writers.append(*wanted)
+    for appends in ((0,), (), (0, 1), (), (1,)):
+        writers.append(*appends)
         writers.threads.run_all()
     acknowledged = writers.acknowledged
     assert [len(keys_of_log) for keys_of_log in acknowledged] == [4, 4, 2, 2, 2, 2]
@@ -153,12 +153,12 @@ def test_each_log_is_flushed_if_the_turn_file_cannot_be_written(
 
 def test_a_large_turn_file_is_removed_after_its_logs_are_flushed(writers: Writers) -> None:
     writers.store.turn_flushes.bytes_max = 1_000
-    seen = set()
+    file_names = set()
     for _ in range(20):
         writers.append_durably()
-        seen |= set(writers.files)
+        file_names |= set(writers.files)
         assert sum(writers.disk.open(f"/data/{name}").size() for name in writers.files) <= 2_000
-    assert len(seen) > 5
+    assert len(file_names) > 5
     acknowledged = writers.acknowledged
     writers.keep_over_a_crash(acknowledged)
 
@@ -256,7 +256,7 @@ def test_acknowledged_records_survive_a_power_failure_at_any_step(seed: int, mon
             for _ in range(30):
                 if random.random() < 0.1:
                     disk.fail_syncs = 1
-                usable = [which for which, log in enumerate(writers.logs) if log.log.usable]
+                usable = [number for number, log in enumerate(writers.logs) if log.log.usable]
                 if usable:
                     writers.append(*sorted(random.sample(usable, random.randint(1, len(usable)))))
                 for _ in range(random.randint(0, 3)):

@@ -1,4 +1,4 @@
-"""The processes that check batches: they give the results of a check in the loop, and may die at any time."""
+"""The processes that check batches: their results equal those of a check in the loop, and they may be killed at any time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ COUNT = 5_000
 WAIT_SECONDS = 30
 
 
-def settings(**own: str) -> LogSettings:
-    return log_settings({name.replace("_", "."): value for name, value in own.items()}, {})
+def settings(**values: str) -> LogSettings:
+    return log_settings({name.replace("_", "."): value for name, value in values.items()}, {})
 
 
 PLAIN = settings()
@@ -62,20 +62,20 @@ def nasty() -> dict[str, tuple[bytes, LogSettings]]:
     return batches
 
 
-def shown(outcome: Outcome) -> tuple[Any, ...]:
+def fields_of(outcome: Outcome) -> tuple[Any, ...]:
     if isinstance(outcome, Refusal):
         return outcome.error, outcome.message, outcome.records, outcome.with_start
     return tuple(outcome) if isinstance(outcome, Checked) else (type(outcome), str(outcome))
 
 
-def here(data: bytes, own: LogSettings, now: int) -> Outcome:
+def checked_in_process(data: bytes, log_config: LogSettings, now: int) -> Outcome:
     try:
-        return check(data, 0, len(data), own, now, "t-0", UNLIMITED)
+        return check(data, 0, len(data), log_config, now, "t-0", UNLIMITED)
     except (Refusal, TooMuchWork) as outcome:
         return outcome
 
 
-class Asked:
+class Checks:
     """Jobs and their results, in the order of completion."""
 
     def __init__(self, checker: Checker) -> None:
@@ -83,12 +83,12 @@ class Asked:
         self.ended: list[tuple[str, Outcome]] = []
         self._changed = asyncio.Event()
 
-    def ask(self, data: bytes, name: str = "t-0", own: LogSettings = PLAIN, asker: object = 0, is_needed: bool = True) -> None:
+    def ask(self, data: bytes, name: str = "t-0", log_config: LogSettings = PLAIN, asker: object = 0, is_needed: bool = True) -> None:
         def done(outcome: Outcome) -> None:
             self.ended.append((name, outcome))
             self._changed.set()
 
-        self.checker.submit(Job(asker, data, own, THEN, "t-0", done, lambda: is_needed))
+        self.checker.submit(Job(asker, data, log_config, THEN, "t-0", done, lambda: is_needed))
 
     async def await_ended(self, count: int) -> list[tuple[str, Outcome]]:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -104,34 +104,34 @@ class Asked:
         return self.checker.pids
 
 
-def with_checker(play: Callable[[Asked], Awaitable[None]], command: tuple[str, ...] = checker.COMMAND) -> None:
+def with_checker(play: Callable[[Checks], Awaitable[None]], command: tuple[str, ...] = checker.COMMAND) -> None:
     async def run() -> None:
-        made = Checker(asyncio.get_running_loop(), command)
+        batch_checker = Checker(asyncio.get_running_loop(), command)
         try:
-            await play(Asked(made))
+            await play(Checks(batch_checker))
         finally:
-            await made.stop()
-        assert made.pids == []
+            await batch_checker.stop()
+        assert batch_checker.pids == []
 
     asyncio.run(run())
 
 
-def test_the_checker_process_gives_the_result_of_a_check_in_process() -> None:
+def test_the_checker_process_has_the_result_of_a_check_in_process() -> None:
     batches = nasty()
 
-    async def play(asked: Asked) -> None:
-        for name, (data, own) in batches.items():
-            asked.ask(data, name, own, asker=name)
-        for name, outcome in await asked.await_ended(len(batches)):
-            assert shown(outcome) == shown(here(*batches[name], THEN)), name
+    async def play(checks: Checks) -> None:
+        for name, (data, log_config) in batches.items():
+            checks.ask(data, name, log_config, asker=name)
+        for name, outcome in await checks.await_ended(len(batches)):
+            assert fields_of(outcome) == fields_of(checked_in_process(*batches[name], THEN)), name
 
     with_checker(play)
 
 
 def test_every_outcome_is_returned_from_the_checker_process() -> None:
-    outcomes = [here(data, own, THEN) for data, own in nasty().values()]
+    outcomes = [checked_in_process(data, log_config, THEN) for data, log_config in nasty().values()]
     for outcome in (*outcomes, TooMuchWork(), CheckFailed("why")):
-        assert shown(outcome_of(result_bytes(outcome)[8:])) == shown(outcome)
+        assert fields_of(outcome_of(result_bytes(outcome)[8:])) == fields_of(outcome)
 
 
 LONG = counted(body(LAYOUTS["keys null and empty in turn"], 300_000), 300_000, 4)
@@ -139,44 +139,44 @@ SHORT = counted(body(LAYOUTS["keys null and empty in turn"], COUNT), COUNT, 4)
 
 
 def test_a_slow_batch_check_does_not_delay_others() -> None:
-    async def play(asked: Asked) -> None:
-        asked.ask(LONG, "long", asker=1)
+    async def play(checks: Checks) -> None:
+        checks.ask(LONG, "long", asker=1)
         for number in range(3):
-            asked.ask(SHORT, f"short {number}", asker=2)
-        assert [name for name, _ in await asked.await_ended(4)] == ["short 0", "short 1", "short 2", "long"]
-        assert len(asked.checker.pids) == 2
+            checks.ask(SHORT, f"short {number}", asker=2)
+        assert [name for name, _ in await checks.await_ended(4)] == ["short 0", "short 1", "short 2", "long"]
+        assert len(checks.checker.pids) == 2
 
     with_checker(play)
 
 
 def test_batch_checks_alternate_between_connections() -> None:
-    async def play(asked: Asked) -> None:
+    async def play(checks: Checks) -> None:
         for number in range(3):
-            asked.ask(SHORT, f"many {number}", asker=1)
-        asked.ask(SHORT, "one", asker=2)
-        assert [name for name, _ in await asked.await_ended(4)] == ["many 0", "one", "many 1", "many 2"]
+            checks.ask(SHORT, f"many {number}", asker=1)
+        checks.ask(SHORT, "one", asker=2)
+        assert [name for name, _ in await checks.await_ended(4)] == ["many 0", "one", "many 1", "many 2"]
 
     with_checker(play)
 
 
 def test_a_batch_of_a_closed_connection_is_not_checked() -> None:
-    async def play(asked: Asked) -> None:
-        asked.ask(SHORT, is_needed=False)
-        ((_, outcome),) = await asked.await_ended(1)
+    async def play(checks: Checks) -> None:
+        checks.ask(SHORT, is_needed=False)
+        ((_, outcome),) = await checks.await_ended(1)
         assert isinstance(outcome, CheckFailed)
-        assert asked.checker.pids == []
+        assert checks.checker.pids == []
 
     with_checker(play)
 
 
 def test_a_killed_checker_process_is_replaced_and_its_batch_checked_again() -> None:
-    async def play(asked: Asked) -> None:
-        asked.ask(LONG, "long")
-        before = await asked.await_pids(2)
+    async def play(checks: Checks) -> None:
+        checks.ask(LONG, "long")
+        before = await checks.await_pids(2)
         os.kill(before[1], signal.SIGKILL)
-        ((_, outcome),) = await asked.await_ended(1)
-        assert shown(outcome) == shown(here(LONG, PLAIN, THEN))
-        after = asked.checker.pids
+        ((_, outcome),) = await checks.await_ended(1)
+        assert fields_of(outcome) == fields_of(checked_in_process(LONG, PLAIN, THEN))
+        after = checks.checker.pids
         assert after[0] == before[0]
         assert after[1] != before[1]
 
@@ -185,30 +185,30 @@ def test_a_killed_checker_process_is_replaced_and_its_batch_checked_again() -> N
 
 @pytest.mark.parametrize("command", [(sys.executable, "-c", "pass"), ("/nowhere/at/all",), (sys.executable, "-c", "print('x' * 99)")])
 def test_a_failing_checker_process_fails_the_batch_and_is_started_again(command: tuple[str, ...]) -> None:
-    async def play(asked: Asked) -> None:
+    async def play(checks: Checks) -> None:
         for number in range(2):
-            asked.ask(SHORT, str(number))
-        for _, outcome in await asked.await_ended(2):
+            checks.ask(SHORT, str(number))
+        for _, outcome in await checks.await_ended(2):
             assert isinstance(outcome, CheckFailed)
 
     with_checker(play, command)
 
 
 def test_a_hanging_checker_process_is_killed_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(asked: Asked) -> None:
-        asked.ask(SHORT)
-        await asked.await_ended(1)
-        (pid,) = asked.checker.pids
+    async def play(checks: Checks) -> None:
+        checks.ask(SHORT)
+        await checks.await_ended(1)
+        (pid,) = checks.checker.pids
         os.kill(pid, signal.SIGSTOP)
         with monkeypatch.context() as hasty:
             hasty.setattr(checker, "JOB_SECONDS", 0.2)
             hasty.setattr(checker, "GRACE_SECONDS", 0.1)
-            asked.ask(SHORT)
-            _, (_, outcome) = await asked.await_ended(2)
+            checks.ask(SHORT)
+            _, (_, outcome) = await checks.await_ended(2)
             assert "longer than 0.2 s" in str(outcome)
-        assert asked.checker.pids == []
-        asked.ask(SHORT)
-        assert isinstance((await asked.await_ended(3))[-1][1], Checked)
+        assert checks.checker.pids == []
+        checks.ask(SHORT)
+        assert isinstance((await checks.await_ended(3))[-1][1], Checked)
 
     with_checker(play)
 
@@ -216,12 +216,12 @@ def test_a_hanging_checker_process_is_killed_after_the_time_limit(monkeypatch: p
 def test_idle_checker_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "IDLE_SECONDS", 0.01)
 
-    async def play(asked: Asked) -> None:
+    async def play(checks: Checks) -> None:
         for count in (1, 2):
-            asked.ask(SHORT)
-            await asked.await_ended(count)
+            checks.ask(SHORT)
+            await checks.await_ended(count)
             async with asyncio.timeout(WAIT_SECONDS):
-                while asked.checker.pids:
+                while checks.checker.pids:
                     await asyncio.sleep(0.005)
 
     with_checker(play)
@@ -230,12 +230,12 @@ def test_idle_checker_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stop_ends_busy_checker_processes() -> None:
     pids: list[int] = []
 
-    async def play(asked: Asked) -> None:
-        asked.ask(LONG, "long")
-        pids.extend(await asked.await_pids(2))
-        await asked.checker.stop()
-        asked.ask(SHORT)
-        assert asked.ended == []
+    async def play(checks: Checks) -> None:
+        checks.ask(LONG, "long")
+        pids.extend(await checks.await_pids(2))
+        await checks.checker.stop()
+        checks.ask(SHORT)
+        assert checks.ended == []
 
     with_checker(play)
     for pid in pids:

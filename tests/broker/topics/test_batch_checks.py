@@ -32,9 +32,9 @@ CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}
 
 def prepared(data: bytes, now: int = THEN, **settings: Any) -> tuple[bytes, BatchHeader]:
     """Settings have underscores for dots."""
-    own = {name.replace("_", "."): value for name, value in settings.items()}
+    values = {name.replace("_", "."): value for name, value in settings.items()}
     unchanged = bytes(data)
-    prepared_batch, header = prepare(data, 0, len(data), log_settings(own, {}), now, "t-0")
+    prepared_batch, header = prepare(data, 0, len(data), log_settings(values, {}), now, "t-0")
     assert data == unchanged
     validate(bytes(prepared_batch), 0, len(prepared_batch))
     stored = read_header(prepared_batch, 0)
@@ -187,8 +187,8 @@ BEYOND: dict[str, tuple[bytes, dict[str, str]]] = {
 
 @pytest.mark.parametrize("beyond", BEYOND)
 def test_an_expensive_batch_is_detected_before_checking(beyond: str) -> None:
-    data, own = BEYOND[beyond]
-    settings = log_settings({name.replace("_", "."): value for name, value in own.items()}, {})
+    data, values = BEYOND[beyond]
+    settings = log_settings({name.replace("_", "."): value for name, value in values.items()}, {})
     with pytest.raises(TooMuchWork):
         prepare(data, 0, len(data), settings, THEN, "t-0", INLINE)
 

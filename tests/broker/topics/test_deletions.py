@@ -17,13 +17,13 @@ from tests.support.journals import LATE_MS, ScriptedLog
 
 
 class Folders:
-    """Stands for the partitions of topics, which handle the folders."""
+    """A stand-in for the partitions of topics, which handle the folders."""
 
     def __init__(self) -> None:
-        self.gone: list[str] = []
+        self.set_aside: list[str] = []
 
     def deleted(self, topic: Topic) -> None:
-        self.gone.append(topic.name)
+        self.set_aside.append(topic.name)
 
 
 class Place:
@@ -90,7 +90,7 @@ def place() -> Place:
 def test_offsets_of_a_deleted_topic_are_removed_from_every_group(place: Place) -> None:
     place.delete("t")
     assert place.answers == [0]
-    assert place.folders.gone == ["t"]
+    assert place.folders.set_aside == ["t"]
     assert all(place.offsets(group) == {"u"} for group in GROUPS)
     assert place.remembered == {"t"}  # its folders are not reported as removed yet
     (deleted,) = place.topics.deleted

@@ -113,7 +113,7 @@ def test_end_offsets_are_noted_when_changed() -> None:
     assert served.passes() == [("orders", [(0, 2, 5)], 40_000)]
 
 
-def test_an_empty_partition_ends_at_0_and_an_unreadable_one_is_left_out() -> None:
+def test_an_empty_partition_ends_at_0_and_an_unreadable_one_is_omitted() -> None:
     served = Served()
     orders = served.topic("orders", 5, 7, 8)
     orders.parts[0].error = -1

@@ -22,7 +22,7 @@ from tests.support.produce_desk import Caller, Desk, MemoryPartition
 
 pytestmark = pytest.mark.plain  # partitions in memory stand in for compiled ones
 
-COUNT = 4_000  # more records than the loop reads one by one
+COUNT = 4_000  # more records than the loop checks one by one
 IN_TURN = body(LAYOUTS["keys null and empty in turn"], COUNT)
 MS = THEN
 
@@ -126,24 +126,24 @@ def test_with_acks_0_a_late_check_continues_or_closes_the_connection(desk: Desk)
 
 def test_a_deleted_or_suspended_partition_gets_no_late_batch(desk: Desk) -> None:
     for index, error in enumerate((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)):
-        slow, later = desk.caller(), desk.caller()
+        slow, next_caller = desk.caller(), desk.caller()
         sent(desk, slow, (index, heavy()))
-        sent(desk, later, (index, plain_batch()))
+        sent(desk, next_caller, (index, plain_batch()))
         partition(desk, index).error = error
         desk.settle()
-        assert (errors_and_offsets(slow), errors_and_offsets(later)) == ([(error, -1)], [(error, -1)])
+        assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == ([(error, -1)], [(error, -1)])
         assert partition(desk, index).end_offset == 0
 
 
 def test_a_disk_error_fails_only_its_late_batch(desk: Desk) -> None:
-    slow, later = desk.caller(), desk.caller()
+    slow, next_caller = desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()))
-    sent(desk, later, (0, plain_batch()))
+    sent(desk, next_caller, (0, plain_batch()))
     partition(desk).refuses = True
     desk.checker.check()
     partition(desk).refuses = False
     desk.settle()
-    assert (errors_and_offsets(slow), errors_and_offsets(later)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
+    assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
 
 
 def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(desk: Desk) -> None:
@@ -192,14 +192,14 @@ def test_batches_over_the_waiting_limit_get_a_retriable_error(desk: Desk, monkey
 
 
 def test_a_stop_answers_waiting_batches_without_appending(desk: Desk) -> None:
-    slow, later, refused = desk.caller(), desk.caller(), desk.caller()
+    slow, next_caller, refused = desk.caller(), desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()))
-    sent(desk, later, (0, plain_batch()))
+    sent(desk, next_caller, (0, plain_batch()))
     (job,) = desk.checker.jobs
     desk.late.stop()
     desk.loop.pass_once()
     expected = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
-    assert (errors_and_offsets(slow), errors_and_offsets(later)) == (expected, expected)
+    assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == (expected, expected)
     desk.settle()
     assert partition(desk).end_offset == 0
     sent(desk, refused, (1, heavy()))
@@ -230,7 +230,7 @@ def test_log_append_time_is_the_time_of_the_append(desk: Desk) -> None:
 
 
 class Time:
-    """A clock that advances when it is read: a check takes so many nanoseconds."""
+    """A clock that advances by so many nanoseconds at each reading, as if a check lasted so long."""
 
     def __init__(self, step_ns: int) -> None:
         self.ns = 0
@@ -330,7 +330,7 @@ def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, mon
     sequences: dict[tuple[str, int], int] = {}
     checked = 0
     for producer, topic, index, kind in choices(seed):
-        while callers[producer].connection.busy:  # each producer has one request in flight here, so the order of arrival is known
+        while callers[producer].connection.busy:  # each producer has one request in flight, so the order of arrival is known
             late.loop.pass_once()
             if late.checker.jobs:
                 late.checker.check()

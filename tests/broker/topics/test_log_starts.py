@@ -83,7 +83,7 @@ def test_a_log_start_that_could_not_be_written_is_written_by_the_next_deletion(b
     broker.threads.run_all()
     assert low_watermark(call) == 5
     assert stored(broker)["orders", 0] == 5
-    assert delete(broker, "orders", 5).released  # nothing is left to be written
+    assert delete(broker, "orders", 5).released  # no start offset is left to be stored
 
 
 def test_a_log_start_never_moves_back_unless_its_log_is_forgotten(broker: RetainingBroker) -> None:

@@ -1,4 +1,4 @@
-"""A long fetch reply sent by sendfile equals byte for byte one that is read and written in pieces."""
+"""A long fetch reply sent by sendfile equals byte for byte a reply that is read and written in pieces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage import Extent, OsDisk
 
 
 class FileSource:
-    """Stands in for a segment."""
+    """A stand-in for a segment."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         path.write_bytes(data)
@@ -58,9 +58,7 @@ def received(peer: socket.socket, bytes_max: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_sendfile_sends_the_bytes_of_an_ordinary_read(
-    seed: int, tmp_path: Path, pair: tuple[socket.socket, socket.socket]
-) -> None:
+def test_sendfile_sends_the_bytes_of_an_ordinary_read(seed: int, tmp_path: Path, pair: tuple[socket.socket, socket.socket]) -> None:
     random = Random(seed)
     ours, peer = pair
     parts: list[bytes | Extent] = []
@@ -74,22 +72,22 @@ def test_sendfile_sends_the_bytes_of_an_ordinary_read(
         expected += head + data[at:]
         sources.append(source)
     reply = LongFetch(parts)
-    got = b""
+    received_bytes = b""
     while not reply.ended:
         sent = reply.send(ours.fileno(), random.choice([1, 1_000, 1 << 20]))
         if not sent:  # the socket is full: fall back to ordinary writes until the peer reads
             if random.random() < 0.3:
                 peer.setblocking(True)
-                while len(got) < len(expected) and (more := received(peer, 1 << 20)):
-                    got += more
+                while len(received_bytes) < len(expected) and (more := received(peer, 1 << 20)):
+                    received_bytes += more
                 for piece in reply.piece(random.choice([1, 1_000, 70_000])):
-                    got += piece
+                    received_bytes += piece
             else:
-                got += received(peer, random.randint(1, 1 << 19))
+                received_bytes += received(peer, random.randint(1, 1 << 19))
     while more := received(peer, 1 << 20):
-        got += more
+        received_bytes += more
     reply.close()
-    assert got == expected
+    assert received_bytes == expected
     assert [source.readers for source in sources] == [0] * len(sources)
 
 
@@ -98,8 +96,8 @@ def test_a_full_socket_skips_no_bytes(tmp_path: Path, pair: tuple[socket.socket,
     source = FileSource(tmp_path / "a.log", bytes(1 << 22))
     reply = LongFetch([b"head", Extent(source, 0, 1 << 22, 1 << 22, False)])
     sent = 0
-    while taken := reply.send(ours.fileno(), 1 << 20):
-        sent += taken
+    while sent_now := reply.send(ours.fileno(), 1 << 20):
+        sent += sent_now
     unsent = 0
     while not reply.ended:
         unsent += sum(map(len, reply.piece(1 << 20)))
@@ -108,9 +106,7 @@ def test_a_full_socket_skips_no_bytes(tmp_path: Path, pair: tuple[socket.socket,
     reply.close()
 
 
-def test_a_lost_peer_and_a_shortened_file_fall_back_to_ordinary_writes(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
-) -> None:
+def test_a_lost_peer_and_a_shortened_file_fall_back_to_ordinary_writes(tmp_path: Path, pair: tuple[socket.socket, socket.socket]) -> None:
     ours, peer = pair
     source = FileSource(tmp_path / "a.log", bytes(1000))
     reply = LongFetch([Extent(source, 500, 1000, 1000, False)])
@@ -119,9 +115,9 @@ def test_a_lost_peer_and_a_shortened_file_fall_back_to_ordinary_writes(
     with pytest.raises(ReplyLost):
         reply.piece(1 << 20)
     peer.close()
-    again = LongFetch([b"head", Extent(source, 0, 1000, 1000, False)])
-    assert again.send(ours.fileno(), 1 << 20) == 0
-    assert b"".join(again.piece(1 << 20)) == b"head" + bytes(1000)
+    resumed = LongFetch([b"head", Extent(source, 0, 1000, 1000, False)])
+    assert resumed.send(ours.fileno(), 1 << 20) == 0
+    assert b"".join(resumed.piece(1 << 20)) == b"head" + bytes(1000)
 
 
 def test_a_file_without_a_descriptor_is_read_and_written(tmp_path: Path, pair: tuple[socket.socket, socket.socket]) -> None:

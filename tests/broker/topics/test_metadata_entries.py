@@ -54,7 +54,7 @@ class Folders:
 
 
 class Store(MemoryTopicStore):
-    """A store whose logs open and recover when the test says so."""
+    """A store whose logs the test opens and recovers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,13 +187,13 @@ class Play:
         call = Call(connection, self.desk.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
         describe = (self.authorizer, call, Operation.DESCRIBE, Resource.TOPIC)
         visible = [topic for topic in self.desk.topics.by_name.values() if may(*describe, topic.name)]
-        chosen = chance.sample(visible, chance.randrange(1, len(visible) + 1))
+        sampled = chance.sample(visible, chance.randrange(1, len(visible) + 1))
         requested: list[MetadataRequestTopic] | None
         match chance.randrange(4):
             case 0 if version >= 12:
-                requested = [MetadataRequestTopic(topic.id, None) for topic in chosen]
+                requested = [MetadataRequestTopic(topic.id, None) for topic in sampled]
             case 1:
-                requested = [MetadataRequestTopic(name=topic.name) for topic in chosen]
+                requested = [MetadataRequestTopic(name=topic.name) for topic in sampled]
             case _:
                 requested = None if version else []
         request = MetadataRequest(requested, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
@@ -208,7 +208,7 @@ class Play:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
-    # Every fourth time one topic may not be described, and another not be written.
+    # Every fourth time Describe is denied on one topic, and Write on another.
     authorizer: Authorizer = AllowAll()
     if seed % 4 == 3:
         authorizer = Refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
@@ -218,41 +218,41 @@ def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
         play.look()
 
 
-def asked(desk: TopicDesk, version: int = 12) -> Any:
+def ask_metadata(desk: TopicDesk, version: int = 12) -> Any:
     return Peer(desk).ask(MetadataRequest(None), version)
 
 
 def test_after_one_change_one_topic_is_encoded_again() -> None:
     desk = Opened(topics={f"t{number}": 3 for number in range(50)})
     entries = desk.metadata.__self__._entries
-    asked(desk)
+    ask_metadata(desk)
     before = entries.encoded
-    asked(desk)
+    ask_metadata(desk)
     assert entries.encoded == before
     desk.partitions.grown(desk.topics.add_partitions("t7", 5))
-    assert [len(topic.partitions) for topic in asked(desk).topics if topic.name == "t7"] == [5]
+    assert [len(topic.partitions) for topic in ask_metadata(desk).topics if topic.name == "t7"] == [5]
     assert entries.encoded == before + 1
     desk.partitions.created(desk.topics.create("another", 1, {}, 0))
-    asked(desk)
+    ask_metadata(desk)
     assert entries.encoded == before + 2
     desk.topics.delete("t8", 0)
-    assert "t8" not in [topic.name for topic in asked(desk).topics]
+    assert "t8" not in [topic.name for topic in ask_metadata(desk).topics]
     assert entries.encoded == before + 2
 
 
 def test_opening_a_log_encodes_no_topic_again_and_shows_its_epoch() -> None:
     desk = Opened(topics={f"t{number}": 3 for number in range(50)})
-    asked(desk)
+    ask_metadata(desk)
     before = desk.metadata.__self__._entries.encoded
     assert desk.partitions.find("t7", 1).error
     desk.logs.opening.pop()(desk.logs.log(4))
-    (topic,) = [topic for topic in asked(desk).topics if topic.name == "t7"]
+    (topic,) = [topic for topic in ask_metadata(desk).topics if topic.name == "t7"]
     assert [partition.leader_epoch for partition in topic.partitions] == [0, 4, 0]
     assert desk.metadata.__self__._entries.encoded == before
 
 
 def epochs(desk: TopicDesk, name: str) -> list[int]:
-    (topic,) = [topic for topic in asked(desk).topics if topic.name == name]
+    (topic,) = [topic for topic in ask_metadata(desk).topics if topic.name == name]
     return [partition.leader_epoch for partition in topic.partitions]
 
 
@@ -265,7 +265,7 @@ def test_a_topic_whose_deletion_was_refused_is_listed_again() -> None:
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.loop.run()
     desk.registry_log.refuse()
-    # The registry has the topic again, but its partitions have not been told.
+    # The registry has the topic again, but its partitions do not know of it yet.
     assert epochs(desk, "t") == [-1, -1]
     desk.loop.run()
     assert epochs(desk, "t") == [-1, 0]
@@ -296,10 +296,10 @@ def test_deleted_topics_leave_no_cached_entries() -> None:
     desk = Opened()
     for number in range(20):
         desk.partitions.created(desk.topics.create(f"t{number}", 1, {}, 0))
-        asked(desk)
+        ask_metadata(desk)
         desk.partitions.deleted(desk.topics.delete(f"t{number}", 0))
         desk.loop.run()
-    asked(desk)
+    ask_metadata(desk)
     assert len(desk.metadata.__self__._entries._entries) <= len(desk.topics.by_id)
     for operations in (False, True):
         for version in range(8, 14):

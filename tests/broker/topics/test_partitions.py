@@ -80,19 +80,19 @@ def test_a_requested_partition_is_opened_first(broker: TopicBroker) -> None:
 
 def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: TopicBroker) -> None:
     broker.topic("orders", 2)
-    partition, other = broker.find("orders", 0), broker.find("orders", 1)
+    partition, healthy = broker.find("orders", 0), broker.find("orders", 1)
     put(partition, "a", 800_000)
-    put(other, "a")
+    put(healthy, "a")
     listener = Listener()
     partition.waiters[listener] = None
     put(partition, "b", 800_000)  # in its own segment: the first is flushed after the append
     assert len(broker.threads.jobs) == 1
     broker.disk.fail_syncs = 100
     broker.threads.run_all()
-    assert (partition.error, other.error, listener.calls) == (FAILED, 0, 2)
+    assert (partition.error, healthy.error, listener.calls) == (FAILED, 0, 2)
     with pytest.raises(AppendFailed):
         put(partition, "c")
-    put(other, "b")
+    put(healthy, "b")
     broker.pass_seconds(1)
     assert partition.error == FAILED
     broker.disk.fail_syncs = 0

@@ -79,18 +79,18 @@ class Place:
             return partition is not None and not partition.error
 
         await until(find)
-        found = self.partitions.find(name, 0)
-        assert found is not None
-        return found
+        entry = self.partitions.find(name, 0)
+        assert entry is not None
+        return entry
 
     async def stop(self, clean: bool) -> None:
         self.partitions.stop()
         await self.cleaning.stop()
         if clean:
-            said: list[str] = []
-            self.store.finish(True, said.append)
-            await until(lambda: said)
-            assert said == [""]
+            results: list[str] = []
+            self.store.finish(True, results.append)
+            await until(lambda: results)
+            assert results == [""]
         self.store.close()
 
 
@@ -119,11 +119,11 @@ class Held:
         self.reached = threading.Event()
         self.go = threading.Event()
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         if not self.go.is_set():
             self.reached.set()
             assert self.go.wait(20)
-        return self.call(*given)
+        return self.call(*arguments)
 
 
 class HeldProcess:
@@ -134,8 +134,8 @@ class HeldProcess:
         self.reached = threading.Event()
         self.go = threading.Event()
 
-    async def __call__(self, *given: Any) -> Any:
-        report = await self.call(*given)
+    async def __call__(self, *arguments: Any) -> Any:
+        report = await self.call(*arguments)
         self.reached.set()
         while not self.go.is_set():
             await asyncio.sleep(0.005)
@@ -153,8 +153,8 @@ def test_a_topic_recreated_during_compaction_of_the_old_log_keeps_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, clean: bool
 ) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
-    for where in (topic_logs, partitions_module):
-        monkeypatch.setattr(where, "BUSY_SECONDS", 0.02)
+    for owner_module in (topic_logs, partitions_module):
+        monkeypatch.setattr(owner_module, "BUSY_SECONDS", 0.02)
 
     async def main() -> None:
         place = Place(tmp_path)
@@ -176,22 +176,22 @@ def test_a_topic_recreated_during_compaction_of_the_old_log_keeps_its_records(
         place.delete("orders")
         place.create("orders", **{"segment.bytes": str(1 << 20)})
         place.partitions.find("orders", 0)
-        await asyncio.sleep(0.1)  # what could go wrong does
+        await asyncio.sleep(0.1)  # time for a defect to act on the new topic
         held.go.set()
-        again = await place.served("orders")
-        assert again is not first
-        write(again, "new", 70)
+        recreated = await place.served("orders")
+        assert recreated is not first
+        write(recreated, "new", 70)
         expected = [f"new{number}" for number in range(70)]
-        assert values(again) == expected
+        assert values(recreated) == expected
         await until(lambda: place.cleaning._compacted is None)
-        assert not [name for name in place.disk.list(disk_log(again).folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert not [name for name in place.disk.list(disk_log(recreated).folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
         assert ("orders", 0) not in read_offsets(place.disk, f"{tmp_path}/{CLEANER_POINTS}")
         await place.stop(clean)
         place = Place(tmp_path)
         await place.start()
-        again = await place.served("orders")
-        assert values(again) == expected
-        assert (again.start_offset, again.end_offset) == (0, 70)
+        recreated = await place.served("orders")
+        assert values(recreated) == expected
+        assert (recreated.start_offset, recreated.end_offset) == (0, 70)
         await place.stop(clean)
 
     asyncio.run(main())

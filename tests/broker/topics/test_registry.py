@@ -122,7 +122,7 @@ def test_changes_refused_by_the_log_are_reverted(registry: Registry) -> None:
     assert registry.next_producer_id == 0
 
 
-def test_producer_ids_are_given_out_once(registry: Registry) -> None:
+def test_producer_ids_are_assigned_once(registry: Registry) -> None:
     first = registry.reserve_producer_ids()
     assert first == range(PRODUCER_IDS_PER_BLOCK)
     check(registry)
@@ -132,7 +132,7 @@ def test_producer_ids_are_given_out_once(registry: Registry) -> None:
     check(registry)
 
 
-def test_a_block_refused_by_the_log_is_given_out_again(registry: Registry) -> None:
+def test_a_block_refused_by_the_log_is_assigned_again(registry: Registry) -> None:
     registry.reserve_producer_ids()
     registry.reopen()
     assert registry.reserve_producer_ids().start == 0

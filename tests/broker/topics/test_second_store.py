@@ -115,7 +115,7 @@ def test_batches_of_many_connections_are_under_way_to_a_slow_log_together_and_in
     assert [reply for reply in replies if reply] == [[[(0, 0)]], [[(0, 1)]], [[(0, 3)]], [[(0, 4)]]]
 
 
-def test_the_next_batch_of_a_producer_waits_for_the_answer_to_the_one_before() -> None:
+def test_the_next_batch_of_a_producer_waits_for_the_previous_reply() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     callers = [desk.caller() for _ in range(4)]
     batches = [batch("a", producer=7, sequence=0), batch("b", producer=8, sequence=0), batch("c", producer=7, sequence=1), batch("d")]
@@ -132,16 +132,16 @@ def test_the_next_batch_of_a_producer_waits_for_the_answer_to_the_one_before() -
     while log.waiting:
         log.write_next()
         desk.settle()
-    told = [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
+    replies = [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
     # Producer 7 is not known, so any sequence of it is accepted.
-    assert told == [[[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]], [[(0, 0)]], [[(0, 1)]], [[(0, 2)]]]
+    assert replies == [[[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]], [[(0, 0)]], [[(0, 1)]], [[(0, 2)]]]
 
 
-def test_a_slow_log_that_refuses_one_batch_takes_the_next() -> None:
+def test_a_slow_log_that_refuses_one_batch_accepts_the_next() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    caller, other = desk.caller(), desk.caller()
+    caller, second_caller = desk.caller(), desk.caller()
     request = produce("t", (0, batch("a")))
-    for client in (caller, other):
+    for client in (caller, second_caller):
         client.send(client.frame(request, VERSION))
     desk.settle()
     desk.log("t").refuses = "no quorum"
@@ -150,7 +150,7 @@ def test_a_slow_log_that_refuses_one_batch_takes_the_next() -> None:
     desk.settle()
     desk.log("t").write_next()
     assert answers(caller, request, caller.replies()) == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
-    assert answers(other, request, other.replies()) == [[(0, 0)]]
+    assert answers(second_caller, request, second_caller.replies()) == [[(0, 0)]]
 
 
 def test_a_duplicate_batch_in_flight_to_a_slow_log_is_stored_once() -> None:
@@ -194,17 +194,17 @@ def test_a_log_that_breaks_suspends_its_partition_until_it_is_recovered(immediat
 
 def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    caller, other = desk.caller(), desk.caller()
+    caller, second_caller = desk.caller(), desk.caller()
     request = produce("t", (0, batch("a")))
-    for client in (caller, other):
+    for client in (caller, second_caller):
         client.send(client.frame(request, VERSION))
     desk.settle()
     desk.late.stop()
     refused = [[(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]]
-    assert [answers(client, request, client.replies()) for client in (caller, other)] == [refused, refused]
+    assert [answers(client, request, client.replies()) for client in (caller, second_caller)] == [refused, refused]
     desk.log("t").write_next()
     desk.settle()
-    assert caller.replies() == other.replies() == []
+    assert caller.replies() == second_caller.replies() == []
     assert desk.late.waiting_bytes == 0
     assert not desk.late._waiting
 
@@ -213,7 +213,7 @@ def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> N
 def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     log = desk.log("t")
-    caller, other = desk.caller(), desk.caller()
+    caller, second_caller = desk.caller(), desk.caller()
     request = produce("t", (0, batch("a")))
 
     def broken(data: bytearray, done: Any) -> int:
@@ -225,12 +225,12 @@ def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.Monkey
         caller.send(caller.frame(request, VERSION))
         desk.settle()
     assert answers(caller, request, caller.replies()) == [[(ErrorCode.UNKNOWN_SERVER_ERROR, -1)]]
-    other.send(other.frame(request, VERSION))
+    second_caller.send(second_caller.frame(request, VERSION))
     desk.settle()
     log.write_next()
-    assert other.replies() == []
+    assert second_caller.replies() == []
     log.write_next()
-    assert answers(other, request, other.replies()) == [[(0, 1)]]
+    assert answers(second_caller, request, second_caller.replies()) == [[(0, 1)]]
 
 
 def test_fetches_wait_for_the_high_watermark_of_a_slow_log() -> None:
@@ -320,9 +320,9 @@ def test_the_log_of_a_deleted_topic_is_removed_when_no_job_uses_it() -> None:
     desk.registry.readable = True  # type: ignore[attr-defined]
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.registry.release()
-    assert store.gone == []
+    assert store.set_aside_logs == []
     desk.loop.jump(1)
-    assert store.gone == [LogId("t", 0)]
+    assert store.set_aside_logs == [LogId("t", 0)]
     assert store.logs == {}
 
 

@@ -1,4 +1,4 @@
-"""Waiting fetches: what completes them, and that they leave no state."""
+"""Waiting fetches: the events that complete them, and the state that they free."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def test_many_fetches_completed_at_once_do_not_block_other_connections(desk: Fet
 
 def test_early_completed_fetches_do_not_accumulate(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.topics.waiting_fetches.ENDED_ENTRIES_MIN", 50)
-    other = Consumer(desk)
-    other.send(fetch(of("t", from_(0, 1)), wait=(1 << 31) - 1), 12)
+    second_consumer = Consumer(desk)
+    second_consumer.send(fetch(of("t", from_(0, 1)), wait=(1 << 31) - 1), 12)
     for end in range(2, 200):
         desk.consumer.send(fetch(of("t", from_(end)), wait=(1 << 31) - 1), 12)
         desk.append("t", 0)
@@ -193,11 +193,11 @@ def test_nothing_is_due_without_waiters(desk: FetchDesk) -> None:
 
 
 def test_a_later_fetch_with_a_shorter_wait_is_answered_first(desk: FetchDesk) -> None:
-    other = Consumer(desk)
+    second_consumer = Consumer(desk)
     desk.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
-    other.send(fetch(of("t", from_(2)), wait=10), 12)
+    second_consumer.send(fetch(of("t", from_(2)), wait=10), 12)
     desk.lives(10)
-    assert (len(other.replies()), len(desk.consumer.replies())) == (1, 0)
+    assert (len(second_consumer.replies()), len(desk.consumer.replies())) == (1, 0)
     desk.lives(30)
     assert len(desk.consumer.replies()) == 1
 

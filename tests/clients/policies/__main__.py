@@ -21,7 +21,7 @@ Key = tuple[str, str, bool]  # client, scenario, with policies
 
 
 class Java:
-    """Where members by Kafka's Java client run; `missing` says why there are none."""
+    """The JVM of members by Kafka's Java client; `missing` is the reason why there is none."""
 
     def __init__(self, folder: Path) -> None:
         jars = find_jars()
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     kinds = [kind for kind in KINDS if options.client is None or str(kind) in options.client]
     scenarios = [scenario for scenario in SCENARIOS if options.scenario is None or scenario.name in options.scenario]
-    baselines = {scenario.without: next(one for one in SCENARIOS if one.name == scenario.without) for scenario in scenarios}
+    baselines = {scenario.without: next(candidate for candidate in SCENARIOS if candidate.name == scenario.without) for scenario in scenarios}
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -91,13 +91,13 @@ def main(arguments: Sequence[str]) -> int:
             else:
                 java.start()
         pool = ends.enter_context(ThreadPoolExecutor(options.jobs))
-        found: dict[Key, Future[Result | str]] = {}
+        futures: dict[Key, Future[Result | str]] = {}
         for kind in kinds:
             for scenario in baselines.values():
-                found[str(kind), scenario.name, False] = pool.submit(run_one, scenario, kind, False, java.jvm, say)
+                futures[str(kind), scenario.name, False] = pool.submit(run_one, scenario, kind, False, java.jvm, say)
             for scenario in scenarios:
-                found[str(kind), scenario.name, True] = pool.submit(run_one, scenario, kind, True, java.jvm, say)
-        results = {key: future.result() for key, future in found.items()}
+                futures[str(kind), scenario.name, True] = pool.submit(run_one, scenario, kind, True, java.jvm, say)
+        results = {key: future.result() for key, future in futures.items()}
     print(table(kinds, scenarios, results))
     wrong = list(exceeded(kinds, scenarios, results))
     for line in wrong:
@@ -116,9 +116,9 @@ def table(kinds: Sequence[Kind], scenarios: Sequence[Scenario], results: dict[Ke
     for kind in kinds:
         for scenario in scenarios:
             columns = [results[str(kind), scenario.without, False], results[str(kind), scenario.name, True]]
-            shown = ["failed" if isinstance(column, str) else f"{column.generations}; {column.worst_seconds:.1f} s ({column.mean_seconds:.1f} s)" for column in columns]
+            texts = ["failed" if isinstance(column, str) else f"{column.generations}; {column.worst_seconds:.1f} s ({column.mean_seconds:.1f} s)" for column in columns]
             policies = ", ".join(f"`{name}`" for name in scenario.policies)
-            lines.append(f"| {kind} | {scenario.name} | {shown[0]} | {shown[1]} | {policies} |")
+            lines.append(f"| {kind} | {scenario.name} | {texts[0]} | {texts[1]} | {policies} |")
     return "\n".join(lines)
 
 

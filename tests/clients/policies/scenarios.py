@@ -1,4 +1,4 @@
-"""What operators do to a group of static members, with the policy for it and without: new generations, and how long partitions stood still."""
+"""Actions of operators on a group of static members, with the matching policy and without: new generations, and how long partitions made no progress."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 MEMBERS: Final = 6
 SESSION_MS: Final = 3_000
 REJOIN_SECONDS: Final = SESSION_MS / 1000 + 1  # a restart that takes longer than the session timeout
-BETWEEN_SECONDS: Final = 1.5  # between two members that start or stop one after the other
+BETWEEN_SECONDS: Final = 1.5  # between the starts or stops of two members
 FEED_SECONDS: Final = 0.02  # between two records; each partition gets every sixth
 QUIET_SECONDS: Final = 2.0
 BROKER_SETTINGS: Final[dict[str, Any]] = {"group_initial_rebalance_delay_ms": "1000", "group_min_session_timeout_ms": "1000"}
-CLOCKS_APART_SECONDS = 0.002  # times are told by the wall clock in whole milliseconds, deadlines are kept by the monotonic one
+CLOCKS_APART_SECONDS = 0.002  # times are reported by the wall clock in whole milliseconds, deadlines follow the monotonic clock
 
 
 class Result(NamedTuple):
     generations: int  # new ones
-    worst_seconds: float  # without progress, of the partition that stood still for the longest
+    worst_seconds: float  # without progress, of the partition with the longest pause
     mean_seconds: float  # of all partitions
 
 
@@ -37,11 +37,11 @@ class Scenario(NamedTuple):
     name: str
     policies: Mapping[str, str]
     generations_max: int  # new generations allowed with the policies
-    play: Callable[[Run], Sequence[Member]]  # returns the members that are left
+    play: Callable[[Run], Sequence[Member]]  # returns the remaining members
     started: int = MEMBERS
     killed: int = -1  # the member that needs a separate process, to be killed
     standby: bool = False  # one more member starts after the others have settled
-    baseline: str = ""  # the scenario whose figures without policies are the same; empty: this one's
+    baseline: str = ""  # the scenario with the same figures without policies; empty: this scenario
 
     @property
     def without(self) -> str:
@@ -88,8 +88,8 @@ class Run:
         time.sleep(QUIET_SECONDS)
         quiet_until = time.time()
         before = group.generation()
-        left = scenario.play(self)
-        group.settled(*left)
+        remaining = scenario.play(self)
+        group.settled(*remaining)
         generations = group.generation() - before
         group.feed.end()
         group.consumed()
@@ -128,16 +128,16 @@ def consumed_at(group: Group) -> dict[Place, list[float]]:
         for event in member.of("records"):
             for place in {(topic, partition) for topic, partition, _, _ in event["records"]}:
                 times[place].append(event["at"])
-    return {place: sorted(found) for place, found in times.items()}
+    return {place: sorted(at) for place, at in times.items()}
 
 
 def stood_still(times: Mapping[Place, Sequence[float]], quiet_from: float, quiet_until: float) -> tuple[float, float]:
     """The worst and the mean of the longest pauses of the partitions, minus the usual pause without a disturbance."""
     pauses: list[float] = []
-    for found in times.values():
-        quiet = [one for one in found if quiet_from <= one <= quiet_until]
+    for reads in times.values():
+        quiet = [read_ms for read_ms in reads if quiet_from <= read_ms <= quiet_until]
         ordinary = longest_pause(quiet)
-        pauses.append(max(0.0, longest_pause([one for one in found if one >= quiet_from]) - ordinary))
+        pauses.append(max(0.0, longest_pause([read_ms for read_ms in reads if read_ms >= quiet_from]) - ordinary))
     return max(pauses), sum(pauses) / len(pauses)
 
 
@@ -184,10 +184,10 @@ def scale_down(run: Run) -> Sequence[Member]:
 
 
 def scale_down_roster(run: Run) -> Sequence[Member]:
-    left, stopped = run.members[: MEMBERS // 2], run.members[MEMBERS // 2 :]
+    remaining, stopped = run.members[: MEMBERS // 2], run.members[MEMBERS // 2 :]
     close_all(stopped)
-    run.alter(SUBTRACT, instance_ids=",".join(run.instance(number) for number in range(len(left), MEMBERS)))
-    return left
+    run.alter(SUBTRACT, instance_ids=",".join(run.instance(number) for number in range(len(remaining), MEMBERS)))
+    return remaining
 
 
 def crash(run: Run) -> Sequence[Member]:

@@ -20,7 +20,7 @@ LATE_SECONDS = 1.0
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_the_absence_of_b_counts_when_a_has_come_back(kind: Kind, make_group: Callable[..., Group]) -> None:
+def test_the_absence_of_b_counts_when_a_has_returned(kind: Kind, make_group: Callable[..., Group]) -> None:
     group = make_group(group_initial_rebalance_delay_ms="500", group_min_session_timeout_ms="1000")
     set_policies(group.port, group.name, {"registration.timeout.ms": f"{TIMEOUT_SECONDS * 1000:.0f}"})
     a, b, c = [group.start(kind, instance, alone=True, session_ms=round(SESSION_SECONDS * 1000)) for instance in "abc"]
@@ -29,10 +29,10 @@ def test_the_absence_of_b_counts_when_a_has_come_back(kind: Kind, make_group: Ca
     a.kill()
     time.sleep(TIMEOUT_SECONDS * 10 / 15)
     b.kill()
-    again = group.start(kind, "a", session_ms=round(SESSION_SECONDS * 1000))  # at 0:14 at the latest, a's session included
+    restarted = group.start(kind, "a", session_ms=round(SESSION_SECONDS * 1000))  # at 0:14 at the latest, a's session included
     ended = await_status(group.port, group.name, "status.away", "b") + TIMEOUT_SECONDS
     time.sleep(ended - time.time() + LATE_SECONDS)
-    group.settled(again, c)
+    group.settled(restarted, c)
     begun = [line for line in group.story() if line["to"] == "preparing" and line["generation"] >= generation]
     assert [line["cause"] for line in begun] == ["absences_ended"]
     at = datetime.fromisoformat(begun[0]["time"]).timestamp()

@@ -15,7 +15,7 @@ from tests.clients.policies.scenarios import CLOCKS_APART_SECONDS, await_status,
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 TIMEOUT_SECONDS = 10.0
-START_SECONDS = 2.0  # what a member may need from its start to its JoinGroup
+START_SECONDS = 2.0  # the longest time from a member's start to its JoinGroup
 LATE_SECONDS = 1.0
 
 

@@ -25,7 +25,7 @@ Step = tuple[float, Callable[[], None]]
 
 
 class Players:
-    """Members over sockets: heartbeats, what happens at given seconds, and a coordinator that may be killed."""
+    """Members over sockets: heartbeats, steps at fixed seconds, and a coordinator that may be killed."""
 
     def __init__(self, folder: Path) -> None:
         self.broker = LastingBroker(folder / "data")
@@ -53,26 +53,26 @@ class Players:
         self.first_join = self.first_join or self.now()
 
     def kill(self) -> None:
-        """Kill the broker and start it again. Members reconnect, and repeat a JoinGroup that was not answered."""
+        """Kill the broker and restart it. Members reconnect, and repeat a JoinGroup without a reply."""
         self.broker.kill()
         self.broker.start()
         self.loaded = self.now()
         for actor in self.beating:
             actor.connect()
-        again, self.waiting, self.first_join = self.waiting, [], 0.0
-        for actor in again:
+        returning, self.waiting, self.first_join = self.waiting, [], 0.0
+        for actor in returning:
             self.arrive(actor)
 
     def until_rebalance(self, *steps: Step) -> float:
         """Play the steps at their seconds; returns when a heartbeat is answered with REBALANCE_IN_PROGRESS."""
-        left = sorted(steps, key=lambda step: step[0])
+        steps_left = sorted(steps, key=lambda step: step[0])
         while self.now() < self.loaded + END_SECONDS:
-            while left and self.now() >= left[0][0]:
-                left.pop(0)[1]()
+            while steps_left and self.now() >= steps_left[0][0]:
+                steps_left.pop(0)[1]()
             for actor in self.beating:
                 code = actor.beat()
                 if code == REBALANCE_IN_PROGRESS:
-                    assert not left, "a rebalance before the last row"
+                    assert not steps_left, "a rebalance before the last row"
                     return self.now()
                 assert not code
                 self.last_beat[str(actor.instance)] = self.now()
@@ -103,12 +103,12 @@ def test_the_table_of_absences(players: Players, killed_at: float | None) -> Non
     assert not first.beat()
     players.beating = [leader, second]
     players.begun = time.monotonic() + SESSION_SECONDS  # when A is away
-    back = players.actor("a")
+    returned = players.actor("a")
 
     def return_of_a() -> None:
-        assert back.join("").generation_id == leader.generation
-        assert not back.sync().error_code
-        players.beating.append(back)
+        assert returned.join("").generation_id == leader.generation
+        assert not returned.sync().error_code
+        players.beating.append(returned)
 
     steps: list[Step] = [(2.0 - SESSION_SECONDS, lambda: players.beating.remove(second)), (2.8, return_of_a)]
     if killed_at is not None:
@@ -119,8 +119,8 @@ def test_the_table_of_absences(players: Players, killed_at: float | None) -> Non
     due = max(silent + SESSION_SECONDS + timeout, players.loaded + SESSION_SECONDS if killed_at else 0.0)
     assert due - BEAT_SECONDS * 2 <= rebalanced <= due + PRECISION_SECONDS
     leader.say_join()
-    back.say_join()
-    assert [actor.hear_join().error_code for actor in (leader, back)] == [0, 0]
+    returned.say_join()
+    assert [actor.hear_join().error_code for actor in (leader, returned)] == [0, 0]
 
 
 @pytest.mark.parametrize("killed_at", [None, 1.0, 2.0], ids=["not killed", "killed while A waits", "killed while A and B wait"])

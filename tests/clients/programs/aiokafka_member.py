@@ -1,5 +1,5 @@
-"""A member of a group by aiokafka. Its rebalances run beside the application, so a lock keeps processing and committing together, and
-what was fetched before a rebalance is left to be fetched again."""
+"""A member of a group by aiokafka. Its rebalances run beside the application, so a lock keeps processing and committing
+together, and records fetched before a rebalance are dropped and fetched again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.clients.programs.life import (
     settings_of,
 )
 
-ASSIGNORS = {one.name: one for one in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor)}
+ASSIGNORS = {assignor.name: assignor for assignor in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor)}
 RECORDS_AT_ONCE = 500
 
 
@@ -69,8 +69,8 @@ async def commit(consumer: aiokafka.AIOKafkaConsumer, positions: dict[tuple[str,
 
 async def poll(consumer: aiokafka.AIOKafkaConsumer, listener: Listener) -> None:
     """The lock is free in the meantime: getmany waits for a rebalance to end."""
-    found = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000), max_records=RECORDS_AT_ONCE)
-    records = [Record(one.topic, one.partition, one.offset, one.value.decode()) for batch in found.values() for one in batch]
+    batches = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000), max_records=RECORDS_AT_ONCE)
+    records = [Record(record.topic, record.partition, record.offset, record.value.decode()) for batch in batches.values() for record in batch]
     revoked = listener.revoked  # the lock may have to be waited for
     async with listener.processing:
         if records and revoked == listener.revoked:

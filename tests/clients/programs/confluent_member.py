@@ -42,23 +42,23 @@ class Consumer:
             "reconnect.backoff.max.ms": 500,
             "fetch.wait.max.ms": 100,
             "log_level": 0,
-            "error_cb": self._heard,
+            "error_cb": self._note_error,
         }
         if settings.instance is not None:
             config["group.instance.id"] = settings.instance
         self._consumer = confluent_kafka.Consumer(config)
         self._consumer.subscribe(settings.topics, on_assign=event_printer("assigned"), on_revoke=event_printer("revoked"), on_lost=event_printer("lost"))
 
-    def _heard(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         if error.fatal():
             self._fatal = error
 
     def poll(self, seconds: float) -> Sequence[Record]:
         records: list[Record] = []
-        for one in self._consumer.consume(RECORDS_AT_ONCE, seconds):
-            error = one.error()
+        for message in self._consumer.consume(RECORDS_AT_ONCE, seconds):
+            error = message.error()
             if error is None:
-                records.append(Record(str(one.topic()), int(one.partition() or 0), int(one.offset() or 0), (one.value() or b"").decode()))
+                records.append(Record(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0), (message.value() or b"").decode()))
             elif error.fatal() or error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
                 self._fatal = error
         if self._fatal is not None and not records:
@@ -69,12 +69,12 @@ class Consumer:
     def commit(self, positions: dict[tuple[str, int], int]) -> None:
         offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
         try:
-            answered = self._consumer.commit(offsets=offsets, asynchronous=False)
+            results = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             raise CommitRefused(error, error.args[0].code() in AGAIN, error.args[0].name()) from error
-        for one in answered or ():
-            if one.error is not None:
-                raise CommitRefused(KafkaException(one.error), one.error.code() in AGAIN, one.error.name())
+        for committed in results or ():
+            if committed.error is not None:
+                raise CommitRefused(KafkaException(committed.error), committed.error.code() in AGAIN, committed.error.name())
 
     def unsubscribe(self) -> None:
         self._consumer.unsubscribe()

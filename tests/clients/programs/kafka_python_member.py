@@ -14,10 +14,10 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 
 from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, say_partitions
 
-ASSIGNORS = {one.name: one for one in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor)}
+ASSIGNORS = {assignor.name: assignor for assignor in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor)}
 AGAIN = kafka.errors.RetriableError  # also: the broker is away
 COMMIT_MS = 2_000  # a try
-# A poll that ends while a SyncGroup is on its way makes 3.0.12 join again, or hang: long enough that a busy machine has answered.
+# A poll that ends during a SyncGroup makes 3.0.12 rejoin, or hang: long enough for the reply of a busy machine.
 JOIN_SECONDS = 1.0
 
 
@@ -51,12 +51,12 @@ class Consumer:
 
     def poll(self, seconds: float) -> Sequence[Record]:
         try:
-            found = self._consumer.poll(int(seconds * 1000))
+            batches = self._consumer.poll(int(seconds * 1000))
         except AGAIN:
             return []
         except kafka.errors.KafkaError as error:
             raise Refused(error) from error
-        return [Record(record.topic, record.partition, record.offset, record.value.decode()) for records in found.values() for record in records]
+        return [Record(record.topic, record.partition, record.offset, record.value.decode()) for records in batches.values() for record in records]
 
     def commit(self, positions: dict[tuple[str, int], int]) -> None:
         offsets = {kafka.TopicPartition(*place): kafka.OffsetAndMetadata(offset, "", -1) for place, offset in positions.items()}

@@ -1,7 +1,7 @@
-"""What a member of a group does with its life, whatever client it is written with: read what to do, poll, process, commit, tell.
+"""The life of a group member, the same for every client: read commands, poll, process, commit, report.
 
-Commands come as lines of JSON on standard input, what happened goes as lines of JSON to standard output; the first command is `start`
-with the settings. It is a careful application: it commits what it has processed, behind it and not before, and again for as long as
+Commands come as lines of JSON on standard input, events go as lines of JSON to standard output; the first command is `start`
+with the settings. It is a careful application: it commits after processing, never before, and retries for as long as
 the client says that trying again may help. When standard input ends, so does it: no test leaves a member behind.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 POLL_SECONDS = 0.1
-PATIENCE_SECONDS = 20.0  # with commits: longer than a broker needs to come back
+PATIENCE_SECONDS = 20.0  # of retries of commits: longer than a restart of a broker
 RETRY_SECONDS = 0.1
 
 
@@ -41,11 +41,11 @@ class Record(NamedTuple):
 
 
 class CommitRefused(Exception):
-    """The commit was refused for good; `again` means that a retry may succeed."""
+    """The commit was refused; if `retriable`, a retry may succeed."""
 
-    def __init__(self, error: Exception, again: bool, name: str = "") -> None:
+    def __init__(self, error: Exception, retriable: bool, name: str = "") -> None:
         super().__init__(str(error))
-        self.again = again
+        self.retriable = retriable
         self.name = name or type(error).__name__
 
 
@@ -120,7 +120,7 @@ def commit_patiently(consumer: Consumer, positions: dict[tuple[str, int], int]) 
         try:
             consumer.commit(positions)
         except CommitRefused as refused:
-            if refused.again and time.monotonic() < until:
+            if refused.retriable and time.monotonic() < until:
                 time.sleep(RETRY_SECONDS)
                 continue
             say_commit_refused(refused)
@@ -130,7 +130,7 @@ def commit_patiently(consumer: Consumer, positions: dict[tuple[str, int], int]) 
 
 
 def live(make: Callable[[Settings], Consumer], poll_seconds: float = POLL_SECONDS) -> None:
-    """For clients that poll. `pause` stops polling, as an application does that takes too long; `close` ends in good order."""
+    """For clients that poll. `pause` stops polling, like an application that processes for too long; `close` leaves in order."""
     commands = read_commands()
     consumer = make(settings_of(commands.get()))
     say("started")

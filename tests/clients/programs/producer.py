@@ -1,4 +1,4 @@
-"""A producer by a client of Python: it sends numbered records at a steady pace, and says which were acknowledged, with their offsets.
+"""A producer by a client of Python: it sends numbered records at a steady pace, and reports the acknowledged ones with their offsets.
 
 The first argument names the client. Commands and events are lines of JSON as in life.py: `start` with the settings, and `finish`, which is
 done when each record is acknowledged or refused.

@@ -1,4 +1,4 @@
-"""expansion.timeout.ms: newcomers wait with their JoinGroup parked, and one rebalance takes all of them."""
+"""expansion.timeout.ms: newcomers wait with their JoinGroup parked, and join in one rebalance."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_repeated_request_replaces_the_parked_one_and_keeps_its_clock(stable: 
     play.join("y", instance=None).expect(ErrorCode.MEMBER_ID_REQUIRED)
     second = play.join("y").parks()
     play.at(3_000)
-    again = play.join("x'").parks()
+    rejoined = play.join("x'").parks()
     first.expect(ErrorCode.FENCED_INSTANCE_ID)
     second_again = play.join("y").parks()
     second.expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -91,7 +91,7 @@ def test_a_repeated_request_replaces_the_parked_one_and_keeps_its_clock(stable: 
     play.at(5_000).group_is(State.PREPARING, members=["a", "b", "x'", "y"])
     play.join("a")
     play.join("b").expect(generation=2)
-    again.expect(generation=2)
+    rejoined.expect(generation=2)
     second_again.expect(generation=2)
 
 
@@ -108,7 +108,7 @@ def test_a_newcomer_waits_no_longer_than_its_own_rebalance_timeout(stable: Play)
 def test_any_other_rebalance_takes_the_newcomers(stable: Play) -> None:
     play = stable
     waiting = play.join("x", instance="ix").parks()
-    play.join("a")  # the leader asks for a rebalance
+    play.join("a")  # the leader triggers a rebalance
     play.group_is(State.PREPARING, members=["a", "b", "x"])
     play.join("b").expect(generation=2)
     waiting.expect(generation=2, at=0)
@@ -148,10 +148,10 @@ def test_newcomers_that_wait_count_towards_the_maximum_size(play: Play) -> None:
 def test_a_newcomer_whose_connection_is_closed_is_forgotten_after_a_session(stable: Play) -> None:
     play = stable
     play.policy({"expansion.timeout.ms": "60000"})
-    connection, other = Connection(), Connection()
+    connection, second_connection = Connection(), Connection()
     play.connection = connection
     play.join("x", instance="ix", rebalance=90_000).parks()
-    play.connection = other
+    play.connection = second_connection
     play.join("y", instance="iy", rebalance=90_000).parks()
     play.at(8_500)
     connection.closed = True
@@ -166,11 +166,11 @@ def test_a_newcomer_whose_connection_is_closed_is_forgotten_after_a_session(stab
 def test_a_newcomer_that_leaves_or_is_removed_causes_no_rebalance(stable: Play) -> None:
     play = stable
     play.join("x", instance=None).expect(ErrorCode.MEMBER_ID_REQUIRED)
-    gone = play.join("x").parks()
+    fenced_join = play.join("x").parks()
     removed = play.join("y", instance="iy").parks()
     play.leave("x").expect()
     play.leave(("", "iy")).expect()
-    gone.expect(ErrorCode.UNKNOWN_MEMBER_ID)
+    fenced_join.expect(ErrorCode.UNKNOWN_MEMBER_ID)
     removed.expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.at(30_000).group_is(State.STABLE, generation=1, members=["a", "b"])
 

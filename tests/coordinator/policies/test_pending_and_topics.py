@@ -7,7 +7,7 @@ import pytest
 from coordinator.notes import Cause, Kind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
-from tests.coordinator.playbook import T0_T1, Play, scenario
+from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 MEMBER_ID_REQUIRED = ErrorCode.MEMBER_ID_REQUIRED
 
@@ -121,18 +121,10 @@ def test_a_join_phase_is_not_restarted_by_a_change(play: Play) -> None:
     assert not [note for note in play.notes if note.kind == Kind.STATE_CHANGE]
 
 
-@scenario("PT-05")
-def test_groups_of_other_types_are_left_alone(play: Play) -> None:
-    play.s2(type="connect")
-    play.policy({"topics.watch": "true"})
-    changed(play, "t0")
-    play.group_is(State.STABLE, generation=1)
-
-
-@scenario("PT-05")
-def test_a_group_with_other_policies_is_left_alone(play: Play) -> None:
-    play.s2()
-    play.policy({"pending.release": "true"})
+@pytest.mark.parametrize(("type", "policy"), [row("PT-05", "connect", "topics.watch"), row("PT-05", "consumer", "pending.release")])
+def test_a_changed_topic_does_not_concern_groups_of_other_types_or_policies(play: Play, type: str, policy: str) -> None:
+    play.s2(type=type)
+    play.policy({policy: "true"})
     changed(play, "t0")
     play.group_is(State.STABLE, generation=1)
 

@@ -83,7 +83,7 @@ class Client:
 
     def answered(self, sent: SentRequest, error: int) -> None:
         play = self.play
-        if sent.what.startswith("join"):
+        if sent.title.startswith("join"):
             if error == ErrorCode.MEMBER_ID_REQUIRED:
                 self.knows_id = True
             elif error:
@@ -94,8 +94,8 @@ class Client:
                 play.ids[self.actor] = sent.member_id  # type: ignore[attr-defined]
                 self.generation = sent.reply.generation
                 members = sent.reply.members
-                given = {id: number for number, (id, _, _) in enumerate(members)}
-                self.sent = play.sync(self.actor, given, generation=self.generation, instance=self.instance)  # type: ignore[arg-type]
+                assignment = {id: number for number, (id, _, _) in enumerate(members)}
+                self.sent = play.sync(self.actor, assignment, generation=self.generation, instance=self.instance)  # type: ignore[arg-type]
         elif error:
             self.generation = -1
             self.knows_id = error == ErrorCode.REBALANCE_IN_PROGRESS
@@ -124,10 +124,10 @@ def test_a_group_with_any_policies_stays_sound_and_settles(seed: int) -> None:
                 play.policy(random_policies(random), random.choice([None, None, "reason"]))
             case 8:
                 play.failover()
-                for one in clients:
-                    one.sent = None
-                    one.generation = -1
-                    one.knows_id = one.knows_id and one.actor in play.ids
+                for sender in clients:
+                    sender.sent = None
+                    sender.generation = -1
+                    sender.knows_id = sender.knows_id and sender.actor in play.ids
             case 9:
                 if client.instance is not None and random.random() < 0.3:
                     play.leave(("", client.instance))

@@ -14,14 +14,14 @@ TIMEOUT_MS = 15_000
 REGISTRATION = {"registration.timeout.ms": str(TIMEOUT_MS)}
 
 
-def away_at(play: Play, *absences: tuple[str, int], others: tuple[str, ...]) -> Play:
-    """Static members of which each goes away at its moment, the set-up ending when the first does; `others` stay alive."""
-    names = [*others, *[name for name, _ in absences]]
+def away_at(play: Play, *absences: tuple[str, int], present: tuple[str, ...]) -> Play:
+    """Static members that fall silent at their moments, the first at the end of the set-up; `present` stay alive."""
+    names = [*present, *[name for name, _ in absences]]
     play.settled(*names, static=True, session=SESSION_MS)
     assert not play.policy(REGISTRATION)
     play.wrote("policies")
     play.alive(*names)
-    for name, at_ms in sorted(absences, key=lambda one: one[1]):
+    for name, at_ms in sorted(absences, key=lambda absence: absence[1]):
         play.at(at_ms)
         play.heartbeat(name)
         play.silent(name)
@@ -32,7 +32,7 @@ def away_at(play: Play, *absences: tuple[str, int], others: tuple[str, ...]) -> 
 
 @scenario("PA-01")
 def test_a_member_whose_session_ends_is_away_without_a_rebalance(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.heartbeat("a", 1).expect()
     play.wrote("away")
@@ -44,7 +44,7 @@ def test_a_member_whose_session_ends_is_away_without_a_rebalance(play: Play) -> 
 @scenario("PA-02")
 def test_the_table_of_absences(play: Play) -> None:
     """A away 0:00, B away 0:10, A back 0:14 (B's absence counts), one rebalance at 0:25."""
-    away_at(play, ("a", 0), ("b", 10_000), others=("c",))
+    away_at(play, ("a", 0), ("b", 10_000), present=("c",))
     play.at(14_000)
     play.join("a'").expect(generation=1)
     play.alive("a'")
@@ -59,7 +59,7 @@ def test_the_table_of_absences(play: Play) -> None:
 
 @scenario("PA-03")
 def test_all_members_that_are_away_go_in_one_rebalance(play: Play) -> None:
-    away_at(play, ("a", 0), ("b", 10_000), others=("c",))
+    away_at(play, ("a", 0), ("b", 10_000), present=("c",))
     play.at(14_999)
     play.group_is(State.STABLE, generation=1, members=["c", "a", "b"])
     play.at(15_000)
@@ -71,7 +71,7 @@ def test_all_members_that_are_away_go_in_one_rebalance(play: Play) -> None:
 
 @scenario("PA-04")
 def test_a_member_that_returns_in_time_keeps_its_seat(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(14_999)
     play.join("b'").expect(generation=1, id="b'", members=[])
     play.sync("b'", generation=1).expect(assignment=2)
@@ -84,7 +84,7 @@ def test_a_member_that_returns_in_time_keeps_its_seat(play: Play) -> None:
 @scenario("PA-05")
 @pytest.mark.parametrize("request_kind", ["heartbeat", "join", "sync", "commit"])
 def test_every_request_of_the_old_process_ends_its_absence(play: Play, request_kind: str) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(10_000)
     getattr(play, request_kind)("b").expect()
     assert play.session_left("b") == SESSION_MS
@@ -120,8 +120,8 @@ def test_a_full_stop_for_longer_than_the_timeout_empties_the_group_once(play: Pl
 
 @scenario("PA-08")
 def test_a_join_phase_does_not_wait_for_an_away_member_and_keeps_its_seat(play: Play) -> None:
-    away_at(play, ("c", 0), others=("a", "b"))
-    play.join("a").parks()  # the leader asks for a rebalance
+    away_at(play, ("c", 0), present=("a", "b"))
+    play.join("a").parks()  # the leader triggers a rebalance
     joined = play.join("b")
     joined.expect(generation=2)
     play.expect("a", generation=2, members=["a", "b", "c"])
@@ -183,7 +183,7 @@ def test_a_member_without_a_generation_is_never_away(play: Play) -> None:
 
 @scenario("PA-14")
 def test_an_administrator_removes_an_away_member_at_once(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.leave(("", "ib")).expect()
     play.group_is(State.PREPARING, members=["a"])
     play.join("a").expect(generation=2)
@@ -193,7 +193,7 @@ def test_an_administrator_removes_an_away_member_at_once(play: Play) -> None:
 
 @scenario("PA-15")
 def test_without_the_policy_the_members_that_are_away_go_at_once(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(3_000)
     play.policy()
     play.after(0)
@@ -202,7 +202,7 @@ def test_without_the_policy_the_members_that_are_away_go_at_once(play: Play) -> 
 
 @scenario("PA-16")
 def test_a_shorter_timeout_counts_from_the_begin_of_the_absence(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(3_000)
     play.policy({"registration.timeout.ms": "5000"})
     play.at(4_999)
@@ -214,7 +214,7 @@ def test_a_shorter_timeout_counts_from_the_begin_of_the_absence(play: Play) -> N
 @scenario("PA-17")
 @pytest.mark.parametrize("crash_ms", [1, 4_000, 5_001, 14_999])
 def test_a_stored_absence_ends_after_one_session_or_at_its_timeout(play: Play, crash_ms: int) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(crash_ms)
     play.failover()
     ends = max(TIMEOUT_MS, crash_ms + SESSION_MS)
@@ -226,7 +226,7 @@ def test_a_stored_absence_ends_after_one_session_or_at_its_timeout(play: Play, c
 
 @scenario("PA-18")
 def test_a_failover_after_the_rebalance_began_removes_the_absent_member_after_one_session(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(TIMEOUT_MS)
     play.group_is(State.PREPARING, members=["a"])
     play.failover()
@@ -238,7 +238,7 @@ def test_a_failover_after_the_rebalance_began_removes_the_absent_member_after_on
 
 @scenario("PA-19")
 def test_a_member_heard_of_after_a_failover_is_not_away_since_before(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(5_000)
     play.failover()
     play.heartbeat("b").expect()
@@ -251,14 +251,14 @@ def test_a_member_heard_of_after_a_failover_is_not_away_since_before(play: Play)
 
 @scenario("PA-20")
 def test_the_record_of_a_removed_members_absence_is_deleted_at_the_load(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.hold_appends()
     play.at(TIMEOUT_MS)
     play.join("a")
     play.confirm()
     play.sync("a", {"a": 1}).expect()
-    away = [fact for fact in play.log if fact[0][:2] == b"\x75\x31" and fact[1] is not None]
-    play.load(*away)
+    absence_facts = [fact for fact in play.log if fact[0][:2] == b"\x75\x31" and fact[1] is not None]
+    play.load(*absence_facts)
     assert [record.kind for record in play._newest] == ["back"]
     play.failover()
     assert not play._newest
@@ -266,7 +266,7 @@ def test_the_record_of_a_removed_members_absence_is_deleted_at_the_load(play: Pl
 
 @scenario("PA-21")
 def test_a_clock_that_was_set_back_does_not_make_an_absence_longer(play: Play) -> None:
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.at(5_000)
     play.skew_ms = -3_600_000
     play.failover()
@@ -279,7 +279,7 @@ def test_a_clock_that_was_set_back_does_not_make_an_absence_longer(play: Play) -
 @scenario("PA-22")
 def test_a_returned_member_with_a_shorter_first_session_goes_away_again(play: Play) -> None:
     """Its first session has the timeout of the member before it, which is less than a third of its own."""
-    away_at(play, ("b", 0), others=("a",))
+    away_at(play, ("b", 0), present=("a",))
     play.join("b'", session=40_000).expect(generation=1)
     play.after(SESSION_MS)
     assert play.group().away_count == 1
@@ -291,7 +291,7 @@ def test_a_returned_member_with_a_shorter_first_session_goes_away_again(play: Pl
 @pytest.mark.parametrize("crash_ms", [10_001, 14_999])
 def test_absences_that_end_with_the_first_session_after_a_load_end_in_one_rebalance(play: Play, crash_ms: int) -> None:
     """Both were away before the load: the earliest ends at the moment when both sessions do."""
-    away_at(play, ("b", 0), ("c", 10_000), others=("a",))
+    away_at(play, ("b", 0), ("c", 10_000), present=("a",))
     play.at(crash_ms)
     play.failover()
     play.at(crash_ms + SESSION_MS - 1)

@@ -34,9 +34,9 @@ def taking(play: Play) -> list[str]:
     return [] if policy is None else list(policy.take_overs)
 
 
-def add_standby(play: Play, name: str, **how: object) -> None:
+def add_standby(play: Play, name: str, **options: object) -> None:
     """A newcomer beyond the target: it joins the generation, and its assignment is empty."""
-    play.join(name, instance=f"i{name}", **how).expect(generation=1, members=[])  # type: ignore[arg-type]
+    play.join(name, instance=f"i{name}", **options).expect(generation=1, members=[])  # type: ignore[arg-type]
     play.sync(name, generation=1).expect(assignment=EMPTY_ASSIGNMENT)
 
 
@@ -64,11 +64,11 @@ def take_over(play: Play, name: str, assignment: int, *, leads: bool = False, ge
     assert play.group().generation == generation
 
 
-def remove(play: Play, name: str, how: str) -> None:
-    if how == "expiry":
+def remove(play: Play, name: str, kind: str) -> None:
+    if kind == "expiry":
         play.silent(name).at(SESSION_MS)
     else:
-        play.leave(name if how == "leave" else ("", f"i{name}")).expect()
+        play.leave(name if kind == "leave" else ("", f"i{name}")).expect()
 
 
 # Standbys.
@@ -238,9 +238,9 @@ def test_a_standby_that_rejoins_causes_no_rebalance_whatever_its_metadata_says(p
 
 
 @scenario("PW-18")
-@pytest.mark.parametrize("how", ["expiry", "leave", "administrator"])
-def test_the_removal_of_a_standby_causes_no_rebalance(play: Play, how: str) -> None:
-    remove(play, "x", how)
+@pytest.mark.parametrize("kind", ["expiry", "leave", "administrator"])
+def test_the_removal_of_a_standby_causes_no_rebalance(play: Play, kind: str) -> None:
+    remove(play, "x", kind)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "y"])
     play.wrote("W4", "seats")
     assert standbys(play) == ["iy-y"]
@@ -300,9 +300,9 @@ def test_the_removal_of_an_active_member_while_assignments_are_awaited_causes_a_
 
 
 @scenario("PW-30")
-@pytest.mark.parametrize("how", ["expiry", "leave", "administrator"])
-def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: Play, how: str) -> None:
-    remove(play, "b", how)
+@pytest.mark.parametrize("kind", ["expiry", "leave", "administrator"])
+def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: Play, kind: str) -> None:
+    remove(play, "b", kind)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "x", "y"])
     assert (standbys(play), taking(play)) == (["iy-y"], ["ix-x"])
     assert status(play)["status.takeover"].startswith("ix for ib since ")
@@ -354,7 +354,7 @@ def test_the_leaders_seat_brings_leadership(play: Play) -> None:
     play.heartbeat("x", 1).expect(REBALANCE)
     play.join("x").expect(generation=1, leader="x", members=["b", "x"], skip=True)
     play.sync("x", {"x": 9, "b": 9}, generation=1).expect(assignment=1)
-    play.join("x").parks()  # a leader that rejoins asks for a rebalance, as ever
+    play.join("x").parks()  # a rejoining leader triggers a rebalance, as ever
     play.group_is(State.PREPARING)
 
 
@@ -470,10 +470,10 @@ def test_the_last_standby_that_does_not_sync_causes_a_rebalance(play: Play) -> N
 
 
 @scenario("PW-45")
-@pytest.mark.parametrize("how", ["expiry", "leave"])
-def test_a_standby_that_is_removed_during_its_take_over_leaves_the_seat_to_the_next(play: Play, how: str) -> None:
+@pytest.mark.parametrize("kind", ["expiry", "leave"])
+def test_a_standby_that_is_removed_during_its_take_over_leaves_the_seat_to_the_next(play: Play, kind: str) -> None:
     play.leave("b").expect()
-    remove(play, "x", how)
+    remove(play, "x", kind)
     assert (standbys(play), taking(play)) == ([], ["iy-y"])
     play.noted(Kind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
     take_over(play, "y", 2)
@@ -555,9 +555,9 @@ def test_a_failover_at_every_step_of_a_yield_leaves_one_holder(play: Play, step:
         play.heartbeat("y", 1).expect(REBALANCE)
     play.failover()
     holder = "x" if step == 0 else "y"
-    other = "y" if step == 0 else "x"
+    other_spare = "y" if step == 0 else "x"
     assert taking(play) == [play.id_of(holder)]
-    play.sync(other, generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    play.sync(other_spare, generation=1).expect(assignment=EMPTY_ASSIGNMENT)
     take_over(play, holder, 2)
 
 
@@ -780,8 +780,8 @@ def test_a_newcomer_that_waited_is_a_standby_when_the_target_is_lowered() -> Non
     play.policy({"expansion.timeout.ms": "5000"})
     waiting = play.join("x", instance="ix").parks()
     play.policy({"expansion.timeout.ms": "5000", **TWO})
-    again = play.join("x'").expect(generation=1, members=[])
-    assert isinstance(again, SentJoin)
+    retried = play.join("x'").expect(generation=1, members=[])
+    assert isinstance(retried, SentJoin)
     waiting.expect(UNKNOWN)
     assert standbys(play) == ["ix-x'"]
     assert not play.newcomers()

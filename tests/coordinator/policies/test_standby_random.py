@@ -50,7 +50,7 @@ class Process:
 
     def join(self, random: Random) -> None:
         metadata = T0 if self.calm else random.choice([T0] * 30 + [T0[:-4] + b"\0\0\0\1x", T0_T1])
-        self.held = None  # an eager consumer gives its partitions back first
+        self.held = None  # an eager consumer revokes its partitions first
         self.sent = self.play.join(
             self.actor, instance=self.instance, id=self.id, metadata=metadata, session=SESSION_MS, rebalance=12_000, version=random.choice([5, 9])
         )
@@ -66,11 +66,11 @@ class Process:
             self.held = None
             if error != ErrorCode.MEMBER_ID_REQUIRED:
                 self.id = ""
-                self.actor += "+"  # an id is never given out twice
+                self.actor += "+"  # no id is assigned twice
         elif isinstance(sent, SentJoin):
             self.generation = sent.reply.generation
-            given = {id: number for number, (id, _, _) in enumerate(sent.reply.members, 1)}
-            self.sent = self.play.sync(self.actor, given, generation=self.generation, instance=self.instance)  # type: ignore[arg-type]
+            assignment = {id: number for number, (id, _, _) in enumerate(sent.reply.members, 1)}
+            self.sent = self.play.sync(self.actor, assignment, generation=self.generation, instance=self.instance)  # type: ignore[arg-type]
         elif isinstance(sent, SentSync):
             self.held = self.generation, sent.assignment
 
@@ -89,7 +89,7 @@ class World:
         self.started = 0
         self.members = 7
         self.running: list[Process | None] = [None] * self.members
-        self.all: list[Process] = []  # stopped or disconnected processes may come back
+        self.all: list[Process] = []  # stopped or disconnected processes may return
         for number in range(self.members):
             self.start(number)
         self.holds = False
@@ -172,8 +172,8 @@ class World:
             seats[assignment] = process
         group = self.play._of("g")
         if group is not None and group.state is State.STABLE:
-            given = [member.assignment for member in group.members.values() if member.assignment not in (b"", EMPTY_ASSIGNMENT)]
-            assert len(given) == len(set(given)), "a seat was given twice"
+            assignments = [member.assignment for member in group.members.values() if member.assignment not in (b"", EMPTY_ASSIGNMENT)]
+            assert len(assignments) == len(set(assignments)), "two members have the same seat"
             self.moved += bool(group.policy is not None and group.policy.take_overs)
 
 
@@ -212,8 +212,8 @@ def settle(world: World) -> None:
     generation = group.generation
     leader = group.leader
     # Two crash, one of them the leader: two standbys take their seats.
-    crashed = [number for number, one in enumerate(world.running) if one is not None and one.id == leader]
-    crashed += [number for number, one in enumerate(world.running) if one is not None and one.id not in (*group.policy.standbys, leader)][:1]
+    crashed = [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id == leader]
+    crashed += [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id not in (*group.policy.standbys, leader)][:1]
     for number in crashed:
         world.running[number] = None
     for _ in range(60):

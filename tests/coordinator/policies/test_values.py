@@ -82,8 +82,8 @@ def test_a_wrong_value_is_refused_with_the_name_of_its_policy(name: str, text: s
 
 def test_values_of_a_group_replace_the_defaults_and_none_turns_one_off() -> None:
     defaults = GroupPolicies(registration_timeout_ms=9_000, expansion_timeout_ms=8_000, pending_release=True)
-    wanted = {"registration.timeout.ms": "none", "expansion.timeout.ms": "7000", "rebalance.request": "x"}
-    assert resolve(wanted, defaults) == GroupPolicies(expansion_timeout_ms=7_000, pending_release=True)
+    configs = {"registration.timeout.ms": "none", "expansion.timeout.ms": "7000", "rebalance.request": "x"}
+    assert resolve(configs, defaults) == GroupPolicies(expansion_timeout_ms=7_000, pending_release=True)
     assert resolve({}, defaults) is defaults or resolve({}, defaults) == defaults
 
 

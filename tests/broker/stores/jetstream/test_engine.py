@@ -25,6 +25,6 @@ def test_streams_are_made_some_at_a_time() -> None:
         engine.create(f"S{number}", "subject", 3, {}, made.append)
     while requests.waiting:
         assert len(requests.waiting) == CREATIONS_MAX or len(made) > 2 * CREATIONS_MAX
-        answered = requests.waiting.pop(0)
-        answered(message({}) if len(made) % 2 else None)
+        reply_to_request = requests.waiting.pop(0)
+        reply_to_request(message({}) if len(made) % 2 else None)
     assert len(made) == 3 * CREATIONS_MAX
