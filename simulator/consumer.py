@@ -145,6 +145,10 @@ class Consumer(Client):
 
     def _join(self, wire: Wire) -> Process:
         run, settings, world = self._sim_run, self.settings, self.world
+        if self.owned and self.member_id and not run.faults_over and world.chance(run.plan.late_revocations):
+            yield from self._revoke_late(wire)
+            if self.fenced or not wire.open:
+                return
         message = JoinGroupRequest(
             self.group,
             settings.session_ns // MS,
@@ -190,6 +194,12 @@ class Consumer(Client):
         elif not run.faults_over and world.chance(run.plan.slow_sync):
             yield world.between(0, 2 * settings.rebalance_ns)
         yield from self._sync(wire, assignments)
+
+    def _revoke_late(self, wire: Wire) -> Process:
+        """Commit what was consumed from the revoked partitions, perhaps after the rebalance has ended without this member."""
+        yield self.world.between(0, 2 * self.settings.rebalance_ns)
+        if wire.open:
+            yield self._commit_offsets(wire)
 
     def _join_refused(self, code: int, member_id: str, request: Request) -> Process:
         self.world.count(f"JoinGroup {code}")

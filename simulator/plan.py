@@ -79,6 +79,7 @@ class Plan:
     topic_settings: tuple[tuple[str, str], ...]  # of the producers' topics
     broker: dict[str, object] = field(default_factory=dict)
     nodes: int = 1
+    late_revocations: float = 0.0  # probability that a consumer commits late in a rebalance, before its JoinGroup
     resets: float = 0.0  # probability that the administrator resets offsets instead of deleting them
     varied_sessions: bool = False  # a restarted process may have a longer session timeout
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
@@ -113,7 +114,7 @@ class Plan:
             lines += self.policies.lines()
         clients = {
             "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.slow_sync, "of new member ids are never used": self.abandoned_ids,
-            "of commits are read back": self.reads_offsets, "of deletions are resets of offsets instead": self.resets,
+            "of commits are read back": self.reads_offsets, "of revoked partitions are committed late": self.late_revocations, "of deletions are resets of offsets instead": self.resets,
         }  # fmt: skip
         lines.append(f"clients: {percentages(clients)}{', some sessions are longer' if self.varied_sessions else ''}")
         network = {"of chunks break the connection": self.reset, "of chunks stall": self.stalled, "of chunks arrive in two parts": self.torn}
@@ -146,7 +147,7 @@ def draw(seed: int) -> Plan:
     In every fourth run groups have policies, and another fourth is about policies: many absences and arrivals, few other faults.
     """
     random = Random(f"plan {seed}")
-    plan = _draw(seed, random)
+    plan = replace(_draw(seed, random), late_revocations=Random(f"revocations {seed}").choice((0.05, 0.3)))
     if seed % 3 == 1:
         plan = _about_the_disk(plan, random)
     if seed % 4 == 2:
@@ -174,7 +175,7 @@ def _with_rare_faults(plan: Plan, random: Random) -> Plan:
 def _with_rare_settings(plan: Plan) -> Plan:
     """Rare clients and settings, drawn from a stream of their own so that all other draws stay the same."""
     random = Random(f"settings of few {plan.seed}")
-    resets, varied, slow, checkpoints, ages = (random.random() < share for share in (0.6, 0.2, 0.6, 0.6, 0.5))
+    resets, varied, slow, checkpoints, ages = (random.random() < share for share in (0.6, 0.5, 0.6, 0.6, 0.5))
     if resets and plan.retention_minutes > SHORT_RETENTION_MINUTES and not {"delete_topic", "wall"} & set(plan.faults):
         plan = replace(plan, resets=0.5)
     if varied and plan.policies is None:
