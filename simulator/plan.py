@@ -30,7 +30,7 @@ CHECKPOINTS: Final = ("log.flush.offset.checkpoint.interval.ms", "log.flush.star
 FAULT_SECONDS: Final = {  # mean time between two faults of the kind
     "kill": 90, "power": 120, "stop": 80, "mid_step": 60, "slow_disk": 60, "fail_sync": 45, "fail_write": 120, "full_disk": 150,
     "unreadable": 200, "freeze": 60, "wall": 300, "client_kill": 5, "client_freeze": 15, "two_owners": 30, "admin": 10,
-    "delete_topic": 40, "rot": 100,
+    "delete_topic": 30, "rot": 100,
     "controller": 60, "two_nodes": 120, "drains": 30, "hop": 12, "away": 60,
 }  # fmt: skip
 
@@ -165,7 +165,7 @@ def _with_rare_faults(plan: Plan, random: Random) -> Plan:
     back, since an offset may then look newer than the deletion of its topic.
     """
     faults = plan.faults
-    if plan.flush == "always" and random.random() < 0.4:
+    if plan.flush == "always" and random.random() < 0.7:
         faults = (*(fault for fault in faults if fault != "wall"), "delete_topic")
     if random.random() < 0.1:
         faults = (*faults, "rot")
