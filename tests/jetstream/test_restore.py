@@ -164,8 +164,7 @@ def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, engine: E
         patch.setattr(StreamCopy, "finish", lambda *ignored: 1 / 0)
         assert tenure(*arguments) == 70
     assert "has not finished" in store("export", "--from", *engine.place, "--to", tmp_path / "back", code=69)
-    other = ("import", "--from", backup.path, "--to", *engine.place, "--only", str(GROUPS))
-    assert "the unfinished import of another export" in store(*other, code=1)
+    assert "the unfinished import of another export" in store("import", "--from", backup.path, "--to", *engine.place, "--only", str(GROUPS), code=1)
     assert tenure(*arguments) == 0
     store("export", "--from", *engine.place, "--to", tmp_path / "back")
     assert contents(tmp_path / "back")[str(ORDERS)].end == 6

@@ -82,9 +82,12 @@ def read_log(bootstrap: str, topic: str, partitions: int) -> dict[tuple[int, int
             assert time.monotonic() < until, (unread_partitions, ends)
             for message in consumer.consume(1_000, 0.5):
                 assert message.error() is None, message.error()
-                values[message.partition(), message.offset()] = message.value().decode()
-                if message.offset() + 1 >= ends[message.partition()]:
-                    unread_partitions.discard(message.partition())
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                if partition is None or offset is None or value is None:
+                    raise AssertionError(message)
+                values[partition, offset] = value.decode()
+                if offset + 1 >= ends[partition]:
+                    unread_partitions.discard(partition)
     finally:
         consumer.close()
     return values
