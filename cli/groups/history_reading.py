@@ -123,7 +123,15 @@ class Notes:
                     self.offset = part.fetch_offset
             elif fetched.error_code not in NOT_YET:
                 check(fetched.error_code, f"{topic}-{self.partition}")
-                return Batches(bytes(fetched.records or b""), fetched.high_watermark)
+                batches = Batches(bytes(fetched.records or b""), fetched.high_watermark)
+                # Nothing before the end of the log: the broker has to read older records from its store first, and the fetch did not wait
+                # for them. Or compaction has removed the last records, but notes are not compacted.
+                if batches.data or batches.end <= part.fetch_offset or (topic == OFFSETS and request.max_wait_ms):
+                    return batches
+                if time.monotonic() >= deadline:
+                    raise Failure(EXIT.AGAIN, f"{topic}-{self.partition}: the broker has not read its records from the store yet; try again")
+                request.max_wait_ms = WAIT_MS
+                continue
             if time.monotonic() + PAUSE_SECONDS >= deadline:
                 raise failure(fetched.error_code, f"{topic}-{self.partition}")
             time.sleep(0 if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else PAUSE_SECONDS)

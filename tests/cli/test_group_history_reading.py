@@ -9,7 +9,7 @@ import pytest
 
 from cli.arguments import addresses
 from cli.client import EXIT, Cluster, Failure
-from cli.groups.history_reading import NOTES, OFFSETS, Notes
+from cli.groups.history_reading import NOTES, OFFSETS, WAIT_MS, Notes
 from coordinator.facts import group_key
 from coordinator.notes import Kind
 from protocol.batch import build
@@ -36,7 +36,9 @@ class Desk:
         self.batches: list[bytes] = []
         self.errors: list[int] = []
         self.internal = True
+        self.is_unread = False  # whether the log goes on after the batches
         self.fetches: list[tuple[str, int]] = []
+        self.waits: list[int] = []
         self.broker.answers |= {
             MetadataRequest.API_KEY: metadata_of(self.broker, topics=self._topics),
             FetchRequest.API_KEY: self._fetch,
@@ -57,7 +59,10 @@ class Desk:
         name = NAMES[requested.topic_id]
         self.fetches.append((name, requested.partitions[0].fetch_offset))
         error = self.errors.pop(0) if self.errors else 0
-        data = PartitionData(0, error, 9, 9, 0, aborted_transactions=[], records=b"" if error or not self.batches else self.batches.pop(0))
+        records = b"" if error or not self.batches else self.batches.pop(0)
+        end = 9 if records or self.is_unread else requested.partitions[0].fetch_offset
+        self.waits.append(request.max_wait_ms)
+        data = PartitionData(0, error, end, end, 0, aborted_transactions=[], records=records)
         return FetchResponse(0, 0, 0, [FetchableTopicResponse(requested.topic_id, name, [data])])
 
 
@@ -114,6 +119,29 @@ def test_an_opening_partition_is_retried(desk: Desk, notes: Notes) -> None:
     desk.batches = [batch(5, note("g", 1))]
     notes.begin(None)
     assert len(list(notes.read())) == 1
+
+
+@pytest.mark.parametrize("first", [note("g", 1), None])
+def test_notes_that_the_broker_has_to_read_from_its_store_are_waited_for(desk: Desk, notes: Notes, first: tuple[bytes, bytes] | None) -> None:
+    notes.offset = 5
+    desk.is_unread = True
+    desk.batches = [*([batch(5, first)] if first else []), b"", batch(6, note("g", 2), note("g", 3), note("g", 4))]
+    assert [note.header.generation for note in notes.read()][-3:] == [2, 3, 4]
+    assert desk.waits[-2:] == [0, WAIT_MS]  # at once, then until they are read
+
+
+def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(desk: Desk, notes: Notes) -> None:
+    notes.offset = 5
+    desk.is_unread = True
+    with pytest.raises(Failure) as raised:
+        list(notes.read())
+    assert raised.value.code == EXIT.AGAIN
+
+
+def test_records_that_compaction_removed_from_the_end_are_not_waited_for(desk: Desk, notes: Notes) -> None:
+    desk.is_unread = True
+    assert notes.images() == []
+    assert desk.waits == [0, WAIT_MS]  # once
 
 
 def test_notes_deleted_while_reading_are_skipped(desk: Desk, notes: Notes) -> None:
