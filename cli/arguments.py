@@ -10,13 +10,14 @@ from typing import Any
 BOOTSTRAP = "TENURE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 TIMEOUT_DEFAULT = 10.0
+TIMEOUT_HELP = f"time limit of each request, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}"
 KAFKA_PORT = 9092
 LONG_MAX = (1 << 63) - 1
 
 Address = tuple[str, int]
 
 
-def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON") -> None:
+def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON", timeout_help: str = TIMEOUT_HELP) -> None:
     """Add the options for the cluster's address, the timeout and the output format."""
     group = parser.add_argument_group("cluster")
     group.add_argument(
@@ -30,7 +31,7 @@ def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON
         metavar="SECONDS",
         type=positive_seconds,
         default=TIMEOUT_DEFAULT,
-        help=f"time limit of each request, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}",
+        help=timeout_help,
     )
     group.add_argument("--json", action="store_true", help=json_help)
 

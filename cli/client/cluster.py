@@ -1,7 +1,8 @@
 """Requests to the broker that serves them: any broker, one broker, the controller, a group's coordinator, a partition's leader.
 
-Within `timeout` seconds a call reconnects, tries other addresses and retries. It fails at once if waiting is useless: if no broker has
-ever answered and every address gives a reason, or if the broker does not support the request.
+Within `timeout` seconds a call reconnects, tries other addresses and retries; with more `patience` it goes on so long, and `timeout` is the
+limit of each attempt. It fails at once if waiting is useless: if no broker has ever answered and every address gives a reason, or if the
+broker does not support the request.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ class Cluster:
 
     def __init__(self, bootstrap: Sequence[Address], timeout: float = TIMEOUT_DEFAULT) -> None:
         self.timeout = timeout
+        self.patience = timeout  # how long calls without their own timeout go on
         self._pool = Pool(bootstrap)
         self._patient = True
         self._seconds = timeout  # the timeout of the current call
+        self._attempt_seconds = timeout  # and of each of its attempts
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
@@ -55,7 +58,7 @@ class Cluster:
 
     def separate_client(self) -> Cluster:
         """The same cluster with separate connections, for another thread."""
-        return Cluster(self._pool.bootstrap, self.timeout)
+        return Cluster(list(dict.fromkeys([*self._pool.bootstrap, *self._addresses()])), self.timeout)
 
     def __enter__(self) -> Cluster:
         return self
@@ -246,13 +249,18 @@ class Cluster:
         """A new connection for the caller alone. Raises `Broken`."""
         deadline = self._deadline(timeout)
         shared = self._broker(broker_id, deadline)
-        return Connection(shared.host, shared.port, deadline)
+        return Connection(shared.host, shared.port, self._limited(deadline))
 
     # Attempts and retries
 
     def _deadline(self, timeout: float | None) -> float:
-        self._seconds = self.timeout if timeout is None else timeout
+        self._seconds = self.patience if timeout is None else timeout
+        self._attempt_seconds = self.timeout if timeout is None else timeout
         return time.monotonic() + self._seconds
+
+    def _limited(self, deadline: float) -> float:
+        """The deadline for one attempt that begins now."""
+        return min(deadline, time.monotonic() + self._attempt_seconds)
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
         def send(connection: Connection) -> Any:
@@ -276,7 +284,7 @@ class Cluster:
             except Broken as broken:
                 if problem and self._expired(deadline):  # the earlier error explains more than a timeout
                     raise problem from broken
-                line = f"{broken.line} within {self._seconds:.3g} s" if broken.late else broken.line
+                line = f"{broken.line} within {self._attempt_seconds:.3g} s" if broken.late else broken.line
                 problem = Failure(EXIT.UNREACHABLE, line)
                 if connection is not None:
                     self._pool.failed(connection)
@@ -303,14 +311,14 @@ class Cluster:
         """The deadline for one broker: if others could answer too, each gets a share of the time."""
         candidates = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
         now = time.monotonic()
-        return now + (deadline - now) / candidates
+        return now + (self._limited(deadline) - now) / candidates
 
     def _addresses(self) -> list[Address]:
         """The addresses of the brokers if there are several; a single broker is contacted at the address where it answered."""
         return [(broker.host, broker.port) for broker in self._brokers.values()] if len(self._brokers) > 1 else []
 
     def _any_broker(self, deadline: float) -> Connection:
-        return self._pool.any_connection(self._addresses(), deadline)
+        return self._pool.any_connection(self._addresses(), self._limited(deadline))
 
     def _broker(self, broker_id: int, deadline: float) -> Connection:
         self._load_metadata(deadline)
@@ -321,7 +329,7 @@ class Cluster:
             self._metadata_valid = False
             raise Broken(f"broker {broker_id} is not in the cluster at the moment")
         try:
-            return self._pool.connect((broker.host, broker.port), deadline)
+            return self._pool.connect((broker.host, broker.port), self._limited(deadline))
         except Broken as broken:
             broken.line = f"broker {broker_id} cannot be reached at its advertised address: {broken.line}"
             raise

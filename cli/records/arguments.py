@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from cli.arguments import add_change, add_cluster, add_command, positive_seconds, whole_number
+from cli.arguments import TIMEOUT_DEFAULT, add_change, add_cluster, add_command, positive_seconds, whole_number
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "1", "0")
@@ -24,6 +24,8 @@ CONSUME_NOTES: Final = """\
 Without --group the command reads all partitions from the position of --from, and commits nothing. With --group it is a member of the
 group: it shares the partitions with the other members, continues at the committed offsets, and commits what it has printed.
 With --instance it is a static member: after it ends it keeps its seat until the session timeout, unless --leave is given.
+A member goes on when brokers fail and others take their partitions and groups over. It ends when that lasts longer than its session
+timeout, or than --timeout if that is given.
 
 --from accepts earliest, latest, an offset, -N for the last N of each partition, a time (2026-11-21T08:30:00Z; UTC without a zone),
 or an age (15m, 2d).
@@ -112,7 +114,12 @@ def add_consume(commands: Any) -> None:
     output.add_argument("--verbose", action="store_true", help="report progress on standard error (default on a terminal)")
     output.add_argument("--quiet", action="store_true", help="print only records and failures")
     output.add_argument("--committed", action="store_true", help="skip records of transactions that are open or were aborted")
-    add_cluster(parser, json_help="one JSON object a record; bytes that are not text as base64")
+    add_cluster(
+        parser,
+        json_help="one JSON object a record; bytes that are not text as base64",
+        timeout_help=f"time limit of each request, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}, and a member reconnects for its session timeout",
+    )
+    parser.set_defaults(timeout=None)
 
 
 def partition(text: str) -> int | str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from cli.arguments import TIMEOUT_DEFAULT
 from cli.client import EXIT, Cluster, Failure
 from cli.failure import UNKNOWN_PARTITION
 from cli.records.batches import Chunk
@@ -51,6 +52,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def checked_start(options: argparse.Namespace) -> Begin:
+    options.patience = options.timeout
+    if options.timeout is None:
+        options.timeout = TIMEOUT_DEFAULT
+        # A session outlasts the take-over from a failed broker, so its member must, too.
+        options.patience = TIMEOUT_DEFAULT if options.group is None else max(TIMEOUT_DEFAULT, options.session_timeout)
     if options.group is None:
         used = [name for name, value in (("--instance", options.instance), ("--leave", options.leave), ("--no-commit", options.no_commit)) if value]
         if used:
@@ -150,6 +156,7 @@ class Consumption:
             assignors=tuple(dict.fromkeys(options.assignor or ("range", "roundrobin"))),
         )
         commits = Commits(self.cluster, member, enabled=not options.no_commit)
+        self.cluster.patience = options.patience
         orderly = False
         try:
             with self.interrupts.waiting():
@@ -160,6 +167,7 @@ class Consumption:
             orderly = True
             raise
         finally:
+            self.cluster.patience = options.timeout
             member.stop_heartbeats()
             # A fenced member has no seat to leave. A failed dynamic member leaves too, or its partitions would wait for its session timeout.
             try:
@@ -177,15 +185,15 @@ class Consumption:
             for chunk in chunks:
                 self.print(chunk, commits)
             seat_valid = not member.seat_lost
-            if seat_valid and commits.due and (not chunks or commits.age >= COMMIT_SECONDS):
-                seat_valid = commits.commit(seat)
-            if seat_valid and time.monotonic() - self._metadata_checked >= METADATA_SECONDS:
-                self._metadata_checked = time.monotonic()
-                seat_valid = not member.partitions_changed
-                if not seat_valid:
-                    self.commit_new_partitions(commits)
+            with self.interrupts.waiting():
+                if seat_valid and commits.due and (not chunks or commits.age >= COMMIT_SECONDS):
+                    seat_valid = commits.commit(seat)
+                if seat_valid and time.monotonic() - self._metadata_checked >= METADATA_SECONDS:
+                    self._metadata_checked = time.monotonic()
+                    seat_valid = not member.partitions_changed
+                    if not seat_valid:
+                        self.commit_new_partitions(commits)
             if not seat_valid and not self.output.done:
-                commits.commit(seat)
                 seat = self.rejoin(member, commits, seat)
 
     def commit_new_partitions(self, commits: Commits) -> None:
@@ -204,6 +212,9 @@ class Consumption:
     def rejoin(self, member: Member, commits: Commits, before: Seat | None) -> Seat:
         group = self.options.group
         self.report_progress(f"joining group {group}" if before is None else f"group {group} rebalances: joining again")
+        if before is not None:
+            with self.interrupts.waiting():
+                commits.commit(before)
         uncommitted = commits.take_uncommitted()
         with self.interrupts.waiting():
             seat = member.join()
@@ -218,7 +229,8 @@ class Consumption:
             self.start({place: (committed | started)[place] for place in seat.places})
         for place in {*new, *uncommitted} & set(seat.places):
             commits.add(place, self.positions[place])
-        commits.commit(seat)  # at once: a partition without a committed offset counts as new
+        with self.interrupts.waiting():
+            commits.commit(seat)  # at once: a partition without a committed offset counts as new
         seat_lost = [place for place in uncommitted if place not in seat.places or seat.generation != (before.generation + 1 if before else 0)]
         if seat_lost:
             self.screen.warn(f"the group rebalanced before {partitions_text(seat_lost)} could be committed: some of their records may be read again")

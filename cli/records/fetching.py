@@ -33,6 +33,7 @@ class PendingFetch(NamedTuple):
     request: FetchRequest
     version: int
     correlation_id: int
+    deadline: float
     positions: dict[Place, int]
     names: dict[bytes, str]  # of topics by id
 
@@ -82,7 +83,11 @@ class Fetcher:
             poll.register(self._connections[broker_id].fileno(), select.POLLIN)
         chunks: list[Chunk] = []
         for descriptor, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            chunks += self._receive(brokers[descriptor])
+            chunks += self._receive(brokers.pop(descriptor))
+        for broker_id in brokers.values():
+            if time.monotonic() >= self._pending[broker_id].deadline:
+                broken = Broken(f"{self._connections[broker_id].endpoint} does not answer Fetch", sent=True, late=True)
+                self._connection_broken(broker_id, broken)
         return chunks
 
     # Requests
@@ -126,8 +131,9 @@ class Fetcher:
         if version < 0:
             connection.version_for(request, 0)  # raises Failure
         deadline = time.monotonic() + self._cluster.timeout
+        answer_by = deadline + WAIT_MS / 1000
         names = {topic.topic_id: topic.topic for topic in topics.values()}
-        return PendingFetch(request, version, connection.send(request, version, deadline), positions, names)
+        return PendingFetch(request, version, connection.send(request, version, deadline), answer_by, positions, names)
 
     # Replies
 
@@ -177,7 +183,7 @@ class Fetcher:
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        elif now - self._failing_since >= self._cluster.timeout:
+        elif now - self._failing_since >= self._cluster.patience:
             raise Failure(EXIT.UNREACHABLE, broken.full_text) from broken
         self._mark_stale()
 

@@ -306,6 +306,46 @@ def test_a_coordinator_that_died_is_looked_up_again(broker_pair: tuple[FakeBroke
     assert count_requests(broker_pair[0], DescribeGroupsRequest) == 1
 
 
+def test_a_patient_call_goes_on_until_another_broker_has_taken_over(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0], timeout=0.2) as cluster:
+        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+        broker_pair[1].close()
+        cluster.patience = 10
+        moved_at = time.monotonic() + 0.6
+        before, after = broker_pair[0].answers[FIND], coordinator_is(broker_pair[0], 0)
+        broker_pair[0].answers[FIND] = lambda request, version: (before if time.monotonic() < moved_at else after)(request, version)
+        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+
+
+def test_a_patient_call_waits_for_each_broker_only_for_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    broker_pair[1].answers[DESCRIBE] = silent
+    broker_pair[0].answers[FIND] = once(coordinator_is(broker_pair[1], 1), coordinator_is(broker_pair[0], 0))
+    with cluster_of(broker_pair[0], timeout=0.2) as cluster:
+        cluster.patience = 10
+        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+    assert count_requests(broker_pair[1], DescribeGroupsRequest) == 1
+
+
+def test_without_any_broker_a_patient_call_fails_at_once() -> None:
+    with Listener() as listener:
+        listener.close()
+        began = time.monotonic()
+        with cluster_of(listener, timeout=5) as cluster:
+            cluster.patience = 45
+            with pytest.raises(Failure) as raised:
+                cluster.topics(["t"])
+    assert raised.value.code == EXIT.UNREACHABLE
+    assert time.monotonic() - began < 4
+
+
+def test_a_separate_client_knows_the_brokers_beyond_its_bootstrap_servers(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(broker_pair[0]) as cluster:
+        cluster.topics(None)
+        broker_pair[0].close()
+        with cluster.separate_client() as separate:
+            assert separate.any(ListGroupsRequest()).groups[0].group_id == "of-1"
+
+
 def test_an_unreachable_advertised_address_is_named(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].host = "broker.invalid"
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
