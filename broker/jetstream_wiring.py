@@ -9,6 +9,7 @@ from broker.cluster_wiring import ClusterBroker, NodeStore
 from broker.logging.logs import log
 from broker.net.guarded_transport import GuardedTransport
 from broker.runtime.node import Address
+from broker.runtime.start import ExitCode
 from broker.stores.jetstream.group_cleaning import GroupCleaning
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_cleaning import TopicCleaning
@@ -72,7 +73,7 @@ class JetStreamBroker(ClusterBroker):
             connection.abort("its reply was not sent before the lease of this node was over")
 
     def _deposed(self) -> None:
-        self.ended({"reason": "another process has this node's id"})
+        self.ended("another process has taken this node's id", ExitCode.LOCKED)
 
     def _streams(self, store: BrokerStore) -> JetStreamStore:
         assert isinstance(store, JetStreamStore)

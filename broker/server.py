@@ -93,6 +93,7 @@ class Server:
         self._loop = loop
         self.stop_request = StopRequest(loop)
         self.stop = self.stop_request.stop
+        self._code = ExitCode.OK  # after an orderly stop
 
     async def run(self) -> int:
         self.stop_request.handle_signals()
@@ -112,7 +113,7 @@ class Server:
         mark("listeners")
         store = self.broker.new_store(self._descriptors.logs)
         mark("data_directory")
-        self.broker.ended = self.stop
+        self.broker.ended = self._stop_with
         try:
             await self.broker.open(store, [address for address, _, _ in addresses])
             self.broker.acceptor.start()
@@ -164,7 +165,12 @@ class Server:
         if problem:
             raise StartError(f"stopped, but {problem}; the next start checks the logs", ExitCode.DISK)
         log.info("stopped")
-        return ExitCode.OK
+        return self._code
+
+    def _stop_with(self, reason: str, code: ExitCode) -> None:
+        """The broker cannot go on: stop in order."""
+        self._code = code
+        self.stop({"reason": reason})
 
     async def _drain(self) -> None:
         """Close each connection once its replies are sent; at the deadline, abort the remaining ones."""

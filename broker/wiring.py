@@ -26,6 +26,7 @@ from broker.runtime.clock import Clock
 from broker.runtime.collector import Collector
 from broker.runtime.contain import DEFECTS
 from broker.runtime.node import Address, Node
+from broker.runtime.start import ExitCode
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll
 from broker.settings.config import POLICIES, POLICY_PREFIX, Config
@@ -99,7 +100,7 @@ class Broker:
         # Set by a node of a cluster (cluster_wiring.py).
         self._leaders: Leaders | None = None
         self._load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None
-        self.ended: Callable[[dict[str, object]], None] = lambda reason: None  # stops the server; set before `open`
+        self.ended: Callable[[str, ExitCode], None] = lambda reason, code: None  # stops the server; set before `open`
         self._acquired_at_once = 1
 
     def new_store(self, log_files_max: int) -> BrokerStore:

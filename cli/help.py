@@ -47,7 +47,7 @@ exit codes of serve:
   71  this system is not supported
   73  the data directory cannot be created or written
   74  reading or writing failed
-  75  another process uses the data directory
+  75  another process uses the data directory, or has taken the node id
   78  a setting is wrong
 
 exit codes of health:

@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
     PLATFORM = 71  # this system is not supported
     DIRECTORY = 73  # the data directory cannot be created or written
     DISK = 74  # reading or writing failed
-    LOCKED = 75  # another process holds the data directory; later it may work
+    LOCKED = 75  # another process holds the data directory or has taken the node id; later it may work
     CONFIG = 78  # a setting is wrong
 
 

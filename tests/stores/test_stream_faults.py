@@ -188,14 +188,22 @@ def test_a_node_that_comes_back_finds_its_log_with_another_owner(nodes: NodesOve
 
 def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    deposed: list[bool] = []
-    first.store.deposed = lambda: deposed.append(True)
+    deposed: list[str] = []
+    first.store.deposed = lambda: deposed.append("older")
     log = owned(first)
     restarted = nodes.start(1)
+    restarted.store.deposed = lambda: deposed.append("newer")
     nodes.wait(lambda: deposed)
+    first.store.meta._beat()
+    finished: list[str] = []
+    first.store.finish(True, finished.append)
+    nodes.wait(lambda: finished)
+    nodes.settle()
     assert not log.usable()
     assert owned(restarted).epoch > log.epoch
     assert second.store.view().live.keys() == {1, 2}
+    assert second.store.view().is_live(1, restarted.store.incarnation)
+    assert deposed == ["older"]
 
 
 def test_a_second_process_with_an_id_waits_for_the_lease_of_the_first_one(nodes: NodesOverJetStream) -> None:

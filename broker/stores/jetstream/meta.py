@@ -122,6 +122,7 @@ class Meta:
         self.seq = 0  # sequence of the newest message read
         self.me: NodeInfo | None = None
         self.lease_lost = False
+        self.superseded = False  # another process has taken this node's id
         self.blind_seconds = 0.0  # time in which this node could not decide which nodes are live
         self.format: dict[str, Any] = {}
         self._engine = engine
@@ -156,7 +157,7 @@ class Meta:
         self.owner_published: Callable[[LogId, Owner], None] = lambda id, owner: None  # a node has published that it owns a log
         self.lost: Callable[[], None] = lambda: None  # the lease has ended
         self.regained: Callable[[], None] = lambda: None  # this node has a lease again
-        self.deposed: Callable[[], None] = lambda: None  # another process has taken this node's id
+        self.deposed: Callable[[], None] = lambda: None  # called once, when `superseded` becomes true
 
     @property
     def _now(self) -> float:
@@ -265,14 +266,12 @@ class Meta:
     def _apply_node(self, node: int, body: dict[str, Any], seq: int) -> None:
         incarnation = str(body["incarnation"])
         if node == self._node:
-            if incarnation != self._incarnation and 0 < self._revision < seq:
-                run(self.deposed)
-            elif incarnation != self._incarnation:
-                self._predecessor = None if body.get("gone") else (incarnation, str(body.get("mark", "")))
+            if incarnation != self._incarnation:
+                self._apply_same_node(incarnation, body, seq)
             return
         known = self.view.live.get(node)
         if body.get("gone"):
-            if known is not None:
+            if known is not None and known.incarnation == incarnation:
                 self._remove_node(node)
             return
         info = NodeInfo(node, tuple((str(name), str(host), int(port)) for name, host, port in body["addresses"]), body.get("rack"))
@@ -286,6 +285,14 @@ class Meta:
         self.view.live[node] = NodeState(info, incarnation, int(body["wall_ms"]), self._clock)
         self.view.version += 1
         run(self.node_changed, node, True)
+
+    def _apply_same_node(self, incarnation: str, body: dict[str, Any], seq: int) -> None:
+        """A message of another process with this node's id: of an earlier one, or of one that takes the id now."""
+        if not 0 < self._revision < seq:
+            self._predecessor = None if body.get("gone") else (incarnation, str(body.get("mark", "")))
+        elif not body.get("gone") and not self.superseded:  # only an earlier process leaves after this one has joined
+            self.superseded = True
+            run(self.deposed)
 
     def _remove_node(self, node: int) -> None:
         del self.view.live[node]
@@ -432,6 +439,8 @@ class Meta:
         return Beat(0, self._clock, self._beats_sent)
 
     def _beat(self) -> None:
+        if self.superseded:
+            return  # the newer process would take the message for one of a third process
         sent, beat = self._now, self._next_beat()
 
         def put(result: Refused | None) -> None:
@@ -482,7 +491,10 @@ class Meta:
         self.put(self._names.node_key(self._node), self._body(), put)
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Publish an orderly end, so that no node waits for this node's lease."""
+        """Publish an orderly end, so that no node waits for this node's lease; not if a newer process has the node's id."""
+        if self.superseded:
+            done()
+            return
         self._beat_at = self._now + 3600
         self.put(self._names.node_key(self._node), {"incarnation": self._incarnation, "gone": True}, lambda result: done())
 

@@ -373,7 +373,6 @@ class JetStreamStore:
 
     def _deposed(self) -> None:
         log.error("another process has taken this node's id: this process stops", node=self._node)
-        self._lease_lost()
         run(self.deposed)
 
     # Stop.

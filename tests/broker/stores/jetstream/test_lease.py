@@ -170,6 +170,26 @@ def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_ba
     assert proved
 
 
+def leave(node: Node, of: int, incarnation: str) -> None:
+    """A replica shows that this process has left in order."""
+    node.engine.seq += 1
+    node.meta._apply(Stored(node.engine.seq, Names("c").node_key(of), json.dumps({"incarnation": incarnation, "gone": True}).encode(), {}))
+
+
+def test_an_earlier_process_that_leaves_does_not_end_the_node_that_has_its_id_now() -> None:
+    """Processes of earlier versions leave so, after they have seen the newer one."""
+    node = Node()
+    deposed: list[bool] = []
+    node.meta.deposed = lambda: deposed.append(True)
+    leave(node, 1, "earlier")
+    assert not deposed
+    read(node, 2, node.engine.seq + 1)
+    leave(node, 2, "earlier")
+    assert node.meta.view.is_live(2, "other")
+    leave(node, 2, "other")
+    assert not node.meta.view.is_live(2, "other")
+
+
 def test_a_process_whose_id_another_one_took_may_have_its_lease_still() -> None:
     node = Node()
     read(node, 2, 2)
