@@ -23,20 +23,16 @@ SECONDS = 60.0
 
 
 class Terminal:
-    """A shell with the command `tenure`, for a cluster on other ports than those of the page."""
+    """A shell with the command `tenure` beside the folder `data`, for a cluster on other ports than those of the page."""
 
     def __init__(self, folder: Path, nodes: Nodes) -> None:
         self._folder = folder
         self._nodes = nodes
-        folder.mkdir()
         command = folder / "tenure"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m tenure "$@"\n')
         command.chmod(0o755)
 
     def start(self, script: str, output: Path) -> subprocess.Popen[bytes]:
-        assert self._nodes.supervisor is not None
-        # Other nodes may run on this machine.
-        script = script.replace("pgrep -f", f"pgrep -P {self._nodes.supervisor.pid} -f")
         script = script.replace(ALL_NODES, self._nodes.bootstrap)
         env = environment(TENURE_BOOTSTRAP=f"127.0.0.1:{self._nodes.port(1)}", PATH=f"{self._folder}:{os.environ['PATH']}")
         with output.open("wb") as stream:
@@ -71,7 +67,7 @@ def test_the_commands_of_the_page_show_that_a_killed_node_does_not_matter(tmp_pa
     assert "tenure serve --nodes 3" in README.read_text()
     assert "docs/nodes.md#how-do-i-see-that-nothing-happens-when-one-is-killed" in README.read_text()
     nodes.start()
-    terminal = Terminal(tmp_path / "terminal", nodes)
+    terminal = Terminal(tmp_path, nodes)
     assert not {"payments", "ledger"} & set(re.findall(r"\w+", README.read_text())), "a reader of README has them already"
     create, consume = shown("topic create payments")
     produce, look, kill, look_again, history = shown("kill -9", "seq 1 50")
