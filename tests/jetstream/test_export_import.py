@@ -136,7 +136,7 @@ def test_an_export_that_was_changed_is_refused(cluster: ClusterFolder, engine: E
     data = bytearray(segment.read_bytes())
     data[15] ^= 1  # the epoch, which a batch's checksum does not cover
     segment.write_bytes(data)
-    assert "orders-0: its batches are not those that were exported" in store("import", "--from", tmp_path / "copy", "--to", *engine.place, code=65)
+    assert "orders-0: its batches are not the exported ones" in store("import", "--from", tmp_path / "copy", "--to", *engine.place, code=65)
 
 
 def served(node: JetStreamNode, name: str, partition: int = 0) -> StreamTopicLog:

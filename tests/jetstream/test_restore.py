@@ -140,8 +140,8 @@ def test_offsets_of_topics_that_were_deleted_since_do_not_come_back(backup: Clus
 @pytest.mark.parametrize(
     ("name", "code", "line"),
     [
-        ("__consumer_offsets-1", 1, "nothing is wrong with it in"),
-        ("__tenure_topics-0", 1, "topics and producer ids must not go back alone"),
+        ("__consumer_offsets-1", 1, "it is not damaged in"),
+        ("__tenure_topics-0", 1, "the registry cannot be restored alone"),
         ("nosuch-0", 66, "there is no such log in"),
     ],
 )
