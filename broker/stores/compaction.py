@@ -163,9 +163,7 @@ class Cleaning:
 
     def _dirty_ratio(self) -> float:
         """Above 1 a log is compacted: there are more dirty bytes than the minimum, and than live bytes."""
-        dirty = self.dirty_bytes
-        live = sum([watched.log.size for watched in self._watched.values()]) - dirty
-        return dirty / max(self.rules.dirty_bytes_min, live, 1)
+        return self.dirty_bytes / max(self.rules.dirty_bytes_min, self.live_bytes, 1)
 
     async def stop(self) -> None:
         """Stop; a compaction in progress is cancelled or completed, never half done."""
