@@ -26,13 +26,8 @@ def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON
         type=addresses,
         help=f"bootstrap servers; default: ${BOOTSTRAP}, else {BOOTSTRAP_DEFAULT}",
     )
-    group.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=positive_seconds,
-        default=TIMEOUT_DEFAULT,
-        help=timeout_help,
-    )
+    # Cluster has the default: `tenure consume` must know whether the option was given.
+    group.add_argument("--timeout", metavar="SECONDS", type=positive_seconds, help=timeout_help)
     group.add_argument("--json", action="store_true", help=json_help)
 
 

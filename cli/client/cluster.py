@@ -1,8 +1,7 @@
 """Requests to the broker that serves them: any broker, one broker, the controller, a group's coordinator, a partition's leader.
 
-Within `timeout` seconds a call reconnects, tries other addresses and retries; with more `patience` it goes on so long, and `timeout` is the
-limit of each attempt. It fails at once if waiting is useless: if no broker has ever answered and every address gives a reason, or if the
-broker does not support the request.
+Within its limits a call reconnects, tries other addresses and retries. It fails at once if waiting is useless: if no broker has ever answered
+and every address gives a reason, or if the broker does not support the request.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Broken, Connection, api_name
@@ -32,16 +31,22 @@ NO_CREATION_VERSION = 4
 CHECK_FIRST = "check whether it was done before trying again"
 
 
+class Limits(NamedTuple):
+    """The time limits of a call, in seconds: of all its attempts together, and of each one."""
+
+    call: float
+    attempt: float
+
+
 class Cluster:
     """Not thread-safe: each thread needs its own."""
 
-    def __init__(self, bootstrap: Sequence[Address], timeout: float = TIMEOUT_DEFAULT) -> None:
-        self.timeout = timeout
-        self.patience = timeout  # how long calls without their own timeout go on
+    def __init__(self, bootstrap: Sequence[Address], timeout: float | None = None) -> None:
+        timeout = TIMEOUT_DEFAULT if timeout is None else timeout
+        self.limits = Limits(timeout, timeout)  # of calls without a timeout of their own
+        self._current = self.limits  # of the call that runs
         self._pool = Pool(bootstrap)
         self._patient = True
-        self._seconds = timeout  # the timeout of the current call
-        self._attempt_seconds = timeout  # and of each of its attempts
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
@@ -68,6 +73,11 @@ class Cluster:
 
     def close(self) -> None:
         self._pool.close()
+
+    @property
+    def timeout(self) -> float:
+        """The limit of each attempt: --timeout."""
+        return self.limits.attempt
 
     # Properties of the cluster
 
@@ -254,13 +264,12 @@ class Cluster:
     # Attempts and retries
 
     def _deadline(self, timeout: float | None) -> float:
-        self._seconds = self.patience if timeout is None else timeout
-        self._attempt_seconds = self.timeout if timeout is None else timeout
-        return time.monotonic() + self._seconds
+        self._current = self.limits if timeout is None else Limits(timeout, timeout)
+        return time.monotonic() + self._current.call
 
     def _limited(self, deadline: float) -> float:
         """The deadline for one attempt that begins now."""
-        return min(deadline, time.monotonic() + self._attempt_seconds)
+        return min(deadline, time.monotonic() + self._current.attempt)
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
         def send(connection: Connection) -> Any:
@@ -284,7 +293,7 @@ class Cluster:
             except Broken as broken:
                 if problem and self._expired(deadline):  # the earlier error explains more than a timeout
                     raise problem from broken
-                line = f"{broken.line} within {self._attempt_seconds:.3g} s" if broken.late else broken.line
+                line = f"{broken.line} within {self._current.attempt:.3g} s" if broken.late else broken.line
                 problem = Failure(EXIT.UNREACHABLE, line)
                 if connection is not None:
                     self._pool.failed(connection)
@@ -296,7 +305,7 @@ class Cluster:
             except Failure as failure:  # of a request that found the broker
                 raise (problem if problem and self._expired(deadline) else failure) from failure
             except TimeoutError as error:
-                raise problem or Failure(EXIT.UNREACHABLE, f"{description} was not answered within {self._seconds:.3g} s") from error
+                raise problem or Failure(EXIT.UNREACHABLE, f"{description} was not answered within {self._current.call:.3g} s") from error
             route.forget()
             if not route.patient or not self._patient or time.monotonic() + pause >= deadline:
                 raise problem

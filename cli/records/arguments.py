@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from cli.arguments import TIMEOUT_DEFAULT, add_change, add_cluster, add_command, positive_seconds, whole_number
+from cli.arguments import TIMEOUT_HELP, add_change, add_cluster, add_command, positive_seconds, whole_number
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "1", "0")
@@ -117,9 +117,8 @@ def add_consume(commands: Any) -> None:
     add_cluster(
         parser,
         json_help="one JSON object a record; bytes that are not text as base64",
-        timeout_help=f"time limit of each request, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}, and a member reconnects for its session timeout",
+        timeout_help=f"{TIMEOUT_HELP}, and a member reconnects for its session timeout",
     )
-    parser.set_defaults(timeout=None)
 
 
 def partition(text: str) -> int | str:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cli.arguments import TIMEOUT_DEFAULT
-from cli.client import EXIT, Cluster, Failure
+from cli.client import EXIT, Cluster, Failure, Limits
 from cli.failure import UNKNOWN_PARTITION
 from cli.records.batches import Chunk
 from cli.records.commits import Commits, committed_offsets
@@ -52,11 +51,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def checked_start(options: argparse.Namespace) -> Begin:
-    options.patience = options.timeout
-    if options.timeout is None:
-        options.timeout = TIMEOUT_DEFAULT
-        # A session outlasts the take-over from a failed broker, so its member must, too.
-        options.patience = TIMEOUT_DEFAULT if options.group is None else max(TIMEOUT_DEFAULT, options.session_timeout)
     if options.group is None:
         used = [name for name, value in (("--instance", options.instance), ("--leave", options.leave), ("--no-commit", options.no_commit)) if value]
         if used:
@@ -78,6 +72,11 @@ def checked_start(options: argparse.Namespace) -> Begin:
         return parse_begin(options.begin or "latest")
     except ValueError as error:
         raise Failure(EXIT.USAGE, f"--from {error}") from error
+
+
+def member_limits(options: argparse.Namespace, limits: Limits) -> Limits:
+    """A session outlasts the take-over from a failed broker, so a member's calls do, too, unless --timeout is given."""
+    return limits if options.timeout is not None else limits._replace(call=max(limits.call, options.session_timeout))
 
 
 class Consumption:
@@ -156,7 +155,8 @@ class Consumption:
             assignors=tuple(dict.fromkeys(options.assignor or ("range", "roundrobin"))),
         )
         commits = Commits(self.cluster, member, enabled=not options.no_commit)
-        self.cluster.patience = options.patience
+        limits = self.cluster.limits
+        self.cluster.limits = member_limits(options, limits)
         orderly = False
         try:
             with self.interrupts.waiting():
@@ -167,7 +167,7 @@ class Consumption:
             orderly = True
             raise
         finally:
-            self.cluster.patience = options.timeout
+            self.cluster.limits = limits
             member.stop_heartbeats()
             # A fenced member has no seat to leave. A failed dynamic member leaves too, or its partitions would wait for its session timeout.
             try:

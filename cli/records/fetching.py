@@ -183,7 +183,7 @@ class Fetcher:
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        elif now - self._failing_since >= self._cluster.patience:
+        elif now - self._failing_since >= self._cluster.limits.call:
             raise Failure(EXIT.UNREACHABLE, broken.full_text) from broken
         self._mark_stale()
 

@@ -73,7 +73,7 @@ class Member:
         while True:
             lookup_at: float | None = time.monotonic()
             try:
-                # This request finds a ready coordinator within the patience of the cluster; the join itself waits longer, for other members.
+                # This request finds a ready coordinator within the time limit of calls; the join itself waits longer, for other members.
                 self._cluster.coordinator(self.group, DescribeGroupsRequest([self.group]))
                 lookup_at = None
                 join_reply = self._join()
@@ -86,7 +86,7 @@ class Member:
                 now = time.monotonic()
                 trouble_since = trouble_since or lookup_at or now
                 # The last quarter of the time is too short for a retry.
-                if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= 0.75 * self._cluster.patience:
+                if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= 0.75 * self._cluster.limits.call:
                     raise
                 self._cluster.forget_coordinator(self.group)
             time.sleep(PAUSE_SECONDS)

@@ -114,7 +114,7 @@ def keys_warning() -> str:
 
 def send_partitions(cluster: Cluster, options: argparse.Namespace, *, dry_run: bool) -> None:
     topic = CreatePartitionsTopic(options.topic, options.partitions, None)
-    reply = cluster.controller(CreatePartitionsRequest([topic], int(options.timeout * 1000), dry_run))
+    reply = cluster.controller(CreatePartitionsRequest([topic], int(cluster.timeout * 1000), dry_run))
     for result in reply.results:
         check(result.error_code, f"topic {result.name}", result.error_message)
 

@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     with Cluster.of(options) as cluster:
         if not options.dry_run and not screen.confirm(question(options, names), options):
             raise Failure(EXIT.REFUSED, "nothing was changed")
-        reply = cluster.controller(request(options, names), oldest=4)
+        reply = cluster.controller(request(options, names, cluster.timeout), oldest=4)
         results = {result.name: result for result in reply.topics}
         entries = [entry(name, results.get(name), options) for name in names]
         created = [topic["name"] for topic in entries if topic["outcome"] == "created"]
@@ -56,18 +56,18 @@ def question(options: argparse.Namespace, names: list[str]) -> str:
     return f"Create {', '.join(names)}" + (f" with {', '.join(properties)}" if properties else "") + "?"
 
 
-def request(options: argparse.Namespace, names: list[str]) -> CreateTopicsRequest:
+def request(options: argparse.Namespace, names: list[str], timeout: float) -> CreateTopicsRequest:
     settings = [CreatableTopicConfig(name, value) for name, value in dict(options.settings).items()]
     partitions = options.partitions or CLUSTER_DEFAULT
     replicas = options.replication_factor or CLUSTER_DEFAULT
     topics = [CreatableTopic(name, partitions, replicas, [], settings) for name in names]
-    return CreateTopicsRequest(topics, int(options.timeout * 1000), options.dry_run)
+    return CreateTopicsRequest(topics, int(timeout * 1000), options.dry_run)
 
 
 def create_if_missing(cluster: Cluster, name: str) -> bool:
     """Create a topic with the cluster's defaults, for a producer; return False if it existed."""
-    options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False, timeout=cluster.timeout)
-    reply = cluster.controller(request(options, [name]), oldest=4)
+    options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False)
+    reply = cluster.controller(request(options, [name], cluster.timeout), oldest=4)
     result = next((result for result in reply.topics if result.name == name), None)
     if result is not None and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False

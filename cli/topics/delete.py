@@ -96,7 +96,7 @@ def confirm_deletion(screen: Screen, options: argparse.Namespace, entries: list[
 
 def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, Failure]:
     """Delete topics; return the failures. A topic that another client has deleted counts as deleted."""
-    request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(options.timeout * 1000))
+    request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(cluster.timeout * 1000))
     reply = cluster.controller(request)
     return {
         result.name: failure(result.error_code, f"topic {result.name}", result.error_message)

@@ -46,7 +46,7 @@ def log_offsets(cluster: Cluster, requested: Mapping[Place, int], *, patient: bo
     """
     results: dict[Place, LogOffset] = {}
     remaining = dict(requested)
-    deadline = time.monotonic() + cluster.patience
+    deadline = time.monotonic() + cluster.limits.call
     while True:
         unreachable: list[Failure] = []
         for place, result in ask_leaders(cluster, remaining, committed, unreachable).items():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.arguments import addresses
-from cli.client import EXIT, Cluster, Failure, pool
+from cli.client import EXIT, Cluster, Failure, Limits, pool
 from cli.client import cluster as cluster_module
 from protocol.message import Message
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
@@ -310,7 +310,7 @@ def test_a_patient_call_goes_on_until_another_broker_has_taken_over(broker_pair:
     with cluster_of(broker_pair[0], timeout=0.2) as cluster:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
         broker_pair[1].close()
-        cluster.patience = 10
+        cluster.limits = Limits(10, 0.2)
         moved_at = time.monotonic() + 0.6
         before, after = broker_pair[0].answers[FIND], coordinator_is(broker_pair[0], 0)
         broker_pair[0].answers[FIND] = lambda request, version: (before if time.monotonic() < moved_at else after)(request, version)
@@ -321,7 +321,7 @@ def test_a_patient_call_waits_for_each_broker_only_for_the_timeout(broker_pair: 
     broker_pair[1].answers[DESCRIBE] = silent
     broker_pair[0].answers[FIND] = once(coordinator_is(broker_pair[1], 1), coordinator_is(broker_pair[0], 0))
     with cluster_of(broker_pair[0], timeout=0.2) as cluster:
-        cluster.patience = 10
+        cluster.limits = Limits(10, 0.2)
         assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
     assert count_requests(broker_pair[1], DescribeGroupsRequest) == 1
 
@@ -331,7 +331,7 @@ def test_without_any_broker_a_patient_call_fails_at_once() -> None:
         listener.close()
         began = time.monotonic()
         with cluster_of(listener, timeout=5) as cluster:
-            cluster.patience = 45
+            cluster.limits = Limits(45, 5)
             with pytest.raises(Failure) as raised:
                 cluster.topics(["t"])
     assert raised.value.code == EXIT.UNREACHABLE

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from cli.client import Cluster, Limits
 from cli.command_line import read
 from cli.failure import EXIT, Failure
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.batches import Chunk, chunk_of
-from cli.records.consume import checked_start
+from cli.records.consume import member_limits
 from cli.records.drafts import json_lines
 from cli.records.layout import LONG, ConsumedRecord, Layout, as_bytes, as_safe_text, as_text, document
 from cli.records.membership import Member, Timeouts
@@ -259,7 +260,8 @@ def test_the_start_of_reading_is_described_in_words(text: str, description: str)
 class WithoutCoordinator:
     """A cluster that has no broker which serves the group."""
 
-    timeout = patience = 0.2
+    timeout = 0.2
+    limits = Limits(timeout, timeout)
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -284,18 +286,17 @@ def test_a_member_does_not_wait_for_a_coordinator_that_does_not_serve_its_group(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "timeout", "patience"),
+    ("arguments", "limits"),
     [
-        ("", 10, 10),
-        ("--timeout 3", 3, 3),
-        ("--group g", 10, 45),
-        ("--group g --session-timeout 6", 10, 10),
-        ("--group g --timeout 3", 3, 3),
-        ("--group g --timeout 90", 90, 90),
+        ("", Limits(45, 10)),
+        ("--session-timeout 6", Limits(10, 10)),
+        ("--timeout 3", Limits(3, 3)),
+        ("--timeout 90", Limits(90, 90)),
     ],
 )
-def test_a_member_is_patient_for_its_session_unless_a_timeout_is_given(arguments: str, timeout: float, patience: float) -> None:
-    options = read(["consume", "t", *arguments.split()])
+def test_calls_of_a_member_go_on_for_its_session_unless_a_timeout_is_given(arguments: str, limits: Limits) -> None:
+    options = read(["consume", "t", "--group", "g", *arguments.split()])
     assert options is not None
-    checked_start(options)
-    assert (options.timeout, options.patience) == (timeout, patience)
+    with Cluster.of(options) as cluster:
+        assert cluster.limits == Limits(cluster.timeout, cluster.timeout)
+        assert member_limits(options, cluster.limits) == limits

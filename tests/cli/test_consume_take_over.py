@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.arguments import addresses
-from cli.client import EXIT, Cluster, Failure
+from cli.client import EXIT, Cluster, Failure, Limits
 from cli.records.fetching import Fetcher
 from protocol.batch import Record, build
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -71,14 +71,14 @@ def move_leader(pair: Pair) -> None:
 
 
 def test_a_patient_reader_goes_on_when_another_broker_leads(pair: Pair, cluster: Cluster, fetcher: Fetcher) -> None:
-    cluster.patience = 20
+    cluster.limits = Limits(20, TIMEOUT)
     pair.brokers[1].close()
     move_leader(pair)
     assert poll_until(fetcher, 1) == ["v"]
 
 
 def test_a_leader_that_does_not_answer_is_replaced(pair: Pair, cluster: Cluster, fetcher: Fetcher) -> None:
-    cluster.patience = 20
+    cluster.limits = Limits(20, TIMEOUT)
     pair.brokers[1].answers[FetchRequest.API_KEY] = lambda request, version: None
     move_leader(pair)
     assert poll_until(fetcher, 1) == ["v"]
