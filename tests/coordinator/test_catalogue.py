@@ -76,5 +76,5 @@ def test_every_number_of_the_catalogue_is_accounted_for() -> None:
 
 def test_the_search_for_numbers_finds_decorators_and_rows() -> None:
     assert carried()["SR-01"] == "test_static_restart.py"
-    assert carried()["FE-13"] == "test_over_the_wire.py"
+    assert carried()["FE-13"] == "test_leave_group.py"
     assert carried()["DJ-38"] == "test_new_groups.py"

@@ -25,6 +25,7 @@ from coordinator.voting import java_order, vote
 from protocol.errors import ProtocolError
 from protocol.records import with_version
 from simulator.truths import replayed
+from tests.coordinator.scenarios import scenario
 from tests.support.kafka_records import GROUP_KEY, GROUP_VALUES, OFFSET_KEY, OFFSET_VALUES
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -180,6 +181,7 @@ def test_strings_are_hashed_as_java_does(group: str, code: int) -> None:
     assert java_hash(group) == code
 
 
+@scenario("FC-01", "FC-02", "FC-03")
 @pytest.mark.parametrize(
     ("group", "partition"),
     [

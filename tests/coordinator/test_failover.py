@@ -1,6 +1,6 @@
 """State and replies after a failover: section 12 of the conformance catalogue.
 
-Replies of a shard that is loading or not here: tests/broker/scenarios/test_not_serving.py.
+Replies of a shard that is loading or not here: tests/broker/api/test_refusals.py.
 """
 
 from __future__ import annotations

@@ -7,12 +7,14 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import committing, joining, stable
 
 NOT_ASKED, ALL_OPERATIONS = -(1 << 31), 3400
 
 
+@scenario("AD-12")
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("with_operations", [False, True])
 def test_a_stable_group_is_described_in_every_version(desk: Desk, peer: Peer, version: int, with_operations: bool) -> None:
@@ -26,6 +28,7 @@ def test_a_stable_group_is_described_in_every_version(desk: Desk, peer: Peer, ve
     assert (member.client_id, member.client_host, member.member_metadata, member.member_assignment) == ("client", "/127.0.0.1", b"topics", b"mine")
 
 
+@scenario("AD-11")
 @pytest.mark.parametrize("version", range(7))
 def test_an_unknown_group_is_dead_and_from_version_6_an_error(peer: Peer, version: int) -> None:
     (group,) = peer.ask(DescribeGroupsRequest(["nowhere"], version >= 3), version).groups
@@ -45,6 +48,7 @@ def test_metadata_is_described_for_stable_groups_and_assignments_for_all(desk: D
     assert [(member.member_metadata, member.member_assignment) for member in group.members] == [(b"", b"mine"), (b"", b"")]
 
 
+@scenario("AD-06", "AD-22")
 def test_groups_are_described_in_the_order_of_the_request(peer: Peer) -> None:
     for name in ("b", "a", ""):
         peer.ask(committing(name), 9)

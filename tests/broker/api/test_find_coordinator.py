@@ -1,4 +1,4 @@
-"""The coordinator of a group: the owner of its partition, with its address for the dialled listener."""
+"""FindCoordinator: the owner of a group's partition, with its address for the dialled listener."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from broker.runtime.node import Address
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from storage import NodeInfo
+from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import PARTITIONS, Desk, Peer
 
 OTHER = NodeInfo(7, (("PLAIN", "there.example", 1234), ("INSIDE", "10.0.0.7", 5678)))
@@ -16,6 +17,7 @@ def partition(desk: Desk, group: str) -> int:
     return desk.shards.journal_of(group).partition
 
 
+@scenario("FC-04", "FC-05", "FC-07")
 @pytest.mark.parametrize("version", range(7))
 def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -> None:
     desk = Desk()
@@ -30,6 +32,7 @@ def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -
             assert coordinator.error_message == ("" if version in (0, 4, 5, 6) else "NONE")
 
 
+@scenario("FC-06")
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("owner", [None, NodeInfo(7, (("INSIDE", "10.0.0.7", 5678),))], ids=["nobody", "not on this listener"])
 def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo | None, version: int) -> None:
@@ -41,6 +44,7 @@ def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo |
         assert bool(coordinator.error_message) == (version > 0)
 
 
+@scenario("FC-05")
 def test_coordinators_are_in_the_order_of_their_keys() -> None:
     desk = Desk()
     desk.cluster.owners = {partition(desk, "theirs"): OTHER}
@@ -54,3 +58,18 @@ def test_without_a_registry_no_coordinator_is_available() -> None:
     desk.topics.clear()
     (coordinator,) = Peer(desk).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
     assert (coordinator.error_code, coordinator.node_id) == (15, -1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"), [row("FC-08", 9, 3), row("FC-08", 9, 6), row("FC-08", -1, 2), row("FC-09", 2, 5), row("FC-09", 2, 3)]
+)
+def test_unknown_key_types_are_refused(peer: Peer, kind: int, version: int) -> None:
+    reply = peer.ask(FindCoordinatorRequest("g", kind, ["g"]), version)
+    coordinator = reply.coordinators[0] if version >= 4 else reply
+    assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (42, -1, "", -1)
+
+
+@scenario("FC-10")
+@pytest.mark.parametrize("version", [4, 6])
+def test_find_coordinator_without_keys_returns_no_coordinators(peer: Peer, version: int) -> None:
+    assert peer.ask(FindCoordinatorRequest("", 0, []), version).coordinators == []

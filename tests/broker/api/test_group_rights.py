@@ -17,6 +17,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Desk, Peer, Refusing
 from tests.support.group_requests import codes_of_commit, committing, fetching, joining
 
@@ -45,6 +46,7 @@ def test_members_may_read_their_group_or_are_refused() -> None:
     assert peer.ask(joining(group="elsewhere"), 9).error_code == 79
 
 
+@scenario("SY-26")
 def test_authorization_precedes_all_checks_but_the_protocol_fields_of_sync() -> None:
     authorizer, peer = refusing((READ, GROUP, ""))
     assert peer.ask(SyncGroupRequest("", 1, "me"), 5).error_code == 23
@@ -55,6 +57,7 @@ def test_authorization_precedes_all_checks_but_the_protocol_fields_of_sync() -> 
     assert peer.ask(joining(group="", session=1), 9).error_code == GROUP_REFUSED
 
 
+@scenario("OC-19")
 def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
     _, peer = refusing((READ, GROUP, "g"))
     assert codes_of_commit(peer.ask(committing(partitions=(0, 9)), 9)) == {("t", 0): GROUP_REFUSED, ("t", 9): GROUP_REFUSED}
@@ -64,10 +67,14 @@ def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
     codes = codes_of_commit(peer.ask(request, 9))
     assert codes == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
     assert authorizer.checks == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
+    # Without the right to any topic the generation is not checked.
+    assert codes_of_commit(peer.ask(committing(generation=99, id="nobody"), 9)) == {("t", 0): TOPIC_REFUSED}
 
 
+@scenario("OF-04", "OF-05", "OF-06")
 @pytest.mark.parametrize("version", range(1, 10))
 def test_a_fetch_is_refused_for_its_group(version: int) -> None:
+    """Z19: version 1 has the error on each partition; Kafka hides it, and an empty success makes a consumer reset its position."""
     authorizer, peer = refusing((DESCRIBE, GROUP, "g"))
     reply = peer.ask(fetching("g", version), version)
     if version == 1:
@@ -78,6 +85,7 @@ def test_a_fetch_is_refused_for_its_group(version: int) -> None:
     assert authorizer.checks == [(DESCRIBE, GROUP, "g")]
 
 
+@scenario("OF-06")
 def test_a_group_without_describe_right_does_not_fail_the_others() -> None:
     _, peer = refusing((DESCRIBE, GROUP, "h"))
     groups = [fetching(name, 8).groups[0] for name in ("g", "h", "i")]
@@ -85,6 +93,7 @@ def test_a_group_without_describe_right_does_not_fail_the_others() -> None:
     assert [(group.group_id, group.error_code, len(group.topics)) for group in reply.groups] == [("g", 0, 1), ("h", GROUP_REFUSED, 0), ("i", 0, 1)]
 
 
+@scenario("OF-08")
 def test_topics_without_describe_right_are_listed_last_or_omitted() -> None:
     _, peer = refusing((DESCRIBE, TOPIC, "t"))
     partition = [OffsetCommitRequestPartition(0, 5, -1, "meta")]
@@ -116,6 +125,7 @@ def test_offset_delete_needs_rights_to_the_group_and_each_topic() -> None:
     assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [("t", TOPIC_REFUSED), ("nowhere", 3), ("u", 0)]
 
 
+@scenario("AD-21")
 def test_groups_without_describe_right_are_answered_first() -> None:
     _, peer = refusing((DESCRIBE, GROUP, "y"))
     for version in range(7):
@@ -134,6 +144,7 @@ def test_the_authorized_operations_of_a_group_are_sent_on_request() -> None:
     assert group.authorized_operations == -(1 << 31)
 
 
+@scenario("AD-20")
 def test_without_the_right_to_the_cluster_only_permitted_groups_are_listed() -> None:
     authorizer, peer = refusing((DESCRIBE, CLUSTER, None), (DESCRIBE, GROUP, "hidden"))
     for name in ("hidden", "shown"):

@@ -8,6 +8,7 @@ from broker.api.join_group import java_address
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.join_group import JoinGroupRequest
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import CONSUMER, joined, joining, stable
 
@@ -31,6 +32,7 @@ def test_a_member_joins_in_every_version(desk: Desk, peer: Peer, version: int) -
     assert [(member.member_id, member.group_instance_id, member.metadata) for member in reply.members] == [("client-id-1", None, b"topics")]
 
 
+@scenario("DJ-41")
 def test_join_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: Peer) -> None:
     joined(desk, peer, joining(rebalance=-1), 0)
     (member,) = desk.shards.journal_of("g").shard.groups["g"].members.values()

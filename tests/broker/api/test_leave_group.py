@@ -7,10 +7,12 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import joining, stable, syncing
 
 
+@scenario("FE-13")
 @pytest.mark.parametrize("version", range(6))
 def test_leaving_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
     id = stable(desk, peer)

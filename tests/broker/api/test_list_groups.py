@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from protocol.messages.list_groups import ListGroupsRequest
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import committing, stable
 
 
+@scenario("AD-17", "AD-19")
 @pytest.mark.parametrize("version", range(6))
 def test_groups_of_all_partitions_are_listed(desk: Desk, peer: Peer, version: int) -> None:
     stable(desk, peer)
@@ -23,6 +25,7 @@ def test_groups_of_all_partitions_are_listed(desk: Desk, peer: Peer, version: in
     assert len(reply.groups) == 21
 
 
+@scenario("AD-17", "AD-18")
 @pytest.mark.parametrize(
     ("states", "types", "listed"),
     [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, committing, committing_topics, fetched, stable
 
 
+@scenario("OC-13", "OF-01", "OF-02", "OF-03", "OF-11")
 @pytest.mark.parametrize("version", COMMITS)
 def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int) -> None:
     assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 7, "seven"), (2, 8, None)]), version=version), version)) == {("t", 0): 0, ("t", 2): 0}
@@ -26,6 +28,7 @@ def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int
         assert fetched(peer, fetch_version) == {}
 
 
+@scenario("OC-14")
 def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(desk: Desk, peer: Peer) -> None:
     peer.ask(committing_topics(("t", [(0, 7, "kept")]), version=4, retention=60_000), 4)
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (7, -1, "kept", 0)}
@@ -34,6 +37,7 @@ def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(desk: Desk, p
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (-1, -1, "", 0)}
 
 
+@scenario("OC-12", "OC-18")
 @pytest.mark.parametrize("version", COMMITS)
 def test_each_partition_of_a_commit_has_its_code_and_refused_ones_come_first(peer: Peer, version: int) -> None:
     request = committing_topics(("t", [(0, 1, ""), (3, 1, ""), (-1, 1, "")]), ("nowhere", [(0, 1, "")]), ("u", [(1, 1, "m" * 5000), (0, 1, "")]), version=version)
@@ -54,6 +58,7 @@ def test_metadata_length_is_counted_as_in_java(peer: Peer, text: str, error: int
     assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 1, text)])), 9)) == {("t", 0): error}
 
 
+@scenario("OC-02")
 @pytest.mark.parametrize("version", COMMITS)
 def test_a_commit_to_an_unknown_group_is_named_so_from_version_9(peer: Peer, version: int) -> None:
     codes = codes_of_commit(peer.ask(committing(generation=1, id="me", partitions=(0, 2)), version))
@@ -67,6 +72,7 @@ def test_a_commit_refused_by_its_group_still_names_unknown_topics(desk: Desk, pe
         assert codes_of_commit(peer.ask(committing(generation=generation, id=member, partitions=(0, 9)), version)) == {("t", 0): error, ("t", 9): 3}
 
 
+@scenario("OC-20")
 def test_the_empty_group_id_is_accepted(peer: Peer) -> None:
     assert codes_of_commit(peer.ask(committing(""), 9)) == {("t", 0): 0}
     (group,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("", topics=None)]), 8).groups

@@ -18,6 +18,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import codes_of_commit, committing, fetching, joined, joining, refuse_everything, stable, syncing
 
@@ -27,8 +28,10 @@ LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 # Loading, suspended, elsewhere
 
 
+@scenario("FO-25", "FO-29", "HB-08", "LV-15", "LV-16", "OC-24")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
 def test_each_api_reports_a_loading_partition(desk: Desk, peer: Peer, refusal: int) -> None:
+    """Z6: a SyncGroup gets 27 while the partition loads: 14 is fatal to Java's consumer."""
     refuse_everything(desk, refusal)
     for version in range(10):
         join = peer.ask(joining(id="me", rebalance=1 if version else -1), version)
@@ -52,8 +55,10 @@ def test_each_api_reports_a_loading_partition(desk: Desk, peer: Peer, refusal: i
         assert [(result.group_id, result.error_code) for result in results] == [("g", refusal), ("h", refusal)]
 
 
+@scenario("FO-25", "FO-29")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
 def test_an_offset_fetch_is_never_answered_coordinator_not_available(desk: Desk, peer: Peer, refusal: int) -> None:
+    """Z19: Java's consumers before 3.9 fail on 15."""
     refuse_everything(desk, refusal)
     expected = LOADING if refusal == LOADING else NOT_OURS
     (topic,) = peer.ask(fetching("g", 1), 1).topics  # which has no other field for it
@@ -87,6 +92,7 @@ def test_errors_independent_of_the_group_precede_loading(desk: Desk, peer: Peer,
     assert codes_of_commit(peer.ask(committing(partitions=(0, 3)), 9)) == {("t", 3): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ("t", 0): refusal}
 
 
+@scenario("FO-25", "FO-29")
 def test_list_groups_is_complete_or_an_error(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
     other_journal = desk.shards.journals[(desk.shards.journal_of("g").partition + 1) % len(desk.shards.journals)]
@@ -112,6 +118,7 @@ def test_a_coordinator_is_found_while_it_loads(desk: Desk, peer: Peer) -> None:
 # A request of each API that depends on group "g".
 REQUESTS: dict[str, tuple[Any, int]] = {
     "join": (joining(), 9),
+    "refused join": (joining(session=1), 9),
     "commit": (committing(), 9),
     "commit of some": (committing(partitions=(0, 9)), 9),
     "heartbeat": (HeartbeatRequest("g", 1, "nobody"), 4),
@@ -120,6 +127,7 @@ REQUESTS: dict[str, tuple[Any, int]] = {
     "leave alone": (LeaveGroupRequest("g", None, "nobody"), 2),
     "old fetch": (fetching("g", 1), 1),
     "fetch": (fetching("g", 7), 7),
+    "stable fetch": (OffsetFetchRequest(None, "g", fetching("g", 7).topics, True), 7),
     "fetches": (OffsetFetchRequest([*fetching("elsewhere", 8).groups, *fetching("g", 8).groups]), 8),
     "describe": (DescribeGroupsRequest(["g", "elsewhere"]), 6),
     "list": (ListGroupsRequest(), 5),
@@ -128,7 +136,8 @@ REQUESTS: dict[str, tuple[Any, int]] = {
 }
 
 
-def test_an_offset_fetch_waits_for_the_commit_before_it(desk: Desk, peer: Peer) -> None:
+@scenario("AD-16", "HB-13", "LV-03", "OF-09")
+def test_each_reply_waits_for_the_commit_before_it(desk: Desk, peer: Peer) -> None:
     log = desk.hold_appends()
     peers = {name: Peer(desk) for name in REQUESTS}
     for name, (request, version) in REQUESTS.items():
@@ -139,11 +148,13 @@ def test_an_offset_fetch_waits_for_the_commit_before_it(desk: Desk, peer: Peer) 
     replies = {name: client.reply() for name, client in peers.items()}
     assert all(replies.values())
     assert replies["join"].error_code == ErrorCode.MEMBER_ID_REQUIRED
-    assert replies["fetches"].groups[1].topics[0].partitions[0].committed_offset == 5
+    for topics in (replies["fetch"].topics, replies["stable fetch"].topics, replies["fetches"].groups[1].topics):
+        assert topics[0].partitions[0].committed_offset == 5
     assert [(group.group_id, group.group_state) for group in replies["describe"].groups] == [("g", "Empty"), ("elsewhere", "Dead")]
     assert [(result.group_id, result.error_code) for result in replies["delete"].results] == [("elsewhere", 69), ("g", 0)]
 
 
+@scenario("FE-22")
 def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(desk: Desk, peer: Peer) -> None:
     desk.log_of("g").immediate = False
     Peer(desk).send(committing(), 9)
@@ -151,6 +162,7 @@ def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(desk: Desk, p
     assert peer.ask(OffsetCommitRequest("g", -1, "", None, -1, []), 9).topics == []
 
 
+@scenario("AD-10", "AF-12", "OF-07")
 def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer: Peer) -> None:
     log = desk.hold_appends()
     assert desk.shards.journal_of("g") is not desk.shards.journal_of("elsewhere")
@@ -163,7 +175,7 @@ def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer:
     assert (replies["join"].error_code, replies["join"].member_id, replies["join"].generation_id) == (NOT_OURS, "", -1)
     assert codes_of_commit(replies["commit"]) == {("t", 0): NOT_OURS}
     assert codes_of_commit(replies["commit of some"]) == {("t", 9): 3, ("t", 0): NOT_OURS}
-    for name in ("heartbeat", "sync", "leave", "leave alone", "fetch", "offset delete"):
+    for name in ("heartbeat", "sync", "leave", "leave alone", "fetch", "stable fetch", "offset delete"):
         assert replies[name].error_code == NOT_OURS, name
     assert replies["leave"].members == []
     assert [partition.error_code for partition in replies["old fetch"].topics[0].partitions] == [NOT_OURS, NOT_OURS]
@@ -187,6 +199,38 @@ def test_parked_members_keep_their_ids_when_an_append_fails(desk: Desk, peer: Pe
     desk.loop.run()
     reply = newcomer.reply()
     assert (reply.error_code, reply.member_id, reply.generation_id) == (NOT_OURS, "new-id-2", -1)
+
+
+@scenario("AF-09", "AF-12")
+def test_requests_held_by_a_late_append_are_answered(desk: Desk, peer: Peer) -> None:
+    """Z17: a late append is answered with 15 and not undone. Z19: a fetch gets 16."""
+    desk.hold_appends()
+    writer, reader = Peer(desk), Peer(desk)
+    writer.send(committing(), 9)
+    reader.send(fetching("g", 7), 7)
+    desk.pass_ms(4_999)
+    assert writer.reply() is None
+    desk.pass_ms(1)
+    assert codes_of_commit(writer.reply()) == {("t", 0): SUSPENDED}
+    late_reply = reader.reply()
+    assert (late_reply.error_code, late_reply.topics) == (NOT_OURS, [])
+    desk.append_succeeds()
+    assert peer.ask(fetching("g", 7), 7).topics[0].partitions[0].committed_offset == 5
+
+
+@scenario("FO-26", "FO-27")
+def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(desk: Desk, peer: Peer) -> None:
+    stable(desk, peer)
+    parked = Peer(desk)
+    parked.send(joining(instance="new"), 9)
+    assert parked.reply() is None
+    unloads: list[bool] = []
+    desk.shards.journal_of("g").unload(lambda: unloads.append(True))
+    desk.loop.run()
+    assert unloads == [True]
+    reply = parked.reply()
+    assert (reply.error_code, reply.member_id) == (NOT_OURS, "new-id-2")
+    assert peer.ask(HeartbeatRequest("g", 1, "me"), 4).error_code == NOT_OURS
 
 
 # Defects

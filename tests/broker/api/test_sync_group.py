@@ -6,6 +6,7 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.coordinator.scenarios import scenario
 from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import CONSUMER, joined, joining, stable, syncing
 
@@ -21,6 +22,7 @@ def test_a_member_gets_its_assignment_in_every_version(desk: Desk, peer: Peer, v
     assert (reply.protocol_type, reply.protocol_name) == ((CONSUMER, "range") if version >= 5 else (None, None))
 
 
+@scenario("SY-26")
 @pytest.mark.parametrize(("kind", "protocol"), [(None, "range"), (CONSUMER, None), (None, None)])
 def test_sync_from_version_5_needs_type_and_protocol_even_for_the_empty_group_id(peer: Peer, kind: str | None, protocol: str | None) -> None:
     reply = peer.ask(SyncGroupRequest("", 1, "me", None, kind, protocol, []), 5)
