@@ -290,7 +290,7 @@ class Generations:
     def _answered(self, key: tuple[str, int], sent: int) -> None:
         group, generation = key
         newest, moment = self._newest.get(group, (0, 0))
-        if (generation <= newest or key in self._at) and not self._surely_has_offsets(group):
+        if generation <= newest and not self._surely_has_offsets(group):
             self.may_begin_again(group)
             newest = 0
         if generation < newest and moment < sent:
@@ -315,7 +315,10 @@ class Generations:
 
     def lost_since(self, moment: int) -> None:
         self._forget([key for key, at in self._at.items() if at >= moment])
-        self._newest = {group: newest for group, newest in self._newest.items() if newest[1] < moment}
+        self._newest = {}
+        for (group, generation), at in self._at.items():
+            if generation > self._newest.get(group, (0, 0))[0]:
+                self._newest[group] = generation, at
 
 
 class Sessions:

@@ -300,12 +300,15 @@ def test_a_run_whose_requests_are_traced_is_the_same_run() -> None:
 
 
 def test_a_deleted_group_may_begin_again_after_a_power_failure() -> None:
-    """The newest generation was lost, the group had no offsets, and generation 1 is assigned anew."""
+    """The newest generation was lost, the group had no offsets, and generation 1 is assigned anew; then it commits offsets."""
     world = World(0)
-    generations = Generations(world, lambda group: False)
-    generations.assigned("g", 1, "a", "leader@1", b"1", [("t", 0)], 0)
-    at(world, 1)
-    generations.assigned("g", 3, "a", "leader@2", b"1", [("t", 0)], world.now)
+    has_offsets = False
+    generations = Generations(world, lambda group: has_offsets)
+    for second, generation in enumerate((3, 5)):
+        at(world, second)
+        generations.assigned("g", generation, "a", f"leader@{second}", b"1", [("t", 0)], world.now)
     generations.lost_since(world.now)
-    at(world, 2)
-    generations.assigned("g", 1, "a", "leader@3", b"1", [("t", 0)], world.now)
+    for second, generation in enumerate((1, 2, 3), 2):
+        at(world, second)
+        generations.assigned("g", generation, "a", f"leader@{second}", b"1", [("t", 0)], world.now)
+        has_offsets = True
