@@ -22,7 +22,7 @@ COMPILED = (
     "coordinator/**/*.py",
     "storage/**/*.py",
     "broker/api/*.py",
-    "broker/cluster/spreading.py",  # a subclass of a compiled class
+    "broker/cluster/propagation.py",  # a subclass of a compiled class
     "broker/fastpath/*.py",
     "broker/groups/*.py",
     "broker/net/*.py",

@@ -11,7 +11,7 @@ from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
 from broker.cluster.forwarding import Forwarding
 from broker.cluster.partitions import SharedPartitions
-from broker.cluster.spreading import RegistryJournal
+from broker.cluster.propagation import RegistryJournal
 from broker.cluster.status import status
 from broker.cluster.store import ClusterStore
 from broker.groups.journal import NO_LOG
@@ -74,7 +74,7 @@ class ClusterBroker(Broker):
         journal.writable = False
         self.registry = journal
         self.journals.append(journal)
-        self.turn.attend(journal)
+        self.turn.add_actor(journal)
         incarnation = int.from_bytes(self._machine.random_bytes(7), "big")
         cluster = self.cluster = Cluster(
             self.config.node_id,
@@ -87,7 +87,7 @@ class ClusterBroker(Broker):
             self.config.socket_request_max_bytes,
             self.config.cluster_nodes,
         )
-        journal.spreading = cluster.spreading
+        journal.propagation = cluster.propagation
         self._leaders = cluster.routing
         self._load_ended = cluster.load_ended
         self._acquired_at_once = ACQUIRED_AT_ONCE
@@ -110,8 +110,8 @@ class ClusterBroker(Broker):
 
     def _new_deletions(self) -> Deletions:
         deletions = SharedDeletions(self.topics, self.registry, self.shards, self.partitions, self._loop, self._machine.monotonic)
-        deletions.report = self.cluster.forgetting.report
-        self.cluster.deletions = self.cluster.forgetting.deletions = deletions
+        deletions.report = self.cluster.deletion_reports.report
+        self.cluster.deletions = self.cluster.deletion_reports.deletions = deletions
         return deletions
 
     def _routes(self, parts: Parts) -> list[Route]:

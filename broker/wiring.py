@@ -122,7 +122,7 @@ class Broker:
         topic_logs = self._topic_store(store)
         self.partitions = self._new_partitions(topic_logs)
         self._serve(node, store, topic_logs)
-        self.turn.attend(self.connections)
+        self.turn.add_actor(self.connections)
         self._open_logs()
         self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.deletion_ms, self._machine.monotonic)
         self._start_upkeep(store)
@@ -193,7 +193,7 @@ class Broker:
         journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.offsets_commit_timeout_ms)
         journal.start()
         self.journals.append(journal)
-        self.turn.attend(journal)
+        self.turn.add_actor(journal)
         self.registry = journal
         if CONSUMER_OFFSETS not in self.topics.by_name:
             # Created at the first start; its id and number of partitions never change.
@@ -239,7 +239,7 @@ class Broker:
         config = self.config
         deletions = self.deletions = self._new_deletions()
         fetches = Fetches(self.turn, self.clock)
-        self.turn.attend(fetches)
+        self.turn.add_actor(fetches)
         allowance = Allowance(self.turn, self.clock.monotonic_ns)
         appender = Appender(self.clock, allowance)
         self.checker = self._machine.batch_checker(self._loop)
@@ -296,7 +296,7 @@ class Broker:
 
     def _health(self) -> str:
         """The status line of `tenure health`: the loading progress, or NONE, and the problems of a broker that serves."""
-        return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.trouble, DEFECTS.text)))
+        return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.problem, DEFECTS.text)))
 
     def stop(self) -> None:
         """Stop accepting connections and requests and all background work; appends in progress continue."""

@@ -37,8 +37,6 @@ class BrokerView(NamedTuple):
 
 
 class View(NamedTuple):
-    """The cluster."""
-
     id: str | None
     controller_id: int | None
     tenure: bool

@@ -33,8 +33,6 @@ class StoreStatus(NamedTuple):
 
 
 class NodeStatus(NamedTuple):
-    """One node."""
-
     draining: bool
     controller: bool
     groups_partitions: int  # of __consumer_offsets

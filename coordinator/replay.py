@@ -28,13 +28,13 @@ VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 class Replay:
     """Folds facts into `groups` and `policy_texts`.
 
-    Offsets that outlive their group's tombstone are moved to `leftovers`, and back if the group is created again.
+    Offsets that outlive their group's tombstone are moved to `orphaned_offsets`, and back if the group is created again.
     """
 
     def __init__(
         self,
         groups: dict[str, Group],
-        leftovers: dict[str, dict[str, TopicOffsets]],
+        orphaned_offsets: dict[str, dict[str, TopicOffsets]],
         policy_texts: dict[str, dict[str, str]] | None = None,
         away: dict[str, dict[str, tuple[str, int]]] | None = None,
         seats: dict[str, bytes] | None = None,
@@ -42,7 +42,7 @@ class Replay:
         self.facts = 0
         self.unknown = 0  # records of an unknown kind, perhaps of a newer version
         self._groups = groups
-        self._leftovers = leftovers
+        self._orphaned_offsets = orphaned_offsets
         self._away = {} if away is None else away  # group id -> instance id -> member id, begin of its absence
         self._seats = {} if seats is None else seats  # group id -> its seats record
         self._policy_texts = {} if policy_texts is None else policy_texts
@@ -131,21 +131,21 @@ class Replay:
         for stored in group.offsets.values():
             for version in _OFFSET_KEY_VERSIONS:  # a later offset creates a new group
                 self._topics.pop(version + stored.key_prefix[2:], None)
-        leftovers = {topic: stored for topic, stored in group.offsets.items() if stored.values}
-        if leftovers:
-            self._leftovers[id] = leftovers
+        orphaned_offsets = {topic: stored for topic, stored in group.offsets.items() if stored.values}
+        if orphaned_offsets:
+            self._orphaned_offsets[id] = orphaned_offsets
 
     def _group(self, id: str) -> Group:
         group = self._groups.get(id)
         if group is None:
             group = self._groups[id] = Group(id, 0, -1)
-            group.offsets = self._leftovers.pop(id, {})
+            group.offsets = self._orphaned_offsets.pop(id, {})
         return group
 
     def _fold_offset(self, key: OffsetCommitKey, data: bytes, value: bytes | None) -> None:
         if value is None:
             group = self._groups.get(key.group)
-            topics = group.offsets if group is not None else self._leftovers.get(key.group, {})
+            topics = group.offsets if group is not None else self._orphaned_offsets.get(key.group, {})
             if key.topic in topics:
                 topics[key.topic].values.pop(key.partition, None)
             return

@@ -398,7 +398,7 @@ class Shard:
 
     def _create(self, group_id: str) -> Group:
         group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall)
-        group.offsets = self._leftovers.pop(group_id, {})
+        group.offsets = self._orphaned_offsets.pop(group_id, {})
         self._set_group_policies(group)
         return group
 
@@ -428,7 +428,7 @@ class Shard:
             if error:
                 del self.groups[group.id]
                 if group.offsets:  # offsets that outlived the group's tombstone
-                    self._leftovers[group.id] = group.offsets
+                    self._orphaned_offsets[group.id] = group.offsets
             return error
         member = group.members.get(commit.member_id)
         instance = commit.instance_id
@@ -610,7 +610,7 @@ class Shard:
         self.hold = Hold(self._config.batch_bytes_max)
         self._end_groups()
         self.stalled = False
-        self._leftovers: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
+        self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
         self._out = Outcome(self._config, self._fresh_id)
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
@@ -623,7 +623,7 @@ class Shard:
         self._new_replay()
 
     def _new_replay(self) -> None:
-        self._replay = Replay(self.groups, self._leftovers, self._policy_texts, self._stored_away, self._stored_seats)
+        self._replay = Replay(self.groups, self._orphaned_offsets, self._policy_texts, self._stored_away, self._stored_seats)
 
     def _end_groups(self) -> None:
         for group in self.groups.values():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 NEVER = -1
+SILENT_SHARE = 0.8  # of the session timeout: the last heartbeat is later than the last commit
 
 
 class NearbyCommits(NamedTuple):
@@ -35,13 +36,10 @@ def session_expired(
     """
     owned = list(partitions)
     last = last_commit(nearby, owned, since_ms)
-    if last is not None and latest_end_ms - last < session_ms * SILENT:
+    if last is not None and latest_end_ms - last < session_ms * SILENT_SHARE:
         return False
     gaps = [gap for gap in (nearby.usual_gap.get(partition, NEVER) for partition in owned) if gap >= 0]
-    if not gaps or min(gaps) >= session_ms * SILENT:
+    if not gaps or min(gaps) >= session_ms * SILENT_SHARE:
         return None
-    silent = until_ms - (last if last is not None else since_ms) >= session_ms * SILENT
+    silent = until_ms - (last if last is not None else since_ms) >= session_ms * SILENT_SHARE
     return True if silent else None
-
-
-SILENT = 0.8  # share of the session timeout: the last heartbeat is later than the last commit

@@ -167,7 +167,7 @@ class Rebalance:
     from_state: State | None
     from_generation: int
     cause: Cause | None
-    about: str | None = None  # the member that caused it, and its client's reason
+    cause_detail: str | None = None  # the member that caused it, and its client's reason
     ended_ms: int = -1
     to_generation: int = -1
     end: End = End.OPEN
@@ -213,17 +213,17 @@ class Rebalance:
         """The member that caused it, if the note names it."""
         if self.cause is Cause.REQUESTED:  # the note has the operator's reason instead
             return None
-        if not self.about or ": " not in self.about:
-            return self.about or None
+        if not self.cause_detail or ": " not in self.cause_detail:
+            return self.cause_detail or None
         ids = [join.member_id for join in self.joins] + [removal.member_id for removal in self.removals] + [back.new_id for back in self.returns]
         ids += [removal.instance_id for removal in self.removals if removal.instance_id is not None]
         for image in (self.before, self.after):
             ids += image.member_ids if image is not None else ()
-        named = [id for id in ids if self.about == id or self.about.startswith(f"{id}: ")]
+        named = [id for id in ids if self.cause_detail == id or self.cause_detail.startswith(f"{id}: ")]
         if named:
             return max(named, key=len)
         # The client's reason may follow after a colon, which an id may contain too. But ids from a coordinator end with a UUID.
-        generated = _GENERATED_ID.match(self.about)
+        generated = _GENERATED_ID.match(self.cause_detail)
         return generated[1] if generated else None
 
     @property

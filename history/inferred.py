@@ -1,7 +1,7 @@
 """Infer a rebalance without notes from two records of the group and the commits around them.
 
 The members before and after are known from the records. The begin of the rebalance is an interval. Its cause is inferred: `strong` if
-hardly any other cause is possible. The names of causes are those of `coordinator.notes.Cause`, and names for several causes: STANDS_FOR.
+hardly any other cause is possible. The names of causes are those of `coordinator.notes.Cause`, and names for several causes: POSSIBLE_CAUSES.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ MIXED: Final = "mixed"
 REJOINED: Final = "leader_or_member_rejoin"
 GONE: Final = "member_gone"  # it left or its session expired: commits are too rare to tell
 
-_LOST = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
-_ANY = frozenset(Cause)
-_SAID = frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED})
+_REMOVALS = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
+_ALL = frozenset(Cause)
+_REJOINS = frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED})
 # The possible causes, as in notes, for each inferred name.
-STANDS_FOR: Final[dict[str, frozenset[Cause]]] = {
+POSSIBLE_CAUSES: Final[dict[str, frozenset[Cause]]] = {
     **{cause.name.lower(): frozenset({cause}) for cause in Cause},
     FORMATION: frozenset({Cause.NEW_MEMBER}),
-    EMPTIED: _LOST | {Cause.GROUP_EMPTIED},
-    RESTART: _LOST | {Cause.NEW_MEMBER, Cause.STATIC_PROTOCOL_CHANGED, Cause.STATIC_DURING_COMPLETING},
-    MIXED: _ANY,
-    REJOINED: _SAID,
-    GONE: _LOST,
+    EMPTIED: _REMOVALS | {Cause.GROUP_EMPTIED},
+    RESTART: _REMOVALS | {Cause.NEW_MEMBER, Cause.STATIC_PROTOCOL_CHANGED, Cause.STATIC_DURING_COMPLETING},
+    MIXED: _ALL,
+    REJOINED: _REJOINS,
+    GONE: _REMOVALS,
 }
 NEW_MEMBER: Final = "new_member"
 MEMBER_LEFT: Final = "member_left"

@@ -93,8 +93,8 @@ class KnownState:
             self._may_be_newer = True  # a coordinator that loads the group returns to the stored generation
         return [opened]
 
-    def _alone(self) -> list[Entry]:
-        """Handle waiting notes without their state change: its note is missing, or the state did not change."""
+    def _without_state_change(self) -> list[Entry]:
+        """The waiting notes, when their state change does not follow: its note is missing, or the state did not change."""
         waiting, self._waiting = self._waiting, []
         state, generation = self._waiting_at
         causes = [event for event in waiting if not isinstance(event, MemberRemoved) or (event.session_ms and event.cause is not Removal.OVER_MAX_SIZE)]
@@ -163,8 +163,8 @@ class KnownState:
             phase, phase_generation = self._phase
             if (state, generation) == (phase, phase_generation):
                 return []
-            onward = state is COMPLETING and phase is PREPARING and generation == phase_generation + 1
-            if onward or (self._records_complete and generation >= phase_generation):
+            next_phase = state is COMPLETING and phase is PREPARING and generation == phase_generation + 1
+            if next_phase or (self._records_complete and generation >= phase_generation):
                 # If it had settled in between, there would be a record.
                 self._open.missing_notes = self._open.missing_notes or UNKNOWN
                 self._phase = (state, generation)
@@ -257,7 +257,7 @@ class KnownState:
         if image.epoch > self._newest_epoch:
             self._newest_epoch = image.epoch
             self._loaded = True
-        done = self._alone() if image.generation != self._waiting_at[1] or not belongs else []
+        done = self._without_state_change() if image.generation != self._waiting_at[1] or not belongs else []
         if self._closing:
             done += self._close()
         if image.stored is None:

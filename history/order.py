@@ -37,28 +37,28 @@ class Order:
 
     def __init__(self) -> None:
         self._images: deque[GroupRecord] = deque()
-        self._claimed = NO_OFFSET  # the offset in the last note
+        self._last_note_offset = NO_OFFSET  # the offset in the last note
 
     def feed(self, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = ()) -> Iterator[NoteRecord | GroupRecord]:
         """`images` must contain all records up to the highest offset in a note, in the order of their offsets."""
         self._images.extend(images)
         note_records = list(notes)
-        next_places = self._next_places(note_records)
-        for note, next_place in zip(note_records, next_places, strict=True):
-            place = note.header.offsets_log_offset
-            if self._claimed != NO_OFFSET and place != self._claimed:
-                yield from self._up_to(self._claimed)
-                self._claimed = NO_OFFSET
-            if place >= 0:
-                while self._images and self._images[0].offset < place and not _settles(self._images[0], note):
+        next_offsets = self._next_offsets(note_records)
+        for note, next_offset in zip(note_records, next_offsets, strict=True):
+            offset = note.header.offsets_log_offset
+            if self._last_note_offset != NO_OFFSET and offset != self._last_note_offset:
+                yield from self._images_up_to(self._last_note_offset)
+                self._last_note_offset = NO_OFFSET
+            if offset >= 0:
+                while self._images and self._images[0].offset < offset and not _settles(self._images[0], note):
                     yield self._images.popleft()
-                self._claimed = place
+                self._last_note_offset = offset
             else:
-                while self._images and _precedes(self._images[0], note, next_place):
+                while self._images and _precedes(self._images[0], note, next_offset):
                     yield self._images.popleft()
             yield note
-        if self._claimed != NO_OFFSET:
-            yield from self._up_to(self._claimed)
+        if self._last_note_offset != NO_OFFSET:
+            yield from self._images_up_to(self._last_note_offset)
 
     def remaining_records(self) -> Iterator[GroupRecord]:
         while self._images:
@@ -69,19 +69,19 @@ class Order:
         """The newest record without a note so far."""
         return self._images[-1] if self._images else None
 
-    def _up_to(self, offset: int) -> Iterator[GroupRecord]:
+    def _images_up_to(self, offset: int) -> Iterator[GroupRecord]:
         while self._images and self._images[0].offset <= offset:
             yield self._images.popleft()
 
-    def _next_places(self, note_records: list[NoteRecord]) -> list[int]:
+    def _next_offsets(self, note_records: list[NoteRecord]) -> list[int]:
         """For each note the first offset in it or a later note."""
-        places = []
-        place = NO_OFFSET
+        offsets = []
+        offset = NO_OFFSET
         for note in reversed(note_records):
             if note.header.offsets_log_offset >= 0:
-                place = note.header.offsets_log_offset
-            places.append(place)
-        return places[::-1]
+                offset = note.header.offsets_log_offset
+            offsets.append(offset)
+        return offsets[::-1]
 
 
 def _settles(image: GroupRecord, note: NoteRecord) -> bool:
@@ -93,8 +93,8 @@ def _settles(image: GroupRecord, note: NoteRecord) -> bool:
     return image.at_ms >= note.at_ms and image.epoch in (NO_EPOCH, header.coordinator_epoch)
 
 
-def _precedes(image: GroupRecord, note: NoteRecord, next_place: int) -> bool:
-    if next_place != NO_OFFSET and image.offset >= next_place:
+def _precedes(image: GroupRecord, note: NoteRecord, next_offset: int) -> bool:
+    if next_offset != NO_OFFSET and image.offset >= next_offset:
         return False
     epoch = note.header.coordinator_epoch
     if image.epoch >= 0 and image.epoch != epoch:

@@ -37,15 +37,15 @@ class Stay(NamedTuple):
     client_id: str
     host: str
     joined: Span | None  # None: unknown, it was a member when the log began
-    silent: Span | None  # its last heartbeat; None: still a member, or removed by an administrator
+    last_heartbeat: Span | None  # None: still a member, or removed by an administrator
     ended: Span | None  # when the coordinator removed it
-    farewell: bool  # it sent a LeaveGroup
+    left_group: bool  # it sent a LeaveGroup
 
     @property
-    def free_ms(self) -> int:
+    def successor_from_ms(self) -> int:
         """The earliest time at which a successor can join."""
-        assert self.silent is not None
-        return self.ended[0] if self.farewell and self.ended is not None else self.silent[0]
+        assert self.last_heartbeat is not None
+        return self.ended[0] if self.left_group and self.ended is not None else self.last_heartbeat[0]
 
     @property
     def identity(self) -> Hashable:
@@ -64,9 +64,9 @@ class Pair(NamedTuple):
 
 def away(old: Stay, new: Stay) -> Span:
     """The shortest and longest possible time from its last heartbeat until it joined again."""
-    assert old.silent is not None
+    assert old.last_heartbeat is not None
     assert new.joined is not None
-    return max(new.joined[0] - old.silent[1], 0), max(new.joined[1] - old.silent[0], 0)
+    return max(new.joined[0] - old.last_heartbeat[1], 0), max(new.joined[1] - old.last_heartbeat[0], 0)
 
 
 def stem(client_id: str) -> str:
@@ -78,7 +78,7 @@ def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair
     """The pairs in the order of their returns. `deleted_ms`: when the group was deleted; no member can return after that."""
     stays_of_client: dict[int, list[int]] = {}
     for at, stay in enumerate(stays):
-        stays_of_client.setdefault(_life(stay, deleted_ms), []).append(at)
+        stays_of_client.setdefault(_deletions_before(stay, deleted_ms), []).append(at)
     pairs: list[Pair] = []
     for indexes in stays_of_client.values():
         search = _Search([stays[at] for at in indexes])
@@ -90,7 +90,7 @@ def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair
     return sorted(pairs, key=lambda pair: (stays[pair.new].joined, pair.new))
 
 
-def _life(stay: Stay, deleted_ms: Sequence[int]) -> int:
+def _deletions_before(stay: Stay, deleted_ms: Sequence[int]) -> int:
     """The number of deletions of the group before this stay."""
     if stay.joined is not None:
         return bisect_right(deleted_ms, stay.joined[1])
@@ -102,15 +102,15 @@ class _Search:
         self.stays = stays
         self.pairs: list[Pair] = []
         self._joined = sorted((at for at, stay in enumerate(stays) if stay.joined is not None), key=self._when_joined)
-        self._removed = sorted((at for at, stay in enumerate(stays) if stay.silent is not None), key=self._when_free)
+        self._removed = sorted((at for at, stay in enumerate(stays) if stay.last_heartbeat is not None), key=self._when_replaceable)
 
     def _when_joined(self, at: int) -> tuple[int, int]:
         joined = self.stays[at].joined
         assert joined is not None
         return joined[1], at
 
-    def _when_free(self, at: int) -> tuple[int, int]:
-        return self.stays[at].free_ms, at
+    def _when_replaceable(self, at: int) -> tuple[int, int]:
+        return self.stays[at].successor_from_ms, at
 
     def _unpaired(self) -> tuple[list[int], list[int]]:
         old = {pair.old for pair in self.pairs}
@@ -121,17 +121,17 @@ class _Search:
         """Each new member with the removed members that may be the same process; the caller pops the member that it pairs."""
         joined, removed = self._unpaired()
         waiting: dict[Hashable, deque[int]] = {}
-        place = 0
+        next_removed = 0
         for new in joined:
             stay = self.stays[new]
             assert stay.joined is not None
             itself = False
-            while place < len(removed) and self.stays[removed[place]].free_ms <= stay.joined[1]:
-                if removed[place] == new:  # it joined and left within the same millisecond
+            while next_removed < len(removed) and self.stays[removed[next_removed]].successor_from_ms <= stay.joined[1]:
+                if removed[next_removed] == new:  # it joined and left within the same millisecond
                     itself = True
                 else:
-                    waiting.setdefault(keys[removed[place]], deque()).append(removed[place])
-                place += 1
+                    waiting.setdefault(keys[removed[next_removed]], deque()).append(removed[next_removed])
+                next_removed += 1
             candidates = waiting.get(keys[new])
             while candidates and away(self.stays[candidates[0]], stay)[0] > AWAY_MAX_MS:
                 candidates.popleft()
@@ -149,11 +149,11 @@ class _Search:
 
     def _is_over(self, old: int, later: int) -> bool:
         """Whether its successor was removed too, or none is expected any more, since an equal member was removed much later."""
-        old_free, joined = self.stays[old].free_ms, self.stays[later].joined
-        return (joined is not None and old_free <= joined[1]) or self.stays[later].free_ms - old_free > SURGE_APART_MS
+        old_from_ms, joined = self.stays[old].successor_from_ms, self.stays[later].joined
+        return (joined is not None and old_from_ms <= joined[1]) or self.stays[later].successor_from_ms - old_from_ms > SURGE_APART_MS
 
     def by_client(self) -> None:
-        alone = _LivingCounts(self.stays)
+        alone = _MemberCounts(self.stays)
         # A static member is found by its instance id or not at all.
         keys = [stay.client_id if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
         for new, candidates in self._candidates(keys):
@@ -165,7 +165,7 @@ class _Search:
     def by_stem(self) -> None:
         keys = [stem(stay.client_id) or at if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
         pairs = [Pair(candidates.popleft(), new, False, len(candidates) == 0) for new, candidates in self._candidates(keys)]
-        hosts = _Hosts(self.stays, self.pairs)
+        hosts = _HostCounts(self.stays, self.pairs)
         for run in _runs(self.stays, pairs):
             if hosts.before(self.stays[run[0].old]) == hosts.after(self.stays[run[-1].new]):
                 self.pairs += run
@@ -178,11 +178,11 @@ class _Search:
         """
         joined, removed = self._unpaired()
         arrivals = self._by_stem([(self._joined_ms(at), at) for at in joined if self.stays[at].instance_id is None])
-        departures = self._by_stem([(self.stays[at].free_ms, at) for at in removed if self.stays[at].instance_id is None])
+        departures = self._by_stem([(self.stays[at].successor_from_ms, at) for at in removed if self.stays[at].instance_id is None])
         surges: set[Pair] = set()
         alone: set[Pair] = set()
         for chain in self._chains():
-            first, last = self.stays[chain[0].old].free_ms, self._joined_ms(chain[-1].new)
+            first, last = self.stays[chain[0].old].successor_from_ms, self._joined_ms(chain[-1].new)
             name = stem(self.stays[chain[0].old].client_id)
             before = any(first - SURGE_APART_MS <= at <= first for at, _ in arrivals.get(name, ()))
             if before and any(last <= at <= last + SURGE_APART_MS for at, _ in departures.get(name, ())):
@@ -194,15 +194,15 @@ class _Search:
     def _chains(self) -> Iterable[list[Pair]]:
         """Weak pairs with the same stem that follow each other closely, over half an hour at most."""
         by_name: dict[str, list[Pair]] = {}
-        for pair in sorted(self.pairs, key=lambda pair: (self.stays[pair.old].free_ms, pair.old)):
+        for pair in sorted(self.pairs, key=lambda pair: (self.stays[pair.old].successor_from_ms, pair.old)):
             if not pair.strong:
                 by_name.setdefault(stem(self.stays[pair.old].client_id), []).append(pair)
         for pairs in by_name.values():
             chain: list[Pair] = []
             for pair in pairs:
-                begin = self.stays[pair.old].free_ms
+                begin = self.stays[pair.old].successor_from_ms
                 if chain and (
-                    begin - self._joined_ms(chain[-1].new) > SURGE_APART_MS or begin - self.stays[chain[0].old].free_ms > AWAY_MAX_MS
+                    begin - self._joined_ms(chain[-1].new) > SURGE_APART_MS or begin - self.stays[chain[0].old].successor_from_ms > AWAY_MAX_MS
                 ):
                     yield chain
                     chain = []
@@ -225,10 +225,10 @@ def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
     """Groups of pairs that overlap in time: a member departs before the previous one is back."""
     runs: list[list[Pair]] = []
     until = -1
-    for pair in sorted(pairs, key=lambda pair: (stays[pair.old].free_ms, pair.old)):
+    for pair in sorted(pairs, key=lambda pair: (stays[pair.old].successor_from_ms, pair.old)):
         joined = stays[pair.new].joined
         assert joined is not None
-        if runs and stays[pair.old].free_ms <= until:
+        if runs and stays[pair.old].successor_from_ms <= until:
             runs[-1].append(pair)
         else:
             runs.append([pair])
@@ -238,7 +238,7 @@ def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
     return runs
 
 
-class _LivingCounts:
+class _MemberCounts:
     """The number of members with one client id at a moment."""
 
     def __init__(self, stays: Sequence[Stay]) -> None:
@@ -253,7 +253,7 @@ class _LivingCounts:
 
     def before(self, stay: Stay) -> bool:
         """Whether no other member had its client id when it left."""
-        at = stay.free_ms
+        at = stay.successor_from_ms
         return bisect_left(self._joined[stay.client_id], at) - bisect_left(self._removed_at[stay.client_id], at) == 1
 
     def after(self, old: Stay, new: Stay) -> bool:
@@ -265,7 +265,7 @@ class _LivingCounts:
         return members - (old.ended[1] > at) == 1
 
 
-class _Hosts:
+class _HostCounts:
     """The number of hosts with members, including members that are being restarted."""
 
     def __init__(self, stays: Sequence[Stay], pairs: Iterable[Pair]) -> None:

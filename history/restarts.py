@@ -10,7 +10,7 @@ from history.episodes import Entry, GroupDeleted, MemberJoined, MemberRemoved, R
 from history.pairs import Stay, away, pairs_of
 
 # Causes of rebalances in which only the members change. A static member that returns to a stable group causes none.
-OF_MEMBERS: Final = frozenset(
+MEMBERSHIP_CAUSES: Final = frozenset(
     {
         Cause.NEW_MEMBER,
         Cause.MEMBER_LEFT,
@@ -28,7 +28,7 @@ OF_MEMBERS: Final = frozenset(
 )
 
 # Removals that are not the effect of a restart.
-FOR_GOOD: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED, Removal.NOT_LISTED})
+FINAL_REMOVALS: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED, Removal.NOT_LISTED})
 
 
 class Restart(NamedTuple):
@@ -68,7 +68,7 @@ def avoidable(entries: Iterable[Entry]) -> Avoidable:
     for rebalance in rebalances:
         joined = {join.member_id for join in rebalance.joined}
         removed = {removal.member_id for removal in rebalance.removals if removal.session_ms}  # without a session it was only a handed-out id
-        of_members = {rebalance.cause, *rebalance.restart_causes} <= OF_MEMBERS
+        of_members = {rebalance.cause, *rebalance.restart_causes} <= MEMBERSHIP_CAUSES
         count += rebalance.complete and of_members and bool(joined or removed) and joined <= new and removed <= old and not rebalance.returns
     return Avoidable(restarts, count, max((restart.away_ms for restart in restarts), default=0))
 
@@ -94,6 +94,6 @@ def _stays_of(rebalances: list[Rebalance]) -> Iterable[_DynamicStay]:
             member = members.pop(event.member_id, None)
             if member is not None:
                 silent = event.at_ms - event.since_heartbeat_ms
-                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), farewell=event.cause is Removal.LEFT)
-                yield member._replace(stay=stay if event.cause in FOR_GOOD else stay._replace(silent=(silent, silent)), left_number=number)
+                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), left_group=event.cause is Removal.LEFT)
+                yield member._replace(stay=stay if event.cause in FINAL_REMOVALS else stay._replace(last_heartbeat=(silent, silent)), left_number=number)
     yield from members.values()

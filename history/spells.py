@@ -49,7 +49,7 @@ ENDS = {
 
 @dataclass(slots=True)
 class Spell:
-    """-1 and None: unknown. Times are between `..._lo_ms` and `..._hi_ms`; both are equal if a note has the time."""
+    """The time of one member in the group. -1 and None: unknown. Times are between `..._lo_ms` and `..._hi_ms`; both are equal if a note has the time."""
 
     member_id: str
     instance_id: str | None
@@ -86,7 +86,7 @@ class Spell:
         return self.instance_id if self.instance_id is not None else self.member_id
 
     @property
-    def life_ms(self) -> int:
+    def last_alive_ms(self) -> int:
         """The last time at which the process is known to have run."""
         return max(self.last_heartbeat_ms, self.last_commit_ms, self.joined_lo_ms)
 
@@ -98,7 +98,7 @@ class Spells:
         self.all: list[Spell] = []
         self._between = between
         self._open: dict[str, Spell] = {}
-        self._over: dict[str, Spell] = {}
+        self._ended: dict[str, Spell] = {}
         self._image: GroupRecord | None = None
         self._generation_records: list[GroupRecord] = []  # all records of that generation so far
         self._generation = 0
@@ -166,9 +166,9 @@ class Spells:
     def _note_removal(self, header: NoteHeader, body: MemberGone) -> None:
         spell = self._open.get(body.member_id)
         if spell is None:
-            if body.member_id in self._over and not self._over[body.member_id].guessed:
+            if body.member_id in self._ended and not self._ended[body.member_id].guessed:
                 return  # its end was not stored: a new coordinator still had it as a member
-            spell = self._over.pop(body.member_id, None)
+            spell = self._ended.pop(body.member_id, None)
         if spell is None:
             spell = self._begin(MemberIdentity(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
             spell.joined_lo_ms, spell.noted = -1, False
@@ -183,7 +183,7 @@ class Spells:
     def _end(self, spell: Spell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
         spell.end, spell.ended_lo_ms, spell.ended_hi_ms, spell.ended_in, spell.guessed = end, lo_ms, hi_ms, generation, guessed
         self._open.pop(spell.member_id, None)
-        self._over[spell.member_id] = spell
+        self._ended[spell.member_id] = spell
         self._recently_ended.append(spell)
 
     def _replaced(self, header: NoteHeader, body: StaticReplaced) -> None:
@@ -191,7 +191,7 @@ class Spells:
         new = MemberIdentity(body.new_id, body.instance_id, body.client_id, body.host)
         if body.new_id in self._open:
             return
-        old = self._open.get(body.old_id) or self._over.get(body.old_id)
+        old = self._open.get(body.old_id) or self._ended.get(body.old_id)
         if old is None:
             old = self._begin(MemberIdentity(body.old_id, body.instance_id, "", ""), at, header.generation)
             old.joined_lo_ms, old.noted = -1, False
@@ -244,7 +244,7 @@ class Spells:
             self._generation_records = same_generation
             self._same_generation(before, image)
         else:
-            self._settled(at_rest(same_generation, len(same_generation) - 1, image) if before is not None and same_generation else before, image, linked)
+            self._next_generation(at_rest(same_generation, len(same_generation) - 1, image) if before is not None and same_generation else before, image, linked)
             self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(image))
             self._notes_missing = True  # until the next note's number shows that none is missing
         if self._count is not None and image.generation > 0:
@@ -255,7 +255,7 @@ class Spells:
         """End the spells of the previous group of this name, which was deleted."""
         for spell in list(self._open.values()):
             self._end(spell, UNKNOWN, min(spell.seen_ms, image.at_ms), image.at_ms, self._generation, guessed=True)
-        self._over.clear()
+        self._ended.clear()
         self._generation = 0
 
     def _same_generation(self, before: GroupRecord, image: GroupRecord) -> None:
@@ -266,39 +266,39 @@ class Spells:
         for member in image.stored.members:
             instance = member.group_instance_id
             old_id = old_ids.get(instance) if instance is not None else None
-            if old_id is None or old_id == member.member_id or member.member_id in self._open or member.member_id in self._over:
+            if old_id is None or old_id == member.member_id or member.member_id in self._open or member.member_id in self._ended:
                 continue
             old = self._open.get(old_id)
             new = self._begin(MemberIdentity(member.member_id, instance, member.client_id, member.client_host), image.at_ms, image.generation)
             new.joined_lo_ms, new.noted = before.at_ms, False
             if old is not None:
                 old.replaced_by, old.outcome = member.member_id, Replacement.NO_REBALANCE
-                self._end(old, REPLACED, max(old.life_ms, before.at_ms), image.at_ms, image.generation, guessed=True)
+                self._end(old, REPLACED, max(old.last_alive_ms, before.at_ms), image.at_ms, image.generation, guessed=True)
                 self._seats_kept.append((old, before, image))
                 self._pass_seat(old, new)
             self._update_from_image(new, image, member)
 
-    def _settled(self, before: GroupRecord | None, image: GroupRecord, linked: bool) -> None:
+    def _next_generation(self, before: GroupRecord | None, image: GroupRecord, linked: bool) -> None:
         stored = image.stored
         assert stored is not None
         at = join_phase_end_ms(image)
         members = {member.member_id: member for member in stored.members}
-        unnoted = [spell for spell in self._open.values() if spell.member_id not in members]
-        news = [member for id, member in members.items() if id not in self._open and (id not in self._over or self._over[id].guessed)]
-        inferred = self._between.infer(before, image) if (unnoted or news or self._seats_kept) and before is not None else None
-        aborted = image.generation - 1 - (before.generation if before is not None else 0)
-        places = sorted({other.offset for _, _, other in self._seats_kept if other.at_ms < at}, reverse=True)
-        for spell, one, other in self._seats_kept:
-            later = places.index(other.offset) if other.offset in places else 0
-            if not stored_at_rest(one, other, image, aborted - later):  # a rebalance was under way
+        ended_without_note = [spell for spell in self._open.values() if spell.member_id not in members]
+        new_members = [member for id, member in members.items() if id not in self._open and (id not in self._ended or self._ended[id].guessed)]
+        inferred = self._between.infer(before, image) if (ended_without_note or new_members or self._seats_kept) and before is not None else None
+        aborted_rounds = image.generation - 1 - (before.generation if before is not None else 0)
+        offsets = sorted({record_after.offset for _, _, record_after in self._seats_kept if record_after.at_ms < at}, reverse=True)
+        for spell, record_before, record_after in self._seats_kept:
+            later = offsets.index(record_after.offset) if record_after.offset in offsets else 0
+            if not stored_at_rest(record_before, record_after, image, aborted_rounds - later):  # a rebalance was under way
                 spell.outcome = _outcome(spell, inferred)
         self._seats_kept.clear()
         generation = before.generation if before is not None else -1
         began = inferred.start_lo_ms if inferred is not None and linked else -1
-        for spell in unnoted:
-            self._guess_end(spell, news, inferred, began, at, generation)
-        for member in news:
-            ended = self._over.pop(member.member_id, None)
+        for spell in ended_without_note:
+            self._guess_end(spell, new_members, inferred, began, at, generation)
+        for member in new_members:
+            ended = self._ended.pop(member.member_id, None)
             if ended is not None:  # its guessed end was wrong
                 ended.end, ended.ended_lo_ms, ended.ended_hi_ms, ended.guessed = OPEN, -1, -1, False
                 self._open[member.member_id] = ended
@@ -311,10 +311,10 @@ class Spells:
                 self._update_from_image(self._open[id], image, member)
 
     def _guess_end(
-        self, spell: Spell, news: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
+        self, spell: Spell, new_members: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
     ) -> None:
         lo = min(max(spell.seen_ms, spell.last_commit_ms, began), at_ms)
-        successor = next((member for member in news if spell.instance_id is not None and member.group_instance_id == spell.instance_id), None)
+        successor = next((member for member in new_members if spell.instance_id is not None and member.group_instance_id == spell.instance_id), None)
         end = LEFT if inferred is not None else UNKNOWN
         if inferred is not None and any(member.member_id == spell.member_id for member in inferred.expired):
             end = EXPIRED

@@ -31,11 +31,11 @@ def stalled_partitions(before: Owners, moved: Sequence[Move] | None, protocol: s
     return [f"{topic}-{number}" for (topic, number), old, _ in moved if old is not None]
 
 
-def exact(partitions: Sequence[str], took_ms: int) -> Stall:
+def exact_stall(partitions: Sequence[str], took_ms: int) -> Stall:
     return Stall(took_ms * len(partitions), took_ms * len(partitions))
 
 
-def bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: NearbyCommits) -> Stall:
+def stall_bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: NearbyCommits) -> Stall:
     """Bounds of the stall. The lower bound: no member consumes while it waits for its assignment. The upper bound: a consuming member
     commits, so the longest silence of a partition, plus a usual gap, contains the join phase.
 

@@ -59,7 +59,7 @@ class Story(KnownState):
 
     def finish(self) -> list[Entry]:
         """Return the remaining entries after the last note; an open rebalance stays open."""
-        done = self._alone()
+        done = self._without_state_change()
         if self._closing:
             done += self._close()
         if self._open is not None:
@@ -74,9 +74,9 @@ class Story(KnownState):
         done: list[Entry] = []
         state, generation = point_before(record)
         known_before = self._count is not None
-        lost, counter_restarted = self._missed(header)
+        lost, counter_restarted = self._count_missing(header)
         if self._waiting and (counter_restarted or self._waiting[-1].at_ms != header.ts or (state, generation) != self._waiting_at):
-            done += self._alone()
+            done += self._without_state_change()
         if self._closing and not (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)):
             done += self._close()
         deleted = self._deleted and self._recreated_in_epoch in (UNKNOWN, header.coordinator_epoch)
@@ -116,7 +116,7 @@ class Story(KnownState):
         self._known_at_ms = max(self._known_at_ms, header.ts)
         return done + earlier + entries
 
-    def _missed(self, header: NoteHeader) -> tuple[int, bool]:
+    def _count_missing(self, header: NoteHeader) -> tuple[int, bool]:
         """The number of missing notes before this one, and whether the note counter restarted in between."""
         if header.number < 0:  # written by a version without the counter
             return header.dropped, False
@@ -131,7 +131,7 @@ class Story(KnownState):
         at = header.ts
         match body:
             case StateChange():
-                return self._changed(header, body)
+                return self._state_changed(header, body)
             case MemberJoin():
                 was_member = self._was_member(body.member_id, body.instance_id)
                 if self._members is not None:
@@ -171,7 +171,7 @@ class Story(KnownState):
 
     def _coordinator(self, header: NoteHeader, body: CoordinatorChange) -> list[Entry]:
         """The coordinator was loaded, unloaded, suspended or resumed. A loaded one knows only the stored group: an open rebalance is interrupted."""
-        done = self._alone()
+        done = self._without_state_change()
         if self._closing:
             done += self._close()
         change = known_member(Coordinator, body.what)
@@ -217,10 +217,10 @@ class Story(KnownState):
 
     # States.
 
-    def _changed(self, header: NoteHeader, body: StateChange) -> list[Entry]:
+    def _state_changed(self, header: NoteHeader, body: StateChange) -> list[Entry]:
         to = known_member(State, body.to_state)
         if to is PREPARING:
-            self._prepared(header, body)
+            self._begin_or_restart(header, body)
         elif to is COMPLETING:
             self._phase = (COMPLETING, header.generation)
         elif to in (STABLE, EMPTY) and self._open is not None:
@@ -229,7 +229,7 @@ class Story(KnownState):
             return self._close()
         return []
 
-    def _prepared(self, header: NoteHeader, body: StateChange) -> None:
+    def _begin_or_restart(self, header: NoteHeader, body: StateChange) -> None:
         cause = known_member(Cause, body.reason)
         before = known_member(State, body.from_state)
         opened = self._open
@@ -242,7 +242,7 @@ class Story(KnownState):
         waiting, self._waiting = self._waiting, []
         was_stable = before in (STABLE, EMPTY)
         opened = self._begin(header.ts, before, PREPARING, header.generation, header.generation if was_stable else UNKNOWN)
-        opened.cause, opened.about, opened.begin_known = cause, body.reason_text, was_stable
+        opened.cause, opened.cause_detail, opened.begin_known = cause, body.reason_text, was_stable
         if before is EMPTY:
             self._members = {event.member_id for event in waiting if isinstance(event, MemberJoined)}
         for event in waiting:
@@ -275,9 +275,9 @@ class Story(KnownState):
             self._closing = True
 
 
-def names(about: str | None, member_id: str) -> bool:
+def names(detail: str | None, member_id: str) -> bool:
     """Whether the detail of a cause is about this member: its id, perhaps followed by the client's reason."""
-    return about is not None and (about == member_id or about.startswith(f"{member_id}: "))
+    return detail is not None and (detail == member_id or detail.startswith(f"{member_id}: "))
 
 
 def story_of(group: str, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = (), *, from_start: bool = False, recorded: bool = False) -> list[Entry]:

@@ -101,11 +101,11 @@ def title(rebalance: Rebalance) -> str:
         names = _names_of(rebalance, Removal.NOT_LISTED)
         return f"{PLAIN[cause]}: {list_names(names)}" if names else PLAIN[cause]
     if cause is Cause.TOPICS_CHANGED:
-        return f"{PLAIN[cause]} ({rebalance.about})" if rebalance.about else PLAIN[cause]
+        return f"{PLAIN[cause]} ({rebalance.cause_detail})" if rebalance.cause_detail else PLAIN[cause]
     if cause is Cause.NEW_MEMBER:
         return _joined(rebalance)
-    if cause is Cause.REQUESTED and rebalance.about:
-        return f'{PLAIN[cause]}: "{rebalance.about}"'
+    if cause is Cause.REQUESTED and rebalance.cause_detail:
+        return f'{PLAIN[cause]}: "{rebalance.cause_detail}"'
     name = mover(rebalance)
     if name is None:
         return PLAIN[cause]

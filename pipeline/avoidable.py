@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from history.inferred import FORMATION, GONE, MIXED, RESTART
 from history.pairs import AWAY_MAX_MS
-from history.restarts import OF_MEMBERS
+from history.restarts import MEMBERSHIP_CAUSES
 from pipeline.restarts import EXACT, MemberChanges, Restarts
 from pipeline.rows import Episode
 
 # Causes that involve only members, from notes or inferred without them.
-MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in OF_MEMBERS} | {FORMATION, RESTART, MIXED, GONE})
+MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in MEMBERSHIP_CAUSES} | {FORMATION, RESTART, MIXED, GONE})
 
 # Causes of the second step of a cooperative rebalance: members have revoked partitions and rejoin.
 COOPERATIVE_CAUSES: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})

@@ -79,7 +79,6 @@ def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
 
 
 def _last_reply(warehouse: Warehouse, current: Current, bucket: str) -> Ends:
-    """The last stored reply."""
     last = max(current.files_of(TABLE, bucket), key=lambda file: file.run, default=None)
     rows = rows_of(EndOffset, joined("end_offsets", [warehouse.load(last)])) if last is not None else []
     return {(row.topic, row.topic_partition): (row.log_start, row.end_offset) for row in rows}

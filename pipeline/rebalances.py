@@ -12,7 +12,7 @@ from history.compared import Difference, MemberIdentity, compare, keys, pair_ret
 from history.consumer import is_cooperative
 from history.inferred import FORMATION, InferenceCache, Inferred, at_rest, is_replacement, join_phase_end_ms, rested_ms, timeout_ms
 from history.moves import Owners
-from history.stalls import Stall, bounds, exact, stalled_partitions
+from history.stalls import Stall, exact_stall, stall_bounds, stalled_partitions
 from history.storms import window_ms
 from history.words import describe_end, reasons, title
 from pipeline.confidence import EXACT, NONE, STRONG, WEAK
@@ -219,7 +219,7 @@ class Rebalances:
         if stalled is None:
             return None
         if rebalance.duration_ms >= 0:
-            return exact(stalled, rebalance.duration_ms)
+            return exact_stall(stalled, rebalance.duration_ms)
         if inferred is not None and rebalance.after is not None:
             return self._bounds(inferred, rebalance.after, stalled)
         return None
@@ -297,7 +297,7 @@ class Rebalances:
 
     def _bounds(self, inferred: Inferred, after: GroupRecord, stalled: Sequence[str]) -> Stall:
         longest = after.at_ms - inferred.start_lo_ms if inferred.bounded else None
-        return bounds(stalled, after.at_ms - join_phase_end_ms(after), longest, self._between.around(after))
+        return stall_bounds(stalled, after.at_ms - join_phase_end_ms(after), longest, self._between.around(after))
 
     def _summary_row(self, rebalance: RebalancesMissing) -> Episode:
         count = rebalance.count_max if rebalance.count_max > 0 else ANY

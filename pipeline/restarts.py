@@ -89,8 +89,8 @@ class Restarts:
     def lost(self) -> Iterator[tuple[Spell, Span, int | None]]:
         """Members that left and did not return within the longest absence; since when they were silent, and in which rebalance they left."""
         for at, stay in enumerate(self.stays):
-            if stay.silent is not None and at not in self._by_old and stay.silent[1] + AWAY_MAX_MS <= self.now_ms:
-                yield self.spells[at], stay.silent, self._left_in_rebalance.get(at)
+            if stay.last_heartbeat is not None and at not in self._by_old and stay.last_heartbeat[1] + AWAY_MAX_MS <= self.now_ms:
+                yield self.spells[at], stay.last_heartbeat, self._left_in_rebalance.get(at)
 
     def members_at(self, ms: int) -> int:
         """The number of members right before this time."""
@@ -99,14 +99,14 @@ class Restarts:
 
     def _waiting_in_rebalance(self, stay: Stay, spell: Spell) -> Stay:
         """A coordinator considers a member that waits in a rebalance alive until its reply: it may have been silent since the rebalance began."""
-        if stay.silent is None or stay.silent[0] != stay.silent[1] or spell.end_kind not in ("expired", "evicted"):
+        if stay.last_heartbeat is None or stay.last_heartbeat[0] != stay.last_heartbeat[1] or spell.end_kind not in ("expired", "evicted"):
             return stay
-        last_heartbeat = stay.silent[1]
+        last_heartbeat = stay.last_heartbeat[1]
         at = bisect_right(self._begins, last_heartbeat) - 1
         if at < 0 or _end(self._episodes[at]) < last_heartbeat:
             return stay
         since = max(self._begins[at], (spell.joined_hi_ms or 0) + 1)  # not before it had joined
-        return stay._replace(silent=(min(since, last_heartbeat), last_heartbeat))
+        return stay._replace(last_heartbeat=(min(since, last_heartbeat), last_heartbeat))
 
     def _merge_unstored_joins(self) -> None:
         """If the coordinator restarted before it had stored a join, the member joined again: its join counts from the first time."""
@@ -121,7 +121,7 @@ class Restarts:
             if spell.end_kind == "unknown" and spell.from_generation is None:
                 joining[stay.identity] = [*unstored, (stay.joined, at)]
                 self.never_stored.add(spell.member_id)
-                self.stays[at] = stay._replace(joined=None, silent=None, ended=None)
+                self.stays[at] = stay._replace(joined=None, last_heartbeat=None, ended=None)
             elif unstored:
                 stored_as |= {before: at for _, before in unstored}
                 self.stays[at] = stay._replace(joined=unstored[0][0])
@@ -189,10 +189,10 @@ class Restarts:
 
     def _may_return(self, stay: Stay) -> bool:
         """Whether the member may have returned during a gap in the logs, or may still return."""
-        if stay.silent is None:
+        if stay.last_heartbeat is None:
             return False
-        until = stay.silent[1] + AWAY_MAX_MS
-        return until > self.now_ms or any(begin <= until and stay.silent[0] <= end for begin, end in self._holes)
+        until = stay.last_heartbeat[1] + AWAY_MAX_MS
+        return until > self.now_ms or any(begin <= until and stay.last_heartbeat[0] <= end for begin, end in self._holes)
 
     def _returns(self) -> list[Return]:
         of_pair: dict[int, list[int]] = {}
@@ -214,7 +214,7 @@ class Restarts:
     def _return_of_pair(self, pair: Pair, episodes: list[int]) -> Return:
         old, new = self.spells[pair.old], self.spells[pair.new]
         stay, joined = self.stays[pair.old], self.stays[pair.new].joined
-        assert stay.silent is not None
+        assert stay.last_heartbeat is not None
         assert joined is not None
         gap = self.gap(pair)
         confidence = "weak" if not pair.strong or not pair.unambiguous else EXACT if gap[0] == gap[1] else "strong"
@@ -224,7 +224,7 @@ class Restarts:
             old.member_id,
             new.member_id,
             old.member_key,
-            stay.silent[0],
+            stay.last_heartbeat[0],
             joined[1],
             gap,
             old.partitions,

@@ -151,8 +151,6 @@ class Series:
 
 
 class Names(NamedTuple):
-    """The names of the series."""
-
     columns: dict[str, pa.Array]  # of each series: cluster, group and topic (dictionaries), topic_partition
     groups: pa.Array  # sorted
 

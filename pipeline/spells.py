@@ -117,5 +117,5 @@ def _away(old: Spell, new: Spell, exact: bool) -> tuple[int | None, int | None]:
         away = max(new.joined_hi_ms - old.last_heartbeat_ms, 0)
         return away, away
     gap_lo = max(new.joined_lo_ms - old.ended_hi_ms, 0) if old.end != REPLACED else 0
-    alive_ms = old.life_ms
+    alive_ms = old.last_alive_ms
     return gap_lo, max(new.joined_hi_ms - alive_ms, 0) if alive_ms >= 0 else None

@@ -22,16 +22,16 @@ WINDOW_COST: Final = 16
 WINDOW_RECORDS_PER_STEP: Final = 64
 UNLIMITED: Final = 1 << 62
 TIMESTAMP_BYTES_MAX: Final = 9  # a longer varint may exceed an int64: such records are read one by one
-_LAST: Final = bytes(range(128))  # the last byte of a varint is one of these
-_MORE: Final = bytes(range(128, 256))  # all other bytes of a varint
+_LAST_BYTES: Final = bytes(range(128))  # the last byte of a varint is one of these
+_CONTINUED: Final = bytes(range(128, 256))  # all other bytes of a varint
 
 # The offset deltas 0, 1, 2, ... as varints, column by column. The lowest byte repeats every 64 deltas, the second every 8,192; within
 # a block of 8,192 the others are constant, and no window crosses the end of a block.
-_ONE_BYTE_TO: Final = 64
-_BLOCK: Final = 8192
-_LOW: Final = bytes(range(128, 256, 2)) * 128
-_SECOND: Final = b"".join([bytes([n]) * 64 for n in range(128)])
-_SECOND_OF_MORE: Final = b"".join([bytes([n]) * 64 for n in range(128, 256)])
+_ONE_BYTE_DELTAS: Final = 64
+_TWO_BYTE_DELTAS: Final = 8192
+_LOWEST_BYTES: Final = bytes(range(128, 256, 2)) * 128
+_SECOND_BYTES: Final = b"".join([bytes([n]) * 64 for n in range(128)])
+_SECOND_BYTES_CONTINUED: Final = b"".join([bytes([n]) * 64 for n in range(128, 256)])
 
 
 class TooManyRecords(Exception):
@@ -160,9 +160,9 @@ def _skip_headers(data: bytes, at: int, count: int) -> int:
 
 def _delta_bytes(index: int) -> int:
     """The size of this record's offset delta as a varint."""
-    if index < _ONE_BYTE_TO:
+    if index < _ONE_BYTE_DELTAS:
         return 1
-    if index < _BLOCK:
+    if index < _TWO_BYTE_DELTAS:
         return 2
     return 3 if index < 1 << 20 else 4 if index < 1 << 27 else 5
 
@@ -208,7 +208,7 @@ def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int
     skipped = 0
     cost = 0
     while True:
-        block_end = _ONE_BYTE_TO if delta_bytes == 1 else (index // _BLOCK + 1) * _BLOCK
+        block_end = _ONE_BYTE_DELTAS if delta_bytes == 1 else (index // _TWO_BYTE_DELTAS + 1) * _TWO_BYTE_DELTAS
         size = min(window, block_end - index, count - index, (end - next_at) // step)
         if size < RUN_MIN or _delta_bytes(index) != delta_bytes:
             break
@@ -224,7 +224,7 @@ def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int
         next_at += run * step
         if run < size:
             break
-        window = min(window * WINDOW_GROWTH, _BLOCK)
+        window = min(window * WINDOW_GROWTH, _TWO_BYTE_DELTAS)
     return skipped, cost
 
 
@@ -238,7 +238,7 @@ def _count_alike(data: bytes, begin: int, next_at: int, step: int, run: int, fix
     # The timestamps must be varints of the same size.
     for place in range(timestamp_at, delta_at):
         column = data[next_at + place : next_at + run * step : step]
-        run -= len(column.lstrip(_LAST if place == delta_at - 1 else _MORE))
+        run -= len(column.lstrip(_LAST_BYTES if place == delta_at - 1 else _CONTINUED))
         if not run:
             return 0
     return run
@@ -247,12 +247,12 @@ def _count_alike(data: bytes, begin: int, next_at: int, step: int, run: int, fix
 def _offsets_follow(data: bytes, at: int, step: int, index: int, run: int, delta_bytes: int) -> bool:
     """Whether the `run` offset deltas at `at` and every `step` bytes after it are `index`, `index` + 1, ..."""
     stop = at + (run - 1) * step + 1
-    first = index % _BLOCK
+    first = index % _TWO_BYTE_DELTAS
     end = first + run
     if delta_bytes == 1:
         return data[at:stop:step] == bytes(range(2 * first, 2 * end, 2))
-    second = _SECOND if delta_bytes == 2 else _SECOND_OF_MORE
-    if data[at:stop:step] != _LOW[first:end] or data[at + 1 : stop + 1 : step] != second[first:end]:
+    second = _SECOND_BYTES if delta_bytes == 2 else _SECOND_BYTES_CONTINUED
+    if data[at:stop:step] != _LOWEST_BYTES[first:end] or data[at + 1 : stop + 1 : step] != second[first:end]:
         return False
     index >>= 13
     for place in range(2, delta_bytes):

@@ -40,25 +40,25 @@ def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
     table = VARINTS
     table_max = len(table) - 8  # a record is a few bytes longer than its key and value
     last_key_size = last_size = last_width = -1
-    lead = key_head = value_head = b""
+    lead = key_length = value_length = b""
     for key, value in facts:
         key_size = len(key)
-        head = table[delta] if delta < table_max else varint(delta)
-        width = len(head)
+        encoded_delta = table[delta] if delta < table_max else varint(delta)
+        width = len(encoded_delta)
         delta += 1
         if value is None:
-            key_head = varint(key_size)
-            parts += (varint(4 + width + len(key_head) + key_size), b"\0\0", head, key_head, key, b"\1\0")
+            key_length = varint(key_size)
+            parts += (varint(4 + width + len(key_length) + key_size), b"\0\0", encoded_delta, key_length, key, b"\1\0")
             last_key_size = -1
             continue
         size = len(value)
         if size != last_size or key_size != last_key_size or width != last_width:  # consecutive facts mostly have equal sizes
             last_size, last_key_size, last_width = size, key_size, width
-            key_head = table[key_size] if key_size < table_max else varint(key_size)
-            value_head = table[size] if size < table_max else varint(size)
-            record_size = 3 + width + len(key_head) + key_size + len(value_head) + size
+            key_length = table[key_size] if key_size < table_max else varint(key_size)
+            value_length = table[size] if size < table_max else varint(size)
+            record_size = 3 + width + len(key_length) + key_size + len(value_length) + size
             lead = (table[record_size] if record_size < table_max else varint(record_size)) + b"\0\0"
-        parts += (lead, head, key_head, key, value_head, value, b"\0")
+        parts += (lead, encoded_delta, key_length, key, value_length, value, b"\0")
 
 
 class RecordForm:

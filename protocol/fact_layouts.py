@@ -22,41 +22,41 @@ class Layout:
         "_delta_at",
         "_delta_bytes",
         "_fixed",
-        "_key_head_at",
+        "_key_length_at",
         "_pairs",
-        "_value_head_at",
+        "_value_length_at",
         "delta_bits",
         "delta_mask",
-        "key_head",
+        "key_length",
         "lead",
         "size",
         "unpack",
-        "value_head",
+        "value_length",
     )
 
     def __init__(self, data: bytes, begin: int, delta_at: int, delta_end: int, key_at: int, key_end: int, value_at: int, value_end: int) -> None:
-        self.lead = data[begin:delta_at]
-        self.key_head = data[delta_end:key_at]
-        self.value_head = data[key_end:value_at]
+        self.lead = data[begin:delta_at]  # length, attributes and timestamp delta
+        self.key_length = data[delta_end:key_at]
+        self.value_length = data[key_end:value_at]
         self.size = value_end + 1 - begin
         self.delta_mask, self.delta_bits = (0x80, 0) if delta_end - delta_at == 1 else (0x8080, 0x8000)  # continuation bits of the offset delta's varint
         delta = "B" if delta_end - delta_at == 1 else "H"
-        heads = delta_at - begin, key_at - delta_end, key_end - key_at, value_at - key_end, value_end - value_at
-        self.unpack: Final = Struct(f">{heads[0]}s{delta}{heads[1]}s{heads[2]}s{heads[3]}s{heads[4]}sB").unpack_from
+        sizes = delta_at - begin, key_at - delta_end, key_end - key_at, value_at - key_end, value_end - value_at
+        self.unpack: Final = Struct(f">{sizes[0]}s{delta}{sizes[1]}s{sizes[2]}s{sizes[3]}s{sizes[4]}sB").unpack_from
         # Reads the keys and values of many consecutive records.
-        self._pairs: Final = Struct(f"{key_at - begin}x{heads[2]}s{heads[3]}x{heads[4]}sx").iter_unpack
+        self._pairs: Final = Struct(f"{key_at - begin}x{sizes[2]}s{sizes[3]}x{sizes[4]}sx").iter_unpack
         self._delta_at = delta_at - begin
-        self._key_head_at = delta_end - begin
-        self._value_head_at = key_end - begin
+        self._key_length_at = delta_end - begin
+        self._value_length_at = key_end - begin
         self._delta_bytes = delta_end - delta_at
         # The last byte is the header count, which is not compared.
         self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
 
     def read_alike(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
         """Add the leading records, of `count` from `at` on, that have this layout; return their number, 0 if fewer than RUN_MIN."""
-        if not (data.startswith(self.lead, at) and data.startswith(self.key_head, at + self._key_head_at)):
+        if not (data.startswith(self.lead, at) and data.startswith(self.key_length, at + self._key_length_at)):
             return 0
-        if not data.startswith(self.value_head, at + self._value_head_at):
+        if not data.startswith(self.value_length, at + self._value_length_at):
             return 0
         size = self.size
         count = count_alike(data, at, size, count, self._fixed)
@@ -90,9 +90,9 @@ class FactLayouts:
         compared = False  # the following records were compared with the layout
         lead: bytes
         delta: int
-        key_head: bytes
+        key_length: bytes
         key: bytes
-        value_head: bytes
+        value_length: bytes
         value: bytes
         headers: int
         window: int
@@ -108,11 +108,11 @@ class FactLayouts:
                         at += same * size
                         compared = same < window
                         continue
-                lead, delta, key_head, key, value_head, value, headers = layout.unpack(data, at)
+                lead, delta, key_length, key, value_length, value, headers = layout.unpack(data, at)
                 if (
                     lead == layout.lead
-                    and value_head == layout.value_head
-                    and key_head == layout.key_head
+                    and value_length == layout.value_length
+                    and key_length == layout.key_length
                     and delta & layout.delta_mask == layout.delta_bits
                     and not headers
                 ):
@@ -145,7 +145,7 @@ class FactLayouts:
                 at += 1
             at += 1
             delta_end = at
-            short = delta_at - timestamp_at == 1 and delta_end - delta_at <= 2
+            fits_layout = delta_at - timestamp_at == 1 and delta_end - delta_at <= 2
             n = data[at]
             at += 1
             if n > 127:
@@ -153,7 +153,7 @@ class FactLayouts:
             key_at = at
             if n & 1:
                 key = b""
-                short = False
+                fits_layout = False
             else:
                 at += n >> 1
                 key = data[key_at:at]
@@ -168,7 +168,7 @@ class FactLayouts:
                 value_at = at
                 at += n >> 1
                 facts.append((key, data[value_at:at]))
-                if short and at + 1 == stop and not data[at]:
+                if fits_layout and at + 1 == stop and not data[at]:
                     sizes = (stop - begin, key_end - key_at, delta_end - delta_at)
                     known = self._known.get(sizes)
                     if known is not None and known.lead == data[begin:delta_at]:

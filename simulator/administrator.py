@@ -48,7 +48,6 @@ class Administrator(Client):
     # Topics.
 
     def create_topics(self) -> Process:
-        """Create all topics of the plan."""
         run = self._sim_run
         yield from self._create({**run.topics, **{producer.topic: producer.partitions for producer in run.producers}})
 

@@ -87,7 +87,6 @@ class SimNodeFiles:
         return nodes
 
     def _node_if_live(self, id: int) -> NodeInfo | None:
-        """The node, if it is alive."""
         if not self._disk.is_locked(self._lock(id)):
             return None
         try:

@@ -169,10 +169,10 @@ def ownership_text(node: ClusterNode, id: LogId) -> str:
     topic = broker.topics.by_name.get(id.name)
     if id.name == CONSUMER_OFFSETS:
         journal = broker.shards.journals[id.partition]
-        text += f", refusal {journal.refusal} {journal.trouble}"
+        text += f", refusal {journal.refusal} {journal.refusal_reason}"
     elif topic is not None and not topic.internal:
         partition = broker.partitions.of_topic(topic)[id.partition]
-        text += f", {'' if partition.opened else 'not '}open, error {partition.error} {partition.trouble}"
+        text += f", {'' if partition.opened else 'not '}open, error {partition.error} {partition.refusal_reason}"
     return text
 
 

@@ -186,10 +186,10 @@ class Run(Faults):
         """Partitions of topics that their broker does not serve, and why; "" if it serves all."""
         broker = self.node.broker
         closed = [
-            f"{topic.name}-{number}: {partition.trouble}"
+            f"{topic.name}-{number}: {partition.refusal_reason}"
             for topic in broker.topics.by_name.values()
             for number, partition in enumerate(broker.partitions.of_topic(topic))
-            if not topic.internal and (topic.name, number) not in self.rot.logs and partition.trouble
+            if not topic.internal and (topic.name, number) not in self.rot.logs and partition.refusal_reason
         ]
         return ", ".join(closed)
 

@@ -27,7 +27,7 @@ from storage.store import (
     TopicStore,
     Unreadable,
 )
-from storage.times import Found
+from storage.times import FoundRecord
 
 __all__ = [
     "NOT_YET",
@@ -43,7 +43,7 @@ __all__ = [
     "Extent",
     "Fenced",
     "Flush",
-    "Found",
+    "FoundRecord",
     "Handles",
     "HeldBy",
     "Limits",

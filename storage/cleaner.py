@@ -16,12 +16,12 @@ from typing import Any
 from storage.compaction import Compaction
 from storage.disk import Disk, OsDisk
 from storage.errors import DamagedLog
-from storage.swap import Cleaned, Closed
+from storage.swap import CleanedSegment, ClosedSegment
 
 ABANDONED = 3
 
 
-def request_line(folder: str, segments: list[Closed], end: int, producers: dict[int, int] | None = None, **settings: int | str) -> bytes:
+def request_line(folder: str, segments: list[ClosedSegment], end: int, producers: dict[int, int] | None = None, **settings: int | str) -> bytes:
     """The line that `main` reads; `settings` are those of Compaction."""
     pairs = None if producers is None else list(producers.items())
     return json.dumps({"folder": folder, "segments": segments, "end": end, "producers": pairs, **settings}).encode() + b"\n"
@@ -34,7 +34,7 @@ class Report:
         """Raises ValueError for any other line."""
         try:
             report: dict[str, Any] = json.loads(line)
-            self.cleaned = [Cleaned(base, size, end, tuple(replaces)) for base, size, end, replaces in report["cleaned"]]
+            self.cleaned = [CleanedSegment(base, size, end, tuple(replaces)) for base, size, end, replaces in report["cleaned"]]
             self.clean_to = int(report["clean_to"])
             self.bytes_before = int(report["bytes_before"])
             self.bytes_after = int(report["bytes_after"])
@@ -45,7 +45,7 @@ class Report:
 def job_of(disk: Disk, line: bytes) -> Compaction:
     """Create the compaction that a `request_line` describes."""
     request = json.loads(line)
-    segments = [Closed(base, size) for base, size in request.pop("segments")]
+    segments = [ClosedSegment(base, size) for base, size in request.pop("segments")]
     if request["producers"] is not None:
         request["producers"] = dict(request["producers"])
     return Compaction(disk, request.pop("folder"), segments, request.pop("end"), **request)

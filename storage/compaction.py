@@ -19,7 +19,7 @@ from storage.handles import Handles
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.newest_records import NewestRecords
 from storage.segment import CHUNK_BYTES, Segment
-from storage.swap import CLEANED, Cleaned, Closed
+from storage.swap import CLEANED, CleanedSegment, ClosedSegment
 
 
 class Compaction:
@@ -32,7 +32,7 @@ class Compaction:
         self,
         disk: Disk,
         folder: str,
-        segments: list[Closed],
+        segments: list[ClosedSegment],
         end: int,
         *,
         first_dirty: int,
@@ -50,7 +50,7 @@ class Compaction:
         `producers`: base offset of the last batch of each active producer. The header of that batch is kept, since an opening
         reads the producer's sequence from it. None: every producer in the segments counts as active.
         """
-        self.cleaned: list[Cleaned] = []
+        self.cleaned: list[CleanedSegment] = []
         self.bytes_before = sum(segment.size for segment in segments)
         self.bytes_after = 0
         self._handles = Handles(disk, 8)
@@ -81,7 +81,7 @@ class Compaction:
         finally:
             self._handles.close()
 
-    def _read(self, source: Closed, consume: Callable[[bytes], int]) -> Iterator[None]:
+    def _read(self, source: ClosedSegment, consume: Callable[[bytes], int]) -> Iterator[None]:
         """Pass the segment to `consume` in chunks; `consume` returns the size of the whole batches in a chunk."""
         segment = Segment(self._handles, self._folder, source.base)
         at = 0
@@ -112,7 +112,7 @@ class Compaction:
                     if self._newest.is_full():
                         return
 
-    def _sources(self) -> Iterator[tuple[Closed, int]]:
+    def _sources(self) -> Iterator[tuple[ClosedSegment, int]]:
         """Each segment with its end offset."""
         ends = [*[segment.base for segment in self._segments], self._end]
         yield from zip(self._segments, ends[1:], strict=True)
@@ -174,4 +174,4 @@ class Compaction:
         written.file.sync()
         written.close()
         self.bytes_after += written.size
-        self.cleaned.append(Cleaned(written.base, written.size, written.next_offset, tuple(self._replaces)))
+        self.cleaned.append(CleanedSegment(written.base, written.size, written.next_offset, tuple(self._replaces)))

@@ -24,15 +24,15 @@ class ByteSource(Protocol):
         """Descriptor of the open file, valid until the next call; -1: none. Raises OSError."""
         ...
 
-    def hold(self) -> None: ...
+    def pin(self) -> None: ...
 
-    def unhold(self) -> None: ...
+    def unpin(self) -> None: ...
 
 
 class Extent:
-    """Whole batches of one segment, from position `at` on. To keep it across calls, `hold` it, and `unhold` it at the end."""
+    """Whole batches of one segment, from position `at` on. To keep it across calls, `pin` it, and `unpin` it at the end."""
 
-    __slots__ = ("_held", "at", "closed", "limit_bytes", "segment", "size")
+    __slots__ = ("_pinned", "at", "closed", "limit_bytes", "segment", "size")
 
     def __init__(self, segment: ByteSource, at: int, size: int, limit_bytes: int, closed: bool) -> None:
         self.segment = segment
@@ -40,7 +40,7 @@ class Extent:
         self.size = size  # bytes not read yet
         self.limit_bytes = limit_bytes  # bytes up to the fetch's limit, including a partial last batch
         self.closed = closed  # its segment no longer grows
-        self._held = False
+        self._pinned = False
 
     def read(self, bytes_max: int) -> bytes:
         """Read the next bytes. Raises OSError, and DamagedLog if the file is shorter than it was."""
@@ -57,15 +57,15 @@ class Extent:
         self.at += size
         self.size -= size
 
-    def hold(self) -> None:
+    def pin(self) -> None:
         """Keep the file readable while it is replaced or deleted."""
-        self._held = True
-        self.segment.hold()
+        self._pinned = True
+        self.segment.pin()
 
-    def unhold(self) -> None:
-        if self._held:
-            self._held = False
-            self.segment.unhold()
+    def unpin(self) -> None:
+        if self._pinned:
+            self._pinned = False
+            self.segment.unpin()
 
 
 def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: bool, one_at_least: bool) -> Extent | None:

@@ -39,7 +39,7 @@ class FlushedSegments(Segments):
     @property
     def busy(self) -> bool:
         """A flush or compaction uses its folder."""
-        return self._flushing or self.at_work > 0
+        return self._flushing or self.folder_users > 0
 
     def start_flush(self, closed: bool = False) -> Flush:
         """Begin a flush; `closed`: without the active segment. Raises AppendFailed if the log needs a repair.

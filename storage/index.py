@@ -28,7 +28,7 @@ CHECKED_BYTES: Final = 65_536  # of a larger file only the beginning and the end
 BLOCK_ENTRIES: Final = 64  # entries that the last step of a binary search reads at once
 LITTLE_ENDIAN: Final = array("i", [1]).tobytes() == b"\1\0\0\0"  # this machine is little-endian, the files are big-endian
 
-Entry = tuple[int, int]
+IndexEntry = tuple[int, int]
 
 
 class Index:
@@ -91,7 +91,7 @@ class Index:
 
     # Lookup.
 
-    def entry_for(self, offset: int) -> Entry:
+    def entry_for(self, offset: int) -> IndexEntry:
         """The position of the last indexed batch at or before `offset`, and its last offset; (0, -1) if unknown."""
         relative = offset - self.base
         number = bisect_right(self.offsets, relative) - 1
@@ -99,20 +99,20 @@ class Index:
             return self.positions[number], self.base + self.offsets[number]
         return self._find_entry(0, relative)
 
-    def before(self, position: int) -> Entry:
+    def before(self, position: int) -> IndexEntry:
         """The last indexed batch at or before `position`, and its last offset; (0, -1) if unknown."""
         number = bisect_right(self.positions, position) - 1
         if number >= 0:
             return self.positions[number], self.base + self.offsets[number]
         return self._find_entry(1, position)
 
-    def _find_entry(self, field: int, value: int) -> Entry:
+    def _find_entry(self, field: int, value: int) -> IndexEntry:
         if not self.stored_offsets:
             return 0, -1
         entry = self._search(self.offset_path, _OFFSET, field, self.stored_offsets, value)
         return (entry[1], self.base + entry[0]) if entry is not None else (0, -1)
 
-    def time_before(self, timestamp: int) -> Entry:
+    def time_before(self, timestamp: int) -> IndexEntry:
         """The last time entry before `timestamp`: all records up to its offset are earlier; (-1, base) for none."""
         number = bisect_right(self.times, timestamp - 1) - 1
         if number >= 0:
@@ -120,27 +120,27 @@ class Index:
         entry = self._search(self.time_path, _TIME, 0, self.stored_times, timestamp - 1) if self.stored_times else None
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
-    def last_place(self) -> Entry:
+    def last_place(self) -> IndexEntry:
         """The last indexed batch, as `entry_for` returns it."""
         if self.positions:
             return self.positions[-1], self.base + self.offsets[-1]
         entry = self._last(self.offset_path, _OFFSET, self.stored_offsets)
         return (entry[1], self.base + entry[0]) if entry is not None else (0, -1)
 
-    def last_record_time(self) -> Entry:
+    def last_record_time(self) -> IndexEntry:
         """The newest indexed timestamp and its offset; (-1, base) for none."""
         if self.times:
             return self.times[-1], self.base + self.time_offsets[-1]
         entry = self._last(self.time_path, _TIME, self.stored_times)
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
-    def newest_before(self, offset: int) -> Entry:
+    def newest_before(self, offset: int) -> IndexEntry:
         """The newest stored timestamp before `offset`, and its offset; (-1, base) for none."""
         relative = offset - 1 - self.base
         entry = self._search(self.time_path, _TIME, 1, self.stored_times, relative) if self.stored_times else None
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
-    def _last(self, path: str, layout: Struct, count: int) -> Entry | None:
+    def _last(self, path: str, layout: Struct, count: int) -> IndexEntry | None:
         if not count:
             return None
         try:
@@ -153,7 +153,7 @@ class Index:
             return first, second
         return None
 
-    def _search(self, path: str, layout: Struct, field: int, count: int, value: int) -> Entry | None:
+    def _search(self, path: str, layout: Struct, field: int, count: int, value: int) -> IndexEntry | None:
         """The last stored entry whose field is at most `value`; None if there is none or the file cannot be read."""
         size = layout.size
         low, high = 0, count
@@ -169,7 +169,7 @@ class Index:
             data = file.read(low * size, (high - low) * size)
         except OSError:
             return None
-        best: Entry | None = None
+        best: IndexEntry | None = None
         first: int
         second: int
         for first, second in layout.iter_unpack(data[: len(data) // size * size]):

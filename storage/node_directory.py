@@ -22,7 +22,17 @@ from storage.directory import (
 )
 from storage.disk import Disk, Lock, SharedDisk
 from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
-from storage.node_merge import COMPLETE, MERGED, NODES_FOLDER, SHARED_FORMAT, SINGLE, finish_merge, move_single, node_folder, remove_files
+from storage.node_merge import (
+    COMPLETE,
+    MERGED,
+    NODES_FOLDER,
+    SHARED_FORMAT,
+    SINGLE,
+    finish_merge,
+    move_files_of_single_broker,
+    node_folder,
+    remove_files,
+)
 from storage.owners import OwnerTable
 
 __all__ = ["NODES_FOLDER", "SINGLE", "NodeDirectory", "node_folder"]
@@ -108,7 +118,7 @@ def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], 
         text = str(FORMAT)
     if int(text) < SHARED_FORMAT:
         _share(disk, root)
-    move_single(disk, root)
+    move_files_of_single_broker(disk, root)
     if not meta:  # written last; the file of a single broker that used the directory before stays
         meta = {"node.id": "0", "directory.id": new_id(), "version": "1", "cluster.id": cluster_id}
         disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in meta.items()))

@@ -15,8 +15,8 @@ from storage.disk import Disk, Lock, SharedDisk
 from storage.errors import DirectoryLocked, DirectoryUnusable
 from storage.owners import NO_SLOT, SINGLE_BROKER, OwnerTable
 from storage.store import LogId
-from storage.turn_format import Entry
-from storage.turn_log import Leftover, TurnLog, is_turn_log
+from storage.turn_format import AppendedBatch
+from storage.turn_log import LeftoverTurns, TurnLog, is_turn_log
 
 NODES_FOLDER = "nodes"
 SINGLE = "single"
@@ -48,7 +48,7 @@ def merge_nodes(disk: SharedDisk, root: str, node_id: int, holder: str) -> None:
             locks.append(lock)
         if is_shared(disk, root):
             if not disk.exists(f"{node_folder(root, MERGED)}/{COMPLETE}"):
-                move_single(disk, root)
+                move_files_of_single_broker(disk, root)
                 _collect(disk, root, node_id)
             finish_merge(disk, root)
     finally:
@@ -56,7 +56,7 @@ def merge_nodes(disk: SharedDisk, root: str, node_id: int, holder: str) -> None:
             lock.release()
 
 
-def move_single(disk: Disk, root: str) -> None:
+def move_files_of_single_broker(disk: Disk, root: str) -> None:
     """Move the process files of a single broker to `nodes/single`; after a crash the next start of either kind moves the remaining ones."""
     # The clean-shutdown marker last: it is true only with all other files.
     names = [*filter(is_turn_log, disk.list(root)), RECOVERY_POINTS, LOG_STARTS, CLEANER_POINTS, CLOCK_FILE, CLEAN_SHUTDOWN_FILE]
@@ -95,7 +95,7 @@ def _collect(disk: SharedDisk, root: str, node_id: int) -> None:
     try:
         points: dict[Partition, int] = {}
         starts: dict[Partition, int] = {}
-        turns: list[Entry] = []
+        turns: list[AppendedBatch] = []
         last_use = ""
         last_writer = partial(_last_writer, disk, root, table)
         for name in _writer_names(disk, root):
@@ -135,13 +135,13 @@ def _offsets_of(disk: Disk, root: str, name: str, last_writer: Callable[[LogId],
     return {log: offset for log, offset in offsets.items() if last_writer(LogId(*log)) == name}
 
 
-def _unflushed_batches(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId], str]) -> list[Entry]:
+def _unflushed_batches(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId], str]) -> list[AppendedBatch]:
     """The batches in a node's `turns.N` that logs may lack. Raises DirectoryUnusable if any of them cannot be read."""
-    leftover = Leftover(disk, folder)
+    leftover = LeftoverTurns(disk, folder)
     if leftover.damage:
         path = leftover.damage[0][0]
         raise DirectoryUnusable(f"{path} is damaged: start the nodes again, which know which logs may lack batches, or move the file away")
-    entries: list[Entry] = []
+    entries: list[AppendedBatch] = []
     for log in leftover.names:
         topic, _, partition = log.rpartition("-")
         if partition.isdigit() and last_writer(LogId(topic, int(partition))) == name:
@@ -168,7 +168,6 @@ def _node_names(disk: Disk, root: str) -> list[str]:
 
 
 def remove_files(disk: Disk, folder: str) -> None:
-    """Remove the files in the folder."""
     for name in disk.list(folder):
         disk.remove(f"{folder}/{name}")
     disk.sync_folder(folder)

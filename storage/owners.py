@@ -111,7 +111,7 @@ class OwnerTable:
         if (stored, owner, state) == (key, node, OWNED):
             self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, FREE, writer))
 
-    def count(self, node: int) -> None:
+    def count_change(self, node: int) -> None:
         """Increment this node's counter, so that all nodes see the change of its slots."""
         at = 8 * (node % _COUNTERS)
         number = int.from_bytes(self._bytes.read(at, 8), "little") + 1

@@ -19,7 +19,7 @@ class Reading(Generic[T]):
         self._segments = segments
         self._parts = parts
         for segment in segments:
-            segment.hold()
+            segment.pin()
 
     def __iter__(self) -> Reading[T]:
         return self
@@ -28,14 +28,14 @@ class Reading(Generic[T]):
         try:
             return next(self._parts)
         except BaseException:
-            self._unhold_all()
+            self._unpin_all()
             raise
 
     # Not the `finally` of a generator: a compiled generator does not run it when it is dropped before its end.
     def __del__(self) -> None:
-        self._unhold_all()
+        self._unpin_all()
 
-    def _unhold_all(self) -> None:
+    def _unpin_all(self) -> None:
         for segment in self._segments:
-            segment.unhold()
+            segment.unpin()
         self._segments = []

@@ -98,11 +98,11 @@ class Segment:
     def descriptor(self) -> int:
         return self.file.descriptor
 
-    def hold(self) -> None:
-        """Begin reading: the file stays readable until `unhold`, even if it is removed."""
+    def pin(self) -> None:
+        """Begin reading: the file stays readable until `unpin`, even if it is removed."""
         self.readers += 1
 
-    def unhold(self) -> None:
+    def unpin(self) -> None:
         self.readers -= 1
         if not self.readers and self.kept_file is not None:
             self.handles.unpin(self.kept_file)

@@ -18,8 +18,8 @@ from storage.extents import Extent, extent_of
 from storage.handles import Handles
 from storage.reading import Reading
 from storage.segment import Segment
-from storage.swap import Cleaned, Closed, exchange, set_aside
-from storage.times import Found, find_time, first_timestamp, latest
+from storage.swap import CleanedSegment, ClosedSegment, exchange, set_aside
+from storage.times import FoundRecord, find_time, first_timestamp, latest
 
 # Clock steps below a minute are accepted, so a record's time may be up to two such steps (ahead, then back) in the future.
 CLOCK_AHEAD_MAX_MS: Final = 120_000
@@ -35,10 +35,10 @@ class Segments:
         "_future_segments",
         "_handles",
         "_segments",
-        "at_work",
         "compacting",
         "epoch",
         "folder",
+        "folder_users",
         "start_offset",
         "usable",
     )
@@ -48,7 +48,7 @@ class Segments:
         self.usable = True
         self.epoch = 0
         self.start_offset = 0
-        self.at_work = 0  # number of threads and processes that use the folder by name: it must not be renamed or repaired
+        self.folder_users = 0  # number of threads and processes that use the folder by name: it must not be renamed or repaired
         self.compacting = False  # closed segments must not change
         self._handles = handles
         self._disk: Disk = handles.disk
@@ -127,7 +127,7 @@ class Segments:
         segments = self._between(0, stop)
         return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
-    def find_time(self, timestamp: int) -> Iterator[Found | None]:
+    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
         """Search the first record at or after `timestamp`, in steps: yields None after each step, and the record last.
 
         Segments that are replaced meanwhile stay readable. Raises DamagedLog and OSError.
@@ -135,7 +135,7 @@ class Segments:
         segments = self._between(self.start_offset, self.next_offset)
         return Reading(segments, find_time(segments, timestamp, self.start_offset))
 
-    def latest_record(self) -> Iterator[Found | None]:
+    def latest_record(self) -> Iterator[FoundRecord | None]:
         """Search the record with the newest timestamp, the first of several; in steps as `find_time`."""
         segments = self._between(self.start_offset, self.next_offset)
         return Reading(segments, latest(segments, self.start_offset))
@@ -159,24 +159,24 @@ class Segments:
     # Compaction and deletion of closed segments.
 
     @property
-    def closed(self) -> list[Closed]:
+    def closed(self) -> list[ClosedSegment]:
         """All segments but the active one."""
-        return [Closed(segment.base, segment.size) for segment in self._segments[:-1]]
+        return [ClosedSegment(segment.base, segment.size) for segment in self._segments[:-1]]
 
     @property
     def last_base(self) -> int:
         """The end offset of the closed segments."""
         return self._segments[-1].base if self._segments else self.start_offset
 
-    def closed_before(self, timestamp: int) -> tuple[list[Closed], int]:
+    def closed_before(self, timestamp: int) -> tuple[list[ClosedSegment], int]:
         """The closed segments before the first with a record later than `timestamp`, and their end offset. Later segments must not
         be compacted yet.
         """
-        closed: list[Closed] = []
+        closed: list[ClosedSegment] = []
         for segment in self._segments[:-1]:
             if self._written_at(segment) > timestamp:
                 return closed, segment.base
-            closed.append(Closed(segment.base, segment.size))
+            closed.append(ClosedSegment(segment.base, segment.size))
         return closed, self.last_base
 
     def _written_at(self, segment: Segment) -> int:
@@ -199,11 +199,11 @@ class Segments:
         """Reserve the folder and its closed segments for the compaction, until `end_compaction`."""
         assert not self.compacting, "one compaction at a time"
         self.compacting = True
-        self.at_work += 1
+        self.folder_users += 1
 
     def end_compaction(self) -> None:
         self.compacting = False
-        self.at_work -= 1
+        self.folder_users -= 1
 
     def leave_half_exchanged(self) -> None:
         """Mark the log as unusable, with promoted segments in the folder: a repair must first move them into place."""
@@ -214,7 +214,7 @@ class Segments:
     def half_exchanged(self) -> bool:
         return self._exchange_failed
 
-    def exchange(self, cleaned: Sequence[Cleaned], promoted: Sequence[Segment]) -> list[int]:
+    def exchange(self, cleaned: Sequence[CleanedSegment], promoted: Sequence[Segment]) -> list[int]:
         """Replace segments by the promoted segments made from them; return the base offsets of the files set aside.
 
         Takes a few renames for each; readers of the old segments continue. If a rename fails, raises AppendFailed, and the log

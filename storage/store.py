@@ -13,7 +13,7 @@ from protocol.batch import Fact
 from storage.errors import AppendFailed
 from storage.extents import Extent
 from storage.producers import Producers
-from storage.times import Found
+from storage.times import FoundRecord
 
 
 class LogId(NamedTuple):
@@ -27,7 +27,7 @@ class LogId(NamedTuple):
 class HeldBy(NamedTuple):
     """Another node owns the log."""
 
-    who: str
+    holder: str  # the node, for people
 
 
 class Unreadable(NamedTuple):
@@ -114,11 +114,11 @@ class Readable(Protocol):
         """As `read`, but the batches are only located."""
         ...
 
-    def find_time(self, timestamp: int) -> Iterator[Found | None]:
+    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
         """Search the first record at or after `timestamp`, in steps; None after each step without a result."""
         ...
 
-    def latest_record(self) -> Iterator[Found | None]:
+    def latest_record(self) -> Iterator[FoundRecord | None]:
         """Search the record with the newest timestamp, in steps as `find_time`."""
         ...
 

@@ -23,14 +23,12 @@ SWAP: Final = ".swap"
 INDEXES: Final = (".timeindex", ".index")
 
 
-class Closed(NamedTuple):
-    """A closed segment."""
-
+class ClosedSegment(NamedTuple):
     base: int
     size: int
 
 
-class Cleaned(NamedTuple):
+class CleanedSegment(NamedTuple):
     """A compacted segment, and the adjacent old ones that it replaces."""
 
     base: int
@@ -39,7 +37,7 @@ class Cleaned(NamedTuple):
     replaces: tuple[int, ...]
 
 
-def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> list[Segment]:
+def promote(disk: Disk, folder: str, cleaned: Sequence[CleanedSegment], token: str) -> list[Segment]:
     """Rename the new segments to `.swap`, sync, and return them. Blocks. Raises DamagedLog if they differ from `cleaned`.
 
     Meanwhile only the active segment may change.
@@ -59,7 +57,7 @@ def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> 
     return segments
 
 
-def _open_cleaned(handles: Handles, folder: str, new: Cleaned, suffix: str) -> Segment:
+def _open_cleaned(handles: Handles, folder: str, new: CleanedSegment, suffix: str) -> Segment:
     segment = Segment(handles, folder, new.base, suffix)
     reason = check(segment, from_start=False)
     if not reason and (segment.size, segment.next_offset) != (new.size, new.next_offset):

@@ -24,7 +24,7 @@ STEP_RECORDS: Final = 2_000
 _HEADER: Final = Struct(">qi4xb6xi8xq")  # base offset, length, magic, last offset delta, max timestamp
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
@@ -97,7 +97,7 @@ class _BatchCursor:
         self.at += self.size
 
 
-def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[Found | None]:
+def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[FoundRecord | None]:
     """The first record from `from_offset` on at or after `timestamp`; yields None after each step before."""
     for segment in segments:
         if segment.max_timestamp >= timestamp:
@@ -107,14 +107,14 @@ def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> 
                     return
 
 
-def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[Found | None]:
+def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[FoundRecord | None]:
     """The first record with the newest timestamp from `from_offset` on; yields None after each step before."""
-    best: Found | None = None
+    best: FoundRecord | None = None
     for segment in segments:
         newest = segment.max_timestamp
         if best is not None and newest <= best.timestamp:
             continue
-        found: Found | None = None
+        found: FoundRecord | None = None
         if segment.max_timestamp_offset >= from_offset:
             for found in _find_in(segment, newest, from_offset):
                 if found is None:
@@ -129,7 +129,7 @@ def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[Found | No
         yield best
 
 
-def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Found | None]:
+def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[FoundRecord | None]:
     end = segment.size
     cursor = _BatchCursor(segment, 0, end)
     try:
@@ -152,7 +152,7 @@ def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Fou
             batch = cursor.batch()
             for seen, (at, offset) in enumerate(record_times(batch, 0), 1):
                 if at >= timestamp and offset >= from_offset:
-                    yield Found(at, offset, read_header(batch, 0).leader_epoch)
+                    yield FoundRecord(at, offset, read_header(batch, 0).leader_epoch)
                     return
                 if seen % STEP_RECORDS == 0:
                     yield None
@@ -162,10 +162,10 @@ def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Fou
         raise DamagedLog(segment.log_path, cursor.at, str(error)) from error
 
 
-def _latest_in(segment: Segment, from_offset: int, best: Found | None) -> Iterator[Found | None]:
+def _latest_in(segment: Segment, from_offset: int, best: FoundRecord | None) -> Iterator[FoundRecord | None]:
     """Read the segment from `from_offset` on; yields last its newest record if that is later than `best`."""
     cursor = _BatchCursor(segment, segment.search_position(from_offset) if from_offset > segment.base else 0, segment.size)
-    found: Found | None = None
+    found: FoundRecord | None = None
     newest = best.timestamp if best is not None else ANY_TIME
     try:
         while not cursor.ended:
@@ -176,7 +176,7 @@ def _latest_in(segment: Segment, from_offset: int, best: Found | None) -> Iterat
             for number, (at, offset) in enumerate(record_times(batch, 0), 1):
                 if offset >= from_offset and at > newest:
                     newest = at
-                    found = Found(at, offset, read_header(batch, 0).leader_epoch)
+                    found = FoundRecord(at, offset, read_header(batch, 0).leader_epoch)
                 if number % STEP_RECORDS == 0:
                     yield None
             cursor.skip_batch()

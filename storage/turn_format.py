@@ -37,7 +37,7 @@ HEAD_BYTES: Final = _HEAD.size + _CHECKSUM.size
 _MAGIC_IN_BATCH: Final = 16
 _crc32c: Final = google_crc32c.value
 
-Entry = tuple[str, bytes | bytearray, int, int]  # name of a log, a batch, its base offset, next offset
+AppendedBatch = tuple[str, bytes | bytearray, int, int]  # name of a log, a batch, its base offset, next offset
 Ends = dict[int, int]  # checksum of a log's name -> end offset of the log
 
 
@@ -74,7 +74,7 @@ def name_checksum(name: str) -> int:
     return int(_crc32c(name.encode()))
 
 
-def ends_of(entries: Sequence[Entry]) -> Ends:
+def ends_of(entries: Sequence[AppendedBatch]) -> Ends:
     return {name_checksum(name): end for name, _, _, end in entries}
 
 
@@ -86,7 +86,7 @@ def file_header(before: int, before_bytes: int) -> bytes:
     return header + _CHECKSUM.pack(_crc32c(header))
 
 
-def turn_bytes(number: int, entries: Sequence[Entry], before: Ends) -> bytes:
+def turn_bytes(number: int, entries: Sequence[AppendedBatch], before: Ends) -> bytes:
     directory: list[bytes] = [_COUNTS.pack(len(entries), len(before))]
     batches: list[bytes] = []
     size = 0

@@ -14,8 +14,8 @@ from protocol.batch import read_header
 from storage.disk import Disk, File
 from storage.errors import DamagedTurns
 from storage.turn_format import (
+    AppendedBatch,
     Ends,
-    Entry,
     LostTurns,
     StoredBatch,
     TurnFile,
@@ -49,7 +49,7 @@ class TurnLog:
         self._before: Ends = {} if before is None else before.ends
         self._header = file_header(0, 0) if before is None or not before.size else file_header(before.number, before.size)
 
-    def write(self, appended: Sequence[Entry]) -> None:
+    def write(self, appended: Sequence[AppendedBatch]) -> None:
         """Append a turn and sync. After OSError the turn does not count, and this file gets no further turn."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
@@ -129,7 +129,7 @@ class Turns:
             known.pop()
         known.append(placed)
 
-    def _of(self, name: str) -> list[_Placed]:
+    def _placed_in(self, name: str) -> list[_Placed]:
         lost = self._logs.get(_lost_key(name_checksum(name)), [])
         return sorted([*self._logs.get(name, []), *lost], key=_order_of)
 
@@ -140,7 +140,7 @@ class Turns:
         """
         batches: list[bytes] = []
         end, replaced_end, proven_order = next_offset, -1, 0
-        for placed in self._of(name):
+        for placed in self._placed_in(name):
             if placed.end > end:
                 if 0 <= placed.base < end or (placed.base >= 0 and placed.base == replaced_end):
                     replaced_end = placed.end  # cut off and replaced by another batch
@@ -156,7 +156,7 @@ class Turns:
                 raise DamagedTurns(place.path, place.position, f"a turn cannot be read, and may have batches of {name} that the log lacks")
         return batches
 
-    def entries_of(self, name: str) -> list[Entry]:
+    def entries_of(self, name: str) -> list[AppendedBatch]:
         """The readable batches of the log with their offsets, in the order of their appends."""
         return [(name, placed.batch, placed.base, placed.end) for placed in self._logs.get(name, []) if placed.batch is not None]
 
@@ -186,7 +186,7 @@ def _lost_key(checksum: int) -> str:
     return f"/{checksum}"  # no log has such a name
 
 
-class Leftover(Turns):
+class LeftoverTurns(Turns):
     """The turn logs of a process that crashed. Raises OSError and NewerTurns.
 
     Several threads may restore their logs from it.

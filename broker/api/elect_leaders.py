@@ -9,7 +9,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
 PREFERRED, UNCLEAN = 0, 1
-WITHOUT_TYPE = 0  # the version in which every election is for the preferred leader
+PREFERRED_ONLY_VERSION = 0  # the version in which every election is for the preferred leader
 
 
 def route(parts: Parts) -> Route:
@@ -26,7 +26,7 @@ class ElectLeaders:
             return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.timeout_ms <= 0:
             return _no_election(request, call.version, ErrorCode.REQUEST_TIMED_OUT, None)
-        if call.version > WITHOUT_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
+        if call.version > PREFERRED_ONLY_VERSION and request.election_type not in (PREFERRED, UNCLEAN):
             return _no_election(request, call.version, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
         if request.topic_partitions is None:  # the reply for all partitions has failed elections only
             return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic.name, []) for topic in self._topics.listed()])
@@ -50,7 +50,7 @@ def _no_election(request: ElectLeadersRequest, version: int, error: int, message
         ReplicaElectionResult(topic.topic, [PartitionResult(index, error, message) for index in topic.partitions])
         for topic in request.topic_partitions or []
     ]
-    return ElectLeadersResponse(error_code=error if version > WITHOUT_TYPE else ErrorCode.NONE, replica_election_results=results)
+    return ElectLeadersResponse(error_code=error if version > PREFERRED_ONLY_VERSION else ErrorCode.NONE, replica_election_results=results)
 
 
 def refuse(request: ElectLeadersRequest, version: int, error: int) -> Response:

@@ -14,7 +14,7 @@ from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import defect
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
-from broker.topics.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, PartitionResult, size_of
+from broker.topics.fetch_replies import NO_TRANSACTIONS, SHORT_BYTES, TOPIC_IDS_FROM, FetchReply, LongFetch, PartitionResult, size_of
 from broker.topics.leader_epochs import epoch_error
 from broker.topics.partition import Partition, read_error_code
 from broker.topics.registry import Topic
@@ -26,7 +26,7 @@ UNCOMMITTED: Final = 0
 COMMITTED: Final = 1
 NEW_SESSION: Final = 0
 NO_SESSION: Final = -1
-FETCH_REPLICA_STATE: Final = 15  # from this version on, followers send their id in `replica_state`
+REPLICA_STATE_FROM: Final = 15  # from this version on, followers send their id in `replica_state`
 LOG_READ_ERROR_MS: Final = 15_000  # failed reads are logged at most this often
 
 _UNREADABLE = (OSError, DamagedLog)
@@ -227,7 +227,7 @@ class Fetch:
 
     def _requested(self, call: Call, request: FetchRequest) -> tuple[list[PartitionResult], list[PartitionResult]]:
         """The readable and the refused partitions. A partition that is requested twice keeps its first position and its last limits."""
-        by_id = call.version >= FETCH_TOPIC_IDS
+        by_id = call.version >= TOPIC_IDS_FROM
         from_follower = _replica_of(request, call.version) >= 0
         results: dict[tuple[str | bytes, int], PartitionResult] = {}
         for wanted in request.topics:
@@ -273,7 +273,7 @@ class Fetch:
 
 
 def _replica_of(request: FetchRequest, version: int) -> int:
-    if version < FETCH_REPLICA_STATE:
+    if version < REPLICA_STATE_FROM:
         return request.replica_id
     return request.replica_state.replica_id if request.replica_state is not None else -1
 
@@ -281,7 +281,7 @@ def _replica_of(request: FetchRequest, version: int) -> int:
 def refuse(request: FetchRequest, version: int, error: int) -> Response:
     """The error for each partition; from version 13 on clients read the top-level error instead."""
     topics = []
-    if version < FETCH_TOPIC_IDS:
+    if version < TOPIC_IDS_FROM:
         for topic in request.topics:
             parts = [PartitionData(partition.partition, error, -1, aborted_transactions=[], records=b"") for partition in topic.partitions]
             topics.append(FetchableTopicResponse(topic=topic.topic, partitions=parts))

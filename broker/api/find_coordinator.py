@@ -13,7 +13,7 @@ from protocol.messages.find_coordinator import Coordinator, FindCoordinatorReque
 from storage import LogId
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-SEVERAL_FROM = 4
+SEVERAL_KEYS_FROM = 4
 
 
 def route(parts: Parts) -> Route:
@@ -30,9 +30,9 @@ class FindCoordinator:
         self._health = parts.health
 
     def handle(self, call: Call, request: FindCoordinatorRequest) -> Response:
-        keys = request.coordinator_keys if call.version >= SEVERAL_FROM else [request.key]
+        keys = request.coordinator_keys if call.version >= SEVERAL_KEYS_FROM else [request.key]
         coordinators = [self._coordinator(call, key, request.key_type) for key in keys]
-        if call.version >= SEVERAL_FROM:
+        if call.version >= SEVERAL_KEYS_FROM:
             return FindCoordinatorResponse(coordinators=coordinators)
         coordinator = coordinators[0]
         # The message of a success is for `tenure health`; no client reads it.
@@ -78,6 +78,6 @@ def _no_coordinator(key: str, error: ErrorCode, message: str | None = None) -> C
 
 def refuse(request: FindCoordinatorRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
-    if version >= SEVERAL_FROM:
+    if version >= SEVERAL_KEYS_FROM:
         return FindCoordinatorResponse(coordinators=[Coordinator(key, -1, "", -1, error, message) for key in request.coordinator_keys])
     return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)

@@ -21,9 +21,9 @@ from coordinator import JoinReply, JoinRequest
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest
 
-HAS_REBALANCE_TIMEOUT: Final = 1
-NEEDS_MEMBER_ID: Final = 4  # a new member gets its id first (KIP-394)
-SKIP_ASSIGNMENT: Final = 9  # KIP-814
+REBALANCE_TIMEOUT_FROM: Final = 1
+MEMBER_ID_REQUIRED_FROM: Final = 4  # a new member gets its id first (KIP-394)
+SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 
 
 def route(parts: Parts) -> Route:
@@ -64,11 +64,11 @@ class JoinGroup:
             request.protocol_type,
             tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
             request.session_timeout_ms,
-            request.rebalance_timeout_ms if version >= HAS_REBALANCE_TIMEOUT else request.session_timeout_ms,
+            request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_FROM else request.session_timeout_ms,
             call.client_id,
             java_address(call.connection.peer),
-            version >= NEEDS_MEMBER_ID,
-            version >= SKIP_ASSIGNMENT,
+            version >= MEMBER_ID_REQUIRED_FROM,
+            version >= SKIP_ASSIGNMENT_FROM,
             request.reason,
             call.connection,
         )

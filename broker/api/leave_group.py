@@ -12,7 +12,7 @@ from coordinator import Leaver
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
-SEVERAL_FROM: Final = 3
+SEVERAL_MEMBERS_FROM: Final = 3
 
 
 def route(parts: Parts) -> Route:
@@ -33,7 +33,7 @@ class LeaveGroup:
         journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
             return LeaveGroupResponse(0, journal.refusal)
-        several = call.version >= SEVERAL_FROM
+        several = call.version >= SEVERAL_MEMBERS_FROM
         members = request.members if several else [MemberIdentity(request.member_id)]
         leavers = [Leaver(member.member_id, member.group_instance_id, member.reason) for member in members]
         codes = journal.call(journal.shard.leave, request.group_id, leavers, self._clock.now, self._clock.wall)

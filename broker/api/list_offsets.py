@@ -20,7 +20,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from storage import DamagedLog, Found
+from storage import DamagedLog, FoundRecord
 
 # Special timestamps.
 LATEST: Final = -1
@@ -101,7 +101,7 @@ def _fill_in_end(partition: Partition, which: int, answer: ListOffsetsPartitionR
 def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Iterator[int]:
     """Find a record by timestamp, in steps; meanwhile the partition may be deleted, or its start offset may move."""
     while True:
-        found: Found | None = None
+        found: FoundRecord | None = None
         try:
             for found in partition.log.latest_record() if timestamp == MAX_TIMESTAMP else partition.log.find_time(timestamp):
                 if found is not None:

@@ -10,8 +10,8 @@ from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer, answer_together
 from broker.groups.offset_replies import (
-    FETCH_ERROR,
-    FETCH_GROUPS,
+    FETCH_ERROR_FROM,
+    FETCH_GROUPS_FROM,
     FetchedGroup,
     FetchedTopic,
     OffsetFetchReply,
@@ -40,7 +40,7 @@ class OffsetFetch:
         self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: OffsetFetchRequest) -> Response | None:
-        if call.version < FETCH_GROUPS:
+        if call.version < FETCH_GROUPS_FROM:
             return self._fetch_one(call, request.group_id, request.topics)
         if len(request.groups) == 1:
             return self._fetch_one(call, request.groups[0].group_id, request.groups[0].topics)
@@ -100,12 +100,12 @@ def _refused(group_id: str, topics: Topics, version: int, error: int) -> Fetched
     """Version 1 has no field for the group's error, so each partition gets it: an empty success would mean that there are no offsets."""
     if error in _FATAL_TO_OLD_CONSUMERS:
         error = ErrorCode.NOT_COORDINATOR
-    if version >= FETCH_ERROR:
+    if version >= FETCH_ERROR_FROM:
         return group_id, [], error
     return group_id, [_without_offsets(topic, error) for topic in topics or []], ErrorCode.NONE
 
 
 def refuse(request: OffsetFetchRequest, version: int, error: int) -> Response:
-    if version >= FETCH_GROUPS:
+    if version >= FETCH_GROUPS_FROM:
         return OffsetFetchReply([_refused(group.group_id, None, version, error) for group in request.groups])
     return OffsetFetchReply([_refused(request.group_id, request.topics, version, error)])

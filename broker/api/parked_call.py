@@ -6,7 +6,7 @@ from broker.net.dispatch import Call
 
 
 class ParkedCall:
-    """An unanswered JoinGroup or SyncGroup; once void, it is never answered."""
+    """An unanswered JoinGroup or SyncGroup; once discarded, it is never answered."""
 
     __slots__ = ("_call", "connection")
 
@@ -18,5 +18,5 @@ class ParkedCall:
         if self._call is not None:
             self._call.fail(error)
 
-    def void(self) -> None:
+    def discard(self) -> None:
         self._call = None

@@ -12,7 +12,7 @@ from broker.fastpath.produce import ProduceTemplate
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.appender import failed
-from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, batch_size, check_single_batch, is_transactional
+from broker.topics.batch_checks import InvalidBatch, Refusal, TooMuchWork, batch_size, check_single_batch, is_transactional
 from broker.topics.late_batches import LateBatch
 from broker.topics.leaders import NO_NODE, Leaders
 from broker.topics.partitions import Partition
@@ -31,9 +31,9 @@ NO_REPLY: Final = 0  # acks: the producer gets no reply; an error closes its con
 ACKS: Final = (-1, 0, 1)  # there is one replica, so 1 and -1 (all) mean the same
 APPENDS_MAX: Final = 64  # batches of one request appended at once; further ones are appended in later turns
 
-NAMES_LEADERS_FROM: Final = 10  # KIP-951
+CURRENT_LEADER_FROM: Final = 10  # KIP-951
 
-Place = tuple[str, int]  # topic and partition
+TopicPartition = tuple[str, int]  # topic and partition
 
 
 def route(parts: Parts) -> Route:
@@ -45,7 +45,7 @@ class PendingProduce:
 
     __slots__ = ("answers", "call", "request", "waiting")
 
-    def __init__(self, call: Call, request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> None:
+    def __init__(self, call: Call, request: ProduceRequest, answers: dict[TopicPartition, PartitionProduceResponse]) -> None:
         self.call = call
         self.request = request
         self.answers = answers
@@ -80,7 +80,7 @@ class Produce:
 
     def handle(self, call: Call, request: ProduceRequest) -> Response | None:
         reply = self._produce(call, request)
-        if self._leaders is not None and reply is not None and call.version >= NAMES_LEADERS_FROM:
+        if self._leaders is not None and reply is not None and call.version >= CURRENT_LEADER_FROM:
             name_leaders(reply, self._leaders, call.connection.listener.name)
         if reply is None or request.acks != NO_REPLY:
             return reply
@@ -91,15 +91,15 @@ class Produce:
         """None: some of its batches wait, and it is answered later."""
         try:
             sizes = _sizes(request)
-        except Unreadable as unreadable:
-            return refuse(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(unreadable))
+        except InvalidBatch as invalid:
+            return refuse(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(invalid))
         if sizes is None:
             self._transactions.refused(request.transactional_id or "")
             return refuse(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         size_of_next = iter(sizes)
         # The last of several batches for a partition counts.
-        batches: dict[Place, tuple[Partition, bytes, int]] = {}
-        answers: dict[Place, PartitionProduceResponse] = {}
+        batches: dict[TopicPartition, tuple[Partition, bytes, int]] = {}
+        answers: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in request.topic_data:
             name = topic.name
             allowed = topic_allowed(self._authorizer, call, Operation.WRITE, name)
@@ -179,7 +179,7 @@ def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> Non
 
 
 def _sizes(request: ProduceRequest) -> list[int] | None:
-    """The size of the first batch for each partition; None if a batch is transactional. Raises Unreadable, if that comes first."""
+    """The size of the first batch for each partition; None if a batch is transactional. Raises InvalidBatch, if that comes first."""
     sizes: list[int] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -199,7 +199,7 @@ def _end_without_reply(call: Call, reply: ProduceResponse) -> None:
         call.finish_without_reply()
 
 
-def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> ProduceResponse:
+def _reply(request: ProduceRequest, answers: dict[TopicPartition, PartitionProduceResponse]) -> ProduceResponse:
     """The reply with each topic and each partition once, in the order of the request."""
     topics: dict[str, list[PartitionProduceResponse]] = {}
     for topic in request.topic_data:

@@ -16,7 +16,7 @@ from coordinator import SyncReply, SyncRequest
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-NAMES_PROTOCOL: Final = 5
+PROTOCOL_NAME_FROM: Final = 5
 
 
 def route(parts: Parts) -> Route:
@@ -43,7 +43,7 @@ class SyncGroup:
         self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: SyncGroupRequest) -> Response | None:
-        if call.version >= NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
+        if call.version >= PROTOCOL_NAME_FROM and (request.protocol_type is None or request.protocol_name is None):
             return SyncGroupResponse(0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
             return SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)

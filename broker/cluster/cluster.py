@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from broker.cluster.deletions import Forgetting, SharedDeletions
+from broker.cluster.deletions import DeletionReports, SharedDeletions
 from broker.cluster.following import Following
 from broker.cluster.forwarding import Forwarding
 from broker.cluster.members import Members, ignore_reply
@@ -16,9 +16,9 @@ from broker.cluster.ownership import Ownership
 from broker.cluster.partitions import SharedPartitions
 from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ControllerIds
+from broker.cluster.propagation import Propagation
 from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import TOPIC_REGISTRY, Routing
-from broker.cluster.spreading import Spreading
 from broker.cluster.store import ClusterStore
 from broker.cluster.topic_places import TopicPlaces
 from broker.groups.group_journal import NOT_OURS, GroupJournal
@@ -77,16 +77,16 @@ class Cluster:
         self._view = store.view()
         self.routing = Routing(self._view)
         self.peers = Peers(loop, self._view.nodes, frame_bytes_max)
-        self.members = Members(me, store, self._view, self.peers, self._request(Kind.HELLO), self._nodes_changed)
+        self.members = Members(me, store, self._view, self.peers, self._request(Kind.GREETING), self._nodes_changed)
         self.ownership = Ownership(me, self._owner_of, self, turn.wake_by, lambda: self._view.version)
         self._places = TopicPlaces(me, loop, topics, self.ownership, turn.clock.tick)
         self.routing.expected = self._places.expected
         self.registry = Registry(topics, registry, self._topics_changed)
         self._following = Following(me, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
-        self.spreading = Spreading(me, loop, self.peers, self._nodes_to_notify, partial(self._request, Kind.REGISTRY_GREW), self._places.when_opened)
+        self.propagation = Propagation(me, loop, self.peers, self._nodes_to_notify, partial(self._request, Kind.REGISTRY_GREW), self._places.when_opened)
         self.producer_ids = ControllerIds(me, loop, self.peers, lambda: self.controller, self._request, RegistryIds(topics, registry))
-        self.forgetting = Forgetting(loop, turn, topics, self.registry, self._report_forgotten)
+        self.deletion_reports = DeletionReports(loop, turn, topics, self.registry, self._report_removed)
         self._started = False
         self.started_ms = 0
         self._stopped = False
@@ -123,7 +123,7 @@ class Cluster:
         """Acquire logs from now on: all other parts exist."""
         self._started = True
         self.started_ms = self._now
-        self._turn.attend(self.ownership)
+        self._turn.add_actor(self.ownership)
         self.ownership.set_logs("registry", [TOPIC_REGISTRY], self._now)
         if self.registry.leading:
             self.ownership.adopt(TOPIC_REGISTRY, self._now)
@@ -198,9 +198,9 @@ class Cluster:
     def handle(self, call: Call, request: NodeRequest) -> Response | None:
         now = self._now
         match request.kind:
-            case Kind.HELLO:
+            case Kind.GREETING:
                 return self.members.answer_greeting(request.node, request.incarnation)
-            case Kind.ASK:
+            case Kind.REQUEST_RELEASE:
                 self.ownership.release_requested(request.node, log_ids(request.logs), now)
             case Kind.OFFER:
                 self._store.when_current(partial(self._offered, log_ids(request.logs)))
@@ -215,9 +215,9 @@ class Cluster:
             case Kind.PRODUCER_IDS:
                 self.producer_ids.answer(call)
                 return None
-            case Kind.FORGOTTEN:
+            case Kind.OFFSETS_REMOVED:
                 ids = request.body or b""
-                self.forgetting.reported([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
+                self.deletion_reports.reported([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
             case Kind.DRAIN:
                 self.members.drain(request.target, bool(request.offset))
                 if request.node != self.me and not request.epoch:  # from the `tenure` command: pass it on to the other nodes
@@ -250,7 +250,7 @@ class Cluster:
         return id.name not in (CONSUMER_OFFSETS, REGISTRY_LOG)
 
     def request_release(self, owner: int, logs: list[LogId]) -> None:
-        self.peers.send(owner, self._request(Kind.ASK, logs), ignore_reply)
+        self.peers.send(owner, self._request(Kind.REQUEST_RELEASE, logs), ignore_reply)
 
     def release(self, id: LogId, receiver: Any) -> None:
         """Hand the log over to the node `receiver`. As `Owners.release`: `receiver` is called when the log is closed."""
@@ -348,7 +348,7 @@ class Cluster:
 
     def _registry_grew(self) -> None:
         if self._started:
-            self.spreading.announce()
+            self.propagation.announce()
             self._places.place_later()
 
     def _nodes_to_notify(self) -> list[int]:
@@ -376,12 +376,12 @@ class Cluster:
             self.deletions.resume(changes.deleted)
         self.deletions.completed(changes.completed)
         if changes.reread:
-            self.forgetting.repeat_all()
+            self.deletion_reports.repeat_all()
         self._places.place_later()
 
-    def _report_forgotten(self, ids: list[bytes], partitions: list[int]) -> None:
+    def _report_removed(self, ids: list[bytes], partitions: list[int]) -> None:
         if self.controller != NO_NODE:
-            request = self._request(Kind.FORGOTTEN, [LogId(CONSUMER_OFFSETS, number) for number in partitions])
+            request = self._request(Kind.OFFSETS_REMOVED, [LogId(CONSUMER_OFFSETS, number) for number in partitions])
             request.body = b"".join(ids)
             self.peers.send(self.controller, request, ignore_reply)
 

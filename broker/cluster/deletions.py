@@ -49,7 +49,7 @@ class SharedDeletions(Deletions):
             super().failed(deletion, error)
 
 
-class Forgetting:
+class DeletionReports:
     """Reports to the controller which partitions have deleted the offsets of deleted topics; on the controller, collects the reports."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn, topics: Topics, registry: Registry, send: Callable[[list[bytes], list[int]], None]) -> None:

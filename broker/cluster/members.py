@@ -20,7 +20,7 @@ class Members:
         self._peers = peers
         self._greeting = answer_greeting
         self._changed = changed
-        self._incarnations: dict[int, int] = {}  # of the nodes that said hello
+        self._incarnations: dict[int, int] = {}  # of the nodes that sent a greeting
         self.draining: set[int] = set()
         self._started = False
         self._stopped = False

@@ -20,14 +20,14 @@ NODE_REQUESTS: Final = Api(NODE_API, "NodeRequest", NodeRequest, NodeResponse, (
 
 
 class Kind(IntEnum):
-    HELLO = 0  # this node is alive; the reply has the draining nodes
-    ASK = 1  # hand `logs` over to this node
+    GREETING = 0  # this node is alive; the reply has the draining nodes
+    REQUEST_RELEASE = 1  # hand `logs` over to this node
     OFFER = 2  # `logs` were released for the receiver
     REGISTRY_GREW = 4  # the controller's registry reaches up to `offset` in `epoch`
     FOLLOW = 5  # read the registry from `offset` on; the reply has the records, and their end offset
     FORWARD = 6  # answer `body`, a client's request, here; the reply has the client's reply
     DRAIN = 7  # the node `target` hands over its logs (`offset` 1), or acquires its share again (0)
-    FORGOTTEN = 8  # partitions of groups (`logs`) have removed the offsets of the deleted topics in `body` (ids of 16 bytes)
+    OFFSETS_REMOVED = 8  # partitions of groups (`logs`) have removed the offsets of the deleted topics in `body` (ids of 16 bytes)
     PRODUCER_IDS = 9  # allocate a block of producer ids; the reply has its first id (`offset`) and its end
 
 

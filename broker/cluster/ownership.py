@@ -257,7 +257,7 @@ class Ownership:
             entry = self._entries.get(log)
             if entry is None or entry.state not in (State.OWNED, State.TRYING):
                 continue
-            if node not in self.live or not self._is_better(node, entry):
+            if node not in self.live or not self._is_better_placed(node, entry):
                 self._refused[log] = node
                 continue
             if entry.state is State.TRYING and not self._actions.may_interrupt(log):
@@ -268,7 +268,7 @@ class Ownership:
                 self._actions.release(log, node)
         self._release_requests.update(waiting)
 
-    def _is_better(self, node: int, entry: Entry) -> bool:
+    def _is_better_placed(self, node: int, entry: Entry) -> bool:
         order = entry.order
         return node in order and (self.me not in order or order.index(node) < order.index(self.me))
 
@@ -324,6 +324,7 @@ class Ownership:
         self._rearm()
 
     def _sweep(self, now: int) -> None:
+        """After a change of owners, check the next logs that other nodes owned."""
         version = self._owners_version()
         if not self._to_sweep and version != self._swept:
             self._swept = version

@@ -68,7 +68,7 @@ class SharedPartitions(Partitions):
             return
         if not partition.opened:
             partition.error = OPENING
-            partition.trouble = ""
+            partition.refusal_reason = ""
         self._request(partition)
 
     def leave(self, id: LogId, done: Callable[[], None]) -> None:

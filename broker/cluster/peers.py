@@ -38,7 +38,7 @@ class Link(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._waiting: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
         self._correlation_id = 0
-        self.over = False
+        self.ended = False
 
     @property
     def busy(self) -> bool:
@@ -46,7 +46,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        if self.over:
+        if self.ended:
             transport.abort()
             return
         for frame in self._unsent:
@@ -54,7 +54,7 @@ class Link(asyncio.Protocol):
         self._unsent.clear()
 
     def send(self, request: NodeRequest, done: Done, timeout_seconds: float) -> None:
-        if self.over:
+        if self.ended:
             run(done, None)
             return
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -82,9 +82,9 @@ class Link(asyncio.Protocol):
 
     def end(self) -> None:
         """Close the connection; waiting requests get None."""
-        if self.over:
+        if self.ended:
             return
-        self.over = True
+        self.ended = True
         if self._transport is not None:
             self._transport.abort()
         run(self._ended, self)
@@ -109,7 +109,7 @@ class Peers:
     def send(self, node: int, request: NodeRequest, done: Done) -> None:
         """`done` gets the reply, or None."""
         link = self._links.get(node)
-        if link is None or link.over:
+        if link is None or link.ended:
             opened = self._open(node, partial(self._drop, node))
             if opened is None:
                 run(done, None)
@@ -123,7 +123,7 @@ class Peers:
         link: Link | None = None
         while idle and link is None:
             link = idle.pop()
-            if link.over:
+            if link.ended:
                 link = None
         if link is None:
             link = self._open(node, _ignore)
@@ -134,7 +134,7 @@ class Peers:
 
     def _forwarded(self, node: int, link: Link, done: Done, reply: NodeResponse | None) -> None:
         idle = self._forwarding.setdefault(node, [])
-        if not link.over:
+        if not link.ended:
             if len(idle) < IDLE_LINKS_MAX and not self._closed:
                 idle.append(link)
             else:

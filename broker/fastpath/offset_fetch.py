@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.fastpath.learning import Learned
 from broker.groups.group_journal import GroupJournal
-from broker.groups.offset_replies import FETCH_FLEXIBLE, OffsetFetchReply, RequestedTopic, read_topics
+from broker.groups.offset_replies import FETCH_FLEXIBLE_FROM, OffsetFetchReply, RequestedTopic, read_topics
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.security.authorizer import Authorizer
@@ -64,7 +64,7 @@ class OffsetFetchFastPath(Learned):
         body = reply.encode(self._version)
         if len(body) > FETCH_BYTES_MAX:
             return False
-        self._reply_end = b"\0" + body if self._version >= FETCH_FLEXIBLE else body
+        self._reply_end = b"\0" + body if self._version >= FETCH_FLEXIBLE_FROM else body
         self._reply_size = _SIZE(4 + len(self._reply_end))
         self._offsets_mark = group.offsets_version
         return True

@@ -105,7 +105,7 @@ class MemberFastPath(Learned):
                 return self.error_reply(ErrorCode.UNKNOWN_SERVER_ERROR)
         return b""
 
-    def void(self) -> None:
+    def discard(self) -> None:
         """Drop any later reply: the step raised an exception."""
         self._answered = self.connection is None
         self.connection = None

@@ -21,11 +21,11 @@ from storage import NOT_YET, AppendFailed, Fenced, OwnedLog
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 Request = TypeVar("Request")
-Parked = TypeVar("Parked", bound="Voidable")
+Parked = TypeVar("Parked", bound="ParkedReply")
 
 
-class Voidable(Protocol):
-    def void(self) -> None:
+class ParkedReply(Protocol):
+    def discard(self) -> None:
         """Prevent any later answer."""
         ...
 
@@ -76,7 +76,7 @@ class GroupJournal(Journal):
         self.shard = shard
         self.partition = partition
         self.refusal: int = NOT_OURS
-        self.trouble = ""  # why it does not serve, for people; "" while it serves
+        self.refusal_reason = ""  # why it does not serve, for people; "" while it serves
         self.defective = False  # whether it reloads after a defect
         self.replayed = 0  # facts in the last replay
         self.offsets = 0  # committed offsets after the last replay
@@ -116,7 +116,7 @@ class GroupJournal(Journal):
         try:
             step(request, parked, now, wall)
         except Exception:
-            parked.void()
+            parked.discard()
             self.broken()
             raise
         self.stepped()
@@ -138,7 +138,7 @@ class GroupJournal(Journal):
             return
         self.refusal = SUSPENDED
         self.defective = True
-        self.trouble = "reloads after a defect"
+        self.refusal_reason = "reloads after a defect"
         self._fail_waiting(NOT_OURS)
         if self._in_flight:
             self._reload_after_append = True  # the append may still succeed
@@ -194,7 +194,7 @@ class GroupJournal(Journal):
     def _suspend(self, failure: AppendFailed) -> None:
         self._note_writer.write_change(self, Coordinator.SUSPENDED)
         super()._suspend(failure)
-        self.trouble = without_folders(str(failure))
+        self.refusal_reason = without_folders(str(failure))
         if isinstance(failure, Fenced):
             self._release_log()
         else:
@@ -244,7 +244,7 @@ class GroupJournal(Journal):
     def await_load(self) -> None:
         """Refuse requests until the partition is replayed."""
         self.refusal = LOADING
-        self.trouble = ""
+        self.refusal_reason = ""
 
     def own(self, owned: OwnedLog) -> None:
         self._owned = owned
@@ -275,7 +275,7 @@ class GroupJournal(Journal):
         self.load_ms = load_ms
         self.refusal = SERVING
         self.defective = False
-        self.trouble = ""
+        self.refusal_reason = ""
         if not self.writable:
             self._serve_again()
         self._note_writer.write_change(self, Coordinator.RESUMED if resumed else Coordinator.LOADED)
@@ -297,7 +297,7 @@ class GroupJournal(Journal):
         self.shard.clear()
         self._changed_topics.clear()
         self.refusal = NOT_OURS
-        self.trouble = f"cannot be read: {without_folders(reason)}" if reason else ""
+        self.refusal_reason = f"cannot be read: {without_folders(reason)}" if reason else ""
 
     def unload(self, done: Callable[[], None]) -> None:
         """Release the partition, or stop: from now on every request gets NOT_COORDINATOR, and no fact is emitted."""
@@ -323,4 +323,4 @@ class GroupJournal(Journal):
         self._reload_after_append = False
         self._owned.release()
         self._owned = NO_LOG
-        self.trouble = ""
+        self.refusal_reason = ""

@@ -29,7 +29,7 @@ UNREADABLE = (OSError, DamagedLog, ProtocolError)
 def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedLog:
     """The acquired log; raises StartError when it could not be acquired."""
     if isinstance(acquired, HeldBy):
-        raise StartError(f"{name} is held by {acquired.who}", ExitCode.LOCKED)
+        raise StartError(f"{name} is held by {acquired.holder}", ExitCode.LOCKED)
     if isinstance(acquired, Unreadable):
         raise StartError(acquired.reason, ExitCode.DATA if acquired.damaged else ExitCode.DISK)
     return acquired

@@ -13,7 +13,7 @@ from coordinator.calls import JoinedMember
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
 
-JOIN_NULL_PROTOCOL: Final = 7
+NULL_PROTOCOL_FROM: Final = 7
 
 
 def join_response(reply: JoinReply, member_id: str, version: int) -> JoinGroupResponse:
@@ -22,13 +22,13 @@ def join_response(reply: JoinReply, member_id: str, version: int) -> JoinGroupRe
 
 
 def _join_response(reply: JoinReply, member_id: str, members: list[JoinGroupResponseMember], version: int) -> JoinGroupResponse:
-    """A missing or empty protocol name is sent as "" before JOIN_NULL_PROTOCOL, and as null since."""
+    """A missing or empty protocol name is sent as "" before NULL_PROTOCOL_FROM, and as null since."""
     return JoinGroupResponse(
         0,
         reply.error,
         reply.generation,
         reply.protocol_type,
-        (reply.protocol_name or None) if version >= JOIN_NULL_PROTOCOL else (reply.protocol_name or ""),
+        (reply.protocol_name or None) if version >= NULL_PROTOCOL_FROM else (reply.protocol_name or ""),
         reply.leader,
         reply.skip_assignment,
         member_id,

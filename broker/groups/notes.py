@@ -132,7 +132,7 @@ class Notes:
             return
         notes.queue.append(QueuedNote(note, journal.epoch, offset))
         self._queued += 1
-        self._write_in(GATHER_MS)
+        self._schedule_write(GATHER_MS)
 
     def _log(self, partition: int) -> NotesLog:
         notes = self._logs.get(partition)
@@ -184,9 +184,9 @@ class Notes:
             notes.owned.release()
         done()
 
-    def _write_in(self, ms: int) -> None:
+    def _schedule_write(self, ms: int) -> None:
         if self._timer is None and self._done is None and not self._closed:
-            self._timer = self._loop.call_later(ms / 1000, Contained(self._write_queued, partial(self._write_in, RETRY_MS)))
+            self._timer = self._loop.call_later(ms / 1000, Contained(self._write_queued, partial(self._schedule_write, RETRY_MS)))
 
     def _write_queued(self) -> None:
         self._timer = None
@@ -198,7 +198,7 @@ class Notes:
                 if room <= 0:
                     break
         if self._queued:
-            self._write_in(GATHER_MS if room > 0 else MORE_MS)
+            self._schedule_write(GATHER_MS if room > 0 else MORE_MS)
 
     def _ready(self, notes: NotesLog, now: int) -> bool:
         """Whether the log can be written now; if not, start acquiring or recovering it."""
@@ -216,7 +216,7 @@ class Notes:
     def _acquired(self, notes: NotesLog, result: OwnedLog | HeldBy | Unreadable) -> None:
         notes.opening = False
         if isinstance(result, HeldBy | Unreadable):
-            self._refused(notes, result.who if isinstance(result, HeldBy) else result.reason)
+            self._refused(notes, result.holder if isinstance(result, HeldBy) else result.reason)
         else:
             notes.owned = result
         self._write_last_if_closing()

@@ -37,12 +37,13 @@ _NO_THROTTLE: Final = bytes(4)
 _NO_TAGS: Final = b"\0"
 _NO_OFFSET: Final = _OFFSET_AND_EPOCH(-1, -1)
 
-COMMIT_THROTTLE: Final = 3
-FETCH_ERROR: Final = 2
-FETCH_THROTTLE: Final = 3
-FETCH_EPOCH: Final = 5
-FETCH_FLEXIBLE: Final = OffsetFetchResponse.FLEXIBLE_FROM
-FETCH_GROUPS: Final = 8
+# The first version with each field.
+COMMIT_THROTTLE_FROM: Final = 3
+FETCH_ERROR_FROM: Final = 2
+FETCH_THROTTLE_FROM: Final = 3
+FETCH_EPOCH_FROM: Final = 5
+FETCH_FLEXIBLE_FROM: Final = OffsetFetchResponse.FLEXIBLE_FROM
+FETCH_GROUPS_FROM: Final = 8
 
 # Nearly all stored offsets have version 3 (`coordinator.facts`): offset, leader epoch and metadata follow the version, encoded as in
 # the reply.
@@ -60,7 +61,7 @@ class AllCommittedReply:
         self._topics = topics
 
     def encode(self, version: int) -> bytes:
-        out: list[bytes] = [_NO_THROTTLE] if version >= COMMIT_THROTTLE else []
+        out: list[bytes] = [_NO_THROTTLE] if version >= COMMIT_THROTTLE_FROM else []
         try:
             if version >= OffsetCommitResponse.FLEXIBLE_FROM:
                 put_compact_count(out, len(self._topics))
@@ -119,22 +120,22 @@ class OffsetFetchReply:
         self.groups = groups
 
     def encode(self, version: int) -> bytes:
-        out: list[bytes] = [_NO_THROTTLE] if version >= FETCH_THROTTLE else []
+        out: list[bytes] = [_NO_THROTTLE] if version >= FETCH_THROTTLE_FROM else []
         try:
-            if version >= FETCH_FLEXIBLE:
-                if version >= FETCH_GROUPS:
+            if version >= FETCH_FLEXIBLE_FROM:
+                if version >= FETCH_GROUPS_FROM:
                     put_compact_count(out, len(self.groups))
                 for group_id, topics, error in self.groups:
-                    if version >= FETCH_GROUPS:
+                    if version >= FETCH_GROUPS_FROM:
                         put_compact_text(out, group_id)
                     _put_compact(out, topics)
                     out.append(_CODE_AND_TAGS(error, 0))
-                if version >= FETCH_GROUPS:
+                if version >= FETCH_GROUPS_FROM:
                     out.append(_NO_TAGS)
             else:
                 ((_, topics, error),) = self.groups
                 _put_legacy(out, topics, version)
-                if version >= FETCH_ERROR:
+                if version >= FETCH_ERROR_FROM:
                     out.append(_CODE(error))
         except UNWRITABLE as unfit:
             raise unwritable("OffsetFetchResponse", version, unfit) from unfit
@@ -163,7 +164,7 @@ def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
 
 def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> None:
     put_legacy_count(out, len(topics))
-    shown_bytes = 12 if version >= FETCH_EPOCH else 8  # offset and epoch, or the offset alone
+    shown_bytes = 12 if version >= FETCH_EPOCH_FROM else 8  # offset and epoch, or the offset alone
     for name, partitions, values, error in topics:
         put_legacy_text(out, name)
         put_legacy_count(out, len(partitions))

@@ -25,7 +25,7 @@ from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 # The length of one slice of loading; its last step may take some milliseconds longer.
 SLICE_SECONDS = 0.008
-NOT_YET_SECONDS = 0.002  # before the next records of a remote log are requested again
+REMOTE_READ_RETRY_SECONDS = 0.002  # before the next records of a remote log are requested again
 PROGRESS_SECONDS = 5.0
 # The pause before another attempt to read a log.
 UNREADABLE_RETRY_SECONDS = 15.0
@@ -113,7 +113,7 @@ class Shards:
             for number in range(partitions)
         ]
         for journal in self.journals:
-            turn.attend(journal)
+            turn.add_actor(journal)
 
     def journal_of(self, group_id: str) -> GroupJournal:
         """The journal of the partition that the group belongs to."""
@@ -134,15 +134,15 @@ class Shards:
         refusing = [journal for journal in self.journals if journal.refusal]
         if not refusing:
             return ""
-        troubled = [journal for journal in refusing if journal.trouble]
+        with_reason = [journal for journal in refusing if journal.refusal_reason]
         parts = []
         loading = sum(journal.refusal == LOADING for journal in refusing)
         if loading:
             parts.append(f"{len(self.journals) - len(refusing)} of {len(self.journals)} partitions loaded")
-        if troubled:
-            first = troubled[0]
-            more = f" and {len(troubled) - 1} more" if len(troubled) > 1 else ""
-            parts.append(f"partition {first.partition} ({first.trouble}){more}")
+        if with_reason:
+            first = with_reason[0]
+            more = f" and {len(with_reason) - 1} more" if len(with_reason) > 1 else ""
+            parts.append(f"partition {first.partition} ({first.refusal_reason}){more}")
         if self._load_ended is not None:  # other nodes serve the other partitions
             return "; ".join(parts)
         return "; ".join(parts) or f"{len(refusing)} of {len(self.journals)} partitions are not served here"
@@ -197,7 +197,6 @@ class Shards:
             self._loop.call_soon(Contained(self._load_slice, self._work_failed))
 
     def _load_slice(self) -> None:
-        """Load for one slice."""
         self._scheduled = False
         until = self._monotonic() + SLICE_SECONDS
         while not self._stopped:
@@ -206,7 +205,7 @@ class Shards:
             elif self._steps is not None:
                 if not self._run_step(self._steps):
                     self._scheduled = True
-                    self._loop.call_later(NOT_YET_SECONDS, Contained(self._load_slice, self._work_failed))
+                    self._loop.call_later(REMOTE_READ_RETRY_SECONDS, Contained(self._load_slice, self._work_failed))
                     return
             elif self._opened:
                 self._replay(*self._opened.popleft())
@@ -250,7 +249,7 @@ class Shards:
             journal.refuse("")
             self._load_ended(journal, result)
         elif isinstance(result, HeldBy):
-            self._refuse(journal, f"it is held by {result.who}", True)
+            self._refuse(journal, f"it is held by {result.holder}", True)
         elif isinstance(result, Unreadable):
             self._refuse(journal, result.reason, result.damaged)
         else:
@@ -302,7 +301,7 @@ class Shards:
             self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._retry_load), journal)
 
     def _retry_load(self, journal: GroupJournal) -> None:
-        if journal.trouble:
+        if journal.refusal_reason:
             self.load(journal.partition)
 
     def _log_progress(self) -> None:

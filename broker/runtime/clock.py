@@ -159,7 +159,7 @@ class Clock:
         return NOT_YET if self._trusted_from else self.wall
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """The problem of the clock, for `tenure health`; "" while it is trusted."""
         return f"deletion by time is suspended until {self._trusted_at()}" if self._trusted_from else ""
 

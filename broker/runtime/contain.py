@@ -81,7 +81,7 @@ class Contained:
 
 
 async def contained_task(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> None:
-    """Run the coroutine function in a task that never raises; called only here, since a task may be cancelled before it begins."""
+    """Run the coroutine function in a task that never raises. The task creates the coroutine, since it may be cancelled before it begins."""
     try:
         await work(*arguments)
     except Exception as error:

@@ -44,7 +44,7 @@ class TurnEnd(Protocol):
 
 
 class EndTurnScheduler(Protocol):
-    """The turn, as connections use it."""
+    """The turn, as objects with work at its end use it."""
 
     def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 
@@ -100,7 +100,7 @@ class Turn:
             except Exception as error:
                 broken(connection, "the end of a turn failed inside the broker", error, part=type(connection).__name__)
 
-    def attend(self, actor: Actor) -> None:
+    def add_actor(self, actor: Actor) -> None:
         """Call `actor.advance` from now on whenever its `wake_at` is due."""
         self._actors.append(actor)
         self.wake_by(actor.wake_at)

@@ -93,8 +93,6 @@ def cluster_allowed(authorizer: Authorizer, call: Asker, operation: Operation) -
 
 
 class AllowAll:
-    """Allows everything."""
-
     __slots__ = ("open",)  # read for every request: faster on the instance than on the class
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from broker.runtime.start import ExitCode
 from broker.settings import listeners as listener_settings
 from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
-from broker.settings.sources import Ledger, as_text, collect
+from broker.settings.sources import CollectedSettings, as_text, collect
 from broker.settings.table import SETTINGS, TEMPORARY_PROFILES, Setting, Value
 from coordinator.policies import resolve
 
@@ -158,47 +158,47 @@ def load_config(
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Read all sources; without `environ` environment variables are ignored. Raises ConfigError with every problem."""
-    ledger = collect(config_file, listen, advertise, data, profile, settings, environ or {})
-    return build(ledger)
+    collected = collect(config_file, listen, advertise, data, profile, settings, environ or {})
+    return build(collected)
 
 
-def build(ledger: Ledger) -> Config:
+def build(collected: CollectedSettings) -> Config:
     """Parse the settings of all sources and check them against each other."""
-    values = {setting.name: parse_or_default(ledger, setting) for setting in SETTINGS}
-    listeners = combine_listeners(ledger, values)
-    overrides = parse_overrides(ledger, values["max.connections.per.ip.overrides"])
-    temporary = ledger.profile in TEMPORARY_PROFILES and "log.dirs" not in ledger.given
-    directory = only_directory(ledger, values["log.dirs"])
-    apply_coarser_units(ledger, values)
-    if values["store"] and "partitions.max" not in ledger.given:
+    values = {setting.name: parse_or_default(collected, setting) for setting in SETTINGS}
+    listeners = combine_listeners(collected, values)
+    overrides = parse_overrides(collected, values["max.connections.per.ip.overrides"])
+    temporary = collected.profile in TEMPORARY_PROFILES and "log.dirs" not in collected.given
+    directory = only_directory(collected, values["log.dirs"])
+    apply_coarser_units(collected, values)
+    if values["store"] and "partitions.max" not in collected.given:
         values["partitions.max"] = STREAM_PARTITIONS_MAX
-    cross_check(ledger, values)
-    if ledger.problems:
-        raise ConfigError(ledger.problems)
-    separate = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER)
-    plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in separate}
+    cross_check(collected, values)
+    if collected.problems:
+        raise ConfigError(collected.problems)
+    derived = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER)
+    plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in derived}
     plain["max_connections_per_ip_overrides"] = overrides
     return Config(
         **plain,
         listeners=listeners,
         data_directory="" if temporary else directory,
         temporary_data=temporary,
-        profile=ledger.profile,
-        given={name: without_password(name, as_text(given.value)) for name, given in (ledger.given | ledger.without_effect).items()},
-        differences=differences(ledger, values),
-        notices=(*ledger.notices, *exposure_notices(listeners)),
+        profile=collected.profile,
+        given={name: without_password(name, as_text(given.value)) for name, given in (collected.given | collected.without_effect).items()},
+        differences=differences(collected, values),
+        notices=(*collected.notices, *exposure_notices(listeners)),
     )
 
 
-def parse_or_default(ledger: Ledger, setting: Setting) -> Any:
+def parse_or_default(collected: CollectedSettings, setting: Setting) -> Any:
     """The value of a setting; its default if the user's value is wrong, so that checking can continue."""
-    given = ledger.given.get(setting.name)
+    given = collected.given.get(setting.name)
     if given is None:
         return setting.default
     try:
         return parse(setting, given.value)
     except ValueError as error:
-        ledger.problem(given, str(error))
+        collected.problem(given, str(error))
         return setting.default
 
 
@@ -264,15 +264,15 @@ def parse_list(value: object) -> tuple[str, ...]:
     return entries
 
 
-def combine_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
+def combine_listeners(collected: CollectedSettings, values: Mapping[str, Any]) -> tuple[Listener, ...]:
     """Combine listeners, advertised.listeners, the protocol map and Kafka's controller listeners."""
     protocols, problems = listener_settings.parse_protocols(values["listener.security.protocol.map"])
-    bare_names = ["PLAINTEXT"] if ledger.origin("listeners").flag else []
+    bare_names = ["PLAINTEXT"] if collected.origin("listeners").flag else []
     listen, wrong = listener_settings.parse_endpoints("listeners", values["listeners"], bare_names)
-    listen, controllers = without_controllers(ledger, listen, values["controller.listener.names"])
+    listen, controllers = without_controllers(collected, listen, values["controller.listener.names"])
     problems += wrong
     names = [endpoint.name for endpoint in listen] or ["PLAINTEXT"]
-    bare_names = names if ledger.origin("advertised.listeners").flag else []
+    bare_names = names if collected.origin("advertised.listeners").flag else []
     advertised, wrong_advertised = listener_settings.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
     advertised = [endpoint for endpoint in advertised if endpoint.name not in controllers]
     problems += wrong_advertised
@@ -280,30 +280,30 @@ def combine_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listen
     if not wrong:
         problems += listener_settings.check_protocols(listen, protocols)
         problems += listener_settings.check_ports(listen)
-        if not listen and "listeners" not in ledger.faulty:
+        if not listen and "listeners" not in collected.faulty:
             problems.append(listener_settings.Problem("listeners", "there is nothing to listen on"))
-    if not wrong and not wrong_advertised and "advertised.listeners" not in ledger.faulty:
-        listeners, unresolved = listener_settings.resolve_listeners(listen, advertised, how_to_advertise(ledger))
+    if not wrong and not wrong_advertised and "advertised.listeners" not in collected.faulty:
+        listeners, unresolved = listener_settings.resolve_listeners(listen, advertised, how_to_advertise(collected))
         problems += unresolved
     for setting, reason in problems:
-        ledger.problem(ledger.origin(setting), reason)
+        collected.problem(collected.origin(setting), reason)
     return listeners
 
 
 def without_controllers(
-    ledger: Ledger, listen: list[listener_settings.Endpoint], names: Sequence[str]
+    collected: CollectedSettings, listen: list[listener_settings.Endpoint], names: Sequence[str]
 ) -> tuple[list[listener_settings.Endpoint], set[str]]:
     """Drop the listeners that are reserved for Kafka's controllers; returns the others, and the dropped names."""
     controllers = {name.upper() for name in names}
     for endpoint in listen:
         if endpoint.name in controllers:
-            ledger.notices.append(f"listener {endpoint} is not opened: controller.listener.names reserves it for a controller")
+            collected.notices.append(f"listener {endpoint} is not opened: controller.listener.names reserves it for a controller")
     return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
 
 
-def how_to_advertise(ledger: Ledger) -> str:
+def how_to_advertise(collected: CollectedSettings) -> str:
     """How to set advertised.listeners in the source that set `listeners`; {} is replaced by the value."""
-    match ledger.origin("listeners").source.partition(" ")[0]:
+    match collected.origin("listeners").source.partition(" ")[0]:
         case "environment":
             return "TENURE_ADVERTISED_LISTENERS={}"
         case "file":
@@ -311,7 +311,7 @@ def how_to_advertise(ledger: Ledger) -> str:
     return "--advertise {}"
 
 
-def parse_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
+def parse_overrides(collected: CollectedSettings, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Parse ADDRESS:COUNT entries; addresses are normalized to what sockets report."""
     overrides: dict[str, int] = {}
     for entry in entries:
@@ -319,87 +319,87 @@ def parse_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, 
         normal = normal_address(address.removeprefix("[").removesuffix("]"))
         if normal is None or not (count.isascii() and count.isdecimal() and int(count) <= 2**31 - 1):
             reason = f"{entry!r} is not ADDRESS:COUNT with an IP address and a count of 0 to {2**31 - 1}"
-            ledger.problem(ledger.origin("max.connections.per.ip.overrides"), reason)
+            collected.problem(collected.origin("max.connections.per.ip.overrides"), reason)
         elif normal in overrides:
-            ledger.problem(ledger.origin("max.connections.per.ip.overrides"), f"{normal} is named twice")
+            collected.problem(collected.origin("max.connections.per.ip.overrides"), f"{normal} is named twice")
         else:
             overrides[normal] = int(count)
     return tuple(overrides.items())
 
 
-def only_directory(ledger: Ledger, directories: Sequence[str]) -> str:
+def only_directory(collected: CollectedSettings, directories: Sequence[str]) -> str:
     if len(directories) == 1:
         return directories[0]
-    origin = ledger.origin("log.dirs")
+    origin = collected.origin("log.dirs")
     if len(directories) > 1:
-        ledger.problem(origin, "one directory only: the broker does not spread data over several directories")
-    elif "log.dirs" not in ledger.faulty:
-        ledger.problem(origin, "must name a directory")
+        collected.problem(origin, "one directory only: the broker does not spread data over several directories")
+    elif "log.dirs" not in collected.faulty:
+        collected.problem(origin, "must name a directory")
     return ""
 
 
-def apply_coarser_units(ledger: Ledger, values: dict[str, Any]) -> None:
+def apply_coarser_units(collected: CollectedSettings, values: dict[str, Any]) -> None:
     """Use the finest unit that the user set, as Kafka does; a negative retention means no limit."""
     for names in (RETENTION, ROLL, ROLL_JITTER):
-        name = next((name for name in names if name in ledger.given), names[0])
+        name = next((name for name in names if name in collected.given), names[0])
         if name.startswith("log.retention") and values[name] == 0:
-            ledger.problem(ledger.origin(name), "0 would keep no record: it must be -1 (no limit) or more than 0")
+            collected.problem(collected.origin(name), "0 would keep no record: it must be -1 (no limit) or more than 0")
         values[names[0]] = max(values[name] * MS_PER_UNIT[name.rpartition(".")[2]], -1)
 
 
-def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
+def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
     """Report settings that contradict each other, and a malformed cluster.id."""
     low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
     if low > high:
-        least, most = ledger.origin("group.min.session.timeout.ms"), ledger.origin("group.max.session.timeout.ms")
-        ledger.problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
+        least, most = collected.origin("group.min.session.timeout.ms"), collected.origin("group.max.session.timeout.ms")
+        collected.problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
     least, most = values["log.cleaner.min.compaction.lag.ms"], values["log.cleaner.max.compaction.lag.ms"]
     if least > most:
-        origin = ledger.origin("log.cleaner.min.compaction.lag.ms")
-        ledger.problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
+        origin = collected.origin("log.cleaner.min.compaction.lag.ms")
+        collected.problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
         reason = "0 closes every connection: it needs max.connections.per.ip.overrides for the addresses that may connect"
-        ledger.problem(ledger.origin("max.connections.per.ip"), reason)
+        collected.problem(collected.origin("max.connections.per.ip"), reason)
     for name in POLICIES:
         try:
             resolve({name.removeprefix(POLICY_PREFIX): values[name]})
         except ValueError as error:
-            ledger.problem(ledger.origin(name), str(error).partition(": ")[2])
+            collected.problem(collected.origin(name), str(error).partition(": ")[2])
     if values["store"]:
-        check_store(ledger, values)
+        check_store(collected, values)
     cluster_id = values["cluster.id"]
     if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
-        ledger.problem(ledger.origin("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
+        collected.problem(collected.origin("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
 
 
-def check_store(ledger: Ledger, values: Mapping[str, Any]) -> None:
+def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
     """Report settings with which a node over JetStream cannot start."""
     from broker.settings.servers import parse_servers  # not needed without JetStream
 
     try:
         parse_servers(values["store"])
     except ValueError as error:
-        ledger.problem(ledger.origin("store"), str(error))
+        collected.problem(collected.origin("store"), str(error))
     if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
-        ledger.problem(ledger.origin("cluster.name"), "must be 1 to 64 letters, digits, - and _")
-    if "node.id" not in ledger.given:
-        ledger.problem(ledger.origin("store"), "needs a node.id (--node-id N) that no other node has")
-    if "log.dirs" in ledger.given:  # the image sets it
-        given = ledger.given["log.dirs"]
-        ledger.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
+        collected.problem(collected.origin("cluster.name"), "must be 1 to 64 letters, digits, - and _")
+    if "node.id" not in collected.given:
+        collected.problem(collected.origin("store"), "needs a node.id (--node-id N) that no other node has")
+    if "log.dirs" in collected.given:  # the image sets it
+        given = collected.given["log.dirs"]
+        collected.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
 
 
-def differences(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Difference, ...]:
+def differences(collected: CollectedSettings, values: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The settings that differ from their default, in the order of the table."""
     return tuple(
         Difference(
             setting.name,
             without_password(setting.name, format_setting(values[setting.name])),
             format_setting(setting.default),
-            ledger.given[setting.name].source,
+            collected.given[setting.name].source,
         )
         for setting in SETTINGS
-        if setting.name in ledger.given and values[setting.name] != setting.default
+        if setting.name in collected.given and values[setting.name] != setting.default
     )
 
 

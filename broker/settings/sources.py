@@ -1,6 +1,6 @@
 """Collect settings from all sources; the command line overrides the environment, then the file, then the profile.
 
-A Ledger has the value and source of each supported setting, and a line for every other name: unknown names, Kafka settings that are
+`CollectedSettings` has the value and source of each supported setting, and a line for every other name: unknown names, Kafka settings that are
 refused because the broker cannot do what they require, and Kafka settings without effect here.
 """
 
@@ -45,7 +45,7 @@ class Given:
 
 
 @dataclass(slots=True)
-class Ledger:
+class CollectedSettings:
     """The settings that take effect, by canonical name, and problems and notices about all others."""
 
     profile: str = ""
@@ -72,26 +72,26 @@ def collect(
     profile: str | None,
     settings: Sequence[str],
     environ: Mapping[str, str],
-) -> Ledger:
+) -> CollectedSettings:
     """Read all sources; the first source that names a setting wins."""
-    ledger = Ledger()
+    collected = CollectedSettings()
     flags = {"listen": listen, "advertise": advertise, "data": data}
     layers = (
-        [*from_settings(ledger, settings), *from_flags(ledger, flags)],
-        from_environment(ledger, environ),
-        from_file(ledger, *(("--config", config_file) if config_file else ("TENURE_CONFIG", environ.get("TENURE_CONFIG", "")))),
-        from_profile(ledger, *(("--profile", profile) if profile else ("TENURE_PROFILE", environ.get("TENURE_PROFILE", "")))),
+        [*from_settings(collected, settings), *from_flags(collected, flags)],
+        from_environment(collected, environ),
+        from_file(collected, *(("--config", config_file) if config_file else ("TENURE_CONFIG", environ.get("TENURE_CONFIG", "")))),
+        from_profile(collected, *(("--profile", profile) if profile else ("TENURE_PROFILE", environ.get("TENURE_PROFILE", "")))),
     )
-    winners: dict[str, Given] = {}
+    effective: dict[str, Given] = {}
     for layer in layers:
-        for name, given in unique(ledger, layer).items():
-            winners.setdefault(name, given)
-    for name, given in winners.items():
-        classify(ledger, name, given)
-    return ledger
+        for name, given in unique(collected, layer).items():
+            effective.setdefault(name, given)
+    for name, given in effective.items():
+        classify(collected, name, given)
+    return collected
 
 
-def from_settings(ledger: Ledger, settings: Sequence[str]) -> list[Given]:
+def from_settings(collected: CollectedSettings, settings: Sequence[str]) -> list[Given]:
     """Parse --set NAME=VALUE; the last value of a name wins, as is usual on a command line."""
     last: dict[str, Given] = {}
     for text in settings:
@@ -100,21 +100,21 @@ def from_settings(ledger: Ledger, settings: Sequence[str]) -> list[Given]:
         if equals and name:
             last[with_dots(name)] = Given(with_dots(name), value.strip(), "--set")
         else:
-            ledger.problems.append(f"--set {shorten(text)}: write --set NAME=VALUE")
+            collected.problems.append(f"--set {shorten(text)}: write --set NAME=VALUE")
     return list(last.values())
 
 
-def from_flags(ledger: Ledger, flags: Mapping[str, Sequence[str]]) -> list[Given]:
+def from_flags(collected: CollectedSettings, flags: Mapping[str, Sequence[str]]) -> list[Given]:
     given = []
     for flag, values in flags.items():
         if len(values) > 1:
             hint = f"; for several listeners write --set {FLAGS[flag]}=NAME://HOST:PORT,..." if flag != "data" else ""
-            ledger.problems.append(f"--{flag} is given {len(values)} times, once is the limit{hint}")
+            collected.problems.append(f"--{flag} is given {len(values)} times, once is the limit{hint}")
         given += [Given(FLAGS[flag], value, f"--{flag}", flag=True) for value in values[:1]]
     return given
 
 
-def from_environment(ledger: Ledger, environ: Mapping[str, str]) -> list[Given]:
+def from_environment(collected: CollectedSettings, environ: Mapping[str, str]) -> list[Given]:
     given = []
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
@@ -127,21 +127,21 @@ def from_environment(ledger: Ledger, environ: Mapping[str, str]) -> list[Given]:
             given.append(Given(written.replace("_", "."), value, f"environment {variable}"))
         elif not (variable == variable.upper() and re.fullmatch(INJECTED, variable)):
             shown = f"{shorten(variable)}={shown_value(written, value)} (environment)"
-            report_unknown(ledger, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
+            report_unknown(collected, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
     return given
 
 
-def from_file(ledger: Ledger, origin: str, path: str) -> list[Given]:
+def from_file(collected: CollectedSettings, origin: str, path: str) -> list[Given]:
     if not path:
         return []
-    document = read_toml(ledger, origin, path)
+    document = read_toml(collected, origin, path)
     source = f"file {shorten(path)}"
     given = []
     for key, value in document.items():
         if isinstance(value, dict):
             for name in map(shorten, leaves(key, value)):
                 quoted = f'"{name}" = ...' if NAMES.get(name.replace(".", "_")) is None else f'"{name}" = ... or {name.replace(".", "_")} = ...'
-                ledger.problems.append(f"{name} ({source}): a name with dots needs quotes in TOML, which reads it as tables: write {quoted}")
+                collected.problems.append(f"{name} ({source}): a name with dots needs quotes in TOML, which reads it as tables: write {quoted}")
         else:
             given.append(Given(with_dots(key), value.strip() if isinstance(value, str) else value, source))
     return given
@@ -156,34 +156,34 @@ def leaves(prefix: str, table: Mapping[str, Any]) -> Iterable[str]:
             yield f"{prefix}.{key}"
 
 
-def read_toml(ledger: Ledger, origin: str, path: str) -> dict[str, Any]:
+def read_toml(collected: CollectedSettings, origin: str, path: str) -> dict[str, Any]:
     import tomllib  # its import takes 10 ms, which `tenure health` saves without a file
 
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        ledger.problems.append(f"{origin} {shorten(path)}: {error.strerror or error}")
+        collected.problems.append(f"{origin} {shorten(path)}: {error.strerror or error}")
     except UnicodeDecodeError:
-        ledger.problems.append(f"{origin} {shorten(path)}: not UTF-8 text")
+        collected.problems.append(f"{origin} {shorten(path)}: not UTF-8 text")
     except tomllib.TOMLDecodeError as error:
         hint = '; text needs quotes: "name" = "text"' if "Invalid value" in str(error) else ""
         hint = '; names with dots need quotes: "max.connections" = 100' if "Cannot" in str(error) else hint
-        ledger.problems.append(f"{origin} {shorten(path)}: not TOML: {error}{hint}")
+        collected.problems.append(f"{origin} {shorten(path)}: not TOML: {error}{hint}")
     return {}
 
 
-def from_profile(ledger: Ledger, origin: str, profile: str) -> list[Given]:
+def from_profile(collected: CollectedSettings, origin: str, profile: str) -> list[Given]:
     if not profile:
         return []
     if profile not in PROFILES:
-        ledger.problems.append(f"{origin} {shorten(profile)}: there is no such profile; profiles: {', '.join(PROFILES)}")
+        collected.problems.append(f"{origin} {shorten(profile)}: there is no such profile; profiles: {', '.join(PROFILES)}")
         return []
-    ledger.profile = profile
+    collected.profile = profile
     return [Given(name, value, f"profile {profile}") for name, value in PROFILES[profile].items()]
 
 
-def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
+def unique(collected: CollectedSettings, layer: Sequence[Given]) -> dict[str, Given]:
     """One value per setting in a layer; unknown names are reported even if another layer overrides them."""
     chosen: dict[str, Given] = {}
     for given in layer:
@@ -191,13 +191,13 @@ def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
             continue  # Kafka's value for "not set"
         name = canonical_name(given.name) or (given.name if refusal(given.name) or is_open_ended(given.name) else None)
         if name is None:
-            report_unknown(ledger, str(given), given.name, str)
+            report_unknown(collected, str(given), given.name, str)
         elif name not in chosen:
             chosen[name] = given
         elif is_same_value(name, chosen[name], given):
             chosen[name] = given if given.flag else chosen[name]
         else:
-            ledger.problems.append(f"{given}: contradicts {chosen[name]}; set only one of them")
+            collected.problems.append(f"{given}: contradicts {chosen[name]}; set only one of them")
     return chosen
 
 
@@ -219,17 +219,17 @@ def split_listener(given: Given) -> tuple[str, str]:
     return before.upper() if separator else "", after
 
 
-def classify(ledger: Ledger, name: str, given: Given) -> None:
+def classify(collected: CollectedSettings, name: str, given: Given) -> None:
     """Accept a setting, refuse it, or note that it has no effect."""
     if name in SUPPORTED:
-        ledger.given[name] = given
+        collected.given[name] = given
     elif reason := refusal(name):
-        ledger.problem(given, reason)
+        collected.problem(given, reason)
     elif name in GUARDS and not GUARDS[name].harmless(as_text(given.value)):
-        ledger.problem(given, GUARDS[name].reason)
+        collected.problem(given, GUARDS[name].reason)
     else:
-        ledger.without_effect[name] = given
-        ledger.notices.append(f"{given} has no effect here")
+        collected.without_effect[name] = given
+        collected.notices.append(f"{given} has no effect here")
 
 
 def refusal(name: str) -> str | None:
@@ -261,14 +261,14 @@ def with_dots(text: str) -> str:
     return NAMES.get(text.replace(".", "_"), text)
 
 
-def report_unknown(ledger: Ledger, shown: str, written: str, spelling: Callable[[str], str]) -> None:
+def report_unknown(collected: CollectedSettings, shown: str, written: str, spelling: Callable[[str], str]) -> None:
     """Add a problem with the nearest known name; `spelling` spells that name as the source does."""
     from difflib import get_close_matches
 
     dotted = written.replace("_", ".")
     nearest = [FLAGS[dotted]] if dotted in FLAGS else get_close_matches(dotted, NAMES.values(), n=1)
     hint = f"; did you mean {spelling(nearest[0])}?" if nearest else ""
-    ledger.problems.append(f"{shown}: there is no such setting{hint}")
+    collected.problems.append(f"{shown}: there is no such setting{hint}")
 
 
 def as_text(value: object) -> str:

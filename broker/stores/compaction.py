@@ -21,12 +21,12 @@ from broker.logging.logs import log
 from broker.runtime.children import child_command
 from broker.runtime.contain import Contained, contained_task
 from broker.runtime.workers import Workers
-from broker.stores.compaction_order import Cleaned, Due, TopicLogs
+from broker.stores.compaction_order import CompactionState, Due, TopicLogs
 from broker.stores.compaction_process import CleaningFailed, RunCleaner, run_cleaner
 from broker.stores.tokens import fresh_token
 from storage import AppendFailed, DataDirectory, Disk, Log, LogId, describe_error
 from storage.cleaner import Report, request_line
-from storage.swap import Closed, promote, remove_deleted, remove_unfinished
+from storage.swap import ClosedSegment, promote, remove_deleted, remove_unfinished
 
 CHECK_SECONDS = 1.0
 STEP_PAUSE_SECONDS = 0.005  # between two steps of a scan of all topic logs
@@ -251,7 +251,7 @@ class Cleaning:
             self._rolling = None
         return rolled
 
-    def _retry_later(self, watched: CompactedLog | Cleaned, reason: str) -> None:
+    def _retry_later(self, watched: CompactedLog | CompactionState, reason: str) -> None:
         pause = min(RETRY_SECONDS_MIN * 2**watched.failures, RETRY_SECONDS_MAX)
         watched.failures += 1
         self.failures += 1
@@ -300,7 +300,7 @@ class Cleaning:
         self,
         id: LogId,
         cleaned: Log,
-        sources: list[Closed],
+        sources: list[ClosedSegment],
         end: int,
         first_dirty: int,
         settings: CompactionSettings,
@@ -332,7 +332,7 @@ class Cleaning:
         return report.clean_to
 
     async def _replace_segments(
-        self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, settings: CompactionSettings, is_current: Callable[[], bool]
+        self, cleaned: Log, sources: list[ClosedSegment], end: int, first_dirty: int, settings: CompactionSettings, is_current: Callable[[], bool]
     ) -> Report:
         """Replace the segments by compacted ones; when it raises, everything written for that is removed."""
         folder = cleaned.folder
@@ -371,7 +371,7 @@ class Cleaning:
             if self._process is not None:
                 self._process.cancel()
 
-    async def _run(self, cleaned: Log, sources: list[Closed], end: int, first_dirty: int, token: str, settings: CompactionSettings) -> Report:
+    async def _run(self, cleaned: Log, sources: list[ClosedSegment], end: int, first_dirty: int, token: str, settings: CompactionSettings) -> Report:
         request = request_line(
             cleaned.folder,
             sources,

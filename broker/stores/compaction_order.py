@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from storage import AppendFailed, DataDirectory, Log, LogId, Producers, Readable
-from storage.swap import Closed
+from storage.swap import ClosedSegment
 
 # The cost of one step of a scan, in skipped partitions (about a thousand per millisecond).
 STEP_COST: Final = 1_000
@@ -51,7 +51,7 @@ class Partition(Protocol):
     def failed(self, failure: AppendFailed) -> None: ...
 
 
-class Cleaned:
+class CompactionState:
     """The compaction state of one topic log."""
 
     __slots__ = ("clean_to", "failures", "log", "not_before")
@@ -65,8 +65,8 @@ class Cleaned:
 
 class Due(NamedTuple):
     partition: Partition
-    cleaned: Cleaned
-    segments: list[Closed]
+    cleaned: CompactionState
+    segments: list[ClosedSegment]
     end: int  # of the segments
     urgency: float
 
@@ -77,12 +77,12 @@ class TopicLogs:
     def __init__(self, partitions: Callable[[], Iterable[Partition]], directory: DataDirectory) -> None:
         self._partitions = partitions
         self._directory = directory
-        self._known: dict[LogId, Cleaned] = {}
+        self._known: dict[LogId, CompactionState] = {}
         self._due: list[Due] = []  # found by the last scan, the most urgent last
 
     def scan(self, now: int, time: float) -> Iterator[None]:
         """Scan all logs, one step per iteration, for `next_due`."""
-        known: dict[LogId, Cleaned] = {}  # without logs that no longer exist
+        known: dict[LogId, CompactionState] = {}  # without logs that no longer exist
         due_logs: list[Due] = []
         cost = 0
         for partition in self._partitions():
@@ -101,10 +101,10 @@ class TopicLogs:
         due_logs.reverse()  # equally urgent logs are compacted in the order of the scan
         self._due = sorted(due_logs, key=attrgetter("urgency"))
 
-    def _cleaned(self, partition: Partition, log: Log) -> Cleaned:
+    def _cleaned(self, partition: Partition, log: Log) -> CompactionState:
         cleaned = self._known.get(partition.id)
         if cleaned is None or cleaned.log is not log:
-            cleaned = Cleaned(log, self._directory.cleaner_points.get(partition.id, 0))
+            cleaned = CompactionState(log, self._directory.cleaner_points.get(partition.id, 0))
         return cleaned
 
     def next_due(self, now: int) -> Due | None:
@@ -123,7 +123,7 @@ class TopicLogs:
         return known is not None and known.log is partition.log and not partition.error
 
 
-def _due(partition: Partition, cleaned: Cleaned, now: int) -> Due | None:
+def _due(partition: Partition, cleaned: CompactionState, now: int) -> Due | None:
     log, settings = cleaned.log, partition.settings
     if cleaned.clean_to > log.last_base:
         cleaned.clean_to = 0  # a crash cut the log below the checkpoint, which is no longer valid

@@ -22,7 +22,7 @@ from broker.settings.config import Config
 from broker.stores.bulk_flush import THREADS as CLOSING_THREADS
 from broker.stores.bulk_flush import BulkFlusher, flush_in_parts
 from broker.stores.compaction import Cleaning
-from broker.stores.owned import TOPIC_RULES, Done, Flusher, LocalLog, OpenLog, Rules, log_cut
+from broker.stores.owned import TOPIC_RULES, Done, Flusher, FlushRules, LocalLog, OpenLog, log_cut
 from broker.stores.tokens import RandomBytes, fresh_cluster_id, fresh_token
 from broker.stores.turn_flushes import Appended, TurnFlushes
 from storage import (
@@ -48,7 +48,7 @@ from storage import (
 )
 from storage.directory import OWNERS_FILE
 from storage.turn_format import LostTurns, NewerTurns, StoredBatch
-from storage.turn_log import PREFIX, Leftover
+from storage.turn_log import PREFIX, LeftoverTurns
 
 FLUSH_THREADS = 4
 TOPIC_THREADS = 2  # for topic logs, of which there may be thousands: offsets logs must not wait for them
@@ -57,7 +57,7 @@ LOG_FILES_MAX = 512
 CLOSE_IDLE_SECONDS = 2.0
 
 # A crash may lose some notes, but never a commit.
-NOTES_RULES = Rules("interval", 5.0)
+NOTES_RULES = FlushRules("interval", 5.0)
 _LOG_NAME = re.compile(r"(.+)-([0-9]+)")
 
 
@@ -67,7 +67,7 @@ class Inherited(NamedTuple):
     recovery_point: int  # records before it were flushed: damage there is not caused by a power failure
     start_offset: int  # records before it were deleted
     clean: bool  # closed in order: no check is needed
-    leftover: Leftover  # the `turns.N` files, with batches that a crash may have lost from the log
+    leftover: LeftoverTurns  # the `turns.N` files, with batches that a crash may have lost from the log
 
 
 class SingleNodeView:
@@ -99,7 +99,7 @@ class LocalStore:
         """`log_files_max`: the most log files to keep open. `new_workers` gets the loop, the number of threads and whether they yield."""
         self.loop = loop
         self._loop_thread = threading.get_ident()
-        self._rules = Rules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
+        self._rules = FlushRules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
         self._segment_bytes = config.offsets_topic_segment_bytes
         self.disk = disk or OsDisk()
         # The epochs of logs that several nodes owned before this single broker: clients refuse a lower leader epoch.
@@ -404,7 +404,7 @@ class LocalStore:
                 run(append.done, Undecided("a defect in this version"))
 
     def batch_copies(self, id: LogId) -> list[bytes]:
-        return Leftover(self.disk, self.directory.path).batches_of(str(id))
+        return LeftoverTurns(self.disk, self.directory.path).batches_of(str(id))
 
     def _flush_each(self, appended: list[Appended]) -> None:
         flush_in_parts(self.workers, FLUSH_THREADS, [(append.flusher, append.done) for append in appended], self._flush_concurrency)

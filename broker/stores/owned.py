@@ -16,14 +16,14 @@ Appended = Callable[[int | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]
 
 
-class Rules(NamedTuple):
+class FlushRules(NamedTuple):
     """When a log is flushed."""
 
     flush: str  # as offsets.flush
     flush_seconds: float = 0.0  # with `interval`
 
 
-TOPIC_RULES = Rules("never")  # the operating system flushes topic data, as with Kafka
+TOPIC_RULES = FlushRules("never")  # the operating system flushes topic data, as with Kafka
 
 
 class Store(Protocol):
@@ -139,7 +139,7 @@ class Flusher:
 class OpenLog:
     """One log of the store, at the epoch at which it was opened."""
 
-    def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: Rules) -> None:
+    def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: FlushRules) -> None:
         self.id = id
         self.log = self.records = flusher.log
         self.flusher = flusher
@@ -185,7 +185,7 @@ class OpenLog:
 class LocalLog(OpenLog):
     """An internal log: of groups, of the topic registry, or of notes."""
 
-    def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: Rules) -> None:
+    def __init__(self, store: Store, workers: Workers, id: LogId, flusher: Flusher, epoch: int, rules: FlushRules) -> None:
         super().__init__(store, workers, id, flusher, epoch, rules)
         self._always = rules.flush == "always"
         self._interval = rules.flush == "interval"

@@ -44,7 +44,7 @@ from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offset
 from storage.directory import CLEAN_SHUTDOWN_FILE
 from storage.node_directory import NODES_FOLDER, SINGLE, NodeDirectory, node_folder
 from storage.owners import FREE, GONE, LOCKS_FILE, NO_SLOT, NO_WRITER, OWNED, SINGLE_BROKER, OwnerTable, byte_of, closed_by, open_for
-from storage.turn_log import Leftover, turn_log_sizes
+from storage.turn_log import LeftoverTurns, turn_log_sizes
 
 START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
 START_PAUSE_SECONDS: Final = 0.05
@@ -122,7 +122,7 @@ class SharedStore(LocalStore):
         self._announcing = False
         self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # logs being released, and the callbacks after that
         self._opening_notes: set[LogId] = set()
-        self._leftovers: dict[str, tuple[object, Leftover]] = {}  # of other nodes, by folder, with the sizes of the files
+        self._leftovers: dict[str, tuple[object, LeftoverTurns]] = {}  # of other nodes, by folder, with the sizes of the files
         self._leftovers_lock = threading.Lock()
         self._watcher: Callable[[int, bool], None] = lambda node, alive: None
         try:
@@ -145,7 +145,7 @@ class SharedStore(LocalStore):
             if self._locks.lock(id):
                 self._table.free(id, self._node_id)
                 self._locks.drop(id)
-        self._table.count(self._node_id)
+        self._table.count_change(self._node_id)
 
     def _open_directory(self, config: Config, new_id: Callable[[], str]) -> DataDirectory:
         def open_node(holder: str) -> DataDirectory:
@@ -233,7 +233,7 @@ class SharedStore(LocalStore):
             self._locks.drop(byte_of(id))
             return Unreadable(f"{self._root}: {error.strerror or error}", False)
         self._held.add(id)
-        self._table.count(self._node_id)
+        self._table.count_change(self._node_id)
         return epoch
 
     def _drop(self, id: LogId, writer: int | None = None, state: int = FREE) -> None:
@@ -244,7 +244,7 @@ class SharedStore(LocalStore):
             slot = self._table.read(id)
             writer = slot.writer if writer is None else writer
             self._table.write(id, slot._replace(state=state, since_ms=self._wall_ns() // 1_000_000, writer=writer))
-            self._table.count(self._node_id)
+            self._table.count_change(self._node_id)
             self._locks.drop(byte_of(id))
 
     def inherited(self, id: LogId) -> Inherited:
@@ -261,7 +261,7 @@ class SharedStore(LocalStore):
             self._states_left[id] = inherited
         return inherited
 
-    def _leftover(self, folder: str) -> Leftover:
+    def _leftover(self, folder: str) -> LeftoverTurns:
         """The `turns.N` files of a node, read again if they have changed."""
         if not self.disk.exists(folder):
             return self.turn_flushes.leftover
@@ -269,7 +269,7 @@ class SharedStore(LocalStore):
             sizes = turn_log_sizes(self.disk, folder)
             read_sizes, leftover = self._leftovers.get(folder, (None, self.turn_flushes.leftover))
             if read_sizes != sizes:
-                leftover = Leftover(self.disk, folder)
+                leftover = LeftoverTurns(self.disk, folder)
                 self._leftovers[folder] = sizes, leftover
                 for path, piece in leftover.damage:
                     log_turn_damage(path, piece)
@@ -342,7 +342,7 @@ class SharedStore(LocalStore):
             if id in self._held and owned is not None:
                 owned.epoch = owned.log.epoch = max(owned.log.epoch, epoch)
                 self._table.write(id, self._table.read(id)._replace(epoch=owned.epoch, writer=open_for(self._node_id)))
-        self._table.count(self._node_id)
+        self._table.count_change(self._node_id)
         self.checkpoint_worker.submit(self._table.sync, partial(self._announced, opened))
 
     def _announced(self, opened: list[Opened], result: object) -> None:
@@ -424,7 +424,7 @@ class SharedStore(LocalStore):
             try:
                 for id in [id for id in self._logs if id in self._held]:
                     self._table.write(id, self._table.read(id)._replace(writer=self._writer_when_closed(id), state=FREE))
-                self._table.count(self._node_id)
+                self._table.count_change(self._node_id)
                 self._table.sync()
             except OSError as error:
                 return f"{self._root}: {error}"

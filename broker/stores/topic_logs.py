@@ -86,10 +86,10 @@ class LocalTopicLog(OpenLog):
         if self._directory.owned(self.id) is not self:
             return
         log = self.log
-        log.at_work += 1
+        log.folder_users += 1
 
         def removed(result: object) -> None:
-            log.at_work -= 1
+            log.folder_users -= 1
 
         self._workers.submit(partial(self._remove_files, log.folder, bases), removed)
 

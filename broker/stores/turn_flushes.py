@@ -16,7 +16,7 @@ from broker.runtime.contain import run
 from broker.runtime.workers import Workers
 from broker.stores.owned import Done, Flusher
 from storage import AppendFailed, Disk, describe_error
-from storage.turn_log import Leftover, TurnLog
+from storage.turn_log import LeftoverTurns, TurnLog
 
 LOGS_MIN: Final = 4  # fewer logs are flushed separately, in parallel
 BYTES_MAX: Final = 16 << 20  # of a file, before the next one is begun
@@ -49,7 +49,7 @@ class TurnFlushes:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises OSError. `flush_each` flushes logs for which replies wait, `flush_in_background` other logs."""
-        self.leftover = Leftover(disk, folder)
+        self.leftover = LeftoverTurns(disk, folder)
         self._disk = disk
         self._folder = folder
         self.workers = workers

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from broker.topics.batch_checks import INLINE, Checked, Refusal, TooMuchWork, finish, prepare
+from broker.runtime.turn import EndTurnScheduler
+from broker.topics.batch_checks import INLINE_LIMITS, Checked, Refusal, TooMuchWork, finish, prepare
 from broker.topics.settings import PRODUCER, LogSettings
 from protocol.batch import ATTRIBUTES_AT, COMPRESSION_MASK, BatchHeader
 from storage import AppendFailed, Producers
@@ -30,10 +31,6 @@ class Writable(Protocol):
     def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None: ...
 
 
-class Scheduler(Protocol):
-    def schedule_end_turn(self, connection: Allowance) -> None: ...
-
-
 class Allowance:
     """The time for checking batches in one pass of the event loop, over all connections.
 
@@ -42,7 +39,7 @@ class Allowance:
 
     __slots__ = ("_monotonic_ns", "_remaining_ns", "_scheduled", "_turn")
 
-    def __init__(self, turn: Scheduler, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, turn: EndTurnScheduler, monotonic_ns: Callable[[], int]) -> None:
         self._turn = turn
         self._monotonic_ns = monotonic_ns
         self._remaining_ns = PASS_NS
@@ -58,7 +55,7 @@ class Allowance:
         read = self._monotonic_ns
         begin = read()
         try:
-            return prepare(data, at, size, settings, now, name, INLINE)
+            return prepare(data, at, size, settings, now, name, INLINE_LIMITS)
         except TooMuchWork:
             self._remaining_ns = 0
             raise

@@ -94,7 +94,7 @@ class Limits(NamedTuple):
 
 
 # For the event loop: at worst some milliseconds in plain Python.
-INLINE: Final = Limits(8 << 20, 32 << 10, 1_024, 2 << 20, 3_000, 400, 64 << 10)
+INLINE_LIMITS: Final = Limits(8 << 20, 32 << 10, 1_024, 2 << 20, 3_000, 400, 64 << 10)
 UNLIMITED: Final = Limits(1 << 31, 1 << 31, BLOCKS_MAX, DECOMPRESSED_BYTES_MAX, UNLIMITED_STEPS, 1 << 31, 1 << 31)
 SLOW_LEVEL_FROM: Final = 10  # from this level on, zstd and lz4 take SLOW_LEVEL_FACTOR times longer
 SLOW_LEVEL_FACTOR: Final = 32
@@ -107,7 +107,7 @@ class Checked(NamedTuple):
     rebuilt: bytes | None
 
 
-class Unreadable(Exception):
+class InvalidBatch(Exception):
     """The records have no valid first batch: the whole request is refused."""
 
 
@@ -115,7 +115,7 @@ class Unreadable(Exception):
 
 
 def batch_size(data: bytes, at: int) -> int:
-    """The size of the batch at `at`; 0 for none or an incomplete one. Raises Unreadable."""
+    """The size of the batch at `at`; 0 for none or an incomplete one. Raises InvalidBatch."""
     available = len(data) - at
     if available < MAGIC_BYTES:
         if available < LENGTH_FROM:
@@ -124,9 +124,9 @@ def batch_size(data: bytes, at: int) -> int:
     else:
         length, magic = _LENGTH_AND_MAGIC(data, at)
     if length < OLDEST_RECORD_BYTES_MIN:
-        raise Unreadable(f"Record size {length} is less than the minimum record overhead ({OLDEST_RECORD_BYTES_MIN})")
+        raise InvalidBatch(f"Record size {length} is less than the minimum record overhead ({OLDEST_RECORD_BYTES_MIN})")
     if not 0 <= magic <= MAGIC:
-        raise Unreadable(f"Invalid magic found in record: {magic}")
+        raise InvalidBatch(f"Invalid magic found in record: {magic}")
     return LENGTH_FROM + length if LENGTH_FROM + length <= available else 0
 
 
@@ -155,7 +155,7 @@ def check_single_batch(data: bytes, size: int, version: int) -> None:
         return
     try:
         second = batch_size(data, size)
-    except Unreadable:
+    except InvalidBatch:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, with_start=False) from None
     if second:
         raise Refusal(ErrorCode.INVALID_RECORD, with_start=False)

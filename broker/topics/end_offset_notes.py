@@ -68,7 +68,7 @@ class EndOffsetNotes:
         self._monotonic = monotonic
         rate = room_bytes / RETENTION_DIVISOR / DAY_MS * 1_000 if room_bytes >= 0 else BYTES_PER_SECOND_UNBOUNDED
         self._bytes_per_interval = rate * self._seconds
-        self._bytes = float(BURST_BYTES if room_bytes else 0)
+        self._budget_bytes = float(BURST_BYTES if room_bytes else 0)
         self._noted: dict[bytes, _Noted] = {}
         self._pass: Iterator[None] | None = None
         self._began = 0.0
@@ -91,7 +91,7 @@ class EndOffsetNotes:
 
     def _continue(self) -> None:
         """Once per interval: refill the budget, and continue the pass or begin the next."""
-        self._bytes = min(self._bytes + self._bytes_per_interval, max(BURST_BYTES, self._bytes_per_interval))
+        self._budget_bytes = min(self._budget_bytes + self._bytes_per_interval, max(BURST_BYTES, self._bytes_per_interval))
         self._slice()
 
     def _slice(self) -> None:
@@ -99,7 +99,7 @@ class EndOffsetNotes:
             self._pass = self._scan()
         self._clock.tick()
         until = self._monotonic() + SLICE_SECONDS
-        while self._bytes > 0:
+        while self._budget_bytes > 0:
             if next(self._pass, self) is self:
                 self._pass = None
                 break
@@ -145,6 +145,6 @@ class EndOffsetNotes:
         entries = [PartitionEnds(index, start, end) for index, (start, end) in changed.items()]
         if not self._write_ends(self._journal_of(topic.name), EndOffsets(topic.name, entries, noted.scanned_ms)):
             return False
-        self._bytes -= NOTE_BYTES + 3 * len(topic.name) + PARTITION_BYTES * len(entries)
+        self._budget_bytes -= NOTE_BYTES + 3 * len(topic.name) + PARTITION_BYTES * len(entries)
         noted.ends.update(changed)
         return True

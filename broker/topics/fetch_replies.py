@@ -30,11 +30,11 @@ from protocol.wire import (
 from storage import DamagedLog, Extent
 
 # The first version with each field.
-FETCH_START: Final = 5
-FETCH_SESSIONS: Final = 7
-FETCH_READ_REPLICA: Final = 11
-FETCH_TOPIC_IDS: Final = 13
-FETCH_LEADERS: Final = 16
+LOG_START_OFFSET_FROM: Final = 5
+SESSION_FROM: Final = 7
+PREFERRED_READ_REPLICA_FROM: Final = 11
+TOPIC_IDS_FROM: Final = 13
+CURRENT_LEADER_FROM: Final = 16
 
 NO_OFFSET: Final = -1
 NO_TRANSACTIONS: Final = -1  # null in place of the list
@@ -153,7 +153,7 @@ class FetchReply:
                 _put_records(out, small, result)
                 if result.diverging is not None:
                     small.append(b"\1" + _DIVERGING(0, 13, *result.diverging, 0))
-                elif error in _WITH_LEADER and version >= FETCH_LEADERS:
+                elif error in _WITH_LEADER and version >= CURRENT_LEADER_FROM:
                     leader, epoch = self._leader_of(result.partition)
                     leader_ids.add(leader)
                     small.append(b"\1" + _LEADER(1, 9, leader, epoch, 0))
@@ -177,7 +177,7 @@ class FetchReply:
         return [endpoint for endpoint in self._leaders.endpoints(address.name) if endpoint.id in leader_ids]
 
     def _put_legacy(self, out: list[Part], version: int) -> None:
-        small: list[bytes] = [_HEAD(0, 0, 0) if version >= FETCH_SESSIONS else _THROTTLE(0)]
+        small: list[bytes] = [_HEAD(0, 0, 0) if version >= SESSION_FROM else _THROTTLE(0)]
         topics = self._topics()
         put_legacy_count(small, len(topics))
         for results in topics:
@@ -185,9 +185,9 @@ class FetchReply:
             put_legacy_count(small, len(results))
             for result in results:
                 index, error, end = result.requested.partition, result.error, result.end_offset
-                if version >= FETCH_READ_REPLICA:
+                if version >= PREFERRED_READ_REPLICA_FROM:
                     small.append(_PARTITION_11(index, error, end, end, result.start_offset, result.transactions, -1))
-                elif version >= FETCH_START:
+                elif version >= LOG_START_OFFSET_FROM:
                     small.append(_PARTITION_5(index, error, end, end, result.start_offset, result.transactions))
                 else:
                     small.append(_PARTITION_4(index, error, end, end, result.transactions))
@@ -236,7 +236,7 @@ class LongFetch:
         self._next_part = 0
         self._extents = [part for part in parts if isinstance(part, Extent)]
         for extent in self._extents:
-            extent.hold()
+            extent.pin()
 
     @property
     def ended(self) -> bool:
@@ -254,7 +254,7 @@ class LongFetch:
             else:
                 data = _read(part, remaining_bytes)
                 if not part.size:
-                    part.unhold()
+                    part.unpin()
                     self._next_part += 1
             remaining_bytes -= len(data)
             if len(data) < JOINED_BYTES:
@@ -290,13 +290,13 @@ class LongFetch:
             sent += accepted
             if accepted == size:
                 if not isinstance(part, bytes):
-                    part.unhold()
+                    part.unpin()
                 self._next_part += 1
         return sent
 
     def close(self) -> None:
         for extent in self._extents:
-            extent.unhold()
+            extent.unpin()
         self._extents = []
 
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
-from broker.runtime.turn import TurnEnd
+from broker.runtime.turn import EndTurnScheduler
 from broker.topics.appender import Appender, failed, refused
 from broker.topics.batch_checker import Job
 from broker.topics.batch_checker_process import Outcome
@@ -57,14 +57,10 @@ class JobQueue(Protocol):
     def submit(self, job: Job) -> None: ...
 
 
-class Scheduler(Protocol):
-    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
-
-
 class LateBatches:
     """The late batches of all partitions, queued in `Partition.late` (None: no queue)."""
 
-    def __init__(self, checker: JobQueue, appender: Appender, turn: Scheduler, clock: Clock) -> None:
+    def __init__(self, checker: JobQueue, appender: Appender, turn: EndTurnScheduler, clock: Clock) -> None:
         self._checker = checker
         self._append = appender
         self._turn = turn

@@ -22,7 +22,7 @@ from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwri
 from storage import LogId
 
 # The versions in which the encoding of a topic changed. (12 only allows null names, which existing topics do not have.)
-FORMS: Final = (0, 1, 5, 7, 9, 10)
+ENCODING_VERSIONS: Final = (0, 1, 5, 7, 9, 10)
 EPOCH_FROM: Final = 7
 OPERATIONS_FROM: Final = 8
 FLEXIBLE_FROM: Final = 9
@@ -33,23 +33,23 @@ LISTS_MAX: Final = 4  # cached listings of all topics
 class Entry:
     """The encodings of one topic, and the leader epochs in them."""
 
-    __slots__ = ("changed", "epochs", "forms", "topic")
+    __slots__ = ("changed", "encodings", "epochs", "topic")
 
     def __init__(self, topic: Topic, epochs: list[int]) -> None:
         self.topic = topic
         self.epochs = epochs
         self.changed: set[int] = set()  # partitions whose epoch may have changed
-        self.forms: dict[int, tuple[bytearray, int, int]] = {}  # by form: bytes, position of the partitions, size of a partition
+        self.encodings: dict[int, tuple[bytearray, int, int]] = {}  # by encoding: bytes, position of the partitions, size of a partition
 
     def set_epoch(self, index: int, epoch: int) -> None:
         self.epochs[index] = epoch
-        for form, (data, begin, size) in self.forms.items():
-            if form >= EPOCH_FROM:
+        for encoding, (data, begin, size) in self.encodings.items():
+            if encoding >= EPOCH_FROM:
                 pack_into(">i", data, begin + index * size + EPOCH_AT, epoch)
 
 
 class Listing:
-    """The entries of all topics in one form, each followed by the same authorized operations."""
+    """The entries of all topics in one encoding, each followed by the same authorized operations."""
 
     __slots__ = ("changed", "joined", "parts", "positions", "version")
 
@@ -80,7 +80,7 @@ class MetadataEntries:
         self._partitions_of = partitions_of
         self._leader_epoch = leader_epoch
         self._entries: dict[bytes, Entry] = {}
-        self._partitions: dict[int, bytes] = {}  # by form: an encoded partition, whose index and epoch are overwritten
+        self._partitions: dict[int, bytes] = {}  # by encoding: an encoded partition, whose index and epoch are overwritten
         self._listings: dict[tuple[int, bytes], Listing] = {}
 
     def epoch_changed(self, partition: Partition) -> None:
@@ -98,15 +98,15 @@ class MetadataEntries:
             self._compare_leaders(self._leaders)
         if topic.internal:
             self._compare_epochs(topic)
-        return self._entry(topic, form_of(version))
+        return self._entry(topic, encoding_version(version))
 
     def all(self, version: int, operations: bytes) -> tuple[int, bytes]:
         """The number of listed topics, and their entries with these operations."""
         if self._leaders is not None:
             self._compare_leaders(self._leaders)
-        form = form_of(version)
-        listing = self._listings.pop((form, operations), None) or Listing()
-        self._listings[form, operations] = listing  # the most recently used is last
+        encoding = encoding_version(version)
+        listing = self._listings.pop((encoding, operations), None) or Listing()
+        self._listings[encoding, operations] = listing  # the most recently used is last
         if len(self._listings) > LISTS_MAX:
             del self._listings[next(iter(self._listings))]
         topics = self._topics
@@ -115,7 +115,7 @@ class MetadataEntries:
             self._compare_epochs(offsets)
         if listing.version is not topics.version:
             listed = list(topics.listed())
-            listing.parts = [bytes(self._entry(topic, form) + operations) for topic in listed]
+            listing.parts = [bytes(self._entry(topic, encoding) + operations) for topic in listed]
             listing.positions = {topic.id: position for position, topic in enumerate(listed)}
             listing.version = topics.version
             self._drop_deleted()
@@ -123,7 +123,7 @@ class MetadataEntries:
             for id in listing.changed:
                 position = listing.positions.get(id)
                 if position is not None:
-                    listing.parts[position] = bytes(self._entry(topics.by_id[id], form) + operations)
+                    listing.parts[position] = bytes(self._entry(topics.by_id[id], encoding) + operations)
         else:
             return len(listing.parts), listing.joined
         listing.changed.clear()
@@ -146,7 +146,7 @@ class MetadataEntries:
                 if self._leader_epoch(partition) != encoded_epoch:
                     self.epoch_changed(partition)
 
-    def _entry(self, topic: Topic, form: int) -> bytearray:
+    def _entry(self, topic: Topic, encoding: int) -> bytearray:
         entry = self._entries.get(topic.id)
         if entry is None or entry.topic is not topic:
             entry = self._entries[topic.id] = Entry(topic, [self._leader_epoch(partition) for partition in self._partitions_of(topic)])
@@ -155,40 +155,40 @@ class MetadataEntries:
             for index in entry.changed:
                 entry.set_epoch(index, self._leader_epoch(partitions[index]))
             entry.changed.clear()
-        encoded = entry.forms.get(form)
+        encoded = entry.encodings.get(encoding)
         if encoded is None:
-            encoded = entry.forms[form] = self._encode(entry, form)
+            encoded = entry.encodings[encoding] = self._encode(entry, encoding)
         return encoded[0]
 
-    def _encode(self, entry: Entry, form: int) -> tuple[bytearray, int, int]:
+    def _encode(self, entry: Entry, encoding: int) -> tuple[bytearray, int, int]:
         self.encoded += 1
         topic, node_id = entry.topic, self._node_id
-        no_partitions = without_operations(MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.id, topic.internal, []), form)
+        no_partitions = without_operations(MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.id, topic.internal, []), encoding)
         count: list[bytes] = []
-        put_count = put_compact_count if form >= FLEXIBLE_FROM else put_legacy_count
+        put_count = put_compact_count if encoding >= FLEXIBLE_FROM else put_legacy_count
         put_count(count, 0)
         data = no_partitions[: len(no_partitions) - len(count[0])]
         count.clear()
         put_count(count, topic.partitions)
         data += count[0]
-        partition = self._partitions.get(form)
+        partition = self._partitions.get(encoding)
         if partition is None:
             array: list[bytes] = []
-            MetadataResponsePartition.write_array(array, [MetadataResponsePartition(ErrorCode.NONE, 0, node_id, -1, [node_id], [node_id], [])], form)
-            partition = self._partitions[form] = b"".join(array[1:])  # without the count
+            MetadataResponsePartition.write_array(array, [MetadataResponsePartition(ErrorCode.NONE, 0, node_id, -1, [node_id], [node_id], [])], encoding)
+            partition = self._partitions[encoding] = b"".join(array[1:])  # without the count
         begin, size = len(data), len(partition)
         if self._leaders is not None:
-            return data + self._led_partitions(self._leaders, entry, form), begin, size
+            return data + self._led_partitions(self._leaders, entry, encoding), begin, size
         data += partition * topic.partitions
         at = begin
         for index, epoch in enumerate(entry.epochs):
             pack_into(">i", data, at + 2, index)
-            if form >= EPOCH_FROM:
+            if encoding >= EPOCH_FROM:
                 pack_into(">i", data, at + EPOCH_AT, epoch)
             at += size
         return data, begin, size
 
-    def _led_partitions(self, leaders: Leaders, entry: Entry, form: int) -> bytes:
+    def _led_partitions(self, leaders: Leaders, entry: Entry, encoding: int) -> bytes:
         """The partitions of a topic, each with its own leader. Their size does not depend on the leader."""
         partitions = []
         for index, epoch in enumerate(entry.epochs):
@@ -198,7 +198,7 @@ class MetadataEntries:
             replica = leader if leader != NO_NODE else self._node_id
             partitions.append(MetadataResponsePartition(error, index, leader, epoch, [replica], [replica], []))
         out: list[bytes] = []
-        MetadataResponsePartition.write_array(out, partitions, form)
+        MetadataResponsePartition.write_array(out, partitions, encoding)
         return b"".join(out[1:])  # without the count
 
     def _drop_deleted(self) -> None:
@@ -206,8 +206,8 @@ class MetadataEntries:
             self._entries = {id: entry for id, entry in self._entries.items() if id in self._topics.by_id}
 
 
-def form_of(version: int) -> int:
-    return FORMS[bisect_right(FORMS, version) - 1]
+def encoding_version(version: int) -> int:
+    return ENCODING_VERSIONS[bisect_right(ENCODING_VERSIONS, version) - 1]
 
 
 def operations_bytes(operations: int, version: int) -> bytes:
@@ -227,8 +227,8 @@ def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
     return b"".join(parts[1:])  # without the count
 
 
-def without_operations(topic: MetadataResponseTopic, form: int) -> bytearray:
+def without_operations(topic: MetadataResponseTopic, encoding: int) -> bytearray:
     """The encoded topic up to its authorized operations; versions 7 and 8 differ only after them."""
-    data = bytearray(encode_topic(topic, form))
-    del data[len(data) - len(operations_bytes(0, form)) :]
+    data = bytearray(encode_topic(topic, encoding))
+    del data[len(data) - len(operations_bytes(0, encoding)) :]
     return data

@@ -34,7 +34,7 @@ class FailureHandler(Protocol):
 class Partition:
     """One partition. `log` and `producers` may be used while `error` is 0."""
 
-    __slots__ = ("_failure_handler", "error", "index", "late", "log", "opened", "owned", "producers", "settings", "topic", "trouble", "waiters")
+    __slots__ = ("_failure_handler", "error", "index", "late", "log", "opened", "owned", "producers", "refusal_reason", "settings", "topic", "waiters")
 
     log: Readable
     owned: TopicLog
@@ -45,7 +45,7 @@ class Partition:
         self.settings = settings
         self.producers = Producers()
         self.error: int = OPENING
-        self.trouble = ""  # why it refuses requests, for people; "" while it is opened
+        self.refusal_reason = ""  # why it refuses requests, for people; "" while it is opened
         self.opened = False  # whether it has a log, usable or not
         self.waiters: dict[Waiter, None] = {}
         self.late: deque[Any] | None = None  # queue of late batches (late_batches.py)
@@ -132,15 +132,15 @@ class Partition:
         self.log = log.records
         self.opened = True
         self.error = 0
-        self.trouble = ""
+        self.refusal_reason = ""
 
     def failed(self, failure: AppendFailed) -> None:
         """The log failed outside an append."""
         self._failure_handler.append_failed(self, failure)
 
-    def refuse(self, error: int, trouble: str) -> None:
+    def refuse(self, error: int, reason: str) -> None:
         self.error = error
-        self.trouble = trouble
+        self.refusal_reason = reason
         self.wake()
 
     def wake(self) -> None:

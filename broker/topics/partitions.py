@@ -41,7 +41,7 @@ UNDECIDED_RETRY_SECONDS = 1.0
 SLICE_SECONDS = 0.003  # folders are renamed for so long before the loop runs
 
 
-class _Served:
+class _TopicPartitions:
     """The partitions of one topic; possibly more than it has, if the registry could not store added partitions."""
 
     __slots__ = ("partitions", "topic")
@@ -74,7 +74,7 @@ class Partitions:
         self._defaults = defaults  # the broker's defaults of topic settings
         self._open_notes = open_notes  # opens the notes log of a partition for a consumer
         self._folders = TopicFolders(topics, registry, store, loop)
-        self._served: dict[bytes, _Served] = {}
+        self._of_topic: dict[bytes, _TopicPartitions] = {}
         self._requested: dict[Partition, None] = {}  # requested by clients, to be opened first
         self._queue: dict[Partition, None] = {}  # to be opened
         self._blocked: dict[LogId, Partition] = {}  # to be opened when the folder of a deleted topic is gone
@@ -96,22 +96,22 @@ class Partitions:
         topic = self._topics.by_name.get(name)
         if topic is None:
             return None
-        served = self._served.get(topic.id)
-        if served is None or served.topic is not topic:
-            served = self._update(topic)
+        topic_partitions = self._of_topic.get(topic.id)
+        if topic_partitions is None or topic_partitions.topic is not topic:
+            topic_partitions = self._update(topic)
         if not 0 <= index < topic.partitions:
             return None
-        partition = served.partitions[index]
+        partition = topic_partitions.partitions[index]
         if partition.error:
             self._request(partition)
         return partition
 
     def of_topic(self, topic: Topic) -> list[Partition]:
         """The partitions of a topic in order, without opening them."""
-        served = self._served.get(topic.id)
-        if served is None or served.topic is not topic:
-            served = self._update(topic)
-        return served.partitions[: topic.partitions]
+        topic_partitions = self._of_topic.get(topic.id)
+        if topic_partitions is None or topic_partitions.topic is not topic:
+            topic_partitions = self._update(topic)
+        return topic_partitions.partitions[: topic.partitions]
 
     def was_never_written(self, partition: Partition) -> bool:
         """Whether the partition was never written: it has no folder."""
@@ -124,22 +124,22 @@ class Partitions:
             if topic is not None and not topic.internal:
                 yield from self.of_topic(topic)
 
-    def _update(self, topic: Topic) -> _Served:
+    def _update(self, topic: Topic) -> _TopicPartitions:
         """Create or update the partitions from the topic in the registry."""
-        served = self._served.get(topic.id)
-        if served is None:
-            served = self._served[topic.id] = _Served(topic)
-        served.topic = topic
+        topic_partitions = self._of_topic.get(topic.id)
+        if topic_partitions is None:
+            topic_partitions = self._of_topic[topic.id] = _TopicPartitions(topic)
+        topic_partitions.topic = topic
         settings = log_settings(topic.settings, self._defaults)
-        for partition in served.partitions:
+        for partition in topic_partitions.partitions:
             partition.topic = topic
             partition.settings = settings
             if partition.opened and not isinstance(partition, InternalPartition):
                 set_limits(partition.owned, settings)
         kind = InternalPartition if topic.internal else Partition
-        for index in range(len(served.partitions), topic.partitions):
-            served.partitions.append(kind(topic, index, settings, self))
-        return served
+        for index in range(len(topic_partitions.partitions), topic.partitions):
+            topic_partitions.partitions.append(kind(topic, index, settings, self))
+        return topic_partitions
 
     # Changes of topics, called when their fact is emitted.
 
@@ -154,36 +154,36 @@ class Partitions:
 
     def deleted(self, topic: Topic) -> None:
         """Refuse requests at once; remove the folders when the deletion is durable."""
-        served = self._served.get(topic.id) or self._update(topic)
-        for partition in served.partitions:
+        topic_partitions = self._of_topic.get(topic.id) or self._update(topic)
+        for partition in topic_partitions.partitions:
             self._requested.pop(partition, None)
             self._queue.pop(partition, None)
             if self._blocked.get(partition.id) is partition:
                 del self._blocked[partition.id]
             self._leaving[partition.id] = self._leaving.get(partition.id, 0) + 1
             partition.refuse(GONE, "its topic was deleted")
-        self._registry.reply(_Deletion(self, served))
+        self._registry.reply(_Deletion(self, topic_partitions))
 
-    def deletion_decided(self, served: _Served) -> None:
+    def deletion_decided(self, topic_partitions: _TopicPartitions) -> None:
         """Remove the folders of a durable deletion; restore the partitions after a failed one."""
         if self._stopped:
             return
-        if served.topic.id in self._topics.by_id:
-            self._restore(served)
+        if topic_partitions.topic.id in self._topics.by_id:
+            self._restore(topic_partitions)
         elif self._registry.readable:
-            self._set_aside(served, list(served.partitions))
+            self._set_aside(topic_partitions, list(topic_partitions.partitions))
         else:
-            self._loop.call_later(UNDECIDED_RETRY_SECONDS, Contained(self.check_deletion), served)
+            self._loop.call_later(UNDECIDED_RETRY_SECONDS, Contained(self.check_deletion), topic_partitions)
 
-    def check_deletion(self, served: _Served) -> None:
+    def check_deletion(self, topic_partitions: _TopicPartitions) -> None:
         """Wait for the registry again: after a failed append, its replay decides whether the topic is deleted."""
         if not self._stopped:
-            self._loop.call_soon(Contained(self._registry.reply), _Deletion(self, served))
+            self._loop.call_soon(Contained(self._registry.reply), _Deletion(self, topic_partitions))
 
-    def _restore(self, served: _Served) -> None:
+    def _restore(self, topic_partitions: _TopicPartitions) -> None:
         """Restore the partitions: the registry could not store the deletion."""
-        self._release_names([partition.id for partition in served.partitions])
-        for partition in served.partitions:
+        self._release_names([partition.id for partition in topic_partitions.partitions])
+        for partition in topic_partitions.partitions:
             if not partition.opened:
                 partition.error = OPENING
             elif partition.owned.usable():
@@ -194,7 +194,7 @@ class Partitions:
             self.epoch_changed(partition)
         self._unblock()
 
-    def _set_aside(self, served: _Served, remaining: list[Partition]) -> None:
+    def _set_aside(self, topic_partitions: _TopicPartitions, remaining: list[Partition]) -> None:
         """Rename the folders, some per slice, then free their names. After a stop, the next start continues."""
         if self._stopped:
             return
@@ -214,7 +214,7 @@ class Partitions:
                 continue
             owned = partition.owned if partition.opened else None
             try:
-                if not self._set_folder_aside(partition, served.topic, owned):
+                if not self._set_folder_aside(partition, topic_partitions.topic, owned):
                     retries.append(partition)
             except OSError as error:
                 log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
@@ -222,28 +222,28 @@ class Partitions:
                 pause = RETRY_SECONDS_MIN
         remaining = remaining[done:] + retries
         if not remaining:
-            ids = [partition.id for partition in served.partitions]
-            self._folders.forget(served.topic.id, ids, partial(self._folders_forgotten, served))
+            ids = [partition.id for partition in topic_partitions.partitions]
+            self._folders.forget(topic_partitions.topic.id, ids, partial(self._folders_forgotten, topic_partitions))
         elif len(retries) == len(remaining):
-            self._loop.call_later(pause, self._continue_deletion(served, remaining), served, remaining)
+            self._loop.call_later(pause, self._continue_deletion(topic_partitions, remaining), topic_partitions, remaining)
         else:
-            self._loop.call_soon(self._continue_deletion(served, remaining), served, remaining)
+            self._loop.call_soon(self._continue_deletion(topic_partitions, remaining), topic_partitions, remaining)
 
     def _set_folder_aside(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
         """Rename the folder of a deleted topic's partition; False: not possible yet. Raises OSError."""
         self._folders.set_aside(partition.id, topic.id, owned, partition.settings.file_delete_delay_ms)
         return True
 
-    def _continue_deletion(self, served: _Served, remaining: list[Partition]) -> Contained:
+    def _continue_deletion(self, topic_partitions: _TopicPartitions, remaining: list[Partition]) -> Contained:
         """The next slice; if it raises, its folders are retried later."""
-        return Contained(self._set_aside, partial(self._set_aside_later, served, remaining))
+        return Contained(self._set_aside, partial(self._set_aside_later, topic_partitions, remaining))
 
-    def _set_aside_later(self, served: _Served, remaining: list[Partition]) -> None:
-        self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._continue_deletion(served, remaining), served, remaining)
+    def _set_aside_later(self, topic_partitions: _TopicPartitions, remaining: list[Partition]) -> None:
+        self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._continue_deletion(topic_partitions, remaining), topic_partitions, remaining)
 
-    def _folders_forgotten(self, served: _Served) -> None:
-        self._served.pop(served.topic.id, None)
-        self._free([partition.id for partition in served.partitions])
+    def _folders_forgotten(self, topic_partitions: _TopicPartitions) -> None:
+        self._of_topic.pop(topic_partitions.topic.id, None)
+        self._free([partition.id for partition in topic_partitions.partitions])
 
     def _free(self, ids: Iterable[LogId]) -> None:
         """Allow new logs under the names of a deleted topic."""
@@ -370,7 +370,7 @@ class Partitions:
     def _opened(self, partition: Partition, result: TopicLog | HeldBy | Unreadable) -> None:
         self._opening.discard(partition)
         if isinstance(result, HeldBy):
-            result = Unreadable(f"it is held by {result.who}", False)
+            result = Unreadable(f"it is held by {result.holder}", False)
         if partition.error == GONE:  # the topic was deleted meanwhile: the folder must be renamed
             if not isinstance(result, Unreadable):
                 partition.owned, partition.log, partition.opened = result, result.records, True
@@ -449,17 +449,17 @@ class Partitions:
 class _Deletion:
     """A held reply of the registry that waits until a topic's deletion is durable."""
 
-    __slots__ = ("_partitions", "_served")
+    __slots__ = ("_partitions", "_topic_partitions")
 
-    def __init__(self, partitions: Partitions, served: _Served) -> None:
+    def __init__(self, partitions: Partitions, topic_partitions: _TopicPartitions) -> None:
         self._partitions = partitions
-        self._served = served
+        self._topic_partitions = topic_partitions
 
     def release(self) -> None:
-        self._partitions.deletion_decided(self._served)
+        self._partitions.deletion_decided(self._topic_partitions)
 
     def fail(self, error: int) -> None:
-        self._partitions.check_deletion(self._served)
+        self._partitions.check_deletion(self._topic_partitions)
 
 
 def set_limits(log: TopicLog, settings: LogSettings) -> None:

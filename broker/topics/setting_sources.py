@@ -35,7 +35,7 @@ _SHOWN_ONLY = {
 class Source(NamedTuple):
     name: str
     value: str | None
-    source: int
+    source: int  # its code in DescribeConfigs
 
 
 class SettingSources:

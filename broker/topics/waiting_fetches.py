@@ -41,13 +41,13 @@ class Scheduler(Protocol):
 class Waiting:
     """One parked fetch. Its partitions notify it when they grow, and its connection when it ends."""
 
-    __slots__ = ("_connection", "_fetches", "fetch", "grown_partitions", "over", "partitions")
+    __slots__ = ("_connection", "_fetches", "ended", "fetch", "grown_partitions", "partitions")
 
     def __init__(self, fetches: Fetches, fetch: Fetch, partitions: Collection[Partition], connection: Connection) -> None:
         self.fetch = fetch
         self.partitions = partitions
         self.grown_partitions: dict[Partition, None] = {}
-        self.over = False
+        self.ended = False
         self._fetches = fetches
         self._connection = connection
         connection.on_lost = self.end
@@ -61,9 +61,9 @@ class Waiting:
 
     def end(self, in_heap: bool = True) -> None:
         """Stop waiting: the fetch is answered, or its connection has ended."""
-        if self.over:
+        if self.ended:
             return
-        self.over = True
+        self.ended = True
         self._connection.on_lost = None
         for partition in self.partitions:
             partition.waiters.pop(self, None)
@@ -113,7 +113,7 @@ class Fetches:
         """Count an ended fetch in the heap, and compact the heap if most entries are ended."""
         self._ended_entries += 1
         if self._ended_entries > ENDED_ENTRIES_MIN and 2 * self._ended_entries > len(self._heap):
-            self._heap = [entry for entry in self._heap if not entry[2].over]
+            self._heap = [entry for entry in self._heap if not entry[2].ended]
             heapify(self._heap)
             self._ended_entries = 0
 
@@ -121,7 +121,7 @@ class Fetches:
         marked, self._marked = self._marked, {}
         answered = 0
         for waiting in marked:
-            if waiting.over:
+            if waiting.ended:
                 continue
             if answered == ANSWERED_PER_TURN:
                 self.mark(waiting)
@@ -149,7 +149,7 @@ class Fetches:
         answered = 0
         while self._heap and self._heap[0][0] <= now and answered < ANSWERED_PER_TURN:
             waiting = heappop(self._heap)[2]
-            if waiting.over:
+            if waiting.ended:
                 self._ended_entries -= 1
                 continue
             answered += 1

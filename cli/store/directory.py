@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 
 from broker.settings.descriptors import raise_limit
-from broker.stores.jetstream.visitor import StartMoved
+from broker.stores.jetstream.store_client import StartMoved
 from cli.failure import EXIT, Failure
 from cli.logs.directory import meta_problem
 from cli.logs.files import lock_holder

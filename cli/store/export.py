@@ -13,7 +13,7 @@ import shutil
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from broker.stores.jetstream.visitor import StartMoved
+from broker.stores.jetstream.store_client import StartMoved
 from broker.stores.tokens import fresh_cluster_id
 from cli.failure import EXIT, Failure
 from cli.store.journal import JOURNAL, BatchTotals, Done, Journal, Planned, done

@@ -15,8 +15,8 @@ from typing import Any, Final
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.settings.config import Config
 from broker.stores.jetstream.store import notes_stream
+from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.stream_copy import HEADER_BYTES_MAX, StreamCopy
-from broker.stores.jetstream.visitor import Visitor
 from broker.topics.registry import Topics
 from cli.failure import EXIT, Failure
 from cli.store.directory import DirectorySource
@@ -44,25 +44,25 @@ class Import:
         self._notes: Mapping[str, Any] = {}
 
     async def run(self, dry_run: bool) -> dict[str, Any]:
-        topics, visitor = await self.prepare()
+        topics, store_client = await self.prepare()
         try:
-            exists = await reach(visitor)
+            exists = await reach(store_client)
             groups, topic_logs = logs_of_groups(topics), logs_of_topics(topics)
-            await self.check([*groups, *topic_logs, REGISTRY], visitor.connection.payload_max)
+            await self.check([*groups, *topic_logs, REGISTRY], store_client.connection.payload_max)
             import_id = self.import_id
             if dry_run:
-                await visitor.check_empty(import_id)
+                await store_client.check_empty(import_id)
             else:
-                await visitor.begin_import(self._source.cluster_id, import_id)
-                await self.write(visitor, "groups", groups, import_id)
-                await self.write(visitor, "topics", topic_logs, import_id)
-                await self.write(visitor, "registry", [REGISTRY], import_id)
-                await visitor.finish_import()
-            return self.document(str(visitor), exists)
+                await store_client.begin_import(self._source.cluster_id, import_id)
+                await self.write(store_client, "groups", groups, import_id)
+                await self.write(store_client, "topics", topic_logs, import_id)
+                await self.write(store_client, "registry", [REGISTRY], import_id)
+                await store_client.finish_import()
+            return self.document(str(store_client), exists)
         finally:
-            visitor.close()
+            store_client.close()
 
-    async def prepare(self) -> tuple[Topics, Visitor]:
+    async def prepare(self) -> tuple[Topics, StoreClient]:
         """The topics of the directory, and access to the cluster. Raises Failure if a broker uses the directory."""
         if self._source.used_by is not None:
             raise Failure(
@@ -72,7 +72,7 @@ class Import:
         topics = await topics_of(self._source)
         config = self._config_for(topics.by_name[CONSUMER_OFFSETS].partitions)
         self._notes = notes_stream(config)
-        return topics, Visitor(config)
+        return topics, StoreClient(config)
 
     async def check(self, logs: list[CopiedLog], payload_max: int) -> None:
         """Read and verify these logs. Raises Failure if any cannot be imported."""
@@ -124,14 +124,14 @@ class Import:
         text = "\n".join(map(str, [self._source.cluster_id, *sorted(self._checked.values())]))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    async def write(self, visitor: Visitor, stage: str, logs: list[CopiedLog], import_id: str) -> None:
+    async def write(self, store_client: StoreClient, stage: str, logs: list[CopiedLog], import_id: str) -> None:
         copied = [log for log in logs if str(log) in self._checked]
         self._progress.begin(stage, len(copied), sum(self._checked[str(log)].bytes for log in copied))
         room = asyncio.Semaphore(CONCURRENT_LOGS)
 
         async def write(log: CopiedLog) -> None:
             async with room:
-                await self.write_log(visitor, log, import_id)
+                await self.write_log(store_client, log, import_id)
                 self._progress.add_log()
 
         async with asyncio.TaskGroup() as together:
@@ -139,19 +139,19 @@ class Import:
                 together.create_task(write(log))
         self._progress.end()
 
-    async def write_log(self, visitor: Visitor, log: CopiedLog, import_id: str) -> None:
+    async def write_log(self, store_client: StoreClient, log: CopiedLog, import_id: str) -> None:
         """Write one log, and publish it to the nodes."""
-        place = visitor.place(log.id, None if log.internal else log.topic_id)
+        place = store_client.place(log.id, None if log.internal else log.topic_id)
         reading = await self._source.read(log, self._ends[str(log)])
         try:
-            copy = StreamCopy(visitor, place, import_id, self._notes if log.id.name == NOTES_LOG else {})
+            copy = StreamCopy(store_client, place, import_id, self._notes if log.id.name == NOTES_LOG else {})
             await copy.open(reading.first_offset)
             async for base, header, batch in reading.batches():
                 await copy.append(base, header, batch)
                 self._progress.add_bytes(header.size)
             await self.complete(log, reading.state, copy)
             seq = await copy.finish(reading.state, not log.internal)
-            await visitor.publish_end(log.id, place, seq, copy.epoch, time.time_ns() // 1_000_000)
+            await store_client.publish_end(log.id, place, seq, copy.epoch, time.time_ns() // 1_000_000)
         finally:
             reading.close()
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.settings.config import Config
+from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.stream_copy import StreamCopy
-from broker.stores.jetstream.visitor import Visitor
 from broker.topics.registry import Topics
 from cli.failure import EXIT, Failure
 from cli.store.directory import DirectorySource
@@ -37,28 +37,28 @@ class Restore(Import):
         self._deleted_topics: set[str] = set()  # names of topics that were deleted since the export
 
     async def run(self, dry_run: bool) -> dict[str, Any]:
-        topics, visitor = await self.prepare()
+        topics, store_client = await self.prepare()
         try:
             chosen = self._chosen(topics)
-            if not await reach(visitor) or not visitor.cluster_id:
-                raise Failure(EXIT.MISSING, f"there is no cluster {visitor}; name it with --cluster NAME")
-            if visitor.cluster_id != self._source.cluster_id:
-                raise Failure(EXIT.REFUSED, f"--from {self._source} is of cluster {self._source.cluster_id}, and {visitor} is {visitor.cluster_id}")
-            await self.check(chosen, visitor.connection.payload_max)
-            begun = visitor.begun_restore(self.import_id)
-            current = await topics_of(StreamSource(visitor))
+            if not await reach(store_client) or not store_client.cluster_id:
+                raise Failure(EXIT.MISSING, f"there is no cluster {store_client}; name it with --cluster NAME")
+            if store_client.cluster_id != self._source.cluster_id:
+                raise Failure(EXIT.REFUSED, f"--from {self._source} is of cluster {self._source.cluster_id}, and {store_client} is {store_client.cluster_id}")
+            await self.check(chosen, store_client.connection.payload_max)
+            begun = store_client.begun_restore(self.import_id)
+            current = await topics_of(StreamSource(store_client))
             self._deleted_topics = {name for name, topic in topics.by_name.items() if topic.id not in current.by_id}
-            self._damaged_ends = begun if begun is not None else await self._ends_of_damaged(visitor, chosen)
+            self._damaged_ends = begun if begun is not None else await self._ends_of_damaged(store_client, chosen)
             if not dry_run:
                 if begun is None:
-                    await visitor.begin_restore(self.import_id, self._damaged_ends)
+                    await store_client.begin_restore(self.import_id, self._damaged_ends)
                 for log in chosen:
-                    await visitor.drop_unless_of(visitor.place(log.id, None if log.internal else log.topic_id), self.import_id)
-                await self.write(visitor, "restored", chosen, self.import_id)
-                await visitor.finish_import()
-            return self.document(str(visitor), begun is not None)
+                    await store_client.drop_unless_of(store_client.place(log.id, None if log.internal else log.topic_id), self.import_id)
+                await self.write(store_client, "restored", chosen, self.import_id)
+                await store_client.finish_import()
+            return self.document(str(store_client), begun is not None)
         finally:
-            visitor.close()
+            store_client.close()
 
     def _chosen(self, topics: Topics) -> list[CopiedLog]:
         known = {str(log): log for log in (*logs_of_groups(topics), *logs_of_topics(topics))}
@@ -69,18 +69,18 @@ class Restore(Import):
                 raise Failure(EXIT.MISSING, f"--only {name}: there is no such log in {self._source}; a log is named TOPIC-PARTITION")
         return [known[name] for name in dict.fromkeys(self._names)]
 
-    async def _ends_of_damaged(self, visitor: Visitor, chosen: list[CopiedLog]) -> dict[str, tuple[int, int]]:
+    async def _ends_of_damaged(self, store_client: StoreClient, chosen: list[CopiedLog]) -> dict[str, tuple[int, int]]:
         """The ends of the damaged logs. Raises Failure if one of the logs must not be replaced."""
-        if nodes := await visitor.live_nodes():
-            raise Failure(EXIT.REFUSED, f"cluster {visitor}: node {', '.join(map(str, nodes))} runs; stop all nodes first")
+        if nodes := await store_client.live_nodes():
+            raise Failure(EXIT.REFUSED, f"cluster {store_client}: node {', '.join(map(str, nodes))} runs; stop all nodes first")
         lost: dict[str, tuple[int, int]] = {}
         for log in chosen:
-            place = visitor.place(log.id, None if log.internal else log.topic_id)
+            place = store_client.place(log.id, None if log.internal else log.topic_id)
             if log.id.name in self._deleted_topics:
                 raise Failure(EXIT.REFUSED, f"--only {log}: its topic was deleted since the export")
-            if not await visitor.damage_of(log.id, place):
-                raise Failure(EXIT.REFUSED, f"--only {log}: it is not damaged in {visitor}")
-            offset, epoch, certain = await visitor.last_entry_of(log.id, place)
+            if not await store_client.damage_of(log.id, place):
+                raise Failure(EXIT.REFUSED, f"--only {log}: it is not damaged in {store_client}")
+            offset, epoch, certain = await store_client.last_entry_of(log.id, place)
             if not certain and not log.internal:
                 raise Failure(
                     EXIT.REFUSED,

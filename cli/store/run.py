@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from broker.logging import logs
-from broker.stores.jetstream.visitor import NotEmpty, StoreProblem, TooFewServers, Visitor
+from broker.stores.jetstream.store_client import NotEmpty, StoreClient, StoreProblem, TooFewServers
 from cli.failure import EXIT, Failure
 from cli.shown import Screen, counted
 from cli.store.directory import DirectorySource
@@ -111,7 +111,7 @@ async def execute(options: argparse.Namespace, screen: Screen) -> dict[str, Any]
 async def source_of(options: argparse.Namespace) -> Source:
     if not is_store(options.source):
         return DirectorySource(options.source)
-    streams = StreamSource(Visitor(config_of("--from", options.source, options.cluster, options.settings)))
+    streams = StreamSource(StoreClient(config_of("--from", options.source, options.cluster, options.settings)))
     try:
         await streams.open()
     except BaseException:

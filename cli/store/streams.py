@@ -7,7 +7,7 @@ import os
 from broker.settings.config import Config, ConfigError, load_config
 from broker.settings.servers import parse_servers
 from broker.stores.jetstream.connection import TooOld
-from broker.stores.jetstream.visitor import StreamReading, Visitor
+from broker.stores.jetstream.store_client import StoreClient, StreamReading
 from broker.stores.jetstream.wire import NatsError
 from cli.failure import EXIT, Failure
 from cli.store.logs import CopiedLog
@@ -30,42 +30,42 @@ def config_of(option: str, store: str, cluster: str | None, settings: list[str],
         raise Failure(EXIT.CONFIG, "; ".join(error.problems)) from None
 
 
-async def reach(visitor: Visitor) -> bool:
+async def reach(store_client: StoreClient) -> bool:
     """Whether the cluster exists. Raises Failure if the engine cannot be used."""
     try:
-        return await visitor.open()
+        return await store_client.open()
     except TooOld as error:
-        raise Failure(EXIT.LACKING, f"store {visitor}: {error}") from None
+        raise Failure(EXIT.LACKING, f"store {store_client}: {error}") from None
     except (OSError, NatsError, TimeoutError) as error:
         hint = "start nats-server there, or name the address of a running server"
-        raise Failure(EXIT.UNREACHABLE, f"store {visitor}: {str(error) or 'no answer'}; {hint}", hint=hint) from None
+        raise Failure(EXIT.UNREACHABLE, f"store {store_client}: {str(error) or 'no answer'}; {hint}", hint=hint) from None
 
 
 class StreamSource:
-    def __init__(self, visitor: Visitor) -> None:
-        self._visitor = visitor
+    def __init__(self, store_client: StoreClient) -> None:
+        self._store_client = store_client
         self.node_id = NODE_ID
 
     def __str__(self) -> str:
-        return str(self._visitor)
+        return str(self._store_client)
 
     @property
     def cluster_id(self) -> str:
-        return self._visitor.cluster_id
+        return self._store_client.cluster_id
 
     async def open(self) -> None:
-        if not await reach(self._visitor) or not self.cluster_id:
-            raise Failure(EXIT.MISSING, f"there is no cluster {self._visitor}; name it with --cluster NAME")
-        self._visitor.check_finished()
+        if not await reach(self._store_client) or not self.cluster_id:
+            raise Failure(EXIT.MISSING, f"there is no cluster {self._store_client}; name it with --cluster NAME")
+        self._store_client.check_finished()
 
     async def end_of(self, log: CopiedLog) -> LogEnd | None:
-        return await self._visitor.end_of(log.id, self._visitor.place(log.id, None if log.internal else log.topic_id))
+        return await self._store_client.end_of(log.id, self._store_client.place(log.id, None if log.internal else log.topic_id))
 
     async def read(self, log: CopiedLog, end: LogEnd) -> StreamReading:
-        return self._visitor.read(self._visitor.place(log.id, None if log.internal else log.topic_id), end)
+        return self._store_client.read(self._store_client.place(log.id, None if log.internal else log.topic_id), end)
 
     async def size_of(self, log: CopiedLog) -> int:
-        return await self._visitor.size_of(self._visitor.place(log.id, None if log.internal else log.topic_id))
+        return await self._store_client.size_of(self._store_client.place(log.id, None if log.internal else log.topic_id))
 
     def close(self) -> None:
-        self._visitor.close()
+        self._store_client.close()

@@ -71,7 +71,6 @@ def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -
 
 
 def advice_title(advice: Advice) -> str:
-    """The advice as a title."""
     if advice.static_share < 1:
         return "make all its members static" if advice.static_share else "make its members static"
     if (advice.current_max_ms or 0) >= (advice.recommended_ms or 0):

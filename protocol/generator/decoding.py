@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from protocol.generator.lines import Lines, condition
 from protocol.generator.model import FIXED_LETTERS, FIXED_SIZES, Field, Message, Struct
-from protocol.generator.paths import Path, by_path, paths_of, runs, stretches
-from protocol.generator.types import default_value, kind_size, least_size, may_be_none, python_type
+from protocol.generator.paths import Path, by_path, paths_of, runs, sections
+from protocol.generator.types import default_value, kind_size, may_be_none, python_type, size_min
 
 # Variable names of generated code. A loop's bound is a separate variable: mypyc evaluates `range(n)` again when n changes.
 RESERVED = {"at", "data", "error", "item", "items", "n", "out", "stop", "tag", "tags", "total", "version"}
@@ -53,7 +53,7 @@ def read_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: b
 
         def elements(o: Lines, path: Path) -> None:
             counter = o.use(("compact_count" if path.flexible else "legacy_count") + ("_or_null" if nullable else ""))
-            o.put(f"total, at = {counter}(data, at, {least_size(struct, path.versions, path.flexible)})")
+            o.put(f"total, at = {counter}(data, at, {size_min(struct, path.versions, path.flexible)})")
             if nullable:
                 with o.block("if total < 0:"):
                     o.put("return None, at")
@@ -83,17 +83,17 @@ def used_default(out: Lines, item: Field) -> str:
 
 
 def read_fields(out: Lines, struct: Struct, path: Path) -> None:
-    for when, fields in stretches(struct, path):
+    for when, fields in sections(struct, path):
         if when is None:
-            read_stretch(out, fields, path)
+            read_section(out, fields, path)
         else:
             with out.block(f"if {when}:"):
-                read_stretch(out, fields, path)
+                read_section(out, fields, path)
     if path.flexible:
         read_tags(out, [item for item in struct.fields if item.tag is not None], path)
 
 
-def read_stretch(out: Lines, fields: list[Field], path: Path) -> None:
+def read_section(out: Lines, fields: list[Field], path: Path) -> None:
     for run in runs(fields):
         if run[0].kind in FIXED_SIZES:
             read_run(out, run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.generator.lines import Lines, condition
 from protocol.generator.model import FIXED_LETTERS, FIXED_SIZES, Field, Message, Struct
-from protocol.generator.paths import Path, by_path, paths_of, runs, stretches
+from protocol.generator.paths import Path, by_path, paths_of, runs, sections
 from protocol.generator.types import default_value
 
 
@@ -53,13 +53,13 @@ def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: 
 def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
     tagged = [item for item in struct.fields if item.tag is not None and path.has(item)]
     ended = False  # the last run includes the number of tagged fields, 0
-    for when, fields in stretches(struct, path):
+    for when, fields in sections(struct, path):
         last = not tagged and path.flexible and fields[-1] is [item for item in struct.fields if path.has(item)][-1]
         if when is None:
-            ended = write_stretch(out, fields, path, owner, last)
+            ended = write_section(out, fields, path, owner, last)
         else:
             with out.block(f"if {when}:"):
-                write_stretch(out, fields, path, owner, False)
+                write_section(out, fields, path, owner, False)
     if path.flexible:
         if not ended:
             write_tags(out, tagged, path, owner)
@@ -67,7 +67,7 @@ def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
         out.put("pass")
 
 
-def write_stretch(out: Lines, fields: list[Field], path: Path, owner: str, last: bool) -> bool:
+def write_section(out: Lines, fields: list[Field], path: Path, owner: str, last: bool) -> bool:
     """Return whether its last run includes the number of tagged fields, 0."""
     ended = False
     for run in runs(fields, single=("uuid",)):
@@ -107,7 +107,7 @@ def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inli
             out.put(f'{target}.append(b"\\x01")', f"{value}.write({target}, version)")
     elif not (path.flexible and inline):
         word = "text" if item.kind == "string" else "blob"
-        out.put(f"{out.use(f'put_{encoding}_{word}' + ('_or_null' if null else ''))}({target}, {sendable(item, path, value)})")
+        out.put(f"{out.use(f'put_{encoding}_{word}' + ('_or_null' if null else ''))}({target}, {encodable_value(item, path, value)})")
     elif item.nullable is not None:
         with out.block(f"if {value} is None:"):
             absent = f'b"\\x00" if {when} else b"\\x01"' if when else 'b"\\x00"' if null else 'b"\\x01"'
@@ -118,7 +118,7 @@ def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inli
         write_compact(out, item, value, target)
 
 
-def sendable(item: Field, path: Path, value: str) -> str:
+def encodable_value(item: Field, path: Path, value: str) -> str:
     """The value to encode: in versions without null, an empty value instead of None."""
     if item.nullable is None:
         return value
@@ -134,14 +134,14 @@ def write_compact(out: Lines, item: Field, value: str, target: str) -> None:
         out.put(f"text = {value}.encode()")
         value = "text"
     out.put(f"n = len({value}) + 1")
-    longer = out.use("text_length" if item.kind == "string" else "uvarint_bytes")
-    out.put(f"{target}.append({out.use('BYTES')}[n] if n < 128 else {longer}(n))")
+    encode_length = out.use("text_length" if item.kind == "string" else "uvarint_bytes")
+    out.put(f"{target}.append({out.use('BYTES')}[n] if n < 128 else {encode_length}(n))")
     out.put(f"{target}.append({value})")
 
 
 def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: str) -> None:
     if item.struct is not None:
-        out.put(f"{item.struct.name}.write_array({target}, {sendable(item, path, value)}, version)")
+        out.put(f"{item.struct.name}.write_array({target}, {encodable_value(item, path, value)}, version)")
         return
     put_count = out.use("put_compact_count" if path.flexible else "put_legacy_count")
     put_values = out.use(f"put_{item.element}s" if item.element in ("int8", "int32") else f"put_{'compact' if path.flexible else 'legacy'}_texts")
@@ -163,7 +163,7 @@ def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
     out.put("tags = 0", "tagged: list[bytes] = []", "part: list[bytes]")
     for item in known:
         when, value = condition(item.versions, path.versions), f"{owner}.{item.name}"
-        with out.block(f"if {when + ' and ' if when else ''}{differs(out, item, value)}:"):
+        with out.block(f"if {when + ' and ' if when else ''}{is_not_default(out, item, value)}:"):
             out.put("tags += 1", "part = []")
             if item.kind in FIXED_SIZES:
                 write_run(out, [item], owner, "part")
@@ -175,7 +175,7 @@ def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
     out.put(f"out.append({out.use('BYTES')}[tags])", "out += tagged")
 
 
-def differs(out: Lines, item: Field, value: str) -> str:
+def is_not_default(out: Lines, item: Field, value: str) -> str:
     """The condition for sending a tagged field: its value is not the default."""
     if item.kind == "struct":
         assert item.struct is not None

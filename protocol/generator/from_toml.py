@@ -22,7 +22,7 @@ def snake(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
-def coded_versions(api: dict[str, Any]) -> Versions:
+def versions_with_codec(api: dict[str, Any]) -> Versions:
     first, last = api.get("coded", api["advertised"])
     return first, last
 
@@ -30,7 +30,7 @@ def coded_versions(api: dict[str, Any]) -> Versions:
 def api_modules() -> list[Module]:
     modules = []
     for api in apis():
-        name, versions = api["name"], coded_versions(api)
+        name, versions = api["name"], versions_with_codec(api)
         module = Module(snake(name), f"{name}, api key {api['key']}.")
         for side in ("Request", "Response"):
             message = from_kio.message_of(snake(name), side.lower(), name + side, versions)

@@ -53,7 +53,7 @@ def by_path(out: Lines, paths: list[Path], struct: Struct, body: Callable[[Lines
             body(out, legacy)
 
 
-def stretches(struct: Struct, path: Path) -> Iterator[tuple[str | None, list[Field]]]:
+def sections(struct: Struct, path: Path) -> Iterator[tuple[str | None, list[Field]]]:
     """The untagged fields of a path in wire order, grouped by the versions that have them."""
     present = [item for item in struct.fields if item.tag is None and path.has(item)]
     for when, group in groupby(present, key=lambda item: condition(item.versions, path.versions)):

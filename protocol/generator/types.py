@@ -22,7 +22,7 @@ def may_be_none(item: Field) -> bool:
     return item.nullable is not None or (item.kind == "struct" and item.tag is not None)
 
 
-def made_when_left_out(item: Field) -> bool:
+def created_by_default(item: Field) -> bool:
     """Lists and structs that cannot be null: the constructor creates an empty one."""
     return item.kind in ("array", "struct") and not may_be_none(item)
 
@@ -41,7 +41,7 @@ def default_value(item: Field) -> str:
     return '""' if item.default == "" else repr(item.default)
 
 
-def least_size(struct: Struct, versions: Versions, flexible: bool) -> int:
+def size_min(struct: Struct, versions: Versions, flexible: bool) -> int:
     """The minimum size of an array element."""
     size = 1 if flexible else 0
     for item in struct.fields:

@@ -37,7 +37,7 @@ BARE = {
     ("broker/runtime/turn.py", "self._advance_past_input"),
     ("broker/net/acceptor.py", "self._tasks.discard"),
     ("broker/stores/jetstream/claim.py", "self._step(step)"),  # makes a Contained
-    ("broker/topics/partitions.py", "self._continue_deletion(served, remaining)"),  # the same
+    ("broker/topics/partitions.py", "self._continue_deletion(topic_partitions, remaining)"),  # the same
 }
 # Tasks that are awaited: the awaiting code gets their exceptions.
 AWAITED = {

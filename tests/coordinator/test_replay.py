@@ -69,19 +69,19 @@ def test_a_group_that_ended_between_two_of_its_offsets_is_a_new_group() -> None:
 def test_a_tombstone_of_an_unknown_group_has_no_effect() -> None:
     """A log after compaction."""
     groups: dict[str, Group] = {}
-    leftovers: dict[str, dict[str, TopicOffsets]] = {}
-    Replay(groups, leftovers).fold([(group_key("g"), None), an_offset("g", "t", 1, None), an_offset("h", "t", 1, 10), (group_key("g"), None)])
-    assert (list(groups), leftovers) == (["h"], {})
+    orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}
+    Replay(groups, orphaned_offsets).fold([(group_key("g"), None), an_offset("g", "t", 1, None), an_offset("h", "t", 1, 10), (group_key("g"), None)])
+    assert (list(groups), orphaned_offsets) == (["h"], {})
 
 
 def test_offsets_of_a_deleted_group_are_kept_and_return_to_a_group_of_its_name() -> None:
     groups: dict[str, Group] = {}
-    leftovers: dict[str, dict[str, TopicOffsets]] = {}
-    replay = Replay(groups, leftovers)
+    orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}
+    replay = Replay(groups, orphaned_offsets)
     replay.fold([an_offset("g", "t", 1, 10), an_offset("h", "t", 1, 10), an_offset("h", "t", 1, None), (group_key("g"), None), (group_key("h"), None)])
-    assert (groups, list(leftovers), list(leftovers["g"]["t"].values)) == ({}, ["g"], [1])
+    assert (groups, list(orphaned_offsets), list(orphaned_offsets["g"]["t"].values)) == ({}, ["g"], [1])
     replay.fold([an_offset("g", "t", 2, 20)])
-    assert (list(groups), sorted(groups["g"].offsets["t"].values), leftovers) == (["g"], [1, 2], {})
+    assert (list(groups), sorted(groups["g"].offsets["t"].values), orphaned_offsets) == (["g"], [1, 2], {})
 
 
 def test_a_stored_member_without_a_protocol_offers_no_protocols() -> None:

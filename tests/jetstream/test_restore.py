@@ -13,9 +13,9 @@ import pytest
 from broker.settings.config import load_config
 from broker.stores.jetstream.engine import reply_of
 from broker.stores.jetstream.entry import DATA, RELEASE, Entry
+from broker.stores.jetstream.store_client import StoreClient, await_result
 from broker.stores.jetstream.stream_copy import StreamCopy
 from broker.stores.jetstream.topic_logs import StreamTopicLog
-from broker.stores.jetstream.visitor import Visitor, await_result
 from protocol.batch import build_facts, facts_of, read_header
 from protocol.messages.consumer_offsets import OffsetCommitKey
 from protocol.records import read_offsets_key
@@ -55,31 +55,31 @@ def nodes(one_server: NatsEngine, engine: Engine) -> Iterator[NodesOverJetStream
 def damage(engine: Engine, id: LogId, records: int = 0) -> None:
     """Behind what is there, an entry with so many records whose checksum is wrong, and then a good one; without records the stream goes."""
 
-    async def append(visitor: Visitor) -> None:
-        await visitor.open()
-        place = visitor.place(id, IDS[id.name] if id == ORDERS else None)
+    async def append(store_client: StoreClient) -> None:
+        await store_client.open()
+        place = store_client.place(id, IDS[id.name] if id == ORDERS else None)
         if not records:
-            await await_result(partial(visitor.engine.delete, place.stream))
-            await visitor.make_stream(place, {})
+            await await_result(partial(store_client.engine.delete, place.stream))
+            await store_client.make_stream(place, {})
             return
-        state = await visitor.stream_state(place)
-        last = await visitor.entry_of(place, state.last_seq)
+        state = await store_client.stream_state(place)
+        last = await store_client.entry_of(place, state.last_seq)
         assert last is not None
         batch = bytearray(build_facts([(b"k", b"v")] * records, 1))
         batch[-1] ^= 1
         for number, (kind, payload, count) in enumerate(((DATA, bytes(batch), records), (RELEASE, b"", 0))):
             entry = Entry(kind, last.epoch + 1, 0, "broken", number, last.next_offset + records * number, count, last.state_seq)
             headers = entry.headers(state.last_seq + number)
-            message = await await_result(lambda done, at=(place.subject, payload, headers): visitor.connection.request(at[0], at[1], done, at[2]))  # type: ignore[misc]
+            message = await await_result(lambda done, at=(place.subject, payload, headers): store_client.connection.request(at[0], at[1], done, at[2]))  # type: ignore[misc]
             assert isinstance(reply_of(message), dict)
 
     async def run() -> None:
         settings = [f"store={engine.url}", f"cluster.name={engine.name}", "node.id=1", "store.replicas=1"]
-        visitor = Visitor(load_config(settings=settings, environ={}))
+        store_client = StoreClient(load_config(settings=settings, environ={}))
         try:
-            await append(visitor)
+            await append(store_client)
         finally:
-            visitor.close()
+            store_client.close()
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from history.inferred import STANDS_FOR
+from history.inferred import POSSIBLE_CAUSES
 from pipeline.avoidable import NO, UNKNOWN, YES
 from tests.pipeline import histories
 from tests.pipeline.histories import Lived
@@ -98,7 +98,7 @@ def test_causes_are_as_certain_as_their_confidence() -> None:
     for seed in SEEDS:
         life = live(seed)
         for row, truth in zip(life.plain.folded.episodes, life.settled, strict=True):
-            counts[row.confidence, truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}] += 1
+            counts[row.confidence, truth.cause in {cause.name.lower() for cause in POSSIBLE_CAUSES[row.cause]}] += 1
     strong, weak = (counts[name, True] / (counts[name, True] + counts[name, False]) for name in ("strong", "weak"))
     print(f"causes: strong {strong:.2%} right, weak {weak:.2%} right")
     assert strong >= 0.99

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from history import End, GroupRecord, Rebalance, story_of
-from history.inferred import STANDS_FOR
+from history.inferred import POSSIBLE_CAUSES
 from pipeline.rows import Coverage, Episode
 from tests.history.conftest import NotedPlay
 from tests.history.lives import Life, folds
@@ -49,7 +49,7 @@ def holds(row: Episode, truth: Sequence[Rebalance]) -> bool | None:
     assert row.start_hi_ms is not None
     within = [rebalance for rebalance in same if (row.start_lo_ms or 0) <= rebalance.began_ms <= row.start_hi_ms]
     assert within, (row, same)
-    names = {cause.name.lower() for cause in STANDS_FOR.get(row.cause, ())}
+    names = {cause.name.lower() for cause in POSSIBLE_CAUSES.get(row.cause, ())}
     right = any(rebalance.cause is not None and rebalance.cause.name.lower() in names for rebalance in within)
     assert right or row.confidence != "exact", row
     return right if row.confidence == "strong" else None

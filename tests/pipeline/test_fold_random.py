@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from history import GroupRecord
-from history.inferred import STANDS_FOR
+from history.inferred import POSSIBLE_CAUSES
 from pipeline.rows import Coverage, Edge, GroupTables
 from pipeline.virtual import Memory, TrueRebalance, World
 from tests.pipeline.playing import commits_of, edges_of, fold
@@ -73,7 +73,7 @@ def test_certain_causes_are_right() -> None:
     for seed in SEEDS:
         life = lived(seed)
         for row, truth in zip(life.plain.episodes, life.settled, strict=True):
-            is_right = truth.cause in {cause.name.lower() for cause in STANDS_FOR[row.cause]}
+            is_right = truth.cause in {cause.name.lower() for cause in POSSIBLE_CAUSES[row.cause]}
             counts[row.confidence, row.cause, is_right] += 1
     strong = sum(count for (confidence, _, _), count in counts.items() if confidence == "strong")
     right = sum(count for (confidence, _, truly), count in counts.items() if confidence == "strong" and truly)

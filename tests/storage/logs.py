@@ -11,7 +11,7 @@ import pytest
 from protocol.batch import BatchHeader, Record, build, build_facts, facts_of, iterate, records
 from protocol.compression import Compression
 from simulator.disk import SimDisk
-from storage import AppendFailed, Disk, Found, Handles, Log, Recovery
+from storage import AppendFailed, Disk, FoundRecord, Handles, Log, Recovery
 from storage.compaction import Compaction
 from storage.flush import Flush
 from storage.reading import Reading
@@ -87,7 +87,7 @@ def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
     return [key.decode() for chunk in scan(log, offset, end) for key, _ in facts_of(chunk)]
 
 
-def result_of(steps: Iterator[Found | None]) -> Found | None:
+def result_of(steps: Iterator[FoundRecord | None]) -> FoundRecord | None:
     """Run a time lookup to its end; None: no such record."""
     return next((step for step in steps if step is not None), None)
 

@@ -13,7 +13,7 @@ from simulator.disk import SimDisk
 from storage import DamagedLog
 from storage.compaction import Compaction
 from storage.segment import CHUNK_BYTES, segment_name
-from storage.swap import Closed
+from storage.swap import ClosedSegment
 from tests.storage.logs import FOLDER, overwrite, read
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -48,10 +48,10 @@ def cleaned(disk: SimDisk, segments: dict[int, list[bytes]], end: int, **setting
     """Clean segments of these batches; the swap is still to be done."""
     for base, batches in segments.items():
         overwrite(disk, f"{PATH}/{segment_name(base)}.log", b"".join(batches))
-    return clean_again(disk, [Closed(base, len(b"".join(batches))) for base, batches in segments.items()], end, **settings)
+    return clean_again(disk, [ClosedSegment(base, len(b"".join(batches))) for base, batches in segments.items()], end, **settings)
 
 
-def clean_again(disk: SimDisk, segments: list[Closed], end: int, **settings: Any) -> Compaction:
+def clean_again(disk: SimDisk, segments: list[ClosedSegment], end: int, **settings: Any) -> Compaction:
     defaults: dict[str, Any] = {"first_dirty": 0, "now": 0, "delete_retention_ms": 1_000, "segment_bytes": 1 << 30, "map_bytes_max": 1 << 20}
     before = disk.opened
     job = Compaction(disk, PATH, segments, end, **defaults | settings)
@@ -181,7 +181,7 @@ def test_chunks_are_bounded_after_a_large_batch_too(disk: SimDisk) -> None:
     data = b"".join([large, *small])
     overwrite(disk, f"{PATH}/{segment_name(0)}.log", data)
     disk.writes.clear()
-    job = clean_again(disk, [Closed(0, len(data))], 61)
+    job = clean_again(disk, [ClosedSegment(0, len(data))], 61)
     assert {size for _, size in disk.reads if size > CHUNK_BYTES} == {len(large)}
     assert max(disk.writes) < len(large) + CHUNK_BYTES
     assert job.bytes_after == len(large) + sum(map(len, small[20:]))
@@ -192,7 +192,7 @@ def test_chunks_are_bounded_after_a_large_batch_too(disk: SimDisk) -> None:
 def test_bytes_past_the_size_of_a_segment_are_ignored(disk: SimDisk) -> None:
     data = one_record(0) + one_record(1)
     overwrite(disk, f"{PATH}/{segment_name(0)}.log", data + one_record(2, b"behind"))
-    job = clean_again(disk, [Closed(0, len(data))], 2)
+    job = clean_again(disk, [ClosedSegment(0, len(data))], 2)
     assert (job.cleaned, offsets(disk, 0)) == ([(0, len(one_record(1)), 2, (0,))], [1])
 
 

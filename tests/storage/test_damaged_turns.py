@@ -8,7 +8,7 @@ import pytest
 from simulator.disk import SimDisk
 from storage import DamagedLog, Handles, Log
 from storage.turn_format import FILE_BYTES, NewerTurns, file_header
-from storage.turn_log import PREFIX, Leftover, TurnLog
+from storage.turn_log import PREFIX, LeftoverTurns, TurnLog
 from tests.storage.logs import overwrite, read
 from tests.storage.turns import FOLDER, LOGS, OLD, TURNS, TurnFile, disk_with_turns, first_version, keys, stamped_batch, turn_of
 
@@ -21,7 +21,7 @@ def outcome(disk: SimDisk, name: str, batches_in_log: int = 0) -> list[bytes] | 
     for number in range(batches_in_log):
         assert log.restore(stamped_batch(f"{name} {number}", number))
     try:
-        Leftover(disk, FOLDER).restore(name, log)
+        LeftoverTurns(disk, FOLDER).restore(name, log)
     except DamagedLog as damaged:
         return None if f"{FOLDER}/{PREFIX}" in str(damaged) and name in str(damaged) else [str(damaged).encode()]
     return keys(log)
@@ -46,7 +46,7 @@ def test_a_flipped_bit_refuses_exactly_the_logs_that_need_the_hidden_batches() -
             assert undamaged in (written.keys(name), None)
             if turn + 1 < len(TURNS):
                 assert undamaged == written.keys(name)
-        leftover = Leftover(disk, FOLDER)
+        leftover = LeftoverTurns(disk, FOLDER)
         assert bool(leftover.damage) == (at >= FILE_BYTES), at
         assert not leftover.can_be_removed
     assert min(refused.values()) > 20
@@ -59,7 +59,7 @@ def test_a_cut_file_ends_in_a_torn_turn_unless_a_later_file_counts_more(counts: 
     for end in range(len(written.data)):
         disk = disk_with_turns(written.data[:end], *next_file)
         last_turn = max(number for number, start in enumerate(written.starts) if start <= max(end, 0))
-        leftover = Leftover(disk, FOLDER)
+        leftover = LeftoverTurns(disk, FOLDER)
         assert bool(leftover.damage) == counts
         for name in LOGS:
             record_keys = outcome(disk, name)
@@ -80,7 +80,7 @@ def test_zeros_at_any_position_are_a_torn_end_or_damage() -> None:
             if data == written.data:
                 continue
             disk = disk_with_turns(bytes(data))
-            torn = bool(Leftover(disk, FOLDER).torn)
+            torn = bool(LeftoverTurns(disk, FOLDER).torn)
             for name in LOGS:
                 record_keys = outcome(disk, name)
                 if record_keys is not None and record_keys != written.keys(name):
@@ -96,7 +96,7 @@ def test_a_tail_of_zeros_is_a_torn_end() -> None:
     written = TurnFile()
     for zeros in (1, 31, 32, 5_000):
         disk = disk_with_turns(written.data + bytes(zeros))
-        leftover = Leftover(disk, FOLDER)
+        leftover = LeftoverTurns(disk, FOLDER)
         assert (leftover.damage, leftover.torn) == ([], [(f"{FOLDER}/{PREFIX}1", zeros)])
         assert [outcome(disk, name) for name in LOGS] == [written.keys(name) for name in LOGS]
 
@@ -122,7 +122,7 @@ def test_a_log_with_a_later_batch_is_not_affected_by_unreadable_turns() -> None:
     assert outcome(disk, "a-0") is None
     assert outcome(disk, "b-0") == [b"b-0 0.0"]  # its first batch is in a later turn
     assert outcome(disk, "c-0") is None
-    leftover = Leftover(disk, FOLDER)
+    leftover = LeftoverTurns(disk, FOLDER)
     for name, batches_in_log in (("a-0", 1), ("b-0", 0)):
         log, _ = Log.open(Handles(disk), f"{FOLDER}/again/{name}", 1 << 20, 0, False)
         for number in range(batches_in_log):
@@ -135,7 +135,7 @@ def test_bytes_past_the_counted_length_are_no_part_of_a_file() -> None:
     written = TurnFile()
     counted = written.starts[2]
     disk = disk_with_turns(written.data, file_header(1, counted))
-    assert Leftover(disk, FOLDER).damage == []
+    assert LeftoverTurns(disk, FOLDER).damage == []
     assert [outcome(disk, name) for name in LOGS] == [written.keys(name)[: written.acknowledged[2][name]] for name in LOGS]
 
 
@@ -159,7 +159,7 @@ def test_a_batch_that_was_cut_off_and_replaced_is_no_damage() -> None:
     log, _ = Log.open(Handles(disk), f"{FOLDER}/a-0", 1 << 20, 0, False)
     for number in range(2):
         log.restore(stamped_batch(f"a-0 {number}", number))
-    assert Leftover(disk, FOLDER).restore("a-0", log) == 0
+    assert LeftoverTurns(disk, FOLDER).restore("a-0", log) == 0
     assert keys(log) == [b"a-0 0.0", b"a-0 1.0"]
 
 
@@ -168,7 +168,7 @@ def test_a_file_of_a_newer_version_is_refused() -> None:
     header[5] += 1
     header[-4:] = google_crc32c.value(bytes(header[:-4])).to_bytes(4, "big")
     with pytest.raises(NewerTurns, match="version 2 and this version reads up to 1"):
-        Leftover(disk_with_turns(bytes(header)), FOLDER)
+        LeftoverTurns(disk_with_turns(bytes(header)), FOLDER)
 
 
 # Files of the version without a header
@@ -180,7 +180,7 @@ def test_files_without_a_header_are_still_read_whole_and_torn() -> None:
     for end in range(len(intact) + 1):
         disk = disk_with_turns(intact[:end])
         turns = sum(limit <= end for limit in ends) - 1
-        assert Leftover(disk, FOLDER).damage == []
+        assert LeftoverTurns(disk, FOLDER).damage == []
         assert outcome(disk, "a-0") == [b"a-0 0.0", b"a-0 1.0"][: (turns > 0) + (turns > 2)]
         assert outcome(disk, "b-0") == [b"b-0 0.0", b"b-0 1.0"][: (turns > 0) + (turns > 1)]
 
@@ -194,4 +194,4 @@ def test_damage_in_a_file_without_a_header_refuses_the_logs_that_it_may_concern(
         for name, expected in (("a-0", [b"a-0 0.0", b"a-0 1.0"]), ("b-0", [b"b-0 0.0", b"b-0 1.0"])):
             record_keys = outcome(disk, name)
             assert record_keys is None or record_keys == expected, (at, name)
-        assert Leftover(disk, FOLDER).damage
+        assert LeftoverTurns(disk, FOLDER).damage

@@ -94,16 +94,16 @@ def test_an_extent_that_is_held_survives_the_end_of_its_segment(place: Place, lo
     expected = log.read(0, 1 << 20)
     extent = extent_of(log, 0, 1 << 20)
     assert isinstance(extent.segment, Segment)
-    extent.unhold()  # an extent without a hold
+    extent.unpin()  # not pinned
     assert extent.segment.readers == 0
-    extent.hold()
+    extent.pin()
     if end == "exchange":
         clean(place.disk, log)
     else:
         remove_deleted(place.disk, log.folder, log.drop_old(5_000, 0, 0))
     assert extent.read(1 << 20) == expected
-    extent.unhold()
-    extent.unhold()
+    extent.unpin()
+    extent.unpin()
     assert extent.segment.readers == 0
 
 

@@ -104,7 +104,7 @@ def test_a_log_is_busy_during_a_flush_and_other_work_in_its_folder() -> None:
     assert log.busy
     run_flush(log, flush)
     assert not log.busy
-    log.at_work += 1
+    log.folder_users += 1
     assert log.busy
 
 

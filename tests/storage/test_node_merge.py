@@ -11,7 +11,7 @@ from storage import DataDirectory, DirectoryLocked, DirectoryUnusable, LogId
 from storage.checkpoints import read_offsets
 from storage.node_merge import finish_merge, is_shared, merge_nodes, node_folder, remove_files
 from storage.owners import NO_WRITER, SINGLE_BROKER, closed_by, open_for
-from storage.turn_log import Leftover
+from storage.turn_log import LeftoverTurns
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_offsets, leave_turns, open_node, written_by
 
@@ -53,7 +53,7 @@ def check_merged(disk: SimDisk, turns: bool = True) -> None:
     assert read_offsets(disk, f"{ROOT}/{POINTS}") == {(log.name, log.partition): 100 * (number + 1) + LOGS.index(log) for log, number in FOUND.items()}
     assert read_offsets(disk, f"{ROOT}/{STARTS}") == {(log.name, log.partition): 10 * (number + 1) + LOGS.index(log) for log, number in FOUND.items()}
     if turns:
-        leftover = Leftover(disk, ROOT)
+        leftover = LeftoverTurns(disk, ROOT)
         assert not leftover.damage
         keys = {name: [key_of(batch) for batch in leftover.batches_of(name)] for name in leftover.names}
         folders = {log: "single" if not number else str(number) for log, number in FOUND.items()}
@@ -185,7 +185,7 @@ def test_batches_of_a_log_without_a_partition_number_are_ignored(disk: SimDisk) 
     left_by_nodes(disk, turns=False)
     leave_turns(disk, f"{ROOT}/nodes/1", "nonsense", "one-0")
     merge(disk)
-    assert Leftover(disk, ROOT).names == ["one-0"]
+    assert LeftoverTurns(disk, ROOT).names == ["one-0"]
 
 
 def test_a_collection_interrupted_by_a_crash_starts_again(disk: SimDisk) -> None:

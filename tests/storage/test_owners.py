@@ -298,22 +298,22 @@ def test_each_change_of_a_node_changes_the_version_for_all(place: Place) -> None
     first, second = table(place), table(place)
     versions = [second.version]
     for node in (1, 1, 2, 511, 512, 513):
-        first.count(node)
+        first.count_change(node)
         assert first.version == second.version
         assert second.version not in versions
         versions.append(second.version)
     counters = Struct("<512Q").unpack(second.version)
     assert (counters[0], counters[1], counters[2], counters[511], sum(counters)) == (1, 3, 1, 1, 6)
     for _ in range(300):
-        first.count(7)
+        first.count_change(7)
     assert Struct("<512Q").unpack(second.version)[7] == 300
 
 
 def test_a_counter_has_eight_bytes(disk: SimDisk) -> None:
     overwrite(disk, f"/data/{OWNERS_FILE}", ((1 << 56) - 1).to_bytes(8, "little") * 2)
     owners = table(Place(disk, "/data"))
-    owners.count(0)
-    owners.count(0)
+    owners.count_change(0)
+    owners.count_change(0)
     assert Struct("<512Q").unpack(owners.version)[:3] == ((1 << 56) + 1, (1 << 56) - 1, 0)
 
 

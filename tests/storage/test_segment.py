@@ -174,15 +174,15 @@ def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> 
     segment = checked_segment(disk, BATCHES)
     segment.keep_for_readers()
     assert segment.kept_file is None  # no reader
-    segment.hold()
-    segment.hold()
+    segment.pin()
+    segment.pin()
     segment.keep_for_readers()
     disk.remove(segment.log_path)
     segment.handles.forget(segment.log_path)
     segment.keep_for_readers()  # again, after a failed rename
     for _ in range(2):
         assert segment.read(103, 1, NEXT) == BATCHES[1].data
-        segment.unhold()
+        segment.unpin()
     assert segment.kept_file is None
     segment.handles.close()
     assert disk.opened == 0

@@ -96,16 +96,16 @@ def test_a_compacted_offset_reads_from_the_next_batch(place: Place) -> None:
 
 def test_no_segment_is_deleted_during_a_compaction(disk: SimDisk) -> None:
     log = filled(disk)
-    log.at_work = 1  # another compaction is running too
+    log.folder_users = 1  # another compaction is running too
     log.begin_compaction()
     assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
-    assert (log.segments, log.at_work, log.busy) == (6, 2, True)
+    assert (log.segments, log.folder_users, log.busy) == (6, 2, True)
     log.end_compaction()
-    assert (log.at_work, log.busy) == (1, True)
+    assert (log.folder_users, log.busy) == (1, True)
     assert log.drop_first() == [0]
     assert log.drop_old(1 << 40, 0, 0) == [1, 2, 3, 4]
     assert log.drop_first() == []
-    log.at_work = 0
+    log.folder_users = 0
     assert not log.busy
 
 
@@ -115,14 +115,14 @@ def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: SimDisk) -> Non
     expected = [log.read(offset, 1) for offset in range(3)]
     for extent in extents:
         assert extent is not None
-        extent.hold()
+        extent.pin()
     assert log.drop_old(2_001, 0, 0) == [0, 1, 2]
     remove_deleted(disk, PATH, [0, 1, 2])
     assert names(log) == ["b3.0", "b4.0", "b5.0"]
     assert [contents(extent) for extent in extents] == expected
     for extent in extents:
         assert extent is not None
-        extent.unhold()
+        extent.unpin()
     log.close()
     assert disk.opened == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.batch import HEADER_BYTES, Compression, Record, TimestampType, build, iterate, read_header, records, rewrite
 from simulator.disk import SimDisk
-from storage import DamagedLog, Found, Handles, Log
+from storage import DamagedLog, FoundRecord, Handles, Log
 from storage.segment import LOOKUP_BYTES
 from storage.times import STEP_BYTES, STEP_RECORDS
 from tests.storage.logs import FOLDER, append_flushed, batch, clean, overwrite, read, reopen, result_of, scan, stop
@@ -19,24 +19,24 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 LATEST = None
 
 
-def readable(log: Log) -> list[Found]:
+def readable(log: Log) -> list[FoundRecord]:
     """Every record from the log start on."""
-    records_kept: list[Found] = []
+    records_kept: list[FoundRecord] = []
     for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
-            records_kept += [Found(record.timestamp, record.offset, header.leader_epoch) for record in records(chunk, at) if record.offset >= log.start_offset]
+            records_kept += [FoundRecord(record.timestamp, record.offset, header.leader_epoch) for record in records(chunk, at) if record.offset >= log.start_offset]
             at += header.size
     return records_kept
 
 
-def expected(stored: list[Found], timestamp: int | None) -> Found | None:
+def expected(stored: list[FoundRecord], timestamp: int | None) -> FoundRecord | None:
     if timestamp is None:
         return max(stored, key=lambda record: (record.timestamp, -record.offset), default=None)
     return next((record for record in stored if record.timestamp >= timestamp), None)
 
 
-def lookup(log: Log, timestamp: int | None) -> Iterator[Found | None]:
+def lookup(log: Log, timestamp: int | None) -> Iterator[FoundRecord | None]:
     return log.latest_record() if timestamp is None else log.find_time(timestamp)
 
 
@@ -130,7 +130,7 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDis
         stored = after
 
 
-def bytes_of_steps(disk: SimDisk, steps: Iterator[Found | None]) -> list[int]:
+def bytes_of_steps(disk: SimDisk, steps: Iterator[FoundRecord | None]) -> list[int]:
     """The bytes that each step reads."""
     step_bytes = []
     disk.reads.clear()
@@ -247,10 +247,10 @@ def test_segments_before_the_timestamp_are_not_read(disk: SimDisk) -> None:
     first, second, third, last = (segment.log_path for segment in log._segments)
     for path in (first, third, last):
         disk.unreadable = path
-        assert result_of(log.find_time(3_000)) == Found(5_000, 2, 0)
+        assert result_of(log.find_time(3_000)) == FoundRecord(5_000, 2, 0)
     for path in (third, last):  # nor any before a segment with such a record
         disk.unreadable = path
-        assert result_of(log.latest_record()) == Found(5_001, 3, 0)
+        assert result_of(log.latest_record()) == FoundRecord(5_001, 3, 0)
     disk.unreadable = second
     with pytest.raises(OSError, match="Input/output"):
         result_of(log.latest_record())
@@ -260,8 +260,8 @@ def test_segments_before_the_timestamp_are_not_read(disk: SimDisk) -> None:
 def test_a_time_lookup_yields_one_answer_and_ends(disk: SimDisk, start: int) -> None:
     log = filled(disk, [7_000, 1_000, 5_000, 2_000, 6_000, 6_000, 3_000], per_segment=2)
     log.delete_before(start)
-    assert [record for record in log.find_time(4_500) if record is not None] == [Found(5_000, 2, 0) if start else Found(7_000, 0, 0)]
-    assert [record for record in log.latest_record() if record is not None] == [Found(6_000, 4, 0) if start else Found(7_000, 0, 0)]
+    assert [record for record in log.find_time(4_500) if record is not None] == [FoundRecord(5_000, 2, 0) if start else FoundRecord(7_000, 0, 0)]
+    assert [record for record in log.latest_record() if record is not None] == [FoundRecord(6_000, 4, 0) if start else FoundRecord(7_000, 0, 0)]
     assert [record for record in log.find_time(7_001) if record is not None] == []
 
 
@@ -270,7 +270,7 @@ def test_the_newest_remaining_record_is_found_after_the_newest_was_deleted(disk:
     log = filled(disk, [9_000, 4_000, 4_001, 4_001, 4_000, 4_001], per_segment=4)
     for start, expected in ((1, 2), (2, 2), (3, 3), (4, 5), (5, 5)):
         log.delete_before(start)
-        assert result_of(log.latest_record()) == Found(4_001, expected, 0)
+        assert result_of(log.latest_record()) == FoundRecord(4_001, expected, 0)
     log.delete_before(6)
     assert result_of(log.latest_record()) is None
 
@@ -283,7 +283,7 @@ def test_a_batch_of_many_records_takes_a_few_steps(disk: SimDisk, latest: bool) 
     log.delete_before(1)
     steps = list(log.latest_record() if latest else log.find_time(99))
     answers = [step for step in steps if step is not None]
-    assert answers == [Found(99, 99, 0)]
+    assert answers == [FoundRecord(99, 99, 0)]
     if latest:  # which has to read all of them
         assert 11 <= len(steps) <= 20  # for the newest time in the index, and then for the newest remaining
 
@@ -296,12 +296,12 @@ def test_an_index_time_of_another_batch_hides_no_record(disk: SimDisk) -> None:
     for entry in range(2, len(index.times) - 1):
         time_offset = index.time_offsets[entry]
         index.time_offsets[entry] = time_offset + 2
-        assert result_of(log.find_time(1_000 + time_offset + 1)) == Found(1_001 + time_offset, time_offset + 1, 0)
+        assert result_of(log.find_time(1_000 + time_offset + 1)) == FoundRecord(1_001 + time_offset, time_offset + 1, 0)
         index.time_offsets[entry] = time_offset
 
 
-@pytest.mark.parametrize(("last", "expected"), [(6_000, Found(6_000, 5, 0)), (4_500, Found(5_000, 1, 0))])
-def test_an_index_with_a_too_large_timestamp_does_not_hide_the_newest_record(disk: SimDisk, last: int, expected: Found) -> None:
+@pytest.mark.parametrize(("last", "expected"), [(6_000, FoundRecord(6_000, 5, 0)), (4_500, FoundRecord(5_000, 1, 0))])
+def test_an_index_with_a_too_large_timestamp_does_not_hide_the_newest_record(disk: SimDisk, last: int, expected: FoundRecord) -> None:
     log = filled(disk, [1_000, 5_000, 2_000, 3_000, 4_000, last], per_segment=2)
     for segment in log._segments[1:]:
         segment.max_timestamp = 9_000  # of a batch emptied by an older version

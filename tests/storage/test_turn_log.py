@@ -11,7 +11,7 @@ from protocol.batch import facts_of, read_header
 from simulator.disk import SimDisk
 from storage import DamagedLog, Handles, Log
 from storage.turn_format import FILE_BYTES, StoredBatch, header_of
-from storage.turn_log import PREFIX, Leftover, TurnLog, covered_bytes, is_turn_log
+from storage.turn_log import PREFIX, LeftoverTurns, TurnLog, covered_bytes, is_turn_log
 from tests.storage.conftest import Place
 from tests.storage.logs import batch, overwrite, read
 from tests.storage.turns import keys, stamped_batch, turn_of
@@ -33,7 +33,7 @@ def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: SimDisk) ->
     turns.write(turn_of(("a-0", first), ("b-0", other_log_batch)))
     turns.write(turn_of(("a-0", second)))
     disk.crash()
-    leftover = Leftover(disk, FOLDER)
+    leftover = LeftoverTurns(disk, FOLDER)
     assert leftover.numbers == [1]
     log = opened(disk)
     assert leftover.restore("a-0", log) == 2
@@ -53,7 +53,7 @@ def test_a_log_restores_only_the_batches_it_lacks(disk: SimDisk, batches_in_log:
     for restored in batches[:batches_in_log]:
         assert log.restore(restored)
     size = log.size
-    assert Leftover(disk, FOLDER).restore("a-0", log) == 3 - batches_in_log
+    assert LeftoverTurns(disk, FOLDER).restore("a-0", log) == 3 - batches_in_log
     assert keys(log) == keys_of(*batches)
     assert (log.size == size) == (batches_in_log == 3)
 
@@ -61,7 +61,7 @@ def test_a_log_restores_only_the_batches_it_lacks(disk: SimDisk, batches_in_log:
 def test_a_log_missing_batches_before_a_turn_is_not_opened(disk: SimDisk) -> None:
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("y", 1))))
     log = opened(disk)
-    leftover = Leftover(disk, FOLDER)
+    leftover = LeftoverTurns(disk, FOLDER)
     with pytest.raises(DamagedLog, match="a-0 had a batch here that ends before offset 2, but the log now ends before 0"):
         leftover.restore("a-0", log)
     assert (leftover.can_be_removed, log.next_offset) == (False, 0)
@@ -70,7 +70,7 @@ def test_a_log_missing_batches_before_a_turn_is_not_opened(disk: SimDisk) -> Non
 def test_a_restored_log_continues_at_a_newer_epoch(disk: SimDisk) -> None:
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("x", 0, epoch=5))))
     log = opened(disk)
-    Leftover(disk, FOLDER).restore("a-0", log)
+    LeftoverTurns(disk, FOLDER).restore("a-0", log)
     assert log.epoch == 6
     log.append(batch("y"), 6)
     assert opened(disk).epoch == 7
@@ -83,7 +83,7 @@ def test_later_turn_files_override_batches_of_earlier_files(disk: SimDisk) -> No
     TurnLog(disk, FOLDER, 9).write(turn_of(*[("a-0", part) for part in old]))
     TurnLog(disk, FOLDER, 10).write(turn_of(*[("a-0", part) for part in new]))
     log = opened(disk)
-    assert Leftover(disk, FOLDER).restore("a-0", log) == 3
+    assert LeftoverTurns(disk, FOLDER).restore("a-0", log) == 3
     assert keys(log) == keys_of(old[0], *new)
 
 
@@ -94,12 +94,12 @@ def test_a_failed_turn_write_leaves_no_bytes(disk: SimDisk, fault: str) -> None:
     setattr(disk, fault, 1)
     with pytest.raises(OSError, match="error"):
         turns.write(turn_of(("a-0", stamped_batch("y", 1))))
-    assert len(Leftover(disk, FOLDER).batches_of("a-0")) == 1
+    assert len(LeftoverTurns(disk, FOLDER).batches_of("a-0")) == 1
     # Nor does the next file name a batch of the log.
     TurnLog(disk, FOLDER, 2, turns).write(turn_of(("b-0", stamped_batch("z", 0))))
     path = f"{FOLDER}/{PREFIX}1"
     overwrite(disk, path, b"?" * len(read(disk, path)))
-    leftover = Leftover(disk, FOLDER)
+    leftover = LeftoverTurns(disk, FOLDER)
     assert leftover.lacking("a-0", 1) == []
     with pytest.raises(DamagedLog):
         leftover.lacking("a-0", 0)
@@ -124,7 +124,7 @@ def test_written_turns_survive_a_crash_and_removed_files_stay_removed(seed: int)
     turns.write(turn_of(("a-0", first)))
     turns.write(turn_of(("a-0", second)))
     disk.crash()
-    assert Leftover(disk, FOLDER).batches_of("a-0") == [first, second]
+    assert LeftoverTurns(disk, FOLDER).batches_of("a-0") == [first, second]
     rewritten = TurnLog(disk, FOLDER, 2)
     rewritten.write(turn_of(("a-0", first)))
     rewritten.remove()
@@ -140,7 +140,7 @@ def test_a_file_is_opened_once_and_closed_once(place: Place) -> None:
         assert (place.disk.opened, place.disk.syncs) == (1, 3)
     turns.close()
     turns.close()
-    leftover = Leftover(place.disk, place.path)
+    leftover = LeftoverTurns(place.disk, place.path)
     assert [read_header(part, 0).base_offset for part in leftover.batches_of("a-0")] == [0, 1, 2]
     if isinstance(place.disk, SimDisk):
         assert place.disk.opened == 0
@@ -167,7 +167,7 @@ def test_a_file_header_has_number_and_acknowledged_size_of_the_previous_file(dis
 @pytest.mark.parametrize("number", [0, 1, 12])
 def test_the_first_file_may_have_any_number(disk: SimDisk, number: int) -> None:
     TurnLog(disk, FOLDER, number).write(turn_of(("a-0", stamped_batch("x", 0))))
-    leftover = Leftover(disk, FOLDER)
+    leftover = LeftoverTurns(disk, FOLDER)
     assert (len(leftover.batches_of("a-0")), leftover.torn, leftover.damage) == (1, [], [])
 
 
@@ -177,7 +177,7 @@ def test_a_changed_batch_is_damage_for_its_own_log_only(disk: SimDisk) -> None:
     data = bytearray(read(disk, f"{FOLDER}/turns.1"))
     data[-1] ^= 1
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
-    leftover = Leftover(disk, FOLDER)
+    leftover = LeftoverTurns(disk, FOLDER)
     assert leftover.damage == [(f"{FOLDER}/turns.1", StoredBatch("b-0", 0, 1, None, len(data) - len(damaged_batch)))]
     for _ in range(2):  # a damaged file is not used up: it stays for the next start
         log, _ = Log.open(Handles(disk), f"{FOLDER}/again/a-0", 1 << 20, 0, False)
@@ -191,7 +191,7 @@ def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: SimDisk) -> No
     data = bytearray(read(disk, f"{FOLDER}/turns.1"))
     data[FILE_BYTES] ^= 1
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
-    leftover = Leftover(disk, FOLDER)
+    leftover = LeftoverTurns(disk, FOLDER)
     assert (leftover.batches_of("a-0"), len(leftover.damage), leftover.can_be_removed) == ([], 1, False)
 
 
@@ -199,7 +199,7 @@ def test_a_log_with_another_batch_at_that_offset_lacks_nothing(disk: SimDisk) ->
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 0, 3))))
     log = opened(disk)
     log.restore(stamped_batch("x", 0))
-    assert Leftover(disk, FOLDER).restore("a-0", log) == 0
+    assert LeftoverTurns(disk, FOLDER).restore("a-0", log) == 0
     assert log.next_offset == 1
 
 
@@ -210,7 +210,7 @@ def test_a_batch_after_a_replaced_batch_is_restored(disk: SimDisk) -> None:
     log = opened(disk)
     for number, name in enumerate("xy"):
         log.restore(stamped_batch(name, number))
-    assert Leftover(disk, FOLDER).restore("a-0", log) == 1
+    assert LeftoverTurns(disk, FOLDER).restore("a-0", log) == 1
     assert keys(log)[2:] == keys_of(later_batch)
 
 
@@ -220,7 +220,7 @@ def test_a_complete_log_is_not_flushed_again(disk: SimDisk) -> None:
     log = opened(disk)
     log.restore(stamped)
     changes = len(disk.changes)
-    assert Leftover(disk, FOLDER).restore("a-0", log) == 0
+    assert LeftoverTurns(disk, FOLDER).restore("a-0", log) == 0
     assert len(disk.changes) == changes
 
 

@@ -7,7 +7,7 @@ import google_crc32c
 from protocol.batch import read_header
 from simulator.disk import SimDisk
 from storage import Handles, Log
-from storage.turn_format import Entry
+from storage.turn_format import AppendedBatch
 from storage.turn_log import PREFIX, TurnLog
 from tests.storage.logs import batch, overwrite, read
 
@@ -30,7 +30,7 @@ def stamped_batch(name: str, base: int, records: int = 1, epoch: int = 0) -> byt
     return bytes(data)
 
 
-def turn_of(*appended: tuple[str, bytes]) -> list[Entry]:
+def turn_of(*appended: tuple[str, bytes]) -> list[AppendedBatch]:
     headers = [read_header(batch, 0) for _, batch in appended]
     return [(name, batch, header.base_offset, header.next_offset) for (name, batch), header in zip(appended, headers, strict=True)]
 

@@ -79,7 +79,7 @@ class Run:
             assert not isinstance(result, Unreadable), result
             if isinstance(result, HeldBy):
                 assert owner is not None
-                assert result.who == f"node {owner.id}"
+                assert result.holder == f"node {owner.id}"
                 continue
             assert owner in (None, node), "two owners"
             self.owned[id] = node, result

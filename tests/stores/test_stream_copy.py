@@ -9,8 +9,8 @@ import pytest
 
 from broker.settings.config import load_config
 from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.store_client import StoreClient, StoreProblem
 from broker.stores.jetstream.stream_copy import StreamCopy
-from broker.stores.jetstream.visitor import StoreProblem, Visitor
 from protocol.batch import build_facts, read_header, stamp
 from storage import LogId
 from storage.log_copy import LogState
@@ -25,8 +25,8 @@ BATCHES = 1_500
 END = 3 * BATCHES - 2  # after the last batch
 
 
-def visitor_of(url: str, cluster: str) -> Visitor:
-    return Visitor(load_config(settings=[f"store={url}", f"cluster.name={cluster}", "node.id=1", "store.replicas=1"], environ={}))
+def client_of(url: str, cluster: str) -> StoreClient:
+    return StoreClient(load_config(settings=[f"store={url}", f"cluster.name={cluster}", "node.id=1", "store.replicas=1"], environ={}))
 
 
 def batches() -> list[bytes]:
@@ -39,8 +39,8 @@ def batches() -> list[bytes]:
     return copied_batches
 
 
-async def copy(visitor: Visitor, place: Place, id: str, written: list[bytes], count: int = BATCHES) -> None:
-    stream = StreamCopy(visitor, place, id, {})
+async def copy(store_client: StoreClient, place: Place, id: str, written: list[bytes], count: int = BATCHES) -> None:
+    stream = StreamCopy(store_client, place, id, {})
     await stream.open(0)
     for batch in written[:count]:
         await stream.append(0, read_header(batch, 0), batch)
@@ -48,11 +48,11 @@ async def copy(visitor: Visitor, place: Place, id: str, written: list[bytes], co
         await stream.finish(LogState(0, END, 7), False)
 
 
-async def copied(visitor: Visitor, place: Place) -> list[bytes]:
-    end = await visitor.end_of(LOG, place)
+async def copied(store_client: StoreClient, place: Place) -> list[bytes]:
+    end = await store_client.end_of(LOG, place)
     assert end is not None
     assert (end.next_offset, end.epoch, end.seq) == (END, 7, BATCHES + 1)
-    return [batch async for _, _, batch in visitor.read(place, end).batches()]
+    return [batch async for _, _, batch in store_client.read(place, end).batches()]
 
 
 async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -> list[bytes]:
@@ -66,18 +66,18 @@ async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -
             if number % 5 == 4:
                 proxy.cut()
 
-    visitor = visitor_of(f"nats://127.0.0.1:{proxy.port}", cluster)
-    direct = visitor_of(engine.url, cluster)
+    store_client = client_of(f"nats://127.0.0.1:{proxy.port}", cluster)
+    direct = client_of(engine.url, cluster)
     try:
-        assert not await visitor.open()
-        await visitor.begin_import("id", "import")
+        assert not await store_client.open()
+        await store_client.begin_import("id", "import")
         trouble = asyncio.create_task(disturb())
-        await copy(visitor, visitor.names.internal(LOG), "import", written)
+        await copy(store_client, store_client.names.internal(LOG), "import", written)
         trouble.cancel()
         await direct.open()
         return await copied(direct, direct.names.internal(LOG))
     finally:
-        visitor.close()
+        store_client.close()
         direct.close()
         await proxy.close()
 
@@ -89,15 +89,15 @@ def test_what_gets_lost_on_the_way_is_sent_again(one_server: NatsEngine) -> None
 
 def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngine) -> None:
     async def repeated() -> list[bytes]:
-        visitor = visitor_of(one_server.url, f"copied{next(NUMBERS)}")
+        store_client = client_of(one_server.url, f"copied{next(NUMBERS)}")
         try:
-            await visitor.open()
-            place = visitor.names.internal(LOG)
+            await store_client.open()
+            place = store_client.names.internal(LOG)
             for count in (0, 1, 700, 200, BATCHES, 900, BATCHES):
-                await copy(visitor, place, "import", written, count)
-            return await copied(visitor, place)
+                await copy(store_client, place, "import", written, count)
+            return await copied(store_client, place)
         finally:
-            visitor.close()
+            store_client.close()
 
     written = batches()
     assert asyncio.run(repeated()) == written
@@ -105,14 +105,14 @@ def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngin
 
 def test_the_entry_of_another_hand_ends_a_copy(one_server: NatsEngine) -> None:
     async def interfered() -> None:
-        visitor = visitor_of(one_server.url, f"copied{next(NUMBERS)}")
+        store_client = client_of(one_server.url, f"copied{next(NUMBERS)}")
         try:
-            await visitor.open()
-            place = visitor.names.internal(LOG)
-            await copy(visitor, place, "import", written, 10)
-            await copy(visitor, place, "another", written)
+            await store_client.open()
+            place = store_client.names.internal(LOG)
+            await copy(store_client, place, "import", written, 10)
+            await copy(store_client, place, "another", written)
         finally:
-            visitor.close()
+            store_client.close()
 
     written = batches()
     with pytest.raises(StoreProblem, match="was not written by this import"):

@@ -194,7 +194,7 @@ def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) 
     restarted = nodes.start(1)
     restarted.store.deposed = lambda: deposed.append("newer")
     nodes.wait(lambda: deposed)
-    first.store.meta._beat()
+    first.store.meta._send_heartbeat()
     finished: list[str] = []
     first.store.finish(True, finished.append)
     nodes.wait(lambda: finished)
@@ -226,8 +226,8 @@ def test_a_second_process_that_knows_that_the_first_one_has_ended_does_not_wait(
     log = owned(first)
     append(first, log, b"a")
     first.store.meta._mark += "1"  # of a process with the same number, which was started at another time
-    first.store.meta._beat()
-    first.wait(lambda: not first.store.meta._beat_pending)
+    first.store.meta._send_heartbeat()
+    first.wait(lambda: not first.store.meta._heartbeat_pending)
     first.store.close()
     restarted = nodes.start(1)
     assert restarted.keys(owned(restarted)) == [b"a"]
@@ -243,10 +243,10 @@ def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_s
     meta, read = second.store.meta, second.store.engine.read
     del meta.view.live[1]
     meta.seq = 0
-    beats = meta._beats_sent
+    beats = meta._heartbeats_sent
 
     def lagging(name: str, seq: int, on_record: Any, ended: Any, **limits: Any) -> Any:
-        if name == second.store.names.meta_stream and meta._beats_sent == beats:
+        if name == second.store.names.meta_stream and meta._heartbeats_sent == beats:
             second.loop.call_soon(ended, None)
             return None
         return read(name, seq, on_record, ended, **limits)

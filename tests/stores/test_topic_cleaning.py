@@ -11,9 +11,9 @@ import pytest
 
 from broker.settings.config import load_config
 from broker.stores.jetstream import topic_cleaning
+from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.topic_cleaning import cleanable
 from broker.stores.jetstream.topic_logs import StreamTopicLog
-from broker.stores.jetstream.visitor import Visitor
 from protocol.batch import records
 from storage import Limits, LogId
 from storage.log_copy import LogEnd, LogState
@@ -231,20 +231,20 @@ def test_an_export_has_what_a_cleaner_left_even_if_it_works_meanwhile(nodes: Nod
     clean(node, log)
     config = load_config(settings=[f"store={nodes.url}", f"cluster.name={nodes.cluster}", "node.id=1", "store.replicas=1"], environ={})
 
-    async def visit() -> Visitor:
-        visitor = Visitor(config)
-        await visitor.open()
-        return visitor
+    async def open_client() -> StoreClient:
+        store_client = StoreClient(config)
+        await store_client.open()
+        return store_client
 
     async def exported(end: LogEnd) -> tuple[list[int], LogState]:
-        reading = visitor.read(log.place, end)
+        reading = store_client.read(log.place, end)
         records_read = [record async for _, _, batch in reading.batches() for record in records(batch, 0)]
         assert [written.sent[record.offset].value for record in records_read] == [record.value for record in records_read]
         return [record.offset for record in records_read], reading.state
 
-    visitor = node.loop.run_until_complete(visit())
+    store_client = node.loop.run_until_complete(open_client())
     try:
-        end = node.loop.run_until_complete(visitor.end_of(TOPIC, log.place))
+        end = node.loop.run_until_complete(store_client.end_of(TOPIC, log.place))
         assert end is not None
         offsets, state = node.loop.run_until_complete(exported(end))
         assert offsets == written.check(node, log)
@@ -255,4 +255,4 @@ def test_an_export_has_what_a_cleaner_left_even_if_it_works_meanwhile(nodes: Nod
         assert offsets == written.check(node, log)
         assert state.next_offset == len(written.sent)
     finally:
-        visitor.close()
+        store_client.close()

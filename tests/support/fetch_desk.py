@@ -170,7 +170,7 @@ class FetchDesk:
         self.topics = Topics(self._new_id)
         self.finder = Finder(self.topics, self.disk, segment_bytes)
         self.fetches = Fetches(self.turn, self.clock)
-        self.turn.attend(self.fetches)
+        self.turn.add_actor(self.fetches)
         self.address = Address("PLAINTEXT", "127.0.0.1", 9092)
         self.node = Node(1, "cluster")
         parts: Any = SimpleNamespace(

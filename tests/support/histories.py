@@ -216,7 +216,7 @@ class World(TopicBroker):
                 continue
             partition = self.find(name)
             self.settle()
-            assert not partition.error, partition.trouble
+            assert not partition.error, partition.refusal_reason
             stored: dict[int, tuple[bytes, bytes]] = {}
             for chunk in scan(disk_log(partition), partition.start_offset):
                 at = 0

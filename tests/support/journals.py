@@ -108,7 +108,7 @@ class JournalBench:
         self.shard = Values()
         self.journal = Journal("values-0", self.shard, self.log, self.turn, LATE_MS)
         self.journal.start()
-        self.turn.attend(self.journal)
+        self.turn.add_actor(self.journal)
 
     def put(self, key: bytes, value: bytes) -> Reply:
         self.shard.put(key, value)

@@ -73,7 +73,7 @@ class StoreBench:
         turn = Turn(loop, self.loop.clock())
         self.journal = Journal("values-0", self.shard, self.owned, turn, LATE_MS)
         self.journal.start()
-        turn.attend(self.journal)
+        turn.add_actor(self.journal)
 
     def more_logs(self, count: int) -> list[LocalLog]:
         logs: list[LocalLog] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from protocol.batch import read_header, stamp
-from storage import AppendFailed, Extent, Found, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
+from storage import AppendFailed, Extent, FoundRecord, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
 
 
 class MemoryRecords:
@@ -64,9 +64,9 @@ class MemoryRecords:
 
     descriptor = -1
 
-    def hold(self) -> None: ...
+    def pin(self) -> None: ...
 
-    def unhold(self) -> None: ...
+    def unpin(self) -> None: ...
 
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
         return self.bytes_at(*self._range_of(offset, bytes_max, end, True))
@@ -75,19 +75,19 @@ class MemoryRecords:
         begin, size = self._range_of(offset, bytes_max, end, one_at_least)
         return Extent(self, begin, size, size, False) if size else None
 
-    def find_time(self, timestamp: int) -> Iterator[Found | None]:
+    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
         for _, batch in self._batches:
             header = read_header(batch, 0)
             if header.max_timestamp >= timestamp:
-                yield Found(header.max_timestamp, header.base_offset, self.epoch)
+                yield FoundRecord(header.max_timestamp, header.base_offset, self.epoch)
                 return
             yield None
 
-    def latest_record(self) -> Iterator[Found | None]:
+    def latest_record(self) -> Iterator[FoundRecord | None]:
         headers = [read_header(batch, 0) for _, batch in self._batches]
         if headers:
             newest = max(headers, key=lambda header: header.max_timestamp)
-            yield Found(newest.max_timestamp, newest.base_offset, self.epoch)
+            yield FoundRecord(newest.max_timestamp, newest.base_offset, self.epoch)
 
     def epoch_at(self, offset: int) -> int:
         return self.epoch

@@ -19,7 +19,16 @@ from typing import Final
 
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
-from broker.stores.jetstream.engine import STREAM_FULL, TOO_LARGE, WRONG_SEQUENCE, Engine, Refused, Stored, last_sequence_of, reply_of
+from broker.stores.jetstream.engine import (
+    STREAM_FULL,
+    TOO_LARGE,
+    WRONG_SEQUENCE,
+    Engine,
+    EngineError,
+    StoredMessage,
+    last_sequence_of,
+    reply_of,
+)
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.wire import Message
@@ -182,7 +191,7 @@ class Chain:
         if pending.committed or self.failure is not None:
             return
         reply = reply_of(message)
-        if not isinstance(reply, Refused):
+        if not isinstance(reply, EngineError):
             if reply.get("seq") == pending.seq:
                 self._commit(pending)
             else:
@@ -214,12 +223,12 @@ class Chain:
         oldest = self.pending[0]
         self._engine.get(self.place.stream, oldest.seq, Contained(partial(self._compare_stored, oldest), self._resolve_failed))
 
-    def _compare_stored(self, pending: Pending, stored: Stored | Refused) -> None:
+    def _compare_stored(self, pending: Pending, stored: StoredMessage | EngineError) -> None:
         """Compare the entry stored at this sequence with the append, which was sent more than once."""
         self._resolving = False
         if pending.committed or self.failure is not None:
             return
-        if isinstance(stored, Refused):  # the replica does not have the entry yet
+        if isinstance(stored, EngineError):  # the replica does not have the entry yet
             self._resend_after_pause()
             return
         try:

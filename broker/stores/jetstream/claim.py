@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from broker.runtime.contain import Contained
-from broker.stores.jetstream.engine import STREAM_NOT_FOUND, WRONG_SEQUENCE, Engine, Refused, Stored, StreamState, reply_of
+from broker.stores.jetstream.engine import STREAM_NOT_FOUND, WRONG_SEQUENCE, Engine, EngineError, StoredMessage, StreamState, reply_of
 from broker.stores.jetstream.entry import CLAIM, HEADER, RELEASE, STATE, Entry, parse_entry
 from broker.stores.jetstream.meta import Meta, Owner
 from broker.stores.jetstream.place import Place
@@ -84,9 +84,9 @@ class Claim:
     def _damaged(self, seq: int, reason: str) -> None:
         self._end(Unreadable(str(damaged(self._place, seq, reason)), True))
 
-    def _check_state(self, state: StreamState | Refused) -> None:
+    def _check_state(self, state: StreamState | EngineError) -> None:
         last_owner = self._last_owner
-        if isinstance(state, Refused):
+        if isinstance(state, EngineError):
             if state.code != STREAM_NOT_FOUND:
                 self._restart_later(state.text)
             elif last_owner is not None:
@@ -104,16 +104,16 @@ class Claim:
         else:
             self._engine.get(self._place.stream, state.last_seq, self._step(partial(self._check_last_entry, state)))
 
-    def _handle_created(self, result: Refused | None) -> None:
+    def _handle_created(self, result: EngineError | None) -> None:
         self._deadline = self._loop.time() + CLAIM_SECONDS  # anew: the stream may have waited for the creation of other streams
         if result is None:
             self.begin()
         else:
             self._restart_later(f"the stream cannot be created: {result.text}")
 
-    def _check_last_entry(self, state: StreamState, message: Stored | Refused) -> None:
+    def _check_last_entry(self, state: StreamState, message: StoredMessage | EngineError) -> None:
         """Decide by the stream's last entry whether this node may claim the log."""
-        if isinstance(message, Refused):
+        if isinstance(message, EngineError):
             self._restart_later("the replica does not have the last entry yet" if message.code == NOT_FOUND else message.text)
             return
         try:
@@ -153,7 +153,7 @@ class Claim:
 
     def _handle_reply(self, state: StreamState, entry: Entry, message: Message | None) -> None:
         reply = reply_of(message)
-        if not isinstance(reply, Refused):
+        if not isinstance(reply, EngineError):
             self._find_start(entry, int(reply.get("seq", 0)))
         elif reply.code in WRONG_SEQUENCE:
             self.begin()
@@ -165,14 +165,14 @@ class Claim:
     def _find_start(self, entry: Entry, seq: int) -> None:
         self._engine.info(self._place.stream, self._step(partial(self._read_first_entry, entry, seq)))
 
-    def _read_first_entry(self, entry: Entry, seq: int, state: StreamState | Refused) -> None:
-        if isinstance(state, Refused):
+    def _read_first_entry(self, entry: Entry, seq: int, state: StreamState | EngineError) -> None:
+        if isinstance(state, EngineError):
             self._retry_later(state.text, partial(self._find_start, entry, seq))
         else:
             self._engine.get(self._place.stream, state.first_seq, self._step(partial(self._finish, entry, seq, state)))
 
-    def _finish(self, entry: Entry, seq: int, state: StreamState, message: Stored | Refused) -> None:
-        if isinstance(message, Refused):
+    def _finish(self, entry: Entry, seq: int, state: StreamState, message: StoredMessage | EngineError) -> None:
+        if isinstance(message, EngineError):
             self._retry_later("the replica does not have the first entry", partial(self._find_start, entry, seq))
             return
         try:

@@ -14,7 +14,7 @@ from typing import Final
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.logging.logs import log
 from broker.runtime.contain import Contained
-from broker.stores.jetstream.engine import Engine, Refused
+from broker.stores.jetstream.engine import Engine, EngineError
 from broker.stores.jetstream.entry import LIVE_BEGIN, LIVE_END
 from broker.stores.jetstream.logs import GroupLog, StreamLog
 from broker.stores.jetstream.reading import facts_in
@@ -25,7 +25,7 @@ CHECK_SECONDS: Final = 1.0
 # A shorter log is not compacted: a group's log of this size replays in tenths of a second, and each node has the registry in memory.
 BYTES_MIN: Final = {CONSUMER_OFFSETS: 16 << 20, REGISTRY_LOG: 1 << 20}
 SLICE_SECONDS: Final = 0.004
-NOT_YET_SECONDS: Final = 0.002
+REMOTE_READ_RETRY_SECONDS: Final = 0.002
 COPY_RECORDS: Final = 1_000
 COPY_BYTES: Final = 128 << 10
 RETRY_SECONDS: Final = 60.0  # after a pass that failed
@@ -86,7 +86,7 @@ class GroupLogPass:
             while self._monotonic() < until:
                 facts = next(self._steps)
                 if facts is NOT_YET:
-                    self._run_later(NOT_YET_SECONDS, self._read)
+                    self._run_later(REMOTE_READ_RETRY_SECONDS, self._read)
                     return
                 for key, value in facts:
                     if value is None:
@@ -137,7 +137,7 @@ class GroupLogPass:
         else:
             self._engine.purge(self._owned.place.stream, self._begin_seq, self._cut)
 
-    def _cut(self, result: Refused | None) -> None:
+    def _cut(self, result: EngineError | None) -> None:
         if result is None and self._chain is self._owned.chain:
             self._owned.cut(self._begin_offset, self._begin_seq, self._bytes_before)
         self._end(result.text if result is not None else "")

@@ -25,7 +25,7 @@ Failed = Callable[[AppendFailed], None]
 Recovered = Callable[[AppendFailed | None], None]
 
 
-class Claimer(Protocol):
+class StreamStore(Protocol):
     """What a log uses of its store."""
 
     engine: Engine
@@ -42,7 +42,7 @@ class Claimer(Protocol):
 class StreamLog:
     """One log that this node has claimed."""
 
-    def __init__(self, store: Claimer, id: LogId, place: Place) -> None:
+    def __init__(self, store: StreamStore, id: LogId, place: Place) -> None:
         self.id = id
         self.place = place
         self.epoch = -1
@@ -99,7 +99,7 @@ class StreamLog:
 
     def _claimed_again(self, done: Recovered, result: Claimed | HeldBy | Unreadable) -> None:
         if isinstance(result, HeldBy):
-            done(Fenced(f"{result.who} owns it now"))
+            done(Fenced(f"{result.holder} owns it now"))
         elif isinstance(result, Unreadable):
             done(AppendFailed(result.reason))
         else:
@@ -141,7 +141,7 @@ class StreamLog:
 class GroupLog(StreamLog):
     """An internal log: `OwnedLog`, and `ServedLog` for consumers of it as a topic."""
 
-    def __init__(self, store: Claimer, id: LogId, place: Place) -> None:
+    def __init__(self, store: StreamStore, id: LogId, place: Place) -> None:
         super().__init__(store, id, place)
         self.first_seq = 0
         self.bytes = 0  # approximate size of the stream

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
 from broker.stores.jetstream.connection import REQUEST_SECONDS
-from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, Refused, Stored, reply_of
+from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError, StoredMessage, reply_of
 from broker.stores.jetstream.life import has_ended, mark
 from broker.stores.jetstream.place import Names, Place
 from broker.stores.jetstream.wire import Message
@@ -31,10 +31,10 @@ REFRESH_SECONDS: Final = 1.0  # between two reads of the meta stream, in case th
 READ_BACK_SECONDS: Final = 0.02
 REFRESH_SOON_SECONDS: Final = (0.003, 0.03)  # when to read the meta stream after a change was announced; a lagging replica may answer the first read
 TICK_SECONDS: Final = 0.1
-BEATS: Final = 10  # heartbeats of a node in the time of a lease
-BEAT_SECONDS_MAX: Final = 1.0  # a heartbeat without a reply is sent again after this time
+HEARTBEATS_PER_LEASE: Final = 10  # heartbeats of a node in the time of a lease
+HEARTBEAT_SECONDS_MAX: Final = 1.0  # a heartbeat without a reply is sent again after this time
 FENCE_FRACTION: Final = 0.9  # a node stops serving after this part of the lease without an acknowledged heartbeat
-BEAT_LATE: Final = 1.5  # after this many heartbeat intervals without an acknowledgement, time does not count
+LATE_INTERVALS: Final = 1.5  # after this many heartbeat intervals without an acknowledgement, time does not count
 FORGET_SECONDS: Final = 30.0
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 
@@ -51,7 +51,7 @@ class Owner(NamedTuple):
     stream: str  # name of the log's stream; a new topic of the same name has another stream
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """A heartbeat of this node. `clock`: when it was sent, on the clock that counts only time with acknowledged heartbeats."""
 
     seq: int
@@ -74,19 +74,19 @@ class NodeState:
 class View:
     """The live nodes and the owners of logs, as last read from the meta stream (`SharedView`)."""
 
-    def __init__(self, place_of: Callable[[LogId], LogId]) -> None:
+    def __init__(self, owning_log: Callable[[LogId], LogId]) -> None:
         self.live: dict[int, NodeState] = {}
         self.former: dict[tuple[int, str], float] = {}  # processes whose node id another process has taken, with the time of their last message
         self.owners: dict[LogId, Owner] = {}
         self.version = 0
-        self._place_of = place_of
+        self._owning_log = owning_log
 
     def nodes(self) -> list[NodeInfo]:
         return sorted(node_state.info for node_state in self.live.values())
 
     def owned_by(self, log: LogId) -> Owner | None:
         """The owner, dead or alive."""
-        return self.owners.get(self._place_of(log))
+        return self.owners.get(self._owning_log(log))
 
     def owner(self, log: LogId) -> NodeInfo | None:
         owner = self.owned_by(log)
@@ -123,7 +123,7 @@ class Meta:
         self.me: NodeInfo | None = None
         self.lease_lost = False
         self.superseded = False  # another process has taken this node's id
-        self.blind_seconds = 0.0  # time in which this node could not decide which nodes are live
+        self.undecided_seconds = 0.0  # time in which this node could not decide which nodes are live
         self.format: dict[str, Any] = {}
         self._engine = engine
         self._connection = engine.connection
@@ -137,14 +137,14 @@ class Meta:
         self._fenced = False  # the logs are fenced, because the lease is lost
         self._acked_at = 0.0  # when the newest acknowledged heartbeat was sent
         self._ticked = 0.0
-        self._beat_at = 0.0
+        self._heartbeat_at = 0.0
         self._revision = 0  # sequence of this node's newest heartbeat
         self._revisions: dict[str, int] = {}  # newest sequence of each subject
-        self._beats_sent = 0
-        self._beat_pending = False
-        self._acked_beats: deque[Beat] = deque()  # acknowledged, but not read back yet
-        self._newest_read_back = Beat(0, 0.0, 0)  # the newest heartbeat that was read back
-        self._waiting_for_proof: list[tuple[int, Callable[[], None]]] = []  # callbacks that wait until the heartbeat of this number, or a later one, is read back
+        self._heartbeats_sent = 0
+        self._heartbeat_pending = False
+        self._acked_heartbeats: deque[Heartbeat] = deque()  # acknowledged, but not read back yet
+        self._newest_read_back = Heartbeat(0, 0.0, 0)  # the newest heartbeat that was read back
+        self._waiting_for_read_back: list[tuple[int, Callable[[], None]]] = []  # callbacks that wait until the heartbeat of this number, or a later one, is read back
         self._predecessor: tuple[str, str] | None = None  # incarnation and mark of the process that had this node's id before
         self._ended_predecessor = ""  # incarnation of a predecessor that has certainly ended
         self._mark = mark()
@@ -166,7 +166,7 @@ class Meta:
     @property
     def _clock(self) -> float:
         """The clock that counts only time in which this node's heartbeats were acknowledged."""
-        return self._now - self.blind_seconds
+        return self._now - self.undecided_seconds
 
     @property
     def lease_left(self) -> float:
@@ -210,7 +210,7 @@ class Meta:
     def _read_more(self, waiting: list[Callable[[bool], None]]) -> None:
         self._engine.read(self._names.meta_stream, self.seq + 1, self._apply, Contained(partial(self._read_ended, waiting, self.seq)))
 
-    def _read_ended(self, waiting: list[Callable[[bool], None]], before: int, result: Refused | None) -> None:
+    def _read_ended(self, waiting: list[Callable[[bool], None]], before: int, result: EngineError | None) -> None:
         if self.closed:
             return
         if result is None and self.seq > before:
@@ -222,7 +222,7 @@ class Meta:
         if self._waiting and not self._reading:
             self._read()
 
-    def _apply(self, message: Stored) -> None:
+    def _apply(self, message: StoredMessage) -> None:
         self.seq = max(self.seq, message.seq)
         self._note_read_back()
         self._revisions[message.subject] = max(self._revisions.get(message.subject, 0), message.seq)
@@ -240,27 +240,27 @@ class Meta:
 
     def _note_read_back(self) -> None:
         """A replica has a prefix of the stream: once it has returned this node's heartbeat, it has returned every older message."""
-        while self._acked_beats and self._acked_beats[0].seq <= self.seq:
-            self._newest_read_back = self._acked_beats.popleft()
-        ready = [done for number, done in self._waiting_for_proof if number <= self._newest_read_back.number]
+        while self._acked_heartbeats and self._acked_heartbeats[0].seq <= self.seq:
+            self._newest_read_back = self._acked_heartbeats.popleft()
+        ready = [done for number, done in self._waiting_for_read_back if number <= self._newest_read_back.number]
         if ready:
-            self._waiting_for_proof = [waiting for waiting in self._waiting_for_proof if waiting[0] > self._newest_read_back.number]
+            self._waiting_for_read_back = [waiting for waiting in self._waiting_for_read_back if waiting[0] > self._newest_read_back.number]
             for done in ready:
                 self._loop.call_soon(Contained(done))
 
     def when_current(self, done: Callable[[], None]) -> None:
         """Call `done` when this node has certainly read every message sent before this call, whichever replica answers."""
-        self._waiting_for_proof.append((self._beats_sent + 1, done))
-        if not self._beat_pending:
-            self._beat()
+        self._waiting_for_read_back.append((self._heartbeats_sent + 1, done))
+        if not self._heartbeat_pending:
+            self._send_heartbeat()
 
     def _read_back(self) -> None:
         """Read until this node's newest heartbeat is read back, if a callback waits for that."""
-        if self._waiting_for_proof and self._acked_beats and not self.closed:
+        if self._waiting_for_read_back and self._acked_heartbeats and not self.closed:
             self.refresh(self._read_back_again)
 
     def _read_back_again(self, read: bool) -> None:
-        if self._waiting_for_proof:
+        if self._waiting_for_read_back:
             self._loop.call_later(READ_BACK_SECONDS, Contained(self._read_back))
 
     def _apply_node(self, node: int, body: dict[str, Any], seq: int) -> None:
@@ -322,12 +322,12 @@ class Meta:
 
     # Writing.
 
-    def put(self, subject: str, body: dict[str, Any], done: Callable[[Refused | None], None], seconds: float = REQUEST_SECONDS) -> None:
+    def put(self, subject: str, body: dict[str, Any], done: Callable[[EngineError | None], None], seconds: float = REQUEST_SECONDS) -> None:
         """Write a message, unless the subject has a newer one than this node has read."""
 
         def answered(message: Message | None) -> None:
             reply = reply_of(message)
-            if isinstance(reply, Refused):
+            if isinstance(reply, EngineError):
                 done(reply)
                 return
             self._revisions[subject] = max(self._revisions.get(subject, 0), int(reply.get("seq", 0)))
@@ -341,7 +341,7 @@ class Meta:
         self._set_owner(id, owner)
         body = {"log": id.name, "partition": id.partition, **owner._asdict()}
 
-        def put(result: Refused | None) -> None:
+        def put(result: EngineError | None) -> None:
             if result is None or self.view.owners.get(id) != owner or attempts <= 1 or self.closed:
                 done()
             else:
@@ -376,15 +376,15 @@ class Meta:
         self._loop.call_later(TICK_SECONDS, Contained(self._tick))
         now = self._now
         passed, self._ticked = now - self._ticked, now
-        if now - self._acked_at > BEAT_LATE * self._lease / BEATS or passed > 10 * TICK_SECONDS:
-            self.blind_seconds += passed
-        if now >= self._beat_at:
-            self._beat_at = now + self._lease / BEATS
-            self._beat()
+        if now - self._acked_at > LATE_INTERVALS * self._lease / HEARTBEATS_PER_LEASE or passed > 10 * TICK_SECONDS:
+            self.undecided_seconds += passed
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self._lease / HEARTBEATS_PER_LEASE
+            self._send_heartbeat()
         if not self.lease_lost and self.lease_left <= 0:
             self._lose_lease()
         overdue = self._clock - self._lease
-        if not self._waiting_for_proof and any(node_state.changed < overdue for node, node_state in self.view.live.items() if node != self._node):
+        if not self._waiting_for_read_back and any(node_state.changed < overdue for node, node_state in self.view.live.items() if node != self._node):
             self.when_current(lambda: None)  # now, not with the next heartbeat
         for node, node_state in list(self.view.live.items()):
             if node != self._node and self._newest_read_back.clock - node_state.changed > self._lease:
@@ -433,22 +433,22 @@ class Meta:
             "ended": self._ended_predecessor,
         }
 
-    def _next_beat(self) -> Beat:
-        self._beats_sent += 1
-        self._beat_pending = True
-        return Beat(0, self._clock, self._beats_sent)
+    def _next_heartbeat(self) -> Heartbeat:
+        self._heartbeats_sent += 1
+        self._heartbeat_pending = True
+        return Heartbeat(0, self._clock, self._heartbeats_sent)
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         if self.superseded:
             return  # the newer process would take the message for one of a third process
-        sent, beat = self._now, self._next_beat()
+        sent, heartbeat = self._now, self._next_heartbeat()
 
-        def put(result: Refused | None) -> None:
+        def put(result: EngineError | None) -> None:
             if self.closed:
                 return
-            self._beat_pending = False
+            self._heartbeat_pending = False
             if result is None:
-                self._acknowledged(sent, beat)
+                self._acknowledged(sent, heartbeat)
                 if self.lease_lost and self.lease_left > 0:
                     self._fence()
                     self.lease_lost = self._fenced = False
@@ -457,20 +457,20 @@ class Meta:
                 return
             if result.code in WRONG_SEQUENCE:  # an earlier heartbeat, whose reply was lost, or another process
                 self.refresh(lambda read: None)
-            self._beat_at = min(self._beat_at, self._now + TICK_SECONDS)
+            self._heartbeat_at = min(self._heartbeat_at, self._now + TICK_SECONDS)
 
-        self.put(self._names.node_key(self._node), self._body(), put, min(BEAT_SECONDS_MAX, self._lease / BEATS))
+        self.put(self._names.node_key(self._node), self._body(), put, min(HEARTBEAT_SECONDS_MAX, self._lease / HEARTBEATS_PER_LEASE))
 
-    def _acknowledged(self, sent: float, beat: Beat) -> None:
+    def _acknowledged(self, sent: float, heartbeat: Heartbeat) -> None:
         self._revision = self._revisions[self._names.node_key(self._node)]
         self._acked_at = max(self._acked_at, sent)
-        self._acked_beats.append(beat._replace(seq=self._revision))
+        self._acked_heartbeats.append(heartbeat._replace(seq=self._revision))
         self._note_read_back()
-        if not self._beat_pending and any(number > beat.number for number, _ in self._waiting_for_proof):
-            self._loop.call_soon(Contained(self._beat))
+        if not self._heartbeat_pending and any(number > heartbeat.number for number, _ in self._waiting_for_read_back):
+            self._loop.call_soon(Contained(self._send_heartbeat))
         self._read_back()
 
-    def first_beat(self, done: Callable[[Refused | None], None]) -> None:
+    def first_heartbeat(self, done: Callable[[EngineError | None], None]) -> None:
         """Take the node id; an earlier process with this id reads this message and stops."""
         if self._predecessor is not None:
             incarnation, process_mark = self._predecessor
@@ -478,13 +478,13 @@ class Meta:
                 self._ended_predecessor = incarnation
             else:
                 self.view.former[self._node, incarnation] = self._clock
-        sent, beat = self._now, self._next_beat()
+        sent, heartbeat = self._now, self._next_heartbeat()
 
-        def put(result: Refused | None) -> None:
-            self._beat_pending = False
+        def put(result: EngineError | None) -> None:
+            self._heartbeat_pending = False
             if result is None:
-                self._acknowledged(sent, beat)
-                self._beat_at = sent + self._lease / BEATS
+                self._acknowledged(sent, heartbeat)
+                self._heartbeat_at = sent + self._lease / HEARTBEATS_PER_LEASE
                 self._tick()
             done(result)
 
@@ -495,7 +495,7 @@ class Meta:
         if self.superseded:
             done()
             return
-        self._beat_at = self._now + 3600
+        self._heartbeat_at = self._now + 3600
         self.put(self._names.node_key(self._node), {"incarnation": self._incarnation, "gone": True}, lambda result: done())
 
     def close(self) -> None:

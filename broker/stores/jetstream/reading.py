@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.runtime.contain import Contained, run
-from broker.stores.jetstream.engine import Engine, Refused, Stored
+from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.place import Place
 from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fact, iterate, put_facts, validate
@@ -72,7 +72,7 @@ class EntryReader:
         self._window_from = self._next_seq
         self._engine.read(self._place.stream, self._next_seq, self._receive, Contained(self._window_ended))
 
-    def _receive(self, message: Stored) -> None:
+    def _receive(self, message: StoredMessage) -> None:
         if self.ended or self._stopped:
             return
         if message.seq != self._next_seq:
@@ -100,7 +100,7 @@ class EntryReader:
         self.problem = damaged(self._place, self._next_seq, reason)
         run(self._changed)
 
-    def _window_ended(self, result: Refused | None) -> None:
+    def _window_ended(self, result: EngineError | None) -> None:
         self._reading = False
         if self._stopped or self.ended:
             return

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
-from broker.stores.jetstream.engine import Engine, Refused, Stored
+from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.reading import batches_in
 from protocol.batch import CorruptBatch, read_header
 from protocol.batch_times import record_times
-from storage import DamagedLog, Extent, Found
+from storage import DamagedLog, Extent, FoundRecord
 from storage.epochs import Epochs, epoch_at, epoch_end, with_epoch
 
 TAIL_BYTES: Final = 4 << 20  # newest records of each log in memory
@@ -28,6 +28,7 @@ COLD_BYTES: Final = 8 << 20  # older records of each log in memory
 RUN_BYTES: Final = 1 << 20  # size of one read from the engine
 RUN_MESSAGES: Final = 512
 NEVER_FULL: Final = 1 << 62
+LOADS_MAX: Final = 64  # reads of older records at a time
 RETRY_SECONDS: Final = 0.2
 
 
@@ -56,9 +57,9 @@ class Span:
             self._joined = b"".join([part.data for part in self._parts])
         return self._joined[at : at + size]
 
-    def hold(self) -> None: ...
+    def pin(self) -> None: ...
 
-    def unhold(self) -> None: ...
+    def unpin(self) -> None: ...
 
 
 class Run:
@@ -117,14 +118,14 @@ def _next_of(part: Part) -> int:
     return part.next
 
 
-class Cleaned(NamedTuple):
+class CleanedEntry(NamedTuple):
     """A `cleaned` entry: the records that compaction retained from offset `base` up to the next such entry."""
 
     seq: int
     base: int
 
 
-def _base_of(cleaned: Cleaned) -> int:
+def _base_of(cleaned: CleanedEntry) -> int:
     return cleaned.base
 
 
@@ -148,7 +149,7 @@ class Records:
         self._loading: set[int] = set()  # offsets whose records are requested
         # (base offset, sequence) of some entries, ascending.
         self._anchors: list[tuple[int, int]] = [(start_offset, start_seq), (next_offset, next_seq)]
-        self._cleaned: list[Cleaned] = []  # the entries that hold the records before `_cleaned_end`
+        self._cleaned: list[CleanedEntry] = []  # the entries that hold the records before `_cleaned_end`
         self._cleaned_end = 0
 
     @property
@@ -181,7 +182,7 @@ class Records:
         for base in [base for base in self._cold if base < offset]:
             del self._cold[base]
 
-    def clean(self, cleaned: list[Cleaned], end: int) -> None:
+    def clean(self, cleaned: list[CleanedEntry], end: int) -> None:
         """From now on, read records before the offset `end` only from these entries."""
         self._cleaned = cleaned
         self._cleaned_end = end if cleaned else 0
@@ -214,7 +215,7 @@ class Records:
                 return cold
         return None
 
-    def find_time(self, timestamp: int) -> Iterator[Found | None]:
+    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
         """Scans the log from its start."""
         for part in self._parts():
             if part is None:
@@ -237,16 +238,16 @@ class Records:
                 offset = run.end
             yield None
 
-    def _first_in(self, part: Part, timestamp: int) -> Found | None:
+    def _first_in(self, part: Part, timestamp: int) -> FoundRecord | None:
         try:
             for time, offset in record_times(bytes(part.data), 0):
                 if time >= timestamp and offset >= self.start_offset:
-                    return Found(time, offset, read_header(part.data, 0).leader_epoch)
+                    return FoundRecord(time, offset, read_header(part.data, 0).leader_epoch)
         except CorruptBatch as error:
             raise DamagedLog(f"stream {self._place.stream}", part.base, str(error)) from error
         return None
 
-    def latest_record(self) -> Iterator[Found | None]:
+    def latest_record(self) -> Iterator[FoundRecord | None]:
         newest: Part | None = None
         for part in self._parts():
             if part is None:
@@ -268,7 +269,7 @@ class Records:
 
     def load(self, offset: int) -> None:
         """Read the records from this offset on from the engine, and wake the readers."""
-        if offset in self._loading or len(self._loading) >= 64:
+        if offset in self._loading or len(self._loading) >= LOADS_MAX:
             return
         self._loading.add(offset)
         if offset < self._cleaned_end:
@@ -292,8 +293,8 @@ class Records:
         middle = (low + high) // 2
         self._engine.get(self._place.stream, middle, Contained(partial(self._narrow, offset, low, middle, high), partial(self._loaded, offset, False)))
 
-    def _narrow(self, offset: int, low: int, middle: int, high: int, message: Stored | Refused) -> None:
-        entry = None if isinstance(message, Refused) else self._entry(message)
+    def _narrow(self, offset: int, low: int, middle: int, high: int, message: StoredMessage | EngineError) -> None:
+        entry = None if isinstance(message, EngineError) else self._entry(message)
         if entry is None:
             self._loaded(offset, False)
         elif entry.base_offset <= offset:
@@ -302,7 +303,7 @@ class Records:
         else:
             self._search(offset, low, middle)
 
-    def _entry(self, message: Stored) -> Entry | None:
+    def _entry(self, message: StoredMessage) -> Entry | None:
         try:
             return parse_entry(message.headers.get(HEADER, ""))
         except ValueError:
@@ -313,7 +314,7 @@ class Records:
         run = Run(offset)
         begins = -1  # base offset of the first entry that holds the offset or is after it
 
-        def receive(message: Stored) -> None:
+        def receive(message: StoredMessage) -> None:
             nonlocal begins
             entry = self._entry(message)
             if entry is None or not offset < entry.next_offset <= self._high_watermark or not entry.records:
@@ -324,7 +325,7 @@ class Records:
                 _put(run, message, offset)
             run.end = entry.next_offset  # not the last batch's end: an import writes entries that cover gaps of offsets
 
-        def ended(result: Refused | None) -> None:
+        def ended(result: EngineError | None) -> None:
             # The entry that held the offset may have been deleted during the read.
             self._cache_run(offset, run if begins <= offset else Run(offset))
 
@@ -336,8 +337,8 @@ class Records:
         end = self._cleaned[at + 1].base if at + 1 < len(self._cleaned) else self._cleaned_end
         run = Run(cleaned.base if at >= 0 else 0)
 
-        def received(message: Stored | Refused) -> None:
-            if not isinstance(message, Refused):
+        def received(message: StoredMessage | EngineError) -> None:
+            if not isinstance(message, EngineError):
                 _put(run, message, run.base)
                 run.end = end
             self._cache_run(offset, run)
@@ -360,7 +361,7 @@ class Records:
             run(self.grown)
 
 
-def _put(run: Run, message: Stored, offset: int) -> None:
+def _put(run: Run, message: StoredMessage, offset: int) -> None:
     """Add the batches of the entry that end after the offset."""
     for header, batch in batches_in(message.payload):
         if header.next_offset > offset:

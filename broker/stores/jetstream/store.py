@@ -22,7 +22,7 @@ from broker.settings.servers import parse_servers
 from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.claim import Claim, Claimed
 from broker.stores.jetstream.connection import Connection, TooOld
-from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, Refused
+from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError
 from broker.stores.jetstream.entry import RELEASE
 from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
@@ -126,11 +126,11 @@ class JetStreamStore:
                     log.warning("the engine cannot be used yet", store=str(self._servers), reason=str(error) or "no answer")
             await asyncio.sleep(START_PAUSE_SECONDS)
 
-    async def _retry_until_done(self, step: Callable[[Callable[[Refused | None], None]], None], accepted_codes: Collection[int] = ()) -> None:
+    async def _retry_until_done(self, step: Callable[[Callable[[EngineError | None], None]], None], accepted_codes: Collection[int] = ()) -> None:
         """Repeat a request until the engine has carried it out."""
-        result: Refused | None = None
+        result: EngineError | None = None
         for _ in range(START_ATTEMPTS):
-            answered: asyncio.Future[Refused | None] = self.loop.create_future()
+            answered: asyncio.Future[EngineError | None] = self.loop.create_future()
             step(answered.set_result)
             result = await answered
             if result is None or result.code in accepted_codes:
@@ -162,8 +162,8 @@ class JetStreamStore:
         """Take this node's id; an earlier process with this id stops."""
         self.meta.start(me)
         for _ in range(START_ATTEMPTS):
-            acknowledged: asyncio.Future[Refused | None] = self.loop.create_future()
-            self.meta.first_beat(acknowledged.set_result)
+            acknowledged: asyncio.Future[EngineError | None] = self.loop.create_future()
+            self.meta.first_heartbeat(acknowledged.set_result)
             if await acknowledged is None:
                 self._publish_ends()
                 return

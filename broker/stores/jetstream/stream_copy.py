@@ -2,7 +2,7 @@
 
 Each entry depends only on the copied log and on its sequence. A killed import can therefore be repeated: it skips the entries that are
 stored and writes the same stream. Many entries are in flight at a time. Two concurrent imports of one export write the same entries;
-Visitor.begin_import excludes imports of other exports, and a last entry of any other writer is an error.
+StoreClient.begin_import excludes imports of other exports, and a last entry of any other writer is an error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, Final
 
 from broker.runtime.contain import Contained
-from broker.stores.jetstream.engine import STREAM_FULL, TOO_LARGE, Refused, reply_of
+from broker.stores.jetstream.engine import STREAM_FULL, TOO_LARGE, EngineError, reply_of
 from broker.stores.jetstream.entry import DATA, RELEASE, STATE, Entry
 from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.store_client import ANSWER_SECONDS_MAX, PAUSE_SECONDS, StoreClient, StoreProblem
 from broker.stores.jetstream.topic_state import Part, TopicState, encode_state
-from broker.stores.jetstream.visitor import PATIENCE_SECONDS, PAUSE_SECONDS, StoreProblem, Visitor
 from broker.stores.jetstream.wire import Message
 from protocol.batch import NO_TIMESTAMP, BatchHeader, assemble, read_header
 from storage.index import RELATIVE_OFFSET_MAX
@@ -45,12 +45,12 @@ class _Sent:
 
 
 class StreamCopy:
-    def __init__(self, visitor: Visitor, place: Place, import_id: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, store_client: StoreClient, place: Place, import_id: str, settings: Mapping[str, Any]) -> None:
         """`settings`: JetStream settings of the stream."""
         self.epoch = 0  # epoch of the newest entry
         self.segment_base = -1  # base offset of the newest batch's segment
-        self._visitor = visitor
-        self._connection = visitor.connection
+        self._store_client = store_client
+        self._connection = store_client.connection
         self._place = place
         self._import_id = import_id
         self._settings = settings
@@ -66,15 +66,15 @@ class StreamCopy:
     async def open(self, first_offset: int) -> None:
         """Create the stream, or read how many entries an earlier attempt has stored. The log begins at `first_offset`."""
         self._next_offset = first_offset
-        await self._visitor.make_stream(self._place, self._settings)
+        await self._store_client.make_stream(self._place, self._settings)
         self._stored_before = await self._last_stored_seq()
 
     async def _last_stored_seq(self) -> int:
         """The sequence of the last stored entry; raises StoreProblem if this import has not written it."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
-            state = await self._visitor.stream_state(self._place)
-            last = await self._visitor.entry_of(self._place, state.last_seq) if state.last_seq else None
+            state = await self._store_client.stream_state(self._place)
+            last = await self._store_client.entry_of(self._place, state.last_seq) if state.last_seq else None
             if not state.last_seq or (last is not None and last.id == (self._import_id, state.last_seq)):
                 return state.last_seq
             if last is not None or time.monotonic() > deadline:
@@ -144,11 +144,11 @@ class StreamCopy:
     def _handle_reply(self, sent: _Sent, message: Message | None) -> None:
         sent.in_flight = False
         reply = reply_of(message)
-        if not isinstance(reply, Refused) and reply.get("seq") == sent.entry.number:
+        if not isinstance(reply, EngineError) and reply.get("seq") == sent.entry.number:
             sent.stored = True
         else:
-            self._problem = reply.text if isinstance(reply, Refused) else f"entry {sent.entry.number} was stored as {reply.get('seq')}"
-            if isinstance(reply, Refused) and (reply.code in TOO_LARGE or reply.code == STREAM_FULL):
+            self._problem = reply.text if isinstance(reply, EngineError) else f"entry {sent.entry.number} was stored as {reply.get('seq')}"
+            if isinstance(reply, EngineError) and (reply.code in TOO_LARGE or reply.code == STREAM_FULL):
                 self._problem = f"the engine refuses: {reply.text}"
         while self._pending and self._pending[0].stored:
             self._bytes -= len(self._pending.popleft().payload)
@@ -156,7 +156,7 @@ class StreamCopy:
 
     async def _wait(self, entries: int, size: int) -> None:
         """Wait until at most this much is without a reply."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while len(self._pending) > entries or self._bytes > size:
             if self._problem and not any(sent.in_flight for sent in self._pending):
                 if time.monotonic() > deadline:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from broker.logging.logs import log
 from broker.runtime.contain import Contained
 from broker.stores.compaction_order import Partition, Settings
-from broker.stores.jetstream.engine import Engine, Refused, Stored
+from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import CLEANED, DATA
 from broker.stores.jetstream.logs import StreamLog
 from broker.stores.jetstream.reading import EntryReader, batches_in, damaged
@@ -87,7 +87,7 @@ class TopicLogPass:
         self._entry_bytes = bytearray()  # retained batches that are not appended yet
         self._entry_part = Part(0, chosen.parts[0].base, cleaned=True)  # describes the entry that will hold them
         self._cleaned: list[Part] = []
-        self._message: Stored | Refused | None = None
+        self._message: StoredMessage | EngineError | None = None
         self._waiting = False
         self._failure = ""
 
@@ -192,7 +192,7 @@ class TopicLogPass:
             self._engine.get(self._owned.place.stream, seq, self._receive)
             while self._message is None:
                 yield None
-            if isinstance(self._message, Stored):
+            if isinstance(self._message, StoredMessage):
                 yield self._message.payload
                 return
             retry_at = self._monotonic() + GET_RETRY_SECONDS  # the replica lags, or the engine elects a leader
@@ -200,7 +200,7 @@ class TopicLogPass:
                 yield None
         raise OSError(f"{self._owned.place.stream}: the engine does not return entry {seq}")
 
-    def _receive(self, message: Stored | Refused) -> None:
+    def _receive(self, message: StoredMessage | EngineError) -> None:
         self._message = message
 
     # Writing.

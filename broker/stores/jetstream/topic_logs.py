@@ -9,12 +9,12 @@ from typing import Final
 from broker.logging.logs import log
 from broker.runtime.contain import Contained
 from broker.stores.jetstream.claim import Claimed
-from broker.stores.jetstream.engine import Refused, Stored
+from broker.stores.jetstream.engine import EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, STATE
 from broker.stores.jetstream.logs import RELEASED, StreamLog
 from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.reading import ReadEntry, batches_in, damaged, read_all
-from broker.stores.jetstream.records import Cleaned, Records
+from broker.stores.jetstream.records import CleanedEntry, Records
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_state import Part, TopicState, decode_state, encode_state
 from broker.stores.jetstream.wire import NOT_FOUND
@@ -43,8 +43,8 @@ class StreamTopicLog(StreamLog):
         self._state = TopicState(0, 0, 0)
         self._segment_bytes = min(topic.segment_bytes, SEGMENT_BYTES_MAX)
         self._segment_ms = 0  # no limit
-        self._growing_base = -1  # base offset of the active segment
-        self._growing_since = 0  # when this node first saw that segment
+        self._active_base = -1  # base offset of the active segment
+        self._active_since = 0  # when this node first saw that segment
         self._state_pending = False  # a `state` entry is not acknowledged yet
         self.cleaning = False  # its segments may not be dropped
 
@@ -61,8 +61,8 @@ class StreamTopicLog(StreamLog):
         else:
             self._engine.get(self.place.stream, seq, Contained(partial(self._decode_state, claimed, done), lambda: done(OSError("a defect in this version"))))
 
-    def _decode_state(self, claimed: Claimed, done: Done, message: Stored | Refused) -> None:
-        if isinstance(message, Refused):
+    def _decode_state(self, claimed: Claimed, done: Done, message: StoredMessage | EngineError) -> None:
+        if isinstance(message, EngineError):
             reason = f"the replica does not have state entry {claimed.entry.state_seq}" if message.code == NOT_FOUND else message.text
             done(OSError(f"stream {self.place.stream}: {reason}"))
             return
@@ -140,10 +140,10 @@ class StreamTopicLog(StreamLog):
 
     def _add_to_segment(self, seq: int, batch: bytearray) -> None:
         self._count_in_segment(read_header(batch, 0))
-        growing = self._state.parts[-1]
-        old = self._segment_ms > 0 and 0 <= growing.first_timestamp < growing.max_timestamp - self._segment_ms
+        active = self._state.parts[-1]
+        old = self._segment_ms > 0 and 0 <= active.first_timestamp < active.max_timestamp - self._segment_ms
         # Only then: a state covers complete entries.
-        if (old or growing.bytes >= self._segment_bytes) and self.records.high_watermark == self.chain.committed_offset:
+        if (old or active.bytes >= self._segment_bytes) and self.records.high_watermark == self.chain.committed_offset:
             self._roll()
 
     def _roll(self) -> None:
@@ -169,7 +169,7 @@ class StreamTopicLog(StreamLog):
         chain.append(encode_state(state, self._producers), 0, written, STATE)
 
     def _state_written(
-        self, start_offset: int, first_seq: int, first_base: int, cleaned: list[Cleaned], done: Done, result: int | AppendFailed
+        self, start_offset: int, first_seq: int, first_base: int, cleaned: list[CleanedEntry], done: Done, result: int | AppendFailed
     ) -> None:
         self._state_pending = False
         if isinstance(result, AppendFailed):
@@ -210,10 +210,10 @@ class StreamTopicLog(StreamLog):
 
     def _roll_if_old(self, monotonic: int) -> None:
         """Roll a segment that has been active for segment.ms, regardless of its timestamps: otherwise an idle log would never be compacted."""
-        growing = self._state.parts[-1]
-        if growing.base != self._growing_base:
-            self._growing_base, self._growing_since = growing.base, monotonic
-        elif self._segment_ms and growing.bytes and monotonic - self._growing_since > self._segment_ms and not self.chain.pending:
+        active = self._state.parts[-1]
+        if active.base != self._active_base:
+            self._active_base, self._active_since = active.base, monotonic
+        elif self._segment_ms and active.bytes and monotonic - self._active_since > self._segment_ms and not self.chain.pending:
             self._roll()
 
     def retain(self, now: int, monotonic: int, limits: Limits) -> int:
@@ -280,7 +280,7 @@ class StreamTopicStore:
             self._delete(id, topic_id, place)
 
     def _delete(self, id: LogId, topic_id: bytes, place: Place) -> None:
-        def deleted(result: Refused | None) -> None:
+        def deleted(result: EngineError | None) -> None:
             if result is not None:
                 self._store.loop.call_later(DELETE_RETRY_SECONDS, Contained(self._delete), id, topic_id, place)
                 return
@@ -329,8 +329,8 @@ class StreamTopicStore:
 def _ignore(failure: Exception | None) -> None: ...
 
 
-def _ignore_purge(result: Refused | None) -> None: ...
+def _ignore_purge(result: EngineError | None) -> None: ...
 
 
-def cleaned_in(state: TopicState) -> list[Cleaned]:
-    return [Cleaned(part.seq, part.base) for part in state.parts if part.cleaned]
+def cleaned_in(state: TopicState) -> list[CleanedEntry]:
+    return [CleanedEntry(part.seq, part.base) for part in state.parts if part.cleaned]

@@ -189,7 +189,7 @@ async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> 
 
 def delay(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes learn of changes, and open logs, with a delay; no log is released, and no node opens the log of another meanwhile."""
-    monkeypatch.setattr("broker.cluster.spreading.LATE_SECONDS", SECONDS)
+    monkeypatch.setattr("broker.cluster.propagation.LATE_SECONDS", SECONDS)
     monkeypatch.setattr("broker.cluster.ownership.GRACE_MS", 1_000 * SECONDS)
     loop = asyncio.get_running_loop()
     for id in nodes.served:

@@ -102,10 +102,10 @@ def test_an_exception_in_a_step_replays_the_shard_at_once(world: World) -> None:
     member_id = settled(world)
     parked = world.join("g", instance="j")
     world.journal.broken()
-    assert (world.journal.refusal, world.journal.trouble) == (SUSPENDED, "reloads after a defect")
+    assert (world.journal.refusal, world.journal.refusal_reason) == (SUSPENDED, "reloads after a defect")
     assert parked.error == ErrorCode.NOT_COORDINATOR
     world.loop.run()
-    assert (world.journal.refusal, world.journal.trouble) == (SERVING, "")
+    assert (world.journal.refusal, world.journal.refusal_reason) == (SERVING, "")
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
 
 

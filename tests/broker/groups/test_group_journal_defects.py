@@ -52,7 +52,7 @@ def test_an_append_failing_after_a_defect_suspends_the_partition(world: World) -
     world.journal.broken()
     world.log().refuse()
     world.loop.run()
-    assert (world.journal.refusal, world.journal.trouble) == (SUSPENDED, "the disk is full")
+    assert (world.journal.refusal, world.journal.refusal_reason) == (SUSPENDED, "the disk is full")
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "SUSPENDED")]
     assert world.journal.wake_at == world.clock.now + RETRY_MS_MIN
     world.loop.pass_ms(RETRY_MS_MIN)
@@ -64,7 +64,7 @@ def test_an_append_failing_after_a_defect_suspends_the_partition(world: World) -
 def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: World) -> None:
     world.journal.broken()
     world.log().failed(AppendFailed("the flush failed"))
-    assert world.journal.trouble == "reloads after a defect"
+    assert world.journal.refusal_reason == "reloads after a defect"
     world.loop.run()
     assert world.journal.refusal == SERVING
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "RESUMED")]
@@ -194,7 +194,7 @@ def test_an_append_that_fails_after_the_unloading_has_no_effect(world: World) ->
     world.journal.finish_unload()
     changes = list(world.recorded_notes.changes)
     world.log().refuse()
-    assert (world.journal.refusal, world.journal.trouble, world.journal.wake_at) == (NOT_OURS, "", NEVER)
+    assert (world.journal.refusal, world.journal.refusal_reason, world.journal.wake_at) == (NOT_OURS, "", NEVER)
     assert world.recorded_notes.changes == changes
     world.loop.pass_ms(2 * LATE_MS)
     assert world.turn.armed_at == NEVER

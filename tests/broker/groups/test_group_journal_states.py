@@ -45,7 +45,7 @@ def test_a_partition_without_a_log_refuses_every_operation_of_a_log() -> None:
 
 def test_an_unloaded_partition_is_not_served_and_reports_no_problem() -> None:
     journal = World(load=False).journal
-    assert (journal.refusal, journal.trouble, journal.epoch) == (NOT_OURS, "", NO_LOG.epoch)
+    assert (journal.refusal, journal.refusal_reason, journal.epoch) == (NOT_OURS, "", NO_LOG.epoch)
     assert (journal.replayed, journal.offsets, journal.load_ms, journal.defective) == (0, 0, 0, False)
     assert journal.wake_at == NEVER
 
@@ -119,9 +119,9 @@ def test_a_defect_of_a_partition_that_does_not_serve_changes_nothing(world: Worl
     world.commit()
     world.log().refuse()
     assert world.journal.refusal == SUSPENDED
-    trouble = world.journal.trouble
+    reason = world.journal.refusal_reason
     world.journal.broken()
-    assert (world.journal.refusal, world.journal.trouble) == (SUSPENDED, trouble)
+    assert (world.journal.refusal, world.journal.refusal_reason) == (SUSPENDED, reason)
     world.log().recoveries.clear()
     world.journal.refusal = NOT_OURS
     world.journal.broken()
@@ -138,7 +138,7 @@ def test_a_failure_of_a_suspended_partition_is_logged_once(world: World) -> None
     before = list(world.recorded_notes.changes)
     world.journal.failed(AppendFailed("once more"))
     assert world.recorded_notes.changes == before
-    assert "once more" not in world.journal.trouble
+    assert "once more" not in world.journal.refusal_reason
 
 
 @pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
@@ -190,7 +190,7 @@ def test_each_load_of_a_partition_counts_its_records(world: World) -> None:
     assert len(world.store.acquired) == 3  # each load acquires the log anew
 
 
-def test_the_trouble_of_an_unloaded_partition_is_not_reported(world: World) -> None:
+def test_the_reason_of_an_unloaded_partition_is_not_reported(world: World) -> None:
     world.commit()
     world.log().refuse()
     assert world.shards.progress == "partition 0 (the disk is full)"
@@ -284,7 +284,7 @@ class Parked(Waiter):
         super().__init__()
         self.voided = 0
 
-    def void(self) -> None:
+    def discard(self) -> None:
         self.voided += 1
 
 

@@ -68,7 +68,7 @@ def test_deadlines_follow_the_monotonic_clock_and_records_the_wall_clock(machine
     assert times(machine) == (1_500, 1_500)
     assert machine.clock.deletion_ms() == BEGIN + 1_500
     assert machine.clock.steady_ms == BEGIN
-    assert machine.clock.trouble == ""
+    assert machine.clock.problem == ""
 
 
 @pytest.mark.parametrize("step", [-MINUTE, -1_000, 1_000, MINUTE])
@@ -217,7 +217,7 @@ def test_a_start_soon_after_the_last_use_deletes_at_once(machine: Machine, stopp
 def test_a_start_long_after_or_before_the_last_use_waits(machine: Machine, stopped_ms: int) -> None:
     clock = machine.start(BEGIN - stopped_ms)
     assert clock.deletion_ms() == NOT_YET
-    assert "suspended until 2023-11-" in clock.trouble
+    assert "suspended until 2023-11-" in clock.problem
     machine.lives(SETTLE - 1)
     assert clock.deletion_ms() == NOT_YET
     machine.lives(1)
@@ -255,7 +255,7 @@ def test_a_time_outside_of_the_calendar_can_be_printed(machine: Machine) -> None
     for wall in (-(1 << 60), 1 << 60):
         machine.wall = wall
         assert machine.clock.deletion_ms() == NOT_YET
-        assert machine.clock.trouble
+        assert machine.clock.problem
 
 
 def test_this_machine_has_a_clock_that_counts_its_sleep() -> None:

@@ -113,8 +113,8 @@ def test_an_actor_that_raises_does_not_delay_other_deadlines(world: World, plant
     raising_part, sound_part = Part(), Part()
     raising_part.at = sound_part.at = world.clock.now + 100
     sound_part.period = 100
-    world.turn.attend(raising_part)
-    world.turn.attend(sound_part)
+    world.turn.add_actor(raising_part)
+    world.turn.add_actor(sound_part)
     raising_part.raising = (raising,)
     for _ in range(10):
         world.run(0.101)
@@ -189,7 +189,7 @@ class Place:
 @pytest.mark.parametrize("due", [False, True])
 def test_a_raising_waiting_fetch_ends_only_its_connection(world: World, planted: Callable[[], int], raising: str, due: bool) -> None:
     fetches = Fetches(world.turn, world.clock)
-    world.turn.attend(fetches)
+    world.turn.add_actor(fetches)
     place: Any = Place()
     waiters = [Waiter(), Waiter(raising), Waiter()]
     for waiter in waiters:

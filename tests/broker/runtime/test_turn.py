@@ -21,7 +21,7 @@ class Session:
         self.timeout_ms = timeout_ms
         self.expired_at: int | None = None
         self.wake_at = turn.clock.now + timeout_ms
-        turn.attend(self)
+        turn.add_actor(self)
 
     def heartbeat(self) -> None:
         self.wake_at = self.turn.clock.tick() + self.timeout_ms
@@ -188,7 +188,7 @@ class Unsure:
 def test_an_actor_with_a_failing_deadline_is_retried_after_a_pause(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     unsure = Unsure(turn)
-    turn.attend(unsure)
+    turn.add_actor(unsure)
     loop.pass_once()
     assert (turn.armed_at, unsure.endings) == (begin + 250, 0)
     pass_at(loop, turn, begin + 250)
@@ -258,7 +258,7 @@ class Raising:
 def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
-    turn.attend(raising)
+    turn.add_actor(raising)
     loop.pass_once()
     expected = [begin]
     for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
@@ -282,7 +282,7 @@ def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: S
 def test_a_pausing_actor_does_not_delay_other_actors(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
-    turn.attend(raising)
+    turn.add_actor(raising)
     first, second = Session(turn, 100), Session(turn, 260)
     loop.pass_once()
     assert turn.armed_at == begin + 100
@@ -327,7 +327,7 @@ def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: St
     failures: list[tuple[object, str, dict[str, object]]] = []
     monkeypatch.setattr("broker.runtime.turn.broken", lambda owner, event, error, **details: failures.append((owner, event, details)))
     raising = Raising(turn)
-    turn.attend(raising)
+    turn.add_actor(raising)
     no_list: Any = None
     journal, connection = Ends("journal", no_list), Ends("connection", no_list)
     turn.schedule_append(journal)

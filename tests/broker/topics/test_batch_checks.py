@@ -9,11 +9,11 @@ import cramjam
 import pytest
 
 from broker.topics.batch_checks import (
-    INLINE,
+    INLINE_LIMITS,
     RECORD_ERRORS_MAX,
+    InvalidBatch,
     Refusal,
     TooMuchWork,
-    Unreadable,
     batch_size,
     check_single_batch,
     is_transactional,
@@ -148,7 +148,7 @@ def test_the_first_batch_is_delimited_by_its_size() -> None:
     assert batch_size(data, 0) == batch_size(data + b"behind", 0) == len(data)
     assert [batch_size(data[:size], 0) for size in range(len(data))] == [0] * len(data)
     for wrong in (plain_batch(length=13), plain_batch(magic=3), bytes(12)):
-        with pytest.raises(Unreadable):
+        with pytest.raises(InvalidBatch):
             batch_size(wrong, 0)
 
 
@@ -165,21 +165,21 @@ def test_zstd_is_refused_in_produce_versions_before_7() -> None:
     assert refusal.value.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-MANY = INLINE.changed_records + 1
+MANY = INLINE_LIMITS.changed_records + 1
 BEYOND: dict[str, tuple[bytes, dict[str, str]]] = {
-    "its own size": (batch(record(value=bytes(INLINE.batch_bytes))), {"max_message_bytes": "100000000"}),
-    "the size of a gzip": (batch(record(value=random.Random(1).randbytes(INLINE.gzip_bytes)), codec=1), {}),
-    "blocks of snappy": (batch(raw=SNAPPY_HEADER + b"\0\0\0\1\0" * (INLINE.snappy_blocks + 1), attributes=2, record_count=1, last_offset_delta=0), {}),
-    "what it unpacks to": (batch(record(value=bytes(INLINE.unpacked_bytes)), codec=4), {}),
+    "its own size": (batch(record(value=bytes(INLINE_LIMITS.batch_bytes))), {"max_message_bytes": "100000000"}),
+    "the size of a gzip": (batch(record(value=random.Random(1).randbytes(INLINE_LIMITS.gzip_bytes)), codec=1), {}),
+    "blocks of snappy": (batch(raw=SNAPPY_HEADER + b"\0\0\0\1\0" * (INLINE_LIMITS.snappy_blocks + 1), attributes=2, record_count=1, last_offset_delta=0), {}),
+    "what it unpacks to": (batch(record(value=bytes(INLINE_LIMITS.unpacked_bytes)), codec=4), {}),
     "what raw snappy unpacks to": (
-        batch(raw=bytes(cramjam.snappy.compress_raw(record(value=bytes(INLINE.unpacked_bytes)))), attributes=2, record_count=1, last_offset_delta=0), {},
+        batch(raw=bytes(cramjam.snappy.compress_raw(record(value=bytes(INLINE_LIMITS.unpacked_bytes)))), attributes=2, record_count=1, last_offset_delta=0), {},
     ),
-    "records that differ": (batch(*[record(number, value=bytes(number % 2)) for number in range(INLINE.survey_steps + 1)]), {}),
-    "headers": (batch(record(headers=varint(INLINE.survey_steps) + b"\0\1" * INLINE.survey_steps)), {}),
+    "records that differ": (batch(*[record(number, value=bytes(number % 2)) for number in range(INLINE_LIMITS.survey_steps + 1)]), {}),
+    "headers": (batch(record(headers=varint(INLINE_LIMITS.survey_steps) + b"\0\1" * INLINE_LIMITS.survey_steps)), {}),
     "records to be packed": (batch(*[record(number) for number in range(MANY)]), {"compression_type": "gzip"}),
-    "bytes to be packed": (batch(record(value=bytes(INLINE.changed_bytes))), {"compression_type": "zstd"}),
+    "bytes to be packed": (batch(record(value=bytes(INLINE_LIMITS.changed_bytes))), {"compression_type": "zstd"}),
     "bytes to be packed at a slow level": (
-        batch(record(value=bytes(INLINE.changed_bytes // 16))), {"compression_type": "zstd", "compression_zstd_level": "19"},
+        batch(record(value=bytes(INLINE_LIMITS.changed_bytes // 16))), {"compression_type": "zstd", "compression_zstd_level": "19"},
     ),
     "records to be refused": (batch(*[record(number, key=None) for number in range(MANY)]), {"cleanup_policy": "compact"}),
 }  # fmt: skip
@@ -190,11 +190,11 @@ def test_an_expensive_batch_is_detected_before_checking(beyond: str) -> None:
     data, values = BEYOND[beyond]
     settings = log_settings({name.replace("_", "."): value for name, value in values.items()}, {})
     with pytest.raises(TooMuchWork):
-        prepare(data, 0, len(data), settings, THEN, "t-0", INLINE)
+        prepare(data, 0, len(data), settings, THEN, "t-0", INLINE_LIMITS)
 
 
 def test_ordinary_batches_are_not_expensive() -> None:
     alike = batch(*[record(number, value=bytes(100)) for number in range(9_000)])
     unlike = [record(number, value=bytes(number % 300)) for number in range(300)]
     for data in (alike, *[batch(*unlike, codec=codec) for codec in range(5)]):
-        assert prepare(data, 0, len(data), log_settings({}, {}), THEN, "t-0", INLINE)[0] == data
+        assert prepare(data, 0, len(data), log_settings({}, {}), THEN, "t-0", INLINE_LIMITS)[0] == data

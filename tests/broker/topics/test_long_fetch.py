@@ -34,10 +34,10 @@ class FileSource:
             raise OSError("the file is shorter than it was")
         return data
 
-    def hold(self) -> None:
+    def pin(self) -> None:
         self.readers += 1
 
-    def unhold(self) -> None:
+    def unpin(self) -> None:
         self.readers -= 1
 
 

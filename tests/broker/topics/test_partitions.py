@@ -283,7 +283,7 @@ def test_a_damaged_log_does_not_affect_other_partitions(broker: TopicBroker) -> 
     broker.partitions.open_all()
     broker.threads.run_all()
     assert (broker.find("orders", 0).error, broker.find("orders", 1).error) == (FAILED, 0)
-    assert "damaged" in broker.find("orders", 0).trouble
+    assert "damaged" in broker.find("orders", 0).refusal_reason
     assert put(broker.find("orders", 1), "b") == 1
 
 

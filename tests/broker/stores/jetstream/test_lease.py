@@ -10,7 +10,7 @@ from broker.net.connection import Connection
 from broker.net.guarded_transport import GuardedTransport
 from broker.stores.jetstream.connection import AnswerHandler
 from broker.stores.jetstream.connection import Connection as EngineConnection
-from broker.stores.jetstream.engine import Engine, Stored
+from broker.stores.jetstream.engine import Engine, StoredMessage
 from broker.stores.jetstream.meta import FENCE_FRACTION, Meta, View
 from broker.stores.jetstream.place import Names
 from broker.stores.jetstream.wire import Message
@@ -55,7 +55,7 @@ class Node:
         self.meta.lost = lambda: self.served.append("lost")
         self.meta.regained = lambda: self.served.append("regained")
         self.meta.start(NodeInfo(1, ()))
-        self.meta.first_beat(lambda result: None)
+        self.meta.first_heartbeat(lambda result: None)
 
     def cut_off(self) -> None:
         self.engine.held = []
@@ -117,7 +117,7 @@ def test_a_lease_that_is_regained_at_once_has_ended_all_the_same() -> None:
     node.skew = LEASE
     assert not node.meta.may_answer()
     node.engine.seq += 1
-    node.meta._beat()  # acknowledged before the loop has told the logs
+    node.meta._send_heartbeat()  # acknowledged before the loop has told the logs
     assert node.served == ["lost", "regained"]
     node.loop.run()
     assert node.served == ["lost", "regained"]
@@ -141,7 +141,7 @@ def test_long_replies_are_stopped_too() -> None:
 def read(node: Node, of: int, seq: int) -> None:
     """A replica shows the message of a node."""
     body: dict[str, object] = {"incarnation": "mine" if of == 1 else "other", "addresses": [], "rack": None, "wall_ms": 0}
-    node.meta._apply(Stored(seq, Names("c").node_key(of), json.dumps(body).encode(), {}))
+    node.meta._apply(StoredMessage(seq, Names("c").node_key(of), json.dumps(body).encode(), {}))
 
 
 def test_a_node_whose_messages_a_lagging_replica_does_not_show_is_not_taken_for_dead() -> None:
@@ -173,7 +173,7 @@ def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_ba
 def leave(node: Node, of: int, incarnation: str) -> None:
     """A replica shows that this process has left in order."""
     node.engine.seq += 1
-    node.meta._apply(Stored(node.engine.seq, Names("c").node_key(of), json.dumps({"incarnation": incarnation, "gone": True}).encode(), {}))
+    node.meta._apply(StoredMessage(node.engine.seq, Names("c").node_key(of), json.dumps({"incarnation": incarnation, "gone": True}).encode(), {}))
 
 
 def test_an_earlier_process_that_leaves_does_not_end_the_node_that_has_its_id_now() -> None:
@@ -195,10 +195,10 @@ def test_a_process_whose_id_another_one_took_may_have_its_lease_still() -> None:
     read(node, 2, 2)
     body: dict[str, object] = {"incarnation": "newer", "addresses": [], "rack": None, "wall_ms": 0, "ended": ""}
     key = Names("c").node_key(2)
-    node.meta._apply(Stored(3, key, json.dumps(body).encode(), {}))
+    node.meta._apply(StoredMessage(3, key, json.dumps(body).encode(), {}))
     assert node.meta.view.is_live(2, "newer")
     assert node.meta.view.is_live(2, "other")
-    node.meta._apply(Stored(4, key, json.dumps({**body, "incarnation": "newest", "ended": "newer"}).encode(), {}))
+    node.meta._apply(StoredMessage(4, key, json.dumps({**body, "incarnation": "newest", "ended": "newer"}).encode(), {}))
     assert not node.meta.view.is_live(2, "newer"), "its process has ended for certain"
     node.engine.seq = 4
     for _ in range(15):

@@ -22,7 +22,7 @@ from protocol.messages.node_requests import NodeRequest, NodeResponse
 LATE_SECONDS: Final = 1.0
 
 
-class Spreading:
+class Propagation:
     """On the controller: the changes that each node has confirmed, and the callbacks that wait for them."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Spreading:
             self._announcing = True
             self._loop.call_soon(Contained(self._announce_to_all))
 
-    def when_spread(self, done: Callable[[], None]) -> None:
+    def when_propagated(self, done: Callable[[], None]) -> None:
         """Call `done` when all nodes have confirmed the changes stored by now."""
         number = self._number + 1
         self._waiting.append((number, done))
@@ -102,24 +102,24 @@ class Spreading:
 class RegistryJournal(Journal):
     """The journal of the registry: a reply that waits for a fact also waits until all nodes have confirmed it."""
 
-    spreading: Spreading
+    propagation: Propagation
 
     def reply(self, held: Held) -> None:
         hold = self.state.hold
-        super().reply(held if hold.emitted == hold.durable else _Spread(held, self.spreading))
+        super().reply(held if hold.emitted == hold.durable else _PropagatedReply(held, self.propagation))
 
 
-class _Spread:
+class _PropagatedReply:
     """A held reply that, once its facts are stored, waits for all nodes."""
 
-    __slots__ = ("_held", "_spreading")
+    __slots__ = ("_held", "_propagation")
 
-    def __init__(self, held: Held, spreading: Spreading) -> None:
+    def __init__(self, held: Held, propagation: Propagation) -> None:
         self._held = held
-        self._spreading = spreading
+        self._propagation = propagation
 
     def release(self) -> None:
-        self._spreading.when_spread(self._released)
+        self._propagation.when_propagated(self._released)
 
     def _released(self) -> None:
         try:

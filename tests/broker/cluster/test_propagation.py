@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.cluster.spreading import LATE_SECONDS, Spreading
+from broker.cluster.propagation import LATE_SECONDS, Propagation
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from tests.support.stepped_loop import SteppedLoop
 
@@ -22,7 +22,7 @@ class Play:
         self.requests: list[tuple[int, Callable[[NodeResponse | None], None]]] = []
         self.opening: list[Callable[[], None]] = []
         self.done: list[str] = []
-        self.spreading = Spreading(ME, self.loop, self, lambda: self.nodes, lambda: NodeRequest(4, ME), self.when_opened)  # type: ignore[arg-type]
+        self.propagation = Propagation(ME, self.loop, self, lambda: self.nodes, lambda: NodeRequest(4, ME), self.when_opened)  # type: ignore[arg-type]
         self.opens = True
 
     def forward(self, node: int, request: NodeRequest, done: Callable[[NodeResponse | None], None]) -> None:
@@ -35,7 +35,7 @@ class Play:
             self.opening.append(done)
 
     def change(self, name: str) -> None:
-        self.spreading.when_spread(lambda: self.done.append(name))
+        self.propagation.when_propagated(lambda: self.done.append(name))
         self.loop.run()
 
     def answer(self, node: int, reply: NodeResponse | None = NodeResponse()) -> None:  # noqa: B008

@@ -14,7 +14,7 @@ from broker.internal_topics import owning_log
 from broker.settings.config import Config
 from broker.settings.servers import parse_servers
 from broker.stores.jetstream.connection import Connection
-from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, Refused, Stored, StreamState
+from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, EngineError, StoredMessage, StreamState
 from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entry
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
 from broker.stores.jetstream.place import Names, Place
@@ -27,7 +27,7 @@ from storage.epochs import with_epoch
 from storage.log_copy import LogEnd, LogState
 
 NO_NODE: Final = -1
-PATIENCE_SECONDS: Final = 30.0  # longer than an election of the engine
+ANSWER_SECONDS_MAX: Final = 30.0  # longer than an election of the engine
 PAUSE_SECONDS: Final = 0.1
 TOO_FEW_SERVERS: Final = 10074  # for as many replicas
 
@@ -62,7 +62,7 @@ async def await_result(step: Callable[[Callable[[Result], None]], object]) -> Re
     return await answered
 
 
-class Visitor:
+class StoreClient:
     """Access to one cluster. Create it inside the running event loop."""
 
     def __init__(self, config: Config, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -89,21 +89,21 @@ class Visitor:
     async def open(self) -> bool:
         """Connect to the engine and read the meta stream; False: no cluster has this name."""
         await self.connection.open()
-        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, self.names.meta_stream))
-        if isinstance(state, Refused):
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, self.names.meta_stream))
+        if isinstance(state, EngineError):
             return False
         await self.refresh()
         return True
 
     async def refresh(self) -> None:
-        await self._retry_until_done(lambda done: self.meta.refresh(lambda read: done(None if read else Refused(0, "the engine does not answer"))))
+        await self._retry_until_done(lambda done: self.meta.refresh(lambda read: done(None if read else EngineError(0, "the engine does not answer"))))
 
     async def _retry_until_answered(self, step: Callable[[Callable[[Any], None]], object]) -> Any:
-        """Repeat a request until the engine answers. Returns a refusal only for a stream that does not exist."""
-        deadline = self._seconds() + PATIENCE_SECONDS
+        """Repeat a request until the engine answers. Returns an EngineError only for a stream that does not exist."""
+        deadline = self._seconds() + ANSWER_SECONDS_MAX
         while True:
             result = await await_result(step)
-            if not isinstance(result, Refused) or result.code == STREAM_NOT_FOUND:
+            if not isinstance(result, EngineError) or result.code == STREAM_NOT_FOUND:
                 return result
             if result.code == TOO_FEW_SERVERS:
                 raise TooFewServers(f"store {self}: {result.text}: name the servers of a cluster, or add --set store.replicas=1 for a trial")
@@ -111,11 +111,11 @@ class Visitor:
                 raise StoreProblem(f"store {self}: {result.text}")
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _retry_until_done(self, step: Callable[[Callable[[Refused | None], None]], object]) -> None:
+    async def _retry_until_done(self, step: Callable[[Callable[[EngineError | None], None]], object]) -> None:
         """Repeat a request until the engine has carried it out."""
-        refused: Refused | None = await self._retry_until_answered(step)
-        if refused is not None:
-            raise StoreProblem(f"store {self}: {refused.text}")
+        error: EngineError | None = await self._retry_until_answered(step)
+        if error is not None:
+            raise StoreProblem(f"store {self}: {error.text}")
 
     def place(self, id: LogId, topic_id: bytes | None) -> Place:
         return self.names.internal(id) if topic_id is None else self.names.topic(id, topic_id)
@@ -123,18 +123,18 @@ class Visitor:
     # Reading.
 
     async def end_of(self, id: LogId, place: Place) -> LogEnd | None:
-        """The log's end, after every record that was acknowledged before this visitor was created; None: the stream does not exist.
+        """The log's end, after every record that was acknowledged before this client was created; None: the stream does not exist.
 
         Raises DamagedLog where entries are missing, and StoreProblem.
         """
         known = self.view.owners.get(id)
         if known is not None and known.stream != place.stream:
             known = None
-        deadline = self._seconds() + PATIENCE_SECONDS
+        deadline = self._seconds() + ANSWER_SECONDS_MAX
         while True:
             sent_at = self._seconds()
-            state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
-            if isinstance(state, Refused):
+            state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+            if isinstance(state, EngineError):
                 if known is None:
                     return None
                 raise damaged(place, known.seq, "the stream does not exist any more")
@@ -144,21 +144,21 @@ class Visitor:
                 if not state.last_seq:
                     return LogEnd(0)
                 message = await await_result(partial(self.engine.get, place.stream, state.last_seq))
-                if isinstance(message, Stored):
+                if isinstance(message, StoredMessage):
                     return _end_in(place, message)
             if self._seconds() > deadline:
                 raise StoreProblem(f"stream {place.stream}: the engine does not report its end")
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def first_seq(self, place: Place) -> int:
-        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
-        if isinstance(state, Refused):
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+        if isinstance(state, EngineError):
             raise StartMoved(place.name)
         return state.first_seq
 
     async def size_of(self, place: Place) -> int:
-        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
-        return 0 if isinstance(state, Refused) else state.bytes
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+        return 0 if isinstance(state, EngineError) else state.bytes
 
     def read(self, place: Place, end: LogEnd) -> StreamReading:
         return StreamReading(self, place, end)
@@ -217,8 +217,8 @@ class Visitor:
             )
 
     async def _refuse_streams(self) -> None:
-        names: list[str] | Refused = await self._retry_until_answered(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
-        other_streams = [] if isinstance(names, Refused) else [name for name in names if name != self.names.meta_stream]
+        names: list[str] | EngineError = await self._retry_until_answered(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
+        other_streams = [] if isinstance(names, EngineError) else [name for name in names if name != self.names.meta_stream]
         if other_streams:
             raise NotEmpty(f"cluster {self} is not empty: there is stream {other_streams[0]}; import under another name (--cluster NAME)")
 
@@ -258,8 +258,8 @@ class Visitor:
         """Offset and epoch at which a damaged log ended, and whether that is certain."""
         known = self.view.owners.get(id)
         epoch = known.epoch if known is not None else 0
-        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
-        if isinstance(state, Refused) or not state.last_seq:
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+        if isinstance(state, EngineError) or not state.last_seq:
             return 0, epoch, False
         last = await self.entry_of(place, state.last_seq)
         if last is None:
@@ -269,8 +269,8 @@ class Visitor:
 
     async def drop_unless_of(self, place: Place, import_id: str) -> None:
         """Delete the stream unless this import has written it."""
-        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
-        if isinstance(state, Refused):
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+        if isinstance(state, EngineError):
             return
         last = await self.entry_of(place, state.last_seq) if state.last_seq else None
         if last is None or last.incarnation != import_id:
@@ -283,11 +283,11 @@ class Visitor:
     async def _put_format(self, body: dict[str, Any]) -> None:
         """Write the format, repeated until it, or another writer's format, is stored."""
         before = self.meta.format
-        deadline = self._seconds() + PATIENCE_SECONDS
+        deadline = self._seconds() + ANSWER_SECONDS_MAX
         while self.meta.format == before:
-            refused = await await_result(partial(self.meta.put, self.names.format_key, body))
-            if refused is not None and self._seconds() > deadline:
-                raise StoreProblem(f"store {self}: {refused.text}")
+            error = await await_result(partial(self.meta.put, self.names.format_key, body))
+            if error is not None and self._seconds() > deadline:
+                raise StoreProblem(f"store {self}: {error.text}")
             await self.refresh()
 
     async def make_stream(self, place: Place, settings: Mapping[str, Any]) -> None:
@@ -295,8 +295,8 @@ class Visitor:
         await self._retry_until_done(partial(self.engine.create, place.stream, place.subject, self.replicas, dict(settings)))
 
     async def stream_state(self, place: Place) -> StreamState:
-        state: StreamState | Refused = await self._retry_until_answered(partial(self.engine.info, place.stream))
-        if isinstance(state, Refused):
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+        if isinstance(state, EngineError):
             raise StoreProblem(f"stream {place.stream} does not exist any more")
         return state
 
@@ -304,7 +304,7 @@ class Visitor:
         """The entry at a sequence; None: the replica does not have it yet, or the message is no entry."""
         message = await await_result(partial(self.engine.get, place.stream, seq))
         with contextlib.suppress(ValueError):
-            return None if isinstance(message, Refused) else parse_entry(message.headers.get(HEADER, ""))
+            return None if isinstance(message, EngineError) else parse_entry(message.headers.get(HEADER, ""))
         return None
 
     async def publish_end(self, id: LogId, place: Place, seq: int, epoch: int, wall_ms: int) -> None:
@@ -332,7 +332,7 @@ def _check_recorded_owner(place: Place, known: Owner, state: StreamState) -> Non
         raise damaged(place, state.last_seq, "the stream is empty")
 
 
-def _end_in(place: Place, message: Stored) -> LogEnd:
+def _end_in(place: Place, message: StoredMessage) -> LogEnd:
     try:
         last = parse_entry(message.headers.get(HEADER, ""))
     except ValueError:
@@ -343,10 +343,10 @@ def _end_in(place: Place, message: Stored) -> LogEnd:
 class StreamReading:
     """A read of one log up to an end. `state` is complete when all batches were read."""
 
-    def __init__(self, visitor: Visitor, place: Place, end: LogEnd) -> None:
+    def __init__(self, store_client: StoreClient, place: Place, end: LogEnd) -> None:
         self.first_offset = 0
         self.state = LogState(0, end.next_offset, end.epoch)
-        self._visitor = visitor
+        self._store_client = store_client
         self._place = place
         self._end = end
 
@@ -356,7 +356,7 @@ class StreamReading:
             return
         known = await self._cleaned()
         state, end = self.state, self._end
-        first_seq = await self._visitor.first_seq(self._place)
+        first_seq = await self._store_client.first_seq(self._place)
         if known is not None:
             async for base, header, batch in self._cleaned_batches(known):
                 yield base, header, batch
@@ -371,7 +371,7 @@ class StreamReading:
         starts = [(part.seq, part.base) for part in known.parts if not part.cleaned]
         begun = False
         base = 0
-        async for seq, entry, payload in self._visitor.entries(self._place, first_seq, end.seq):
+        async for seq, entry, payload in self._store_client.entries(self._place, first_seq, end.seq):
             if not begun:
                 begun = True
                 base = entry.base_offset
@@ -402,17 +402,17 @@ class StreamReading:
 
         Moves the end of this read to the log's current end, since compaction removes older records because of newer ones.
         """
-        visitor = self._visitor
+        store_client = self._store_client
         if not self._end.state_seq:
             return None
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
-            last = await visitor.stream_state(self._place)
-            message: Any = await await_result(partial(visitor.engine.get, self._place.stream, last.last_seq))
-            if isinstance(message, Stored):
+            last = await store_client.stream_state(self._place)
+            message: Any = await await_result(partial(store_client.engine.get, self._place.stream, last.last_seq))
+            if isinstance(message, StoredMessage):
                 newest = _end_in(self._place, message)
-                message = await await_result(partial(visitor.engine.get, self._place.stream, newest.state_seq))
-                if isinstance(message, Stored):
+                message = await await_result(partial(store_client.engine.get, self._place.stream, newest.state_seq))
+                if isinstance(message, StoredMessage):
                     break
             if time.monotonic() > deadline:
                 raise StoreProblem(f"stream {self._place.stream}: the engine does not report its end")
@@ -448,13 +448,13 @@ class StreamReading:
         except ValueError as error:
             raise damaged(self._place, message.seq, str(error)) from error
 
-    async def _message_at(self, seq: int) -> Stored:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    async def _message_at(self, seq: int) -> StoredMessage:
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
-            message: Stored | Refused = await await_result(partial(self._visitor.engine.get, self._place.stream, seq))
-            if isinstance(message, Stored):
+            message: StoredMessage | EngineError = await await_result(partial(self._store_client.engine.get, self._place.stream, seq))
+            if isinstance(message, StoredMessage):
                 return message
-            if await self._visitor.first_seq(self._place) > seq:
+            if await self._store_client.first_seq(self._place) > seq:
                 raise StartMoved(self._place.name)
             if time.monotonic() > deadline:
                 raise StoreProblem(f"stream {self._place.stream}: the engine does not return entry {seq}")
