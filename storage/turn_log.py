@@ -133,7 +133,7 @@ class Turns:
         lost = self._logs.get(_lost_key(name_checksum(name)), [])
         return sorted([*self._logs.get(name, []), *lost], key=_order_of)
 
-    def lacking(self, name: str, next_offset: int) -> list[bytes]:
+    def missing_batches(self, name: str, next_offset: int) -> list[bytes]:
         """The batches that a log with this `next_offset` lacks at its end.
 
         Raises DamagedTurns if it lacks an unreadable batch, or may lack one.
@@ -207,15 +207,15 @@ class LeftoverTurns(Turns):
     def restore(self, name: str, log: Log) -> int:
         """Add missing batches to a newly opened log and flush it; return their number.
 
-        Raises DamagedTurns as `lacking` does.
+        Raises DamagedTurns as `missing_batches` does.
         """
-        lacking = self.lacking(name, log.next_offset)
-        for batch in lacking:
+        missing_batches = self.missing_batches(name, log.next_offset)
+        for batch in missing_batches:
             log.restore(batch)
-        if lacking:
+        if missing_batches:
             log.flush()
         self.discard(name)
-        return len(lacking)
+        return len(missing_batches)
 
     @property
     def names(self) -> list[str]:

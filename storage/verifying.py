@@ -30,7 +30,7 @@ from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
 from storage.segment import CHUNK_BYTES, Segment
 
 # Base offset, length, epoch, magic, checksum, attributes, last offset delta, newest timestamp, record count.
-_SOUND: Final = Struct(">qiibIhi8xq14xi")
+_HEADER: Final = Struct(">qiibIhi8xq14xi")
 _SAME_AT: Final = (*SAME_AT, *range(EPOCH_AT, EPOCH_AT + 4))
 _crc32c: Final = google_crc32c.value
 
@@ -53,11 +53,11 @@ def verify_all(segment: Segment, length: int) -> str:
 
 def _verify(segment: Segment, chunk: bytes) -> str:
     """Verify the whole batches in a chunk that follows the sound part."""
-    unpack = _SOUND.unpack_from
+    unpack = _HEADER.unpack_from
     index = segment.index
     begin = segment.size
     indexed = index.last_position
-    next_offset, newest_of_all, epoch_of_all = segment.next_offset, segment.max_timestamp, segment.epoch
+    next_offset, newest_so_far, epoch_so_far = segment.next_offset, segment.max_timestamp, segment.epoch
     size_before = 0
     offset_max = segment.base + RELATIVE_OFFSET_MAX
     compared_to = 0  # batches before it were already compared for a run of equal layout
@@ -91,14 +91,14 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 return f"offset {base} where at least {next_offset} is expected"
             if base + delta > offset_max:
                 return f"offset {base + delta} is too far from the segment's first, {segment.base}"
-            if newest > newest_of_all and count:  # a batch without records has an old timestamp: see newest_record
-                segment.max_timestamp = newest_of_all = newest
+            if newest > newest_so_far and count:  # a batch without records has an old timestamp: see newest_record
+                segment.max_timestamp = newest_so_far = newest
                 segment.max_timestamp_offset = base + delta
             if begin + at - indexed >= INTERVAL_BYTES:
                 indexed = begin + at
-                index.add(base + delta, indexed, newest_of_all, segment.max_timestamp_offset)
-            if epoch > epoch_of_all:
-                segment.epoch = epoch_of_all = epoch
+                index.add(base + delta, indexed, newest_so_far, segment.max_timestamp_offset)
+            if epoch > epoch_so_far:
+                segment.epoch = epoch_so_far = epoch
                 segment.epoch_start = base
             next_offset = base + delta + 1
             size = after - at
@@ -108,7 +108,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
                 segment.next_offset = next_offset
                 if number >= RUN_MIN and count and _verify_run(segment, begin + after, chunk[after:compared_to], number, size, delta):
                     after = compared_to
-                    next_offset, newest_of_all, indexed = segment.next_offset, segment.max_timestamp, index.last_position
+                    next_offset, newest_so_far, indexed = segment.next_offset, segment.max_timestamp, index.last_position
             size_before = size
             at = after
         return ""

@@ -61,7 +61,7 @@ class Following:
             self._followed()
         elif reply is None or reply.error_code:
             self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
-        elif self._registry.records(request, reply) or self._read_once_more:
+        elif self._registry.apply_records(request, reply) or self._read_once_more:
             self._read_once_more = False
             self._read_next()
         else:

@@ -89,7 +89,7 @@ class Ownership:
         self._wake_by = wake_by  # called when `wake_at` is earlier than before
         self._placement = Placement()
         self._grace_ms = GRACE_MS
-        self._groups: dict[str, list[LogId]] = {}  # each group of logs is spread evenly over the nodes
+        self._logs_by_kind: dict[str, list[LogId]] = {}  # registry, offsets or topics; the logs of each kind are spread evenly over the nodes
         self._entries: dict[LogId, Entry] = {}
         self._leaving: set[LogId] = set()
         self._release_requests: dict[LogId, int] = {}  # the node that requested each log
@@ -99,11 +99,11 @@ class Ownership:
 
     # Logs and nodes.
 
-    def set_logs(self, group: str, logs: Iterable[LogId], now: int) -> None:
-        """Set the logs of one group; each group is spread evenly over the nodes."""
+    def set_logs(self, kind: str, logs: Iterable[LogId], now: int) -> None:
+        """Set all logs of one kind."""
         listed = list(logs)
-        if self._groups.get(group) != listed or any(log not in self._entries for log in listed):
-            self._groups[group] = listed
+        if self._logs_by_kind.get(kind) != listed or any(log not in self._entries for log in listed):
+            self._logs_by_kind[kind] = listed
             self._place(now)
 
     def set_nodes(self, live: Collection[int], draining: Collection[int], now: int) -> None:
@@ -121,14 +121,14 @@ class Ownership:
         return (self.live - self.draining) or self.live
 
     def planned(self, logs: Collection[LogId]) -> dict[LogId, int]:
-        """The best-placed node of each log, if these were all logs of a group."""
+        """The best-placed node of each log, if these were all logs of a kind."""
         return {log: order[0] for log, order in self._placement.place(logs, self._placed_on).items() if order}
 
     def _place(self, now: int) -> None:
         nodes = self._placed_on
         before, self._entries = self._entries, {}
-        self._grace_ms = max(GRACE_MS, sum(map(len, self._groups.values())) // LOGS_PER_MS)
-        for logs in self._groups.values():
+        self._grace_ms = max(GRACE_MS, sum(map(len, self._logs_by_kind.values())) // LOGS_PER_MS)
+        for logs in self._logs_by_kind.values():
             for log, order in self._placement.place(logs, nodes).items():
                 entry = before.get(log)
                 if entry is None:

@@ -114,7 +114,7 @@ class Registry:
         self._awaited = request = NodeRequest(kind, me, offset=self._offset, epoch=self._version)
         return request
 
-    def records(self, request: NodeRequest, reply: NodeResponse) -> bool:
+    def apply_records(self, request: NodeRequest, reply: NodeResponse) -> bool:
         """Apply the controller's reply; returns whether more records must be requested."""
         if self.leading or reply.error_code:
             return False

@@ -139,7 +139,7 @@ class LocalStore:
     def _open_directory(self, config: Config, new_id: Callable[[], str]) -> DataDirectory:
         path = os.path.abspath(config.data_directory)
 
-        def open_it(holder: str) -> DataDirectory:
+        def open_or_merge(holder: str) -> DataDirectory:
             try:
                 return DataDirectory.open(self.disk, path, config.node_id, config.cluster_id, holder, new_id)
             except DirectoryForeign:
@@ -147,7 +147,7 @@ class LocalStore:
                     raise
             return DataDirectory.open(self.disk, path, config.node_id, config.cluster_id, holder, new_id)
 
-        directory = open_directory(open_it)
+        directory = open_directory(open_or_merge)
         try:
             if self.disk.exists(f"{path}/{OWNERS_FILE}"):
                 from storage.owners import OwnerTable  # not needed by most brokers

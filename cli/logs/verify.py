@@ -224,7 +224,7 @@ class Verify:
         for (name, partition), end in self._end_offsets.items():
             if name in (OFFSETS_LOG, REGISTRY_LOG):
                 try:
-                    turns.lacking(f"{name}-{partition}", end)
+                    turns.missing_batches(f"{name}-{partition}", end)
                 except DamagedTurns as damaged:
                     problems.add("turns-needed", damaged.path, damaged.position, damaged.reason)
 

@@ -100,9 +100,9 @@ def test_a_failed_turn_write_leaves_no_bytes(disk: SimDisk, fault: str) -> None:
     path = f"{FOLDER}/{PREFIX}1"
     overwrite(disk, path, b"?" * len(read(disk, path)))
     leftover = LeftoverTurns(disk, FOLDER)
-    assert leftover.lacking("a-0", 1) == []
+    assert leftover.missing_batches("a-0", 1) == []
     with pytest.raises(DamagedLog):
-        leftover.lacking("a-0", 0)
+        leftover.missing_batches("a-0", 0)
 
 
 def test_removing_a_turn_file_syncs_its_folder(disk: SimDisk) -> None:

@@ -32,7 +32,7 @@ LOADS_MAX: Final = 64  # reads of older records at a time
 RETRY_SECONDS: Final = 0.2
 
 
-class Part(NamedTuple):
+class CachedBatch(NamedTuple):
     """One batch in memory."""
 
     seq: int  # sequence of its entry
@@ -42,12 +42,12 @@ class Part(NamedTuple):
     data: bytes | bytearray
 
 
-class Span:
+class BatchSource:
     """The batches of one fetch, in the shape that an Extent reads from."""
 
     descriptor = -1
 
-    def __init__(self, place: Place, parts: Sequence[Part]) -> None:
+    def __init__(self, place: Place, parts: Sequence[CachedBatch]) -> None:
         self.log_path = f"stream {place.stream}"
         self._parts = parts
         self._joined: bytes | None = None
@@ -62,17 +62,17 @@ class Span:
     def unpin(self) -> None: ...
 
 
-class Run:
+class BatchRun:
     """Consecutive batches in memory."""
 
     def __init__(self, base: int, bytes_max: int = NEVER_FULL) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[CachedBatch] = []
         self.base = base
         self.end = base
         self.bytes = 0
         self._bytes_max = bytes_max
 
-    def add(self, part: Part) -> None:
+    def add(self, part: CachedBatch) -> None:
         self.parts.append(part)
         self.base = min(self.base, part.base)
         self.end = part.next
@@ -99,9 +99,9 @@ class Run:
         """The index of the batch that holds the offset, or of the first batch after it."""
         return bisect_right(self.parts, offset, key=_next_of)
 
-    def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[Part], int, int]:
+    def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[CachedBatch], int, int]:
         """The batches, their bytes, and the bytes within the limit."""
-        parts: list[Part] = []
+        parts: list[CachedBatch] = []
         size = 0
         for at in range(self.index(offset), len(self.parts)):
             part = self.parts[at]
@@ -114,7 +114,7 @@ class Run:
         return parts, size, size
 
 
-def _next_of(part: Part) -> int:
+def _next_of(part: CachedBatch) -> int:
     return part.next
 
 
@@ -144,8 +144,8 @@ class Records:
         self._engine = engine
         self._place = place
         self._high_watermark = next_offset
-        self._tail = Run(next_offset, tail_bytes)
-        self._cold: OrderedDict[int, Run] = OrderedDict()
+        self._tail = BatchRun(next_offset, tail_bytes)
+        self._cold: OrderedDict[int, BatchRun] = OrderedDict()
         self._loading: set[int] = set()  # offsets whose records are requested
         # (base offset, sequence) of some entries, ascending.
         self._anchors: list[tuple[int, int]] = [(start_offset, start_seq), (next_offset, next_seq)]
@@ -165,7 +165,7 @@ class Records:
 
     def add(self, seq: int, base: int, next: int, data: bytes | bytearray) -> None:
         """Add a committed batch."""
-        self._tail.add(Part(seq, base, next, read_header(data, 0).max_timestamp, data))
+        self._tail.add(CachedBatch(seq, base, next, read_header(data, 0).max_timestamp, data))
         self.size += len(data)
         self._high_watermark = next
 
@@ -202,11 +202,11 @@ class Records:
                 return None
             parts, size, within = run.find(offset, bytes_max, stop, one_at_least)
             if parts or run.index(offset) < len(run.parts):
-                return Extent(Span(self._place, parts), 0, size, within, run is not self._tail) if parts else None
+                return Extent(BatchSource(self._place, parts), 0, size, within, run is not self._tail) if parts else None
             offset = run.end  # compaction has removed the records up to there
         return None
 
-    def _run_of(self, offset: int) -> Run | None:
+    def _run_of(self, offset: int) -> BatchRun | None:
         if self._tail.has(offset):
             return self._tail
         for base, cold in self._cold.items():
@@ -226,7 +226,7 @@ class Records:
                     yield found
                     return
 
-    def _parts(self) -> Iterator[Part | None]:
+    def _parts(self) -> Iterator[CachedBatch | None]:
         """All parts from the log's start; None after each run, and while records are requested."""
         offset = self.start_offset
         while offset < self._high_watermark:
@@ -238,7 +238,7 @@ class Records:
                 offset = run.end
             yield None
 
-    def _first_in(self, part: Part, timestamp: int) -> FoundRecord | None:
+    def _first_in(self, part: CachedBatch, timestamp: int) -> FoundRecord | None:
         try:
             for time, offset in record_times(bytes(part.data), 0):
                 if time >= timestamp and offset >= self.start_offset:
@@ -248,7 +248,7 @@ class Records:
         return None
 
     def latest_record(self) -> Iterator[FoundRecord | None]:
-        newest: Part | None = None
+        newest: CachedBatch | None = None
         for part in self._parts():
             if part is None:
                 yield None
@@ -311,7 +311,7 @@ class Records:
             return None
 
     def _read_from(self, offset: int, seq: int) -> None:
-        run = Run(offset)
+        run = BatchRun(offset)
         begins = -1  # base offset of the first entry that holds the offset or is after it
 
         def receive(message: StoredMessage) -> None:
@@ -327,7 +327,7 @@ class Records:
 
         def ended(result: EngineError | None) -> None:
             # The entry that held the offset may have been deleted during the read.
-            self._cache_run(offset, run if begins <= offset else Run(offset))
+            self._cache_run(offset, run if begins <= offset else BatchRun(offset))
 
         self._engine.read(self._place.stream, seq, receive, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
 
@@ -335,7 +335,7 @@ class Records:
         at = bisect_right(self._cleaned, offset, key=_base_of) - 1
         cleaned = self._cleaned[max(at, 0)]
         end = self._cleaned[at + 1].base if at + 1 < len(self._cleaned) else self._cleaned_end
-        run = Run(cleaned.base if at >= 0 else 0)
+        run = BatchRun(cleaned.base if at >= 0 else 0)
 
         def received(message: StoredMessage | EngineError) -> None:
             if not isinstance(message, EngineError):
@@ -345,7 +345,7 @@ class Records:
 
         self._engine.get(self._place.stream, cleaned.seq, Contained(received, partial(self._loaded, offset, False)))
 
-    def _cache_run(self, offset: int, run: Run) -> None:
+    def _cache_run(self, offset: int, run: BatchRun) -> None:
         if run.has(offset):
             self._cold[run.base] = run
             while sum(cold.bytes for cold in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:
@@ -361,8 +361,8 @@ class Records:
             run(self.grown)
 
 
-def _put(run: Run, message: StoredMessage, offset: int) -> None:
+def _put(run: BatchRun, message: StoredMessage, offset: int) -> None:
     """Add the batches of the entry that end after the offset."""
     for header, batch in batches_in(message.payload):
         if header.next_offset > offset:
-            run.add(Part(message.seq, header.base_offset, header.next_offset, header.max_timestamp, batch))
+            run.add(CachedBatch(message.seq, header.base_offset, header.next_offset, header.max_timestamp, batch))

@@ -19,7 +19,7 @@ from broker.stores.jetstream.engine import STREAM_FULL, TOO_LARGE, EngineError, 
 from broker.stores.jetstream.entry import DATA, RELEASE, STATE, Entry
 from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.store_client import ANSWER_SECONDS_MAX, PAUSE_SECONDS, StoreClient, StoreProblem
-from broker.stores.jetstream.topic_state import Part, TopicState, encode_state
+from broker.stores.jetstream.topic_state import SegmentState, TopicState, encode_state
 from broker.stores.jetstream.wire import Message
 from protocol.batch import NO_TIMESTAMP, BatchHeader, assemble, read_header
 from storage.index import RELATIVE_OFFSET_MAX
@@ -57,7 +57,7 @@ class StreamCopy:
         self._seq = 0  # sequence of the newest entry
         self._stored_before = 0  # entries that an earlier attempt has stored
         self._next_offset = -1
-        self._parts: list[Part] = []
+        self._parts: list[SegmentState] = []
         self._pending: deque[_Sent] = deque()
         self._bytes = 0
         self._problem = ""
@@ -88,7 +88,7 @@ class StreamCopy:
         self.epoch = max(self.epoch, header.leader_epoch)
         if segment_base != self.segment_base:
             self.segment_base = segment_base
-            self._parts.append(Part(self._seq + 1, self._next_offset))
+            self._parts.append(SegmentState(self._seq + 1, self._next_offset))
         part = self._parts[-1]
         part.bytes += header.size
         part.max_timestamp = max(part.max_timestamp, header.max_timestamp)
@@ -102,7 +102,7 @@ class StreamCopy:
         missing = max(state.next_offset - self._next_offset, 0)
         state_seq = 0
         if topic:
-            known = TopicState(self._seq, state.start_offset, state.next_offset, state.epochs_of_records, self._parts or [Part(1, self._next_offset)])
+            known = TopicState(self._seq, state.start_offset, state.next_offset, state.epochs_of_records, self._parts or [SegmentState(1, self._next_offset)])
             state_seq = self._seq + 1
             await self._put(STATE, encode_state(known, state.producers), missing, 0)
             missing = 0

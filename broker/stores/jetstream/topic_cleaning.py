@@ -22,7 +22,7 @@ from broker.stores.jetstream.entry import CLEANED, DATA
 from broker.stores.jetstream.logs import StreamLog
 from broker.stores.jetstream.reading import EntryReader, batches_in, damaged
 from broker.stores.jetstream.topic_logs import SEGMENT_BYTES_MAX, StreamTopicLog
-from broker.stores.jetstream.topic_state import Part
+from broker.stores.jetstream.topic_state import SegmentState
 from protocol.batch import BatchHeader, CorruptBatch
 from storage import AppendFailed, DamagedLog, LogId
 from storage.newest_records import NewestRecords
@@ -39,8 +39,8 @@ FIRST_SECONDS_MAX: Final = 15.0
 class Cleanable(NamedTuple):
     """The segments to clean: all before the segment `until`."""
 
-    parts: list[Part]
-    until: Part
+    parts: list[SegmentState]
+    until: SegmentState
     urgency: float
 
 
@@ -85,8 +85,8 @@ class TopicLogPass:
         self._loop = engine.connection.loop
         self._steps: Generator[bool, None, None] = self._steps_of_pass()
         self._entry_bytes = bytearray()  # retained batches that are not appended yet
-        self._entry_part = Part(0, chosen.parts[0].base, cleaned=True)  # describes the entry that will hold them
-        self._cleaned: list[Part] = []
+        self._entry_part = SegmentState(0, chosen.parts[0].base, cleaned=True)  # describes the entry that will hold them
+        self._cleaned: list[SegmentState] = []
         self._message: StoredMessage | EngineError | None = None
         self._waiting = False
         self._failure = ""
@@ -162,7 +162,7 @@ class TopicLogPass:
 
     # Reading.
 
-    def _payloads(self, parts: Sequence[Part]) -> Iterator[bytes | None]:
+    def _payloads(self, parts: Sequence[SegmentState]) -> Iterator[bytes | None]:
         """The batches of each entry, in the order of their offsets; None while a read is pending."""
         segments = [part for part in parts if not part.cleaned]
         for part in parts:
@@ -222,7 +222,7 @@ class TopicLogPass:
 
     def _write(self, next_base: int) -> Iterator[bool]:
         """Append an entry with the collected batches; the next entry begins at offset `next_base`."""
-        part, self._entry_part = self._entry_part, Part(0, next_base, cleaned=True)
+        part, self._entry_part = self._entry_part, SegmentState(0, next_base, cleaned=True)
         part.bytes = len(self._entry_bytes)
         entry_bytes, self._entry_bytes = self._entry_bytes, bytearray()
         self._waiting = True
@@ -234,7 +234,7 @@ class TopicLogPass:
         if size // SEGMENT_BYTES_MAX > (size - part.bytes) // SEGMENT_BYTES_MAX:
             self._owned.write_state(_ignore)  # so that the next owner need not read the entries that this pass has written so far
 
-    def _written(self, part: Part, result: int | AppendFailed) -> None:
+    def _written(self, part: SegmentState, result: int | AppendFailed) -> None:
         """Note the entry's sequence. After a failure the chain has ended, which also ends the pass."""
         if not isinstance(result, AppendFailed):
             part.seq = result

@@ -16,7 +16,7 @@ from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.reading import ReadEntry, batches_in, damaged, read_all
 from broker.stores.jetstream.records import CleanedEntry, Records
 from broker.stores.jetstream.store import JetStreamStore
-from broker.stores.jetstream.topic_state import Part, TopicState, decode_state, encode_state
+from broker.stores.jetstream.topic_state import SegmentState, TopicState, decode_state, encode_state
 from broker.stores.jetstream.wire import NOT_FOUND
 from protocol.batch import BatchHeader, CorruptBatch, read_header
 from storage import AppendFailed, Fenced, HeldBy, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
@@ -115,7 +115,7 @@ class StreamTopicLog(StreamLog):
         """The claim names no state entry: use the newest one among the entries, which are all that the stream has."""
         self._producers.clear()
         base = entries[0].entry.base_offset if entries else claimed.entry.base_offset
-        self._state = TopicState(claimed.first_seq - 1, base, base, [], [Part(claimed.first_seq, base)])
+        self._state = TopicState(claimed.first_seq - 1, base, base, [], [SegmentState(claimed.first_seq, base)])
         for seq, entry, payload in reversed(entries):
             if entry.kind == STATE:
                 try:
@@ -149,7 +149,7 @@ class StreamTopicLog(StreamLog):
     def _roll(self) -> None:
         """Begin a new segment, with a state entry."""
         if not self._state_pending:
-            self._state.parts.append(Part(self.chain.next_seq, self.chain.next_offset))
+            self._state.parts.append(SegmentState(self.chain.next_seq, self.chain.next_offset))
             self.write_state(_ignore)
 
     def write_state(self, done: Done) -> None:
@@ -186,14 +186,14 @@ class StreamTopicLog(StreamLog):
     # Compaction.
 
     @property
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[SegmentState]:
         return self._state.parts
 
     @property
     def clean_to(self) -> int:
         return self._state.clean_to
 
-    def use_cleaned(self, cleaned: list[Part], replaced: int, clean_to: int, done: Done) -> None:
+    def use_cleaned(self, cleaned: list[SegmentState], replaced: int, clean_to: int, done: Done) -> None:
         """Replace the first `replaced` segments by cleaned entries."""
         self._state.parts[:replaced] = cleaned
         self._state.clean_to = clean_to
@@ -224,7 +224,7 @@ class StreamTopicLog(StreamLog):
         self._roll_if_old(monotonic)
         oldest = now - limits.retention_ms if limits.retention_ms >= 0 and now >= 0 else None
         if oldest is not None and parts[-1].bytes and 0 <= parts[-1].max_timestamp < oldest and not self.chain.pending:
-            parts.append(Part(self.chain.next_seq, self.chain.next_offset))
+            parts.append(SegmentState(self.chain.next_seq, self.chain.next_offset))
         size = sum(part.bytes for part in parts)
         dropped = 0
         while len(parts) - dropped > 1:

@@ -16,7 +16,7 @@ from storage.epochs import Epochs
 
 
 @dataclass(slots=True)
-class Part:
+class SegmentState:
     """One segment, or one `cleaned` entry. `seq` and `base`: its first sequence and offset; `first_timestamp`: the newest of its first batch."""
 
     seq: int
@@ -35,11 +35,11 @@ class TopicState:
     start_offset: int
     next_offset: int
     epochs: Epochs = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)  # the last is the active segment
+    parts: list[SegmentState] = field(default_factory=list)  # the last is the active segment
     clean_to: int = 0  # before this offset, each key has at most one record
 
     @property
-    def first_segment(self) -> Part:
+    def first_segment(self) -> SegmentState:
         """The first segment that is not a `cleaned` entry: other entries before it are not needed."""
         return next(part for part in self.parts if not part.cleaned)
 
@@ -71,6 +71,6 @@ def decode_state(payload: bytes, producers: Producers) -> TopicState:
             producer.batches = [(first, last, base, timestamp) for first, last, base, timestamp in batches]
             producers.put(id, producer)
         epochs = [(epoch, offset) for epoch, offset in body["epochs"]]
-        return TopicState(body["seq"], body["start"], body["next"], epochs, [Part(*part) for part in body["parts"]], body.get("clean_to", 0))
+        return TopicState(body["seq"], body["start"], body["next"], epochs, [SegmentState(*part) for part in body["parts"]], body.get("clean_to", 0))
     except (zlib.error, KeyError, TypeError) as error:
         raise ValueError(f"a state entry cannot be parsed: {error}") from error

@@ -16,7 +16,7 @@ from storage import LogId
 
 OFFSETS = [LogId("__consumer_offsets", number) for number in range(24)]
 TOPICS = [LogId(f"topic-{number % 5}", number // 5) for number in range(40)]
-GROUPS = {"offsets": OFFSETS, "topics": TOPICS}
+LOGS_BY_KIND = {"offsets": OFFSETS, "topics": TOPICS}
 
 NOTICED_MS = 5  # until a death is noticed
 MESSAGE_MS = 2
@@ -113,8 +113,8 @@ class World:
     def start(self, *ids: int) -> None:
         for id in ids:
             self.nodes[id] = Node(self, id)
-            for group, logs in GROUPS.items():
-                self.nodes[id].ownership.set_logs(group, logs, self.now)
+            for kind, logs in LOGS_BY_KIND.items():
+                self.nodes[id].ownership.set_logs(kind, logs, self.now)
         self.announce_nodes()
 
     def announce_nodes(self) -> None:
@@ -134,7 +134,7 @@ class World:
 
     def check_even(self) -> None:
         accepting = self.live - self.draining
-        for logs in GROUPS.values():
+        for logs in LOGS_BY_KIND.values():
             owners = Counter(self.locks[log] for log in logs)
             assert set(owners) <= accepting
             assert max(owners.values()) <= share_max(len(logs), len(accepting))

@@ -105,7 +105,7 @@ class Node:
 
     def ask(self, controller: Node) -> bool:
         request = self.registry.request(1, Kind.FOLLOW)
-        return self.registry.records(request, controller.registry.answer(request))
+        return self.registry.apply_records(request, controller.registry.answer(request))
 
     def follow(self, controller: Node) -> int:
         rounds = 1
@@ -152,7 +152,7 @@ def test_a_follower_reads_only_new_records(controller: Node, follower: Node) -> 
     request = follower.registry.request(1, Kind.FOLLOW)
     reply = controller.registry.answer(request)
     assert reply.body == controller.log.batches[-1][2]
-    follower.registry.records(request, reply)
+    follower.registry.apply_records(request, reply)
     assert [topic.name for topic in follower.changes[-1].changed] == ["two"]
 
 
@@ -167,7 +167,7 @@ def test_a_reply_requested_before_the_node_led_removes_no_topic(controller: Node
     follower.lead()
     follower.create("two")
     follower.registry.follow()
-    assert follower.registry.records(request, late)  # more records follow
+    assert follower.registry.apply_records(request, late)  # more records follow
     assert sorted(follower.topics.by_name) == ["one", "two"]
     assert not any(change.removed for change in follower.changes)
 
