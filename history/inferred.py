@@ -253,8 +253,8 @@ def _infer_cause(
         parts = [(joined, "joined"), (left, "went away"), ([new for _, new in back], "returned")]
         return MIXED, False, None, ", ".join(f"{_names(members)} {verb}" for members, verb in parts if members) + rounds_text
     if subscribed or difference.protocol:
-        what = f"{list_names(subscribed)} subscribe to other topics" if subscribed else f"the protocol is {stored.protocol} now"
-        return METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {what}{rounds_text}"
+        change = f"{list_names(subscribed)} subscribe to other topics" if subscribed else f"the protocol is {stored.protocol} now"
+        return METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {change}{rounds_text}"
     if difference.grown and not is_cooperative(stored.protocol):
         topic, (was, now) = next(iter(difference.grown.items()))
         return METADATA_CHANGED, False, None, f"the same members, and {topic} has {now} assigned partitions, previously {was}{rounds_text}"

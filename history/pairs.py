@@ -18,7 +18,7 @@ from typing import NamedTuple
 AWAY_MAX_MS = 1_800_000
 
 # Suffixes that make names of pods and clients unique: a UUID, a hash, a ReplicaSet's hash and a pod's five characters.
-_RANDOM = re.compile(
+_RANDOM_SUFFIX = re.compile(
     r"(?:[-_.](?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[bcdf-hj-np-tv-xz2-9]{8,10}-[bcdf-hj-np-tv-xz2-9]{5}|(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,}"
     r"|(?=[a-z0-9]*[0-9])(?=[a-z0-9]*[a-z])[bcdf-hj-np-tv-xz2-9]{5}))+$"
 )
@@ -71,7 +71,7 @@ def away(old: Stay, new: Stay) -> Span:
 
 def stem(client_id: str) -> str:
     """A client id without its random part."""
-    return _RANDOM.sub("", client_id)
+    return _RANDOM_SUFFIX.sub("", client_id)
 
 
 def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair]:

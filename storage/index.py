@@ -305,7 +305,7 @@ class Index:
         if LITTLE_ENDIAN:
             stamps.byteswap()
             numbers.byteswap()
-        halves = array("i", stamps.tobytes())
+        halves = array("i", stamps.tobytes())  # an entry has three words: two of the timestamp, and the offset
         words = array("i", bytes(12 * len(numbers)))
         words[::3], words[1::3], words[2::3] = halves[::2], halves[1::2], numbers
         return words.tobytes()

@@ -39,7 +39,7 @@ POLICY_DOCS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-class Entry(NamedTuple):
+class GroupSetting(NamedTuple):
     """One setting of a group, as DescribeConfigs shows it. `sources` begins with the effective one."""
 
     name: str
@@ -66,7 +66,7 @@ class GroupSettings:
     def settings_of(self, group_id: str) -> Mapping[str, str]:
         return self.journal_of(group_id).shard.policy_texts(group_id)
 
-    def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[Entry]:
+    def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[GroupSetting]:
         """The policies set for the group or for all groups, and the group's status; only those in `wanted` unless it is empty."""
         settings = journal.shard.policy_texts(group_id)
         for name in (*POLICY_NAMES, *(name for name in settings if name not in POLICY_NAMES)):
@@ -80,10 +80,10 @@ class GroupSettings:
                 sources.append(Source(POLICY_PREFIX + name, default, STATIC_BROKER))
             if sources:
                 kind, documentation = POLICY_DOCS.get(name, ("string", "A policy that this version does not know; it has no effect."))
-                yield Entry(name, tuple(sources), kind, documentation)
+                yield GroupSetting(name, tuple(sources), kind, documentation)
         for name, value in journal.shard.policy_status(group_id).items():
             if not names or name in names:
-                yield Entry(name, (Source(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
+                yield GroupSetting(name, (Source(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
     def replace(self, group_id: str, settings: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
         """Replace the policies of a group, and request a rebalance if `request` is given; returns the journal that stores them.

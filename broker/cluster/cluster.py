@@ -217,7 +217,7 @@ class Cluster:
                 return None
             case Kind.OFFSETS_REMOVED:
                 ids = request.body or b""
-                self.deletion_reports.reported([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
+                self.deletion_reports.process([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
             case Kind.DRAIN:
                 self.members.drain(request.target, bool(request.offset))
                 if request.node != self.me and not request.epoch:  # from the `tenure` command: pass it on to the other nodes

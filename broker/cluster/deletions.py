@@ -77,11 +77,11 @@ class DeletionReports:
             by_partitions.setdefault(tuple(sorted(partitions)), []).append(id)
         for numbers, ids in by_partitions.items():
             if self._registry.leading:
-                self.reported(ids, numbers)
+                self.process(ids, numbers)
             else:
                 self._send(ids, list(numbers))
 
-    def reported(self, ids: Iterable[bytes], partitions: Collection[int]) -> None:
+    def process(self, ids: Iterable[bytes], partitions: Collection[int]) -> None:
         """On the controller: process a report; the registry completes a deletion when no partition has offsets of the topic."""
         journal = self._registry.journal
         for id in ids:

@@ -52,7 +52,7 @@ class Actions(Protocol):
         ...
 
 
-class Entry:
+class PlacedLog:
     """One log, as this node sees it."""
 
     __slots__ = ("order", "rank", "since", "state", "try_at")
@@ -90,7 +90,7 @@ class Ownership:
         self._placement = Placement()
         self._grace_ms = GRACE_MS
         self._logs_by_kind: dict[str, list[LogId]] = {}  # registry, offsets or topics; the logs of each kind are spread evenly over the nodes
-        self._entries: dict[LogId, Entry] = {}
+        self._placed: dict[LogId, PlacedLog] = {}
         self._leaving: set[LogId] = set()
         self._release_requests: dict[LogId, int] = {}  # the node that requested each log
         self._refused: dict[LogId, int] = {}  # a node that requested the log but is not better placed; its view may be newer than this node's
@@ -102,7 +102,7 @@ class Ownership:
     def set_logs(self, kind: str, logs: Iterable[LogId], now: int) -> None:
         """Set all logs of one kind."""
         listed = list(logs)
-        if self._logs_by_kind.get(kind) != listed or any(log not in self._entries for log in listed):
+        if self._logs_by_kind.get(kind) != listed or any(log not in self._placed for log in listed):
             self._logs_by_kind[kind] = listed
             self._place(now)
 
@@ -126,71 +126,71 @@ class Ownership:
 
     def _place(self, now: int) -> None:
         nodes = self._placed_on
-        before, self._entries = self._entries, {}
+        before, self._placed = self._placed, {}
         self._grace_ms = max(GRACE_MS, sum(map(len, self._logs_by_kind.values())) // LOGS_PER_MS)
         for logs in self._logs_by_kind.values():
             for log, order in self._placement.place(logs, nodes).items():
-                entry = before.get(log)
-                if entry is None:
-                    entry = Entry()
-                if entry.order is not order:
-                    entry.order = order
-                    entry.rank = order.index(self.me) if self.me in order else len(order)
-                self._entries[log] = entry
-                if entry.state in (State.FREE, State.ELSEWHERE):
-                    self._update_state(log, entry, now)
+                placed = before.get(log)
+                if placed is None:
+                    placed = PlacedLog()
+                if placed.order is not order:
+                    placed.order = order
+                    placed.rank = order.index(self.me) if self.me in order else len(order)
+                self._placed[log] = placed
+                if placed.state in (State.FREE, State.ELSEWHERE):
+                    self._update_state(log, placed, now)
         refused, self._refused = self._refused, {}
         self._release_requests.update(refused)
         self._hand_over_next(now)
         self._rearm()
 
     def state(self, log: LogId) -> State | None:
-        entry = self._entries.get(log)
-        return entry.state if entry is not None else None
+        placed = self._placed.get(log)
+        return placed.state if placed is not None else None
 
     def owns(self, log: LogId) -> bool:
-        entry = self._entries.get(log)
-        return entry is not None and entry.state is State.OWNED
+        placed = self._placed.get(log)
+        return placed is not None and placed.state is State.OWNED
 
     def expected(self, log: LogId) -> int:
         """The node that should own the log; -1 for an unknown log."""
-        entry = self._entries.get(log)
-        return entry.order[0] if entry is not None and entry.order else -1
+        placed = self._placed.get(log)
+        return placed.order[0] if placed is not None and placed.order else -1
 
     def may_open(self, log: LogId) -> bool:
         """Whether this node owns the log or is acquiring it."""
-        entry = self._entries.get(log)
-        return entry is not None and entry.state in (State.OWNED, State.TRYING)
+        placed = self._placed.get(log)
+        return placed is not None and placed.state in (State.OWNED, State.TRYING)
 
     def owned(self) -> dict[LogId, int]:
         """The logs that this node owns, and since when."""
-        return {log: entry.since for log, entry in self._entries.items() if entry.state is State.OWNED}
+        return {log: placed.since for log, placed in self._placed.items() if placed.state is State.OWNED}
 
     def logs(self) -> Iterable[LogId]:
-        return self._entries.keys()
+        return self._placed.keys()
 
     def adopt(self, log: LogId, now: int) -> None:
         """The log was acquired before it was placed."""
-        self._entries[log].state = State.OWNED
-        self._entries[log].since = now
+        self._placed[log].state = State.OWNED
+        self._placed[log].since = now
 
     @property
     def settled(self) -> bool:
         """Whether this node owns exactly the logs that it should, and every other log has an owner."""
-        for log, entry in self._entries.items():
-            should_own = bool(entry.order) and entry.order[0] == self.me
-            if should_own != (entry.state is State.OWNED) or (not should_own and self._owner_of(log) is None):
+        for log, placed in self._placed.items():
+            should_own = bool(placed.order) and placed.order[0] == self.me
+            if should_own != (placed.state is State.OWNED) or (not should_own and self._owner_of(log) is None):
                 return False
         return True
 
     # Events.
 
     def acquired(self, log: LogId, now: int) -> None:
-        entry = self._entries.get(log)
-        if entry is None or entry.state is not State.TRYING:
+        placed = self._placed.get(log)
+        if placed is None or placed.state is not State.TRYING:
             return
-        entry.state = State.OWNED
-        entry.since = now
+        placed.state = State.OWNED
+        placed.since = now
         if self._release_requests.get(log) is not None:
             self._hand_over_next(now)
 
@@ -203,12 +203,12 @@ class Ownership:
         self._not_acquired(log, now, RETRY_MS)
 
     def _not_acquired(self, log: LogId, now: int, pause: int) -> None:
-        entry = self._entries.get(log)
-        if entry is None or entry.state not in (State.TRYING, State.OWNED):
+        placed = self._placed.get(log)
+        if placed is None or placed.state not in (State.TRYING, State.OWNED):
             return
-        self._update_state(log, entry, now)
-        entry.try_at = max(entry.try_at, now + pause)
-        self._wake(entry.try_at)
+        self._update_state(log, placed, now)
+        placed.try_at = max(placed.try_at, now + pause)
+        self._wake(placed.try_at)
 
     def lost(self, log: LogId, now: int) -> None:
         """The log fenced this node, or this node released it."""
@@ -216,36 +216,36 @@ class Ownership:
 
     def released(self, log: LogId, now: int) -> None:
         self._leaving.discard(log)
-        entry = self._entries.get(log)
-        if entry is not None and entry.state is State.LEAVING:
-            entry.state = State.FREE
+        placed = self._placed.get(log)
+        if placed is not None and placed.state is State.LEAVING:
+            placed.state = State.FREE
             # The receiver has `RETRY_MS` to acquire it.
-            entry.try_at = now + RETRY_MS + self._grace_ms * entry.rank
-            self._wake(entry.try_at)
+            placed.try_at = now + RETRY_MS + self._grace_ms * placed.rank
+            self._wake(placed.try_at)
         self._hand_over_next(now)
 
     def deleted(self, logs: Iterable[LogId]) -> None:
         """The logs' topic was deleted. A log of a new topic with the same name is a different log."""
         for log in logs:
-            self._entries.pop(log, None)
+            self._placed.pop(log, None)
             self._release_requests.pop(log, None)
             self._leaving.discard(log)
 
     def release_requested(self, node: int, logs: Iterable[LogId], now: int) -> None:
         """Another node requests these logs: hand over those for which it is better placed."""
         for log in logs:
-            entry = self._entries.get(log)
-            if entry is not None and entry.state in (State.OWNED, State.TRYING):
+            placed = self._placed.get(log)
+            if placed is not None and placed.state in (State.OWNED, State.TRYING):
                 self._release_requests[log] = node
         self._hand_over_next(now)
 
     def offered(self, logs: Iterable[LogId], now: int) -> None:
         """Another node has released these logs for this one."""
         for log in logs:
-            entry = self._entries.get(log)
-            if entry is not None and entry.state in (State.FREE, State.ELSEWHERE):
-                entry.state = State.FREE
-                entry.try_at = now
+            placed = self._placed.get(log)
+            if placed is not None and placed.state in (State.FREE, State.ELSEWHERE):
+                placed.state = State.FREE
+                placed.try_at = now
         self._wake(now)
 
     def _hand_over_next(self, now: int) -> None:
@@ -254,41 +254,41 @@ class Ownership:
         while self._release_requests and len(self._leaving) < LEAVING_MAX and not self._stopped:
             log = next(iter(self._release_requests))
             node = self._release_requests.pop(log)
-            entry = self._entries.get(log)
-            if entry is None or entry.state not in (State.OWNED, State.TRYING):
+            placed = self._placed.get(log)
+            if placed is None or placed.state not in (State.OWNED, State.TRYING):
                 continue
-            if node not in self.live or not self._is_better_placed(node, entry):
+            if node not in self.live or not self._is_better_placed(node, placed):
                 self._refused[log] = node
                 continue
-            if entry.state is State.TRYING and not self._actions.may_interrupt(log):
+            if placed.state is State.TRYING and not self._actions.may_interrupt(log):
                 waiting[log] = node
             else:
-                entry.state = State.LEAVING
+                placed.state = State.LEAVING
                 self._leaving.add(log)
                 self._actions.release(log, node)
         self._release_requests.update(waiting)
 
-    def _is_better_placed(self, node: int, entry: Entry) -> bool:
-        order = entry.order
+    def _is_better_placed(self, node: int, placed: PlacedLog) -> bool:
+        order = placed.order
         return node in order and (self.me not in order or order.index(node) < order.index(self.me))
 
-    def _update_state(self, log: LogId, entry: Entry, now: int) -> None:
+    def _update_state(self, log: LogId, placed: PlacedLog, now: int) -> None:
         """For a log that this node does not own: update whether it is free, and when to acquire it or to request its release."""
         if not self.live:
             return  # `set_nodes` follows
-        before = entry.state
+        before = placed.state
         owner = self._owner_of(log)
-        rank = entry.rank
+        rank = placed.rank
         if owner is None or owner == self.me or owner not in self.live:
             at = now + self._grace_ms * rank
-            entry.try_at = min(entry.try_at, at) if before is State.FREE else at
-            entry.state = State.FREE
+            placed.try_at = min(placed.try_at, at) if before is State.FREE else at
+            placed.state = State.FREE
         else:
-            entry.state = State.ELSEWHERE
+            placed.state = State.ELSEWHERE
             if rank:
-                entry.try_at = NEVER
-            elif before is not State.ELSEWHERE or entry.try_at == NEVER:
-                entry.try_at = now
+                placed.try_at = NEVER
+            elif before is not State.ELSEWHERE or placed.try_at == NEVER:
+                placed.try_at = now
 
     # Deadlines.
 
@@ -301,22 +301,22 @@ class Ownership:
             self._hand_over_next(now)
         requests: dict[int, list[LogId]] = {}
         to_acquire = []
-        for log, entry in self._entries.items():
-            if entry.try_at > now:
+        for log, placed in self._placed.items():
+            if placed.try_at > now:
                 continue
-            if entry.state is State.FREE or entry.state is State.ELSEWHERE:
+            if placed.state is State.FREE or placed.state is State.ELSEWHERE:
                 owner = self._owner_of(log)
                 if owner is None or owner == self.me or owner not in self.live:
-                    entry.state = State.TRYING
-                    entry.try_at = NEVER
+                    placed.state = State.TRYING
+                    placed.try_at = NEVER
                     to_acquire.append(log)
                 else:
-                    entry.state = State.ELSEWHERE
-                    if entry.rank == 0:
-                        entry.try_at = now + REQUEST_INTERVAL_MS
+                    placed.state = State.ELSEWHERE
+                    if placed.rank == 0:
+                        placed.try_at = now + REQUEST_INTERVAL_MS
                         requests.setdefault(owner, []).append(log)
                     else:
-                        entry.try_at = NEVER
+                        placed.try_at = NEVER
         for log in to_acquire:
             self._actions.acquire(log)
         for owner, logs in requests.items():
@@ -328,18 +328,18 @@ class Ownership:
         version = self._owners_version()
         if not self._to_sweep and version != self._swept:
             self._swept = version
-            self._to_sweep = [log for log, entry in self._entries.items() if entry.state is State.ELSEWHERE]
+            self._to_sweep = [log for log, placed in self._placed.items() if placed.state is State.ELSEWHERE]
         for log in self._to_sweep[:SWEPT_MAX]:
-            entry = self._entries.get(log)
-            if entry is not None and entry.state is State.ELSEWHERE:
-                self._update_state(log, entry, now)
+            placed = self._placed.get(log)
+            if placed is not None and placed.state is State.ELSEWHERE:
+                self._update_state(log, placed, now)
         del self._to_sweep[:SWEPT_MAX]
 
     def _rearm(self) -> None:
         if self._stopped:
             self.wake_at = NEVER
             return
-        self.wake_at = min(min((entry.try_at for entry in self._entries.values()), default=NEVER), self._sweep_at)
+        self.wake_at = min(min((placed.try_at for placed in self._placed.values()), default=NEVER), self._sweep_at)
         self._wake_by(self.wake_at)
 
     def _wake(self, at: int) -> None:

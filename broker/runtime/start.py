@@ -46,7 +46,7 @@ class StartError(Exception):
         self.code = code
 
 
-def describe_users(error: BaseException | None) -> str:
+def describe_permissions(error: BaseException | None) -> str:
     """For a permission error, the user of the process and the owner of the path: in containers the user is often wrong."""
     if not isinstance(error, OSError) or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ""

@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, failed, run
-from broker.runtime.start import ExitCode, StartError, describe_users
+from broker.runtime.start import ExitCode, StartError, describe_permissions
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
 from broker.stores.bulk_flush import THREADS as CLOSING_THREADS
@@ -466,4 +466,4 @@ def open_directory(open_with_holder: Callable[[str], DataDirectory]) -> DataDire
         raise StartError(str(foreign), ExitCode.DATA) from None
     except DirectoryUnusable as error:
         # Compiled code sets only `__context__`.
-        raise StartError(f"{error}{describe_users(error.__cause__ or error.__context__)}", ExitCode.DIRECTORY) from None
+        raise StartError(f"{error}{describe_permissions(error.__cause__ or error.__context__)}", ExitCode.DIRECTORY) from None

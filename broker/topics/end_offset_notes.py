@@ -48,7 +48,7 @@ class EndOffsetNotes:
     def __init__(
         self,
         interval_ms: int,
-        room_bytes: int,
+        notes_retention_bytes: int,
         topics: Topics,
         partitions: Partitions,
         journal_of: Callable[[str], GroupJournal],
@@ -57,7 +57,7 @@ class EndOffsetNotes:
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`interval_ms` 0: never. `room_bytes`: notes.retention.bytes, below 0 no limit. `journal_of`: topic name to offsets partition."""
+        """`interval_ms` 0: never. `notes_retention_bytes` below 0: no limit. `journal_of`: topic name to offsets partition."""
         self._seconds = interval_ms / 1_000
         self._topics = topics
         self._partitions = partitions
@@ -66,14 +66,14 @@ class EndOffsetNotes:
         self._loop = loop
         self._clock = clock
         self._monotonic = monotonic
-        rate = room_bytes / RETENTION_DIVISOR / DAY_MS * 1_000 if room_bytes >= 0 else BYTES_PER_SECOND_UNBOUNDED
+        rate = notes_retention_bytes / RETENTION_DIVISOR / DAY_MS * 1_000 if notes_retention_bytes >= 0 else BYTES_PER_SECOND_UNBOUNDED
         self._bytes_per_interval = rate * self._seconds
-        self._budget_bytes = float(BURST_BYTES if room_bytes else 0)
+        self._budget_bytes = float(BURST_BYTES if notes_retention_bytes else 0)
         self._noted: dict[bytes, _Noted] = {}
         self._pass: Iterator[None] | None = None
         self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        if interval_ms and room_bytes:
+        if interval_ms and notes_retention_bytes:
             self._schedule_next()
 
     def stop(self) -> None:

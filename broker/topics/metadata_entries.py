@@ -30,7 +30,7 @@ EPOCH_AT: Final = 10  # in a partition: after error, index and leader
 LISTS_MAX: Final = 4  # cached listings of all topics
 
 
-class Entry:
+class TopicEncodings:
     """The encodings of one topic, and the leader epochs in them."""
 
     __slots__ = ("changed", "encodings", "epochs", "topic")
@@ -79,7 +79,7 @@ class MetadataEntries:
         self._topics = topics
         self._partitions_of = partitions_of
         self._leader_epoch = leader_epoch
-        self._entries: dict[bytes, Entry] = {}
+        self._entries: dict[bytes, TopicEncodings] = {}
         self._partitions: dict[int, bytes] = {}  # by encoding: an encoded partition, whose index and epoch are overwritten
         self._listings: dict[tuple[int, bytes], Listing] = {}
 
@@ -149,7 +149,7 @@ class MetadataEntries:
     def _entry(self, topic: Topic, encoding: int) -> bytearray:
         entry = self._entries.get(topic.id)
         if entry is None or entry.topic is not topic:
-            entry = self._entries[topic.id] = Entry(topic, [self._leader_epoch(partition) for partition in self._partitions_of(topic)])
+            entry = self._entries[topic.id] = TopicEncodings(topic, [self._leader_epoch(partition) for partition in self._partitions_of(topic)])
         elif entry.changed:
             partitions = self._partitions_of(topic)
             for index in entry.changed:
@@ -160,7 +160,7 @@ class MetadataEntries:
             encoded = entry.encodings[encoding] = self._encode(entry, encoding)
         return encoded[0]
 
-    def _encode(self, entry: Entry, encoding: int) -> tuple[bytearray, int, int]:
+    def _encode(self, entry: TopicEncodings, encoding: int) -> tuple[bytearray, int, int]:
         self.encoded += 1
         topic, node_id = entry.topic, self._node_id
         no_partitions = without_operations(MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.id, topic.internal, []), encoding)
@@ -188,7 +188,7 @@ class MetadataEntries:
             at += size
         return data, begin, size
 
-    def _led_partitions(self, leaders: Leaders, entry: Entry, encoding: int) -> bytes:
+    def _led_partitions(self, leaders: Leaders, entry: TopicEncodings, encoding: int) -> bytes:
         """The partitions of a topic, each with its own leader. Their size does not depend on the leader."""
         partitions = []
         for index, epoch in enumerate(entry.epochs):
