@@ -38,7 +38,8 @@ def test_heartbeats_before_the_sync_are_accepted(play: Play) -> None:
     play.join("a")
     play.join("b")
     play.group_is(State.COMPLETING, generation=2)
-    play.heartbeat("b", 2).expect()
+    play.after(1_000).heartbeat("b", 2).expect()
+    assert play.session_left("b") == 10_000
     play.heartbeat("b", 1).expect(ErrorCode.ILLEGAL_GENERATION)
 
 

@@ -28,8 +28,3 @@ def test_a_tie_follows_the_buckets_of_a_java_map_that_grows_when_it_is_three_qua
     assert len(names) == count
     voted = [*names, *tied]
     assert vote([[(name, b"") for name in [first, *[name for name in names if name != first]]] for first in voted]) == chosen
-
-
-def test_a_protocol_missing_from_one_member_gets_no_vote() -> None:
-    offers = [["x", "b", "a"], ["x", "b", "a"], ["a", "b"]]
-    assert vote([[(name, b"") for name in offer] for offer in offers]) == "b"

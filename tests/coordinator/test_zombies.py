@@ -54,20 +54,6 @@ def test_only_the_first_assignments_of_a_generation_count(play: Play) -> None:
     play.sync("b").expect(ErrorCode.NONE, 2)
 
 
-@scenario("ZB-05")
-def test_a_duplicate_join_is_answered_twice(play: Play) -> None:
-    play.c2()
-    play.join("b").expect(generation=1, leader="a", members=[])
-    play.group_is(State.COMPLETING, generation=1)
-
-
-@scenario("ZB-06")
-def test_a_duplicate_leader_join_begins_another_rebalance(play: Play) -> None:
-    play.d2()
-    play.join("a").parks()
-    play.group_is(State.PREPARING, generation=1)
-
-
 @scenario("ZB-07")
 def test_a_dynamic_member_whose_reply_was_lost_becomes_a_new_member(play: Play) -> None:
     play.d1()
