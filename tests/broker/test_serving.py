@@ -141,31 +141,6 @@ def test_topic_names_differing_only_in_dots_and_underscores_collide(client: Clie
     assert metadata(client, "a_b", create=True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_creating_an_existing_topic_is_refused(client: Client) -> None:
-    request = CreateTopicsRequest([topic("once")], 5000)
-    assert client.ask(request, 7).topics[0].error_code == 0
-    repeated = client.ask(request, 7).topics[0]
-    assert (repeated.error_code, repeated.error_message) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'once' already exists.")
-
-
-@pytest.mark.parametrize(
-    ("partitions", "replicas", "error"),
-    [
-        (0, 1, ErrorCode.INVALID_PARTITIONS),
-        (-2, 1, ErrorCode.INVALID_PARTITIONS),
-        (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
-        (1, 2, ErrorCode.INVALID_REPLICATION_FACTOR),
-        (1, -2, ErrorCode.INVALID_REPLICATION_FACTOR),
-        (10_001, 1, ErrorCode.POLICY_VIOLATION),
-        (2_147_483_647, 32_767, ErrorCode.POLICY_VIOLATION),
-        (-1, -1, ErrorCode.NONE),
-    ],
-)
-def test_counts_at_their_limits_get_kafkas_codes(client: Client, partitions: int, replicas: int, error: ErrorCode) -> None:
-    created = client.ask(CreateTopicsRequest([topic("counts", partitions, replicas)], 5000, validate_only=True), 7).topics[0]
-    assert created.error_code == error
-
-
 def test_settings_are_kept_and_shown(client: Client) -> None:
     created = client.ask(CreateTopicsRequest([topic("kept", retention_ms="1000", cleanup_policy="compact")], 5000), 7).topics[0]
     configs = {config.name: (config.value, config.config_source) for config in created.configs}
@@ -173,25 +148,6 @@ def test_settings_are_kept_and_shown(client: Client) -> None:
     assert configs["cleanup.policy"] == ("compact", 1)
     assert configs["segment.bytes"] == ("1073741824", 5)
     assert len(configs) == 33
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("retention.ms", "abc", "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
-        ("nope", "1", "Unknown topic config name: nope"),
-        ("retention.ms", None, "Null value not supported for topic configs: retention.ms"),
-        ("cleanup.policy", "foo", "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete"),
-        ("segment.bytes", "1", "Invalid value 1 for configuration segment.bytes: Value must be at least 1048576"),
-        ("retention.ms", "9" * 400, None),
-    ],
-)
-def test_settings_that_kafka_refuses_are_refused(client: Client, name: str, value: str | None, message: str | None) -> None:
-    refused_topic = CreatableTopic("refused", 1, 1, [], [CreatableTopicConfig(name, value)])
-    created = client.ask(CreateTopicsRequest([refused_topic], 5000), 7).topics[0]
-    assert created.error_code == ErrorCode.INVALID_CONFIG
-    if message is not None:
-        assert created.error_message == message
 
 
 # FindCoordinator and DescribeCluster
@@ -208,21 +164,6 @@ def test_the_coordinator_of_every_group_is_this_broker(running: Broker, client: 
     else:
         assert (reply.node_id, reply.host, reply.port, reply.error_code) == (1, "127.0.0.1", running.port, 0)
         assert version == 0 or reply.error_message == "NONE"
-
-
-@pytest.mark.parametrize(
-    ("key_type", "error"),
-    [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, ErrorCode.INVALID_REQUEST), (9, ErrorCode.INVALID_REQUEST), (-1, ErrorCode.INVALID_REQUEST)],
-)
-@pytest.mark.parametrize("version", [3, 6])
-def test_other_coordinator_types_are_refused(client: Client, version: int, key_type: int, error: ErrorCode) -> None:
-    reply = client.ask(FindCoordinatorRequest(key="k", key_type=key_type, coordinator_keys=["k"]), version)
-    coordinator = reply.coordinators[0] if version >= 4 else reply
-    assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (error, -1, "", -1)
-
-
-def test_no_keys_return_no_coordinators(client: Client) -> None:
-    assert client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[]), 4).coordinators == []
 
 
 def test_describe_cluster_names_this_broker(running: Broker, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Fetch: found records, refusals and reply contents."""
+"""Fetch: records, refusals and replies; recorded/test_fetch.py compares limits, offsets, epochs and the order of partitions with Kafka's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, NodeEndpoint
+from protocol.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from simulator.disk import SimFile
 from storage.swap import remove_deleted
 from tests.support.fetch_desk import NO_ID, FetchDesk, fetch, from_, of, offsets_in, partition_replies, records_batch
@@ -60,44 +60,6 @@ def test_fetch_errors_are_answered_in_every_version(desk: FetchDesk, version: in
         assert result.aborted_transactions == transactions
 
 
-def test_no_fetch_session_is_opened(desk: FetchDesk) -> None:
-    for epoch in (0, -1):
-        assert desk.ask(fetch(of("t", from_(0)), session_id=9, session_epoch=epoch), 12).session_id == 0
-    reply = desk.ask(fetch(of("t", from_(0)), session_id=9, session_epoch=1), 12)
-    assert (reply.error_code, reply.session_id, reply.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
-
-
-def test_read_committed_gets_all_records_and_no_aborted_transactions(desk: FetchDesk) -> None:
-    reply = desk.ask(fetch(of("t", from_(0), from_(0, 1), from_(7, 1)), level=1), 12)
-    assert [partition.aborted_transactions for partition in reply.responses[0].partitions] == [[], None]
-    assert offsets_in(reply.responses[0].partitions[0].records) == [0, 1, 2, 3, 4]
-
-
-def test_an_unknown_isolation_level_fails_the_request(desk: FetchDesk) -> None:
-    named = desk.ask(fetch(of("t", from_(0)), level=2), 12)
-    assert named.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert partition_replies(named) == [(0, -1, -1, 0)]
-    assert desk.ask(fetch(of(desk.topics.by_name["t"].id, from_(0)), level=2), 13).responses == []
-
-
-# Limits.
-
-
-@pytest.mark.parametrize(("most", "batches"), [(0, 1), (1, 1), (SIZE, 1), (2 * SIZE - 1, 1), (2 * SIZE, 2), (1 << 31 - 1, 5)])
-def test_only_a_first_batch_may_exceed_the_partition_limit(desk: FetchDesk, most: int, batches: int) -> None:
-    assert partition_replies(desk.ask(fetch(of("t", from_(0, most=most))), 12)) == [(0, 0, 5, batches * SIZE)]
-    assert partition_replies(desk.ask(fetch(of("t", from_(0)), most=most), 12)) == [(0, 0, 5, batches * SIZE)]
-
-
-def test_only_the_first_nonempty_partition_may_exceed_the_fetch_limit(desk: FetchDesk) -> None:
-    desk.append("t", 1)
-    desk.make("empty")
-    topics = of("empty", from_(0)), of("t", from_(0), from_(0, 1))
-    assert partition_replies(desk.ask(fetch(*topics, most=1), 12)) == [(0, 0, 0, 0), (0, 0, 5, SIZE), (1, 0, 1, 0)]
-    assert partition_replies(desk.ask(fetch(*topics, most=5 * SIZE), 12)) == [(0, 0, 0, 0), (0, 0, 5, 5 * SIZE), (1, 0, 1, 0)]
-    assert partition_replies(desk.ask(fetch(*topics, most=6 * SIZE), 12)) == [(0, 0, 0, 0), (0, 0, 5, 5 * SIZE), (1, 0, 1, SIZE)]
-
-
 def test_the_brokers_fetch_limit_overrides_the_requests() -> None:
     desk = FetchDesk(bytes_max=7 * SIZE)
     desk.make("t", 2)
@@ -109,30 +71,6 @@ def test_the_brokers_fetch_limit_overrides_the_requests() -> None:
     assert partition_replies(desk.ask(fetch(topic, most=1 << 30, least=1 << 30, wait=500), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
 
 
-def test_a_negative_limit_is_an_error_for_a_nonempty_partition(desk: FetchDesk) -> None:
-    assert partition_replies(desk.ask(fetch(of("t", from_(0, most=-1), from_(0, 1, most=-1))), 12)) == [(0, -1, -1, 0), (1, 0, 0, 0)]
-    # The first partition uses up the negative limit of the request, whatever it has.
-    assert partition_replies(desk.ask(fetch(of("t", from_(0)), most=-1), 12)) == [(0, -1, -1, 0)]
-    assert partition_replies(desk.ask(fetch(of("t", from_(0, 1), from_(0)), most=-1), 12)) == [(1, 0, 0, 0), (0, 0, 5, SIZE)]
-
-
-# Offsets and epochs.
-
-
-def test_offsets_before_the_log_start_and_past_the_end_are_out_of_range(desk: FetchDesk) -> None:
-    disk_log(desk.partition("t")).delete_before(2)
-    for offset, error in ((-1, 1), (0, 1), (1, 1), (2, 0), (4, 0), (5, 0), (6, 1), (1 << 62, 1)):
-        assert [partition_reply[1] for partition_reply in partition_replies(desk.ask(fetch(of("t", from_(offset))), 12))] == [error], offset
-    (partition,) = desk.ask(fetch(of("t", from_(3))), 12).responses[0].partitions
-    assert (partition.log_start_offset, partition.high_watermark, offsets_in(partition.records)) == (2, 5, [3, 4])
-
-
-def test_a_wrong_current_epoch_is_reported(desk: FetchDesk) -> None:
-    epoch = desk.new_epoch("t")
-    for current, error in ((epoch, 0), (-1, 0), (-9, 0), (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH), (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
-        assert [partition_reply[1] for partition_reply in partition_replies(desk.ask(fetch(of("t", from_(0, current=current))), 12))] == [error]
-
-
 def test_a_fenced_reply_names_the_leader(desk: FetchDesk) -> None:
     epoch = desk.new_epoch("t")
     topic = of(desk.topics.by_name["t"].id, from_(0, current=epoch - 1), from_(0, 1, current=epoch + 7))
@@ -140,27 +78,6 @@ def test_a_fenced_reply_names_the_leader(desk: FetchDesk) -> None:
     assert [partition.current_leader for partition in reply.responses[0].partitions] == [LeaderIdAndEpoch(1, epoch), None]
     assert reply.node_endpoints == [NodeEndpoint(1, "127.0.0.1", 9092, None)]
     assert desk.ask(fetch(topic), 15).node_endpoints == []
-
-
-def test_a_diverging_fetched_epoch_is_reported(desk: FetchDesk) -> None:
-    first = desk.partition("t").leader_epoch
-    second = desk.new_epoch("t")
-    third = desk.new_epoch("t")
-    desk.append("t")
-    for offset, fetched, expected in (
-        (5, first, None),
-        (6, first, (first, 5)),
-        (2, second, (first, 5)),
-        (6, third, None),
-        (2, third, None),
-    ):
-        (partition,) = desk.ask(fetch(of("t", from_(offset, fetched=fetched))), 12).responses[0].partitions
-        assert partition.diverging_epoch == (None if expected is None else EpochEndOffset(*expected)), (offset, fetched)
-        assert bool(partition.records) == (expected is None and offset < 6)
-        assert (partition.error_code, partition.high_watermark) == (0, 6)
-    assert partition_replies(desk.ask(fetch(of("t", from_(2, fetched=third + 1))), 12)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
-    disk_log(desk.partition("t")).delete_before(3)
-    assert partition_replies(desk.ask(fetch(of("t", from_(2, fetched=first))), 12)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
 
 
 @pytest.mark.plain
@@ -171,39 +88,8 @@ def test_records_above_the_high_watermark_are_neither_sent_nor_out_of_range(desk
         assert partition_replies(desk.ask(fetch(of("t", from_(offset))), 12)) == [(0, error, -1 if error else 3, size)]
 
 
-# Requested partitions.
-
-
-def test_the_last_entry_of_a_partition_named_twice_counts(desk: FetchDesk) -> None:
-    reply = desk.ask(fetch(of("t", from_(0), from_(3)), of("t", from_(0, 1), from_(4))), 12)
-    (topic,) = reply.responses
-    assert [(partition.partition_index, offsets_in(partition.records)) for partition in topic.partitions] == [(0, [4]), (1, [])]
-
-
-def test_refused_partitions_are_answered_after_the_readable_ones(desk: FetchDesk) -> None:
-    reply = desk.ask(fetch(of("?", from_(0)), of("t", from_(0, 7), from_(0)), of("?", from_(0, 1))), 12)
-    assert [(topic.topic, [partition.partition_index for partition in topic.partitions]) for topic in reply.responses] == [
-        ("t", [0]),
-        ("?", [0]),
-        ("t", [7]),
-        ("?", [1]),
-    ]
-
-
-def test_a_fetch_of_no_partitions_gets_an_empty_reply(desk: FetchDesk) -> None:
-    assert desk.ask(fetch(wait=500), 12).responses == []
-    assert desk.ask(fetch(of("t")), 12).responses == []
-
-
 def test_the_zero_topic_id_is_unknown(desk: FetchDesk) -> None:
     assert partition_replies(desk.ask(fetch(of(NO_ID, from_(0))), 13)) == [(0, ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)]
-
-
-def test_fetches_of_followers_are_refused(desk: FetchDesk) -> None:
-    for version in (12, 17):
-        topic = "t" if version == 12 else desk.topics.by_name["t"].id
-        assert partition_replies(desk.ask(fetch(of(topic, from_(0)), replica=2), version)) == [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0)]
-        assert partition_replies(desk.ask(fetch(of(topic, from_(0)), replica=-2), version)) == [(0, 0, 5, 5 * SIZE)]
 
 
 def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(desk: FetchDesk) -> None:

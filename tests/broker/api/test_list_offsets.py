@@ -39,24 +39,6 @@ def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, -1, epoch)]) for name, index, epoch in topics])
 
 
-@pytest.mark.parametrize("version", range(1, 11))
-def test_list_offsets_finds_ends_and_timestamps_in_every_version(desk: FetchDesk, version: int) -> None:
-    for timestamp, expected in ((LATEST, (0, 6, -1)), (EARLIEST, (0, 0, -1)), (1_001, (0, 1, 1_001)), (1_002, (0, 2, 2_000)), (9_000, (0, -1, -1))):
-        reply = desk.ask(listing("t", (0, timestamp)), version)
-        assert offsets_found(reply) == [expected]
-        has_epoch = version >= 4 and expected[1] >= 0
-        assert reply.topics[0].partitions[0].leader_epoch == (desk.partition("t").leader_epoch if has_epoch else -1)
-
-
-def test_a_found_offset_has_the_leader_epoch_of_its_batch(desk: FetchDesk) -> None:
-    first = desk.partition("t").leader_epoch
-    second = desk.new_epoch("t")
-    desk.append("t", 0, records_batch(timestamp=4_000))
-    third = desk.new_epoch("t")
-    epochs = [desk.ask(listing("t", (0, timestamp)), 10).topics[0].partitions[0].leader_epoch for timestamp in (EARLIEST, 2_000, MAX_TIMESTAMP, LATEST)]
-    assert epochs == [first, first, second, third]
-
-
 @pytest.mark.plain
 def test_list_offsets_finds_nothing_above_the_high_watermark(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in __consumer_offsets, whose high watermark is the durable offset."""
