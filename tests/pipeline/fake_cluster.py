@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from struct import unpack
+from collections.abc import Callable
 from typing import Any
 
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
-from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
+from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests import running
+from tests.cli.fake_brokers import Answer, Close, FakeBroker
 from tests.pipeline.segments import next_offset
-from tests.support.headers import decode_request_header, encode_response
 
 TOPIC = "__consumer_offsets"
 ID = bytes(range(16))
@@ -43,42 +44,30 @@ class FakeCluster:
         self.leader = 0
         self.requests: list[tuple[int, str]] = []
         self.trouble: Callable[[int, Any], int | None] = lambda number, request: 0
-        self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
-        self.ports = [listener.getsockname()[1] for listener in self._sockets]
-        for number, listening in enumerate(self._sockets):
-            threading.Thread(target=self._accept, args=(number, listening), daemon=True).start()
+        self._brokers = [FakeBroker(self._answers(number)) for number in range(brokers)]
+        self.ports = [broker.port for broker in self._brokers]
 
     @property
     def end(self) -> int:
         return next_offset(self.batches[-1])
 
     def close(self) -> None:
-        for listener in self._sockets:
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
+        for broker in self._brokers:
+            broker.close()
 
-    def _accept(self, number: int, listening: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                opened, _ = listening.accept()
-                threading.Thread(target=self._serve, args=(number, opened), daemon=True).start()
-
-    def _serve(self, number: int, opened: socket.socket) -> None:
-        with opened, contextlib.suppress(OSError, EOFError):
-            for frame in _frames(opened):
-                header, at = decode_request_header(frame)
-                api = APIS[header.api_key]
-                request, _ = api.request.decode(frame, at, header.api_version)
-                self.requests.append((number, api.name))
+    def _answers(self, number: int) -> dict[int, Answer]:
+        def answer(key: int, reply: Callable[[int, Any, int], Any]) -> Answer:
+            def counted(request: Any, version: int) -> Any:
+                self.requests.append((number, APIS[key].name))
                 code = self.trouble(number, request)
                 if code is None:
-                    return
-                reply: Any = getattr(self, f"_{api.name.lower()}")(number, request, code)
-                opened.sendall(encode_response(api.key, header.api_version, header.correlation_id, reply.encode(header.api_version)))
+                    raise Close
+                return reply(number, request, code)
 
-    def _apiversions(self, number: int, request: Any, code: int) -> Any:
-        return ApiVersionsResponse(0, [ApiVersion(key, *api.served) for key, api in APIS.items() if api.name in ("Metadata", "Fetch", "ListOffsets")])
+            return counted
+
+        replies = {MetadataRequest.API_KEY: self._metadata, ListOffsetsRequest.API_KEY: self._list_offsets, FetchRequest.API_KEY: self._fetch}
+        return {key: answer(key, reply) for key, reply in replies.items()}
 
     def _metadata(self, number: int, request: Any, code: int) -> Any:
         brokers = [MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in enumerate(self.ports)]
@@ -90,7 +79,7 @@ class FakeCluster:
                 topics.append(MetadataResponseTopic(error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name=topic.name))
         return MetadataResponse(brokers=brokers, cluster_id="fake", topics=topics)
 
-    def _listoffsets(self, number: int, request: Any, code: int) -> Any:
+    def _list_offsets(self, number: int, request: Any, code: int) -> Any:
         code = code or (0 if number == self.leader else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         at = self.start if request.topics[0].partitions[0].timestamp == -2 else self.end
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [ListOffsetsPartitionResponse(0, code, -1, at)])])
@@ -104,22 +93,6 @@ class FakeCluster:
         aborted = [AbortedTransaction(producer, first) for producer, first in self.aborted]
         part = PartitionData(0, code, self.end, self.end, aborted_transactions=aborted, records=b"" if code else b"".join(batches))
         return FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, topic_id=ID, partitions=[part])])
-
-
-def _frames(opened: socket.socket) -> Iterator[bytes]:
-    while True:
-        (size,) = unpack(">i", _exactly(opened, 4))
-        yield _exactly(opened, size)
-
-
-def _exactly(opened: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = opened.recv(size - len(data))
-        if not piece:
-            raise EOFError
-        data += piece
-    return data
 
 
 def commit_offsets(port: int, turn: int) -> None:

@@ -91,6 +91,7 @@ def test_without_notes_the_truth_is_in_the_intervals(seed: int) -> None:
         assert row.start_lo_ms <= truth.start_ms <= row.start_hi_ms
         answer = row.end_ms, row.end, row.from_generation, row.to_generation, row.rounds, row.members_before, row.members_after
         assert answer == (truth.end_ms, truth.end, truth.from_generation, truth.to_generation, truth.rounds, truth.members_before, truth.members_after)
+        assert (row.rounds_aborted, row.missing) == (truth.rounds - 1, 0)
 
 
 def test_causes_are_as_certain_as_their_confidence() -> None:
@@ -101,5 +102,6 @@ def test_causes_are_as_certain_as_their_confidence() -> None:
             counts[row.confidence, truth.cause in {cause.name.lower() for cause in POSSIBLE_CAUSES[row.cause]}] += 1
     strong, weak = (counts[name, True] / (counts[name, True] + counts[name, False]) for name in ("strong", "weak"))
     print(f"causes: strong {strong:.2%} right, weak {weak:.2%} right")
+    assert {name for name, _ in counts} == {"strong", "weak"}
     assert strong >= 0.99
     assert weak >= 0.85
