@@ -110,7 +110,7 @@ def reply_state(group: Group) -> Hashable:
 
 
 class Record(NamedTuple):
-    """A fact in the log. `kind`: W1 to W7 as in the rules; the tombstone of a group is "W6 group"."""
+    """A fact in the log. `kind` says what it stores (`as_record`)."""
 
     kind: str
     group: str
@@ -131,18 +131,18 @@ def as_record(fact: Fact, group: Group | None, during: str) -> Record:
         return Record("no seats" if value is None else "seats", policy.group, value=value)
     key_message = read_offsets_key(key)
     if isinstance(key_message, OffsetCommitKey):
-        return Record("W6" if value is None else "W5", key_message.group, None, key_message.topic, key_message.partition, value)
+        return Record("offset tombstone" if value is None else "offset", key_message.group, None, key_message.topic, key_message.partition, value)
     assert isinstance(key_message, GroupMetadataKey)
     if value is None:
-        return Record("W6 group", key_message.group)
+        return Record("group tombstone", key_message.group)
     image = read_image(value)
     assert group is not None
     if not image.members:
-        kind = "W1" if not image.protocol_type and not image.generation else "W3"
+        kind = "new group" if not image.protocol_type and not image.generation else "empty group"
     elif during == "sync":
-        kind = "W2"
+        kind = "assignments"
     else:
-        kind = "W4" if image.generation == group.generation else "W7"
+        kind = "replacement" if image.generation == group.generation else "replacement in a rebalance"
     return Record(kind, key_message.group, image, value=value)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the broker's tests: `served` is a broker behind a real socket, `desk` and `peer` work without one."""
+"""Fixtures of the broker's tests: `served` is a broker behind a real socket, `harness` and `peer` work without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from broker.runtime.contain import DEFECTS
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.in_loop import Served
 from tests.support.small_disk import mounted
 
@@ -22,7 +22,7 @@ PLANTING = {"DEFECTS", "Defective"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests whose loop they move themselves as `once`: without sockets, processes or threads they do not depend on the Python version."""
     for item in items:
-        if not {"desk", "machine", "world"}.isdisjoint(getattr(item, "fixturenames", ())):
+        if not {"harness", "machine", "world"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.once)
 
 
@@ -56,15 +56,15 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def harness() -> Harness:
     """A node that serves groups, its clock and event loop moved by the test."""
-    return Desk()
+    return Harness()
 
 
 @pytest.fixture
-def peer(desk: Desk) -> Peer:
-    """A client of `desk`."""
-    return Peer(desk)
+def peer(harness: Harness) -> Peer:
+    """A client of `harness`."""
+    return Peer(harness)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ IDS = {NOTES: b"n" * 16, OFFSETS: b"o" * 16}
 NAMES = {id: name for name, id in IDS.items()}
 
 
-class Desk:
+class FakeNotesBroker:
     """A broker with one partition of each topic; `batches` and `errors` are the results of fetches, in order."""
 
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    broker_desk = Desk()
-    with broker_desk.broker:
-        yield broker_desk
+def fake() -> Iterator[FakeNotesBroker]:
+    fake = FakeNotesBroker()
+    with fake.broker:
+        yield fake
 
 
 @pytest.fixture
-def notes(desk: Desk) -> Iterator[Notes]:
-    with Cluster(addresses(desk.broker.address), 1) as cluster:
+def notes(fake: FakeNotesBroker) -> Iterator[Notes]:
+    with Cluster(addresses(fake.broker.address), 1) as cluster:
         yield Notes(cluster, "g")
 
 
@@ -94,66 +94,66 @@ def image(generation: int, group: str = "g") -> tuple[bytes, bytes]:
     return group_key(group), with_version(GroupMetadataValue("consumer", generation, "range", None, -1, []), 3)
 
 
-def test_notes_of_a_group_are_read_from_the_last_position(desk: Desk, notes: Notes) -> None:
-    desk.batches = [batch(5, note("g", 1), note("other", 7), note("g", 2)), batch(8, note("g", 3))]
+def test_notes_of_a_group_are_read_from_the_last_position(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.batches = [batch(5, note("g", 1), note("other", 7), note("g", 2)), batch(8, note("g", 3))]
     notes.begin(None)
     assert [note.header.generation for note in notes.read()] == [1, 2, 3]
     assert notes.offset == 9
-    assert desk.fetches == [(NOTES, 5), (NOTES, 8)]
+    assert fake.fetches == [(NOTES, 5), (NOTES, 8)]
 
 
-def test_records_before_the_position_in_a_batch_are_not_read_twice(desk: Desk, notes: Notes) -> None:
-    desk.batches = [batch(5, note("g", 1), note("g", 2), note("g", 3), note("g", 4))]
+def test_records_before_the_position_in_a_batch_are_not_read_twice(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.batches = [batch(5, note("g", 1), note("g", 2), note("g", 3), note("g", 4))]
     notes.offset = 7
     assert [note.header.generation for note in notes.read()] == [3, 4]
 
 
-def test_unknown_kinds_and_malformed_notes_are_skipped(desk: Desk, notes: Notes) -> None:
-    desk.batches = [batch(5, note("g", 1, kind=99), (b"\0\0", b"\1"), note("g", 2), (b"", None))]
+def test_unknown_kinds_and_malformed_notes_are_skipped(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.batches = [batch(5, note("g", 1, kind=99), (b"\0\0", b"\1"), note("g", 2), (b"", None))]
     notes.begin(None)
     assert [note.header.generation for note in notes.read()] == [2]
 
 
-def test_an_opening_partition_is_retried(desk: Desk, notes: Notes) -> None:
-    desk.errors = [6, 6]
-    desk.batches = [batch(5, note("g", 1))]
+def test_an_opening_partition_is_retried(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.errors = [6, 6]
+    fake.batches = [batch(5, note("g", 1))]
     notes.begin(None)
     assert len(list(notes.read())) == 1
 
 
 @pytest.mark.parametrize("first", [note("g", 1), None])
-def test_notes_that_the_broker_has_to_read_from_its_store_are_waited_for(desk: Desk, notes: Notes, first: tuple[bytes, bytes] | None) -> None:
+def test_notes_that_the_broker_has_to_read_from_its_store_are_waited_for(fake: FakeNotesBroker, notes: Notes, first: tuple[bytes, bytes] | None) -> None:
     notes.offset = 5
-    desk.is_unread = True
-    desk.batches = [*([batch(5, first)] if first else []), b"", batch(6, note("g", 2), note("g", 3), note("g", 4))]
+    fake.is_unread = True
+    fake.batches = [*([batch(5, first)] if first else []), b"", batch(6, note("g", 2), note("g", 3), note("g", 4))]
     assert [note.header.generation for note in notes.read()][-3:] == [2, 3, 4]
-    assert desk.waits[-2:] == [0, WAIT_MS]  # at once, then until they are read
+    assert fake.waits[-2:] == [0, WAIT_MS]  # at once, then until they are read
 
 
-def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(desk: Desk, notes: Notes) -> None:
+def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(fake: FakeNotesBroker, notes: Notes) -> None:
     notes.offset = 5
-    desk.is_unread = True
+    fake.is_unread = True
     with pytest.raises(Failure) as raised:
         list(notes.read())
     assert raised.value.code == EXIT.AGAIN
 
 
-def test_records_that_compaction_removed_from_the_end_are_not_waited_for(desk: Desk, notes: Notes) -> None:
-    desk.is_unread = True
+def test_records_that_compaction_removed_from_the_end_are_not_waited_for(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.is_unread = True
     assert notes.images() == []
-    assert desk.waits == [0, WAIT_MS]  # once
+    assert fake.waits == [0, WAIT_MS]  # once
 
 
-def test_notes_deleted_while_reading_are_skipped(desk: Desk, notes: Notes) -> None:
-    desk.errors = [1]
-    desk.batches = [batch(5, note("g", 1))]
+def test_notes_deleted_while_reading_are_skipped(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.errors = [1]
+    fake.batches = [batch(5, note("g", 1))]
     notes.offset = 2
     assert len(list(notes.read())) == 1
-    assert [offset for _, offset in desk.fetches][:2] == [2, 5]
+    assert [offset for _, offset in fake.fetches][:2] == [2, 5]
 
 
-def test_a_partition_that_does_not_open_is_reported_within_the_timeout(desk: Desk, notes: Notes) -> None:
-    desk.errors = [56] * 50
+def test_a_partition_that_does_not_open_is_reported_within_the_timeout(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.errors = [56] * 50
     notes.begin(None)
     with pytest.raises(Failure) as raised:
         list(notes.read())
@@ -161,27 +161,27 @@ def test_a_partition_that_does_not_open_is_reported_within_the_timeout(desk: Des
     assert raised.value.line.startswith(f"{NOTES}-0: ")
 
 
-def test_since_a_later_time_begins_at_the_end(desk: Desk, notes: Notes) -> None:
+def test_since_a_later_time_begins_at_the_end(fake: FakeNotesBroker, notes: Notes) -> None:
     notes.begin(5_000_000)
     assert notes.offset == 9
 
 
-def test_records_of_a_group_are_read_once_and_gaps_are_found(desk: Desk, notes: Notes) -> None:
-    desk.batches = [batch(5, image(1), image(2), image(3, "other")), batch(8, image(4))]
+def test_records_of_a_group_are_read_once_and_gaps_are_found(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.batches = [batch(5, image(1), image(2), image(3, "other")), batch(8, image(4))]
     assert [(image_note.offset, image_note.generation) for image_note in notes.images()] == [(5, 1), (6, 2), (8, 4)]
     assert not notes.recorded  # the log began at 5
-    desk.batches = [batch(9, (group_key("g"), None))]
+    fake.batches = [batch(9, (group_key("g"), None))]
     assert [(image_note.offset, image_note.stored) for image_note in notes.images()] == [(9, None)]
-    assert desk.fetches == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
+    assert fake.fetches == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
 
 
-def test_unauthorized_records_are_treated_as_absent(desk: Desk, notes: Notes) -> None:
-    desk.errors = [29]
+def test_unauthorized_records_are_treated_as_absent(fake: FakeNotesBroker, notes: Notes) -> None:
+    fake.errors = [29]
     assert notes.images() == []
 
 
-def test_an_ordinary_topic_named_like_the_notes_topic_is_not_read(desk: Desk) -> None:
-    desk.internal = False
-    with Cluster(addresses(desk.broker.address), 1) as cluster, pytest.raises(Failure) as raised:
+def test_an_ordinary_topic_named_like_the_notes_topic_is_not_read(fake: FakeNotesBroker) -> None:
+    fake.internal = False
+    with Cluster(addresses(fake.broker.address), 1) as cluster, pytest.raises(Failure) as raised:
         Notes(cluster, "g")
     assert raised.value.code == EXIT.LACKING

@@ -19,7 +19,7 @@ from tests.clients.peers import ORDERED, Peer, await_coordinator, differences
 from tests.clients.questions import FIND_COORDINATOR, Question, ask, ranges
 from tests.kafka_process import kafka
 from tests.oracle import kafka_jars
-from tests.support import group_desk
+from tests.support import group_harness
 
 pytestmark = pytest.mark.kafka
 
@@ -37,21 +37,21 @@ class Denying:
         return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
 
 
-class DeskPeer(Peer):
+class HarnessPeer(Peer):
     """Calls the handlers as `Peer` calls a broker."""
 
-    def __init__(self, desk: group_desk.Desk) -> None:
+    def __init__(self, harness: group_harness.Harness) -> None:
         self.ids = {}
-        self.port = group_desk.DIALLED.port
+        self.port = group_harness.DIALLED.port
         self.cluster_id = ""
-        self._peer = group_desk.Peer(desk)
+        self._peer = group_harness.Peer(harness)
 
     def ask(self, question: Question) -> Any:
         frame = question.frame(self.ids)
         self._peer._received = b""
         self._peer.connection.data_received(pack(">i", len(frame)) + frame)
-        self._peer._desk.loop.run()
-        self._peer._desk.pass_ms(0)
+        self._peer._harness.loop.run()
+        self._peer._harness.pass_ms(0)
         reply, _ = self.decode(question, self._peer._received[4:])
         return {"version": question.version} | self.plain(reply, ordered=question.key in ORDERED)
 
@@ -104,7 +104,7 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(tmp_path: Path) -> None:
         created = theirs.client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1, [], []) for name, count in TOPICS.items()], 5000), 7)
         assert {topic.error_code for topic in created.topics} == {0}
         theirs.await_topics([name for name in TOPICS if "describe" not in name])
-        ours = DeskPeer(group_desk.Desk(Denying(), topics=TOPICS))
+        ours = HarnessPeer(group_harness.Harness(Denying(), topics=TOPICS))
         for question in questions():
             for place, mine, kafkas in differences(ours.ask(question), theirs.ask(question)):
                 in_words_of_our_own = question.key == FIND_COORDINATOR and place.endswith("error_message")

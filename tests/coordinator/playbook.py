@@ -2,9 +2,9 @@
 
     @scenario("SR-01")
     def test_a_static_member_that_restarts_keeps_its_place(play):
-        play.s2()                                                  # a/ia (leader) and b/ib, Stable in generation 1
+        play.two_static()                                          # a/ia (leader) and b/ib, Stable in generation 1
         play.join("b'").expect(generation=1, id="b'", leader="a", members=[])
-        play.wrote("W4")
+        play.wrote("replacement")
         play.heartbeat("b").expect(FENCED_INSTANCE_ID)
         play.group_is(State.STABLE, generation=1, members=["a", "b'"])
 
@@ -13,9 +13,10 @@ name) is sent by its later requests. A name that never joined stands for itself 
 An actor's offer (instance, protocols, timeouts, type) is repeated by its next join unless the test passes another; a restarted
 process (`b'`, `b''`) starts with the offer of `b`. `instance=None` leaves the instance id out, `id="x"` sends that id.
 
-**Set-ups** of the catalogue: `d1 d2 s1 s2 s3 c2 c2b p2 f2 f2s`; `d2(session={"b": 6_000}, rebalance=5_000, protocols=[...])`;
-`settled(*names, static=, synced=, ...)` and `joined(*names, static=, ...)` (Completing) make others. `configure(...)` comes
-before anything else. Moments count from the end of the set-up.
+**Set-ups**: `one_dynamic two_dynamic one_static two_static three_static` are stable groups, in generation 1, of members a (the leader), b and
+c; `two_awaiting_assignment follower_awaits_assignment leader_rejoins two_loaded two_loaded_static` are described below. All take options:
+`two_dynamic(session={"b": 6_000}, rebalance=5_000, protocols=[...])`. `settled(*names, static=, synced=, ...)` and
+`joined(*names, static=, ...)` (CompletingRebalance) make others. `configure(...)` comes before anything else. Moments count from the end of the set-up.
 
 **Time**: `at(5_000)` after the set-up, `after(5_000)` from now; on the way `advance` runs at each `wake_at`, and members named
 by `alive("a", "b")` heartbeat every 2 s with the group's generation (`silent("a")` ends that). A timer of 0 ms needs `after(0)`.
@@ -24,8 +25,8 @@ by `alive("a", "b")` heartbeat every 2 s with the group's generation (`silent("a
 object to check the reply with: `.expect(error, ...)` (the reply; `at=`: its moment), `.parks()` (no reply yet).
 `play.expect("a", ...)` is about the actor's last request. `answers` lists requests in the order in which they were answered.
 
-**Records**: `wrote("W2", "W5")` is everything written since the set-up or the last `wrote`, in order (`wrote()`: nothing), and
-returns the records; W1 to W7 as in the rules, "W6" an offset's tombstone, "W6 group" a group's. Notes: `noted(Kind.MEMBER_GONE, ...)`.
+**Records**: `wrote("assignments", "offset")` is everything written since the set-up or the last `wrote`, in order (`wrote()`: nothing), and
+returns the records; `as_record` in simulator/truths.py has all kinds. Notes: `noted(Kind.MEMBER_GONE, ...)`.
 
 **State**: `group_is(...)`, `no_group()`, `session_left("a")`, `phase_left()`, `play.group()` (the core's own object).
 
@@ -164,41 +165,42 @@ class Play(Requests):
         self.group_is(State.STABLE, generation=1, group=group)
         return self._ready()
 
-    def d1(self, **options: Any) -> Self:
+    def one_dynamic(self, **options: Any) -> Self:
         return self.settled("a", **options)
 
-    def d2(self, **options: Any) -> Self:
+    def two_dynamic(self, **options: Any) -> Self:
         return self.settled("a", "b", **options)
 
-    def s1(self, **options: Any) -> Self:
+    def one_static(self, **options: Any) -> Self:
         return self.settled("a", static=True, **options)
 
-    def s2(self, **options: Any) -> Self:
+    def two_static(self, **options: Any) -> Self:
         return self.settled("a", "b", static=True, **options)
 
-    def s3(self, **options: Any) -> Self:
+    def three_static(self, **options: Any) -> Self:
         return self.settled("a", "b", "c", static=True, **options)
 
-    def c2(self, *, static: bool = True, **options: Any) -> Self:
+    def two_awaiting_assignment(self, *, static: bool = True, **options: Any) -> Self:
+        """No member has synced."""
         return self.joined("a", "b", static=static, **options)
 
-    def c2b(self, *, static: bool = True, **options: Any) -> SentSync:
+    def follower_awaits_assignment(self, *, static: bool = True, **options: Any) -> SentSync:
         """Returns b's parked SyncGroup."""
-        self.c2(static=static, **options)
+        self.two_awaiting_assignment(static=static, **options)
         parked = self.sync("b")
         parked.parks()
         self._ready()
         return parked
 
-    def p2(self, **options: Any) -> SentJoin:
+    def leader_rejoins(self, **options: Any) -> SentJoin:
         """Returns a's parked JoinGroup."""
-        self.s2(**options)
+        self.two_static(**options)
         parked = self.join("a")
         parked.parks()
         self._ready()
         return parked
 
-    def f2(self, *, static: bool = False, count: int = 2, session: PerActor = 10_000, rebalance: int = 5_000) -> Self:
+    def two_loaded(self, *, static: bool = False, count: int = 2, session: PerActor = 10_000, rebalance: int = 5_000) -> Self:
         """Loaded from the log: generation 7, m0 (leader) and m1, sessions of 10 s, assignments 01, 02."""
         members = []
         for number in range(count):
@@ -212,8 +214,8 @@ class Play(Requests):
         self.load((group_key("g"), image(7, members, state_ms=self.now)))
         return self._ready()
 
-    def f2s(self, **options: Any) -> Self:
-        return self.f2(static=True, **options)
+    def two_loaded_static(self, **options: Any) -> Self:
+        return self.two_loaded(static=True, **options)
 
 
 def _per_actor(values: PerActor, name: str, otherwise: int) -> int:

@@ -27,18 +27,18 @@ def test_offset_delete_for_an_unknown_group_is_refused(play: Play) -> None:
 
 @scenario("AD-02")
 def test_offsets_of_topics_that_consumers_subscribe_to_stay(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
-    play.wrote("W5", "W5")
+    play.wrote("offset", "offset")
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE])
-    (record,) = play.wrote("W6")
+    (record,) = play.wrote("offset tombstone")
     assert (record.topic, record.partition) == ("t1", 0)
     assert play.fetch_all() == {("t0", 0): 5}
 
 
 @scenario("AD-03")
 def test_offset_delete_is_refused_for_a_live_group_of_another_protocol_type(play: Play) -> None:
-    play.d1(type="connect")
+    play.one_dynamic(type="connect")
     play.commit("a")
     play.offset_delete(("t0", 0)).expect(ErrorCode.NON_EMPTY_GROUP, each=[])
     play.fetch().expect(1)
@@ -47,19 +47,19 @@ def test_offset_delete_is_refused_for_a_live_group_of_another_protocol_type(play
 @scenario("AD-04")
 @pytest.mark.parametrize("type", ["consumer", "connect"])
 def test_offsets_of_an_empty_group_can_be_deleted_even_when_missing(play: Play, type: str) -> None:
-    play.d1(type=type)
+    play.one_dynamic(type=type)
     play.commit("a", {("t0", 0): 5})
     play.leave("a").expect(ErrorCode.NONE)
-    play.wrote("W5", "W3")
+    play.wrote("offset", "empty group")
     play.offset_delete(("t0", 0), ("t0", 1), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.NONE] * 3)
-    play.wrote("W6")
+    play.wrote("offset tombstone")
     assert play.fetch_all() == {}
     play.group_is(State.EMPTY)
 
 
 @scenario("AD-04")
 def test_all_offsets_of_a_group_loaded_empty_can_be_deleted(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.commit("a", {("t0", 0): 5})
     play.leave("a").expect(ErrorCode.NONE)
     play.failover()
@@ -86,25 +86,25 @@ def test_subscriptions_are_unknown_during_the_first_join_phase(play: Play) -> No
 )
 def test_only_a_group_that_is_empty_can_be_deleted(play: Play, state: str, code: int) -> None:
     if state == "empty":
-        play.d1().leave("a").expect(ErrorCode.NONE)
+        play.one_dynamic().leave("a").expect(ErrorCode.NONE)
     elif state == "stable":
-        play.d1()
+        play.one_dynamic()
     elif state == "preparing":
         play.join("a", instance="ia").parks()
     elif state == "completing":
-        play.c2()
+        play.two_awaiting_assignment()
     play.delete().expect(code)
     assert ("g" in [group.group_id for group in play.listed()]) == (code == ErrorCode.NON_EMPTY_GROUP)
 
 
 @scenario("AD-07")
 def test_a_deleted_group_takes_its_offsets_along(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
     play.leave("a").expect(ErrorCode.NONE)
-    play.wrote("W5", "W5", "W5", "W3")
+    play.wrote("offset", "offset", "offset", "empty group")
     play.delete().expect(ErrorCode.NONE)
-    records = play.wrote("W6", "W6", "W6", "W6 group")
+    records = play.wrote("offset tombstone", "offset tombstone", "offset tombstone", "group tombstone")
     assert {(record.topic, record.partition) for record in records[:3]} == {("t0", 0), ("t0", 1), ("t1", 0)}
     assert play.describe() == Description("Dead")
     play.failover()
@@ -130,27 +130,27 @@ def described_member(play: Play, actor: str, metadata: bytes, assignment: bytes)
 
 @scenario("AD-12")
 def test_describe_of_a_stable_group_has_protocol_metadata_and_assignments(play: Play) -> None:
-    play.s2()
+    play.two_static()
     assert play.describe() == Description("Stable", "consumer", "range", (described_member(play, "a", T0, b"\1"), described_member(play, "b", T0, b"\2")))
 
 
 @scenario("AD-13")
 def test_describe_during_the_join_phase_has_old_assignments_and_no_protocol(play: Play) -> None:
-    play.p2()
+    play.leader_rejoins()
     members = (described_member(play, "a", b"", b"\1"), described_member(play, "b", b"", b"\2"))
     assert play.describe() == Description("PreparingRebalance", "consumer", "", members)
 
 
 @scenario("AD-14")
 def test_describe_before_the_first_assignment_shows_no_assignments(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     members = (described_member(play, "a", b"", b""), described_member(play, "b", b"", b""))
     assert play.describe() == Description("CompletingRebalance", "consumer", "", members)
 
 
 @scenario("AD-15")
 def test_describe_of_an_empty_group_has_its_protocol_type(play: Play) -> None:
-    play.d1().leave("a").expect(ErrorCode.NONE)
+    play.one_dynamic().leave("a").expect(ErrorCode.NONE)
     assert play.describe() == Description("Empty", "consumer", "", ())
 
 
@@ -175,7 +175,7 @@ def test_a_pending_member_id_is_not_described_as_a_member(play: Play) -> None:
 
 @scenario("AD-17")
 def test_every_group_is_listed_with_its_type_and_state(play: Play) -> None:
-    play.d1(group="stable")
+    play.one_dynamic(group="stable")
     play.settled("b", group="empty")
     play.leave("b", group="empty").expect(ErrorCode.NONE)
     play.commit(None, group="simple")
@@ -188,7 +188,7 @@ def test_every_group_is_listed_with_its_type_and_state(play: Play) -> None:
 
 
 def test_subscriptions_are_those_of_the_newest_generation(play: Play) -> None:
-    play.s1(metadata=subscription("t0"))
+    play.one_static(metadata=subscription("t0"))
     play.commit("a", {("t0", 0): 1, ("t1", 0): 1})
     play.offset_delete(("t0", 0)).expect(each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
     play.join("a", metadata=subscription("t1")).expect()

@@ -21,7 +21,7 @@ FAILURES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 def assigning(play: Play) -> None:
     """Generation 8 of a group whose generation 7 is in the log: the follower is parked, the leader's assignments are in flight."""
-    play.f2s()
+    play.two_loaded_static()
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
     play.sync("m1").parks()
@@ -47,7 +47,7 @@ def test_assignments_that_the_log_refuses_reach_no_member(play: Play, failure: i
 
 def too_much_assigned(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
-    play.c2b()
+    play.follower_awaits_assignment()
     play.sync("a", {"a": bytes(1_000), "b": 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -81,7 +81,7 @@ def test_a_group_that_the_log_refuses_is_created_again_by_the_next_join(play: Pl
     parked.expect(ErrorCode.NOT_COORDINATOR, id="a")
     play.no_group()
     play.join("a", id="").parks()
-    play.wrote("W1")
+    play.wrote("new group")
     play.after(3_000).expect("a", generation=1, members=["a"])
 
 
@@ -108,7 +108,7 @@ def test_a_refusal_that_created_a_group_waits_for_the_log(play: Play) -> None:
 
 @scenario("AF-06")
 def test_an_expiry_that_the_log_refuses_is_undone(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.hold_appends()
     play.at(10_000).group_is(State.EMPTY, generation=2)
     held = play.heartbeat("a", 1)
@@ -123,7 +123,7 @@ def test_an_expiry_that_the_log_refuses_is_undone(play: Play) -> None:
 @scenario("AF-08")
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_static_rejoin_that_the_log_refuses_keeps_the_old_member(play: Play, failure: int) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     held = play.join("a'", rebalance=7_000, session=6_500)
     held.parks()
@@ -139,7 +139,7 @@ def test_a_static_rejoin_that_the_log_refuses_keeps_the_old_member(play: Play, f
 @scenario("AF-08")
 def test_a_static_rejoin_too_large_for_a_batch_keeps_the_old_member(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
-    play.s2()
+    play.two_static()
     play.join("b'", metadata=bytes(1_000)).expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="", generation=1, leader="a", type="consumer", protocol="range")
     play.wrote()
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
@@ -149,7 +149,7 @@ def test_a_static_rejoin_too_large_for_a_batch_keeps_the_old_member(play: Play) 
 
 @pytest.mark.parametrize("failure", [row("AF-09", failure) for failure in FAILURES])
 def test_a_commit_that_the_log_refuses_is_not_seen(play: Play, failure: int) -> None:
-    play.s1()
+    play.one_static()
     play.commit("a", {("t0", 0): 5})
     play.hold_appends()
     held = play.commit("a", {("t0", 0): 6, ("t0", 1): 1})
@@ -163,9 +163,9 @@ def test_a_commit_that_the_log_refuses_is_not_seen(play: Play, failure: int) -> 
 @scenario("AF-09")
 def test_a_commit_that_is_too_large_for_a_batch_is_refused_whole(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
-    play.s1()
+    play.one_static()
     play.commit("a", {("t0", 0): 5})
-    play.wrote("W5")
+    play.wrote("offset")
     play.commit("a", {("t0", partition): 6 for partition in range(100)}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.wrote()
     assert play.fetch_all() == {("t0", 0): 5}
@@ -205,7 +205,7 @@ def test_a_group_with_more_offsets_than_one_batch_cannot_be_deleted(play: Play) 
 @scenario("AF-11")
 def test_operations_of_one_batch_fail_together(play: Play) -> None:
     play.commit(None, {("t0", 0): 5}, group="x")
-    play.c2b()
+    play.follower_awaits_assignment()
     play.hold_appends()
     committed = play.commit(None, {("t0", 0): 6}, group="x")
     assigned = play.sync("a", {"a": 1, "b": 2})

@@ -26,7 +26,7 @@ def commit_error(play: Play, generation: int, member: str, instance: str | None,
 @scenario("OC-01")
 def test_a_commit_without_a_generation_makes_a_simple_group(play: Play) -> None:
     play.commit(None, {T00: 42}).expect(ErrorCode.NONE)
-    play.wrote("W5")
+    play.wrote("offset")
     play.group_is(State.EMPTY, generation=0, members=[])
     assert play.group().protocol_type is None
     play.fetch().expect(42)
@@ -41,7 +41,7 @@ def test_a_commit_with_a_generation_does_not_make_a_group(play: Play, version: i
 
 @scenario("OC-04")
 def test_a_commit_without_a_generation_to_an_empty_group_ignores_member_ids(play: Play) -> None:
-    play.d1().leave("a").expect(ErrorCode.NONE)
+    play.one_dynamic().leave("a").expect(ErrorCode.NONE)
     assert commit_error(play, -1, "m", None) == ErrorCode.NONE
     assert commit_error(play, -1, "", "i") == ErrorCode.NONE
     assert commit_error(play, -1, "a", "ia") == ErrorCode.NONE
@@ -49,7 +49,7 @@ def test_a_commit_without_a_generation_to_an_empty_group_ignores_member_ids(play
 
 @scenario("OC-05")
 def test_a_commit_with_a_generation_to_an_empty_group_is_refused(play: Play) -> None:
-    play.d1().leave("a").expect(ErrorCode.NONE)
+    play.one_dynamic().leave("a").expect(ErrorCode.NONE)
     assert commit_error(play, 0, "m", None) == ErrorCode.UNKNOWN_MEMBER_ID
     assert commit_error(play, 2, "a", None) == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -118,7 +118,7 @@ def test_commits_to_a_stable_group(play: Play, generation: int, member: str, ins
 
 @scenario("OC-09")
 def test_an_id_that_has_not_joined_may_not_commit(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.commit("p", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -137,7 +137,7 @@ def test_an_id_that_has_not_joined_may_not_commit(play: Play) -> None:
 def test_metadata_is_counted_in_utf_16(play: Play, text: str, count: int, fits: bool) -> None:
     play.commit(None, {T00: 5}, metadata=text * count).expect(ErrorCode.NONE, too_large=[] if fits else [T00])
     if fits:
-        play.wrote("W5")
+        play.wrote("offset")
         play.fetch().expect(5, metadata=text * count)
     else:
         play.wrote()
@@ -147,7 +147,7 @@ def test_metadata_is_counted_in_utf_16(play: Play, text: str, count: int, fits: 
 @scenario("OC-12")
 def test_oversized_metadata_fails_only_its_own_partition(play: Play) -> None:
     play.commit(None, {("t0", 0): 5, ("t0", 1): 6}, metadata={("t0", 0): "m" * 4_097}).expect(ErrorCode.NONE, too_large=[("t0", 0)])
-    (record,) = play.wrote("W5")
+    (record,) = play.wrote("offset")
     assert (record.topic, record.partition) == ("t0", 1)
 
 
@@ -162,7 +162,7 @@ def test_no_metadata_is_empty_metadata(play: Play) -> None:
 @scenario("OC-14")
 def test_a_retention_is_stored_with_the_offset(play: Play) -> None:
     play.commit(None, {T00: 5}, retention=1_000)
-    (record,) = play.wrote("W5")
+    (record,) = play.wrote("offset")
     assert record.value is not None
     assert record.value[:2] == b"\0\1"
     play.fetch().expect(5, epoch=-1, commit_ms=play.now, expire_ms=play.now + 1_000)
@@ -174,7 +174,7 @@ def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
     """As with Java's overflow in Kafka: an offset that would expire after the last moment expires with the next sweep."""
     play.load()  # sweeps are scheduled once the shard serves
     play.commit(None, {T00: 5}, retention=retention).expect(ErrorCode.NONE)
-    play.wrote("W5")
+    play.wrote("offset")
     play.after(play.config.offsets_retention_check_interval_ms)
     play.no_group()
 
@@ -188,7 +188,7 @@ def test_an_offset_with_a_retention_and_null_metadata_is_stored_with_empty_metad
 @scenario("OC-15", "OF-11")
 def test_a_leader_epoch_is_stored_with_the_offset(play: Play) -> None:
     play.commit(None, {T00: 5}, epoch=9)
-    (record,) = play.wrote("W5")
+    (record,) = play.wrote("offset")
     assert record.value is not None
     assert record.value[:2] == b"\0\3"
     play.fetch().expect(5, epoch=9, commit_ms=play.now)
@@ -197,7 +197,7 @@ def test_a_leader_epoch_is_stored_with_the_offset(play: Play) -> None:
 @scenario("OC-17")
 def test_a_record_with_a_retention_has_no_room_for_the_leader_epoch(play: Play) -> None:
     play.commit(None, {T00: 5}, retention=1_000, epoch=9)
-    play.wrote("W5")
+    play.wrote("offset")
     play.fetch().expect(5, epoch=-1, expire_ms=play.now + 1_000)
 
 
@@ -211,7 +211,7 @@ def test_offsets_may_belong_to_the_group_without_a_name(play: Play) -> None:
 def test_the_last_of_several_offsets_for_one_partition_counts(play: Play) -> None:
     twice = [("t0", [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(0, 4)])]
     play.commit_as_is(Commit("g", -1, "", None, twice)).expect(ErrorCode.NONE)
-    play.wrote("W5", "W5")
+    play.wrote("offset", "offset")
     play.fetch().expect(4)
     play.failover()
     play.fetch().expect(4)
@@ -219,28 +219,28 @@ def test_the_last_of_several_offsets_for_one_partition_counts(play: Play) -> Non
 
 @scenario("OC-22", "HB-14")
 def test_a_commit_renews_the_session(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.at(9_999).commit("a").expect(ErrorCode.NONE)
     assert play.session_left("a") == 10_000
 
 
 @scenario("OC-22")
 def test_a_commit_whose_offsets_are_all_refused_still_renews_the_session(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.at(9_999).commit("a", {T00: 5}, metadata="m" * 4_097).expect(ErrorCode.NONE, too_large=[T00])
     assert play.session_left("a") == 10_000
 
 
 @scenario("OC-23")
 def test_a_commit_between_join_and_sync_does_not_renew_the_session(play: Play) -> None:
-    play.c2(session=10_000)
+    play.two_awaiting_assignment(session=10_000)
     play.at(5_000).commit("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("a") == 5_000
 
 
 @scenario("OC-25")
 def test_an_administrator_resets_the_offsets_of_a_group_that_is_empty(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.commit("a", {T00: 42})
     play.leave("a").expect(ErrorCode.NONE)
     play.commit(None, {T00: 0}).expect(ErrorCode.NONE)

@@ -50,17 +50,17 @@ def sweep_until(play: Play, moment: int) -> None:
 
 @scenario("EX-01")
 def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(play: Play) -> None:
-    play.d1(session=DAY)
+    play.one_dynamic(session=DAY)
     play.commit("a", {("t0", 0): 5})
     play.after(3 * RETENTION)
     play.leave("a").expect(ErrorCode.NONE)
     emptied = play.now
-    play.wrote("W5", "W3")
+    play.wrote("offset", "empty group")
     sweep_until(play, emptied + RETENTION)
     play.after(emptied + RETENTION - 1 - play.now)
     play.fetch().expect(5)
     play.after(SWEEP)
-    play.wrote("W6", "W6 group")
+    play.wrote("offset tombstone", "group tombstone")
     play.no_group()
 
 
@@ -77,7 +77,7 @@ def test_the_retention_ends_to_the_millisecond(play: Play, early_ms: int, expire
 
 @scenario("EX-02")
 def test_a_new_offset_of_a_group_empty_past_its_retention_expires_with_the_next_sweep(play: Play) -> None:
-    play.d1(session=DAY)
+    play.one_dynamic(session=DAY)
     play.leave("a").expect(ErrorCode.NONE)
     play.commit(None, {("t0", 0): 5})
     play.at(RETENTION - SWEEP)
@@ -91,25 +91,25 @@ def test_a_simple_group_lives_as_long_as_its_newest_commit(play: Play) -> None:
     play.commit(None, {("t0", 0): 5})
     play.at(50_000).commit(None, {("t0", 1): 6})
     play.at(RETENTION)
-    play.wrote("W5", "W5", "W6")
+    play.wrote("offset", "offset", "offset tombstone")
     assert play.fetch_all() == {("t0", 1): 6}
     play.at(RETENTION + 50_000)
-    play.wrote("W6", "W6 group")
+    play.wrote("offset tombstone", "group tombstone")
     play.no_group()
 
 
 def old_offsets(play: Play, **options: object) -> Play:
     """A Stable group whose member subscribes to t0, with offsets of t0 and t1 as old as the retention."""
-    play.d1(session=DAY, rebalance=DAY, **options)
+    play.one_dynamic(session=DAY, rebalance=DAY, **options)
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
-    play.wrote("W5", "W5")
+    play.wrote("offset", "offset")
     return play
 
 
 @scenario("EX-04")
 def test_offsets_of_unsubscribed_topics_expire_in_a_live_group(play: Play) -> None:
     age(old_offsets(play), RETENTION)
-    (record,) = play.wrote("W6")
+    (record,) = play.wrote("offset tombstone")
     assert record.topic == "t1"
     assert play.fetch_all() == {("t0", 0): 5}
     play.group_is(State.STABLE)
@@ -135,7 +135,7 @@ def test_nothing_expires_in_a_live_group_whose_topics_are_unknown(play: Play, ho
 @scenario("EX-08")
 @pytest.mark.parametrize("topic", ["t0", "t1"])
 def test_an_offset_with_its_own_retention_expires_unless_its_topic_is_subscribed(play: Play, topic: str) -> None:
-    play.d1(session=DAY)
+    play.one_dynamic(session=DAY)
     play.commit("a", {(topic, 0): 5}, retention=1_000)
     play.after(SWEEP)
     assert play.fetch_all() == ({("t0", 0): 5} if topic == "t0" else {})
@@ -152,20 +152,20 @@ def test_an_offsets_own_retention_may_exceed_the_default(play: Play) -> None:
 
 @scenario("EX-09")
 def test_an_empty_group_without_offsets_ends_with_the_first_sweep(play: Play) -> None:
-    play.d1(session=DAY)
+    play.one_dynamic(session=DAY)
     play.leave("a").expect(ErrorCode.NONE)
-    play.wrote("W3")
+    play.wrote("empty group")
     play.after(SWEEP)
-    play.wrote("W6 group")
+    play.wrote("group tombstone")
     play.no_group()
 
 
 @scenario("EX-10", "JR-10")
 def test_a_pending_member_id_does_not_keep_a_group_from_expiring(play: Play) -> None:
     play.join("p", session=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.wrote("W1")
+    play.wrote("new group")
     play.after(SWEEP)
-    play.wrote("W6 group")
+    play.wrote("group tombstone")
     play.no_group()
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.after(60_000)  # the deadline has no time left
@@ -175,9 +175,9 @@ def test_a_pending_member_id_does_not_keep_a_group_from_expiring(play: Play) -> 
 def test_a_group_stays_until_its_last_offset_expires(play: Play) -> None:
     play.commit(None, {("t0", 0): 5}, retention=1_000)
     play.commit(None, {("t0", 1): 6})
-    play.wrote("W5", "W5")
+    play.wrote("offset", "offset")
     play.after(SWEEP)
-    play.wrote("W6")
+    play.wrote("offset tombstone")
     play.group_is(State.EMPTY)
     assert play.fetch_all() == {("t0", 1): 6}
 
@@ -198,12 +198,12 @@ def test_without_a_stored_empty_since_time_retention_counts_from_the_commit(play
 
 @scenario("EX-13")
 def test_a_deleted_topics_offsets_are_removed_from_all_groups(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
     play.commit(None, {("t0", 0): 4}, group="simple")
-    play.wrote("W5", "W5", "W5", "W5")
+    play.wrote("offset", "offset", "offset", "offset")
     play.forget_topics("t0")
-    records = play.wrote("W6", "W6", "W6")
+    records = play.wrote("offset tombstone", "offset tombstone", "offset tombstone")
     assert [(record.group, record.topic, record.partition) for record in records] == [("g", "t0", 0), ("g", "t0", 1), ("simple", "t0", 0)]
     assert play.fetch_all() == {("t1", 0): 3}
     play.group_is(State.STABLE)
@@ -212,14 +212,14 @@ def test_a_deleted_topics_offsets_are_removed_from_all_groups(play: Play) -> Non
 
 def test_a_commit_after_a_topic_deletion_belongs_to_the_new_topic(play: Play) -> None:
     """A partition that was not loaded is notified of the deletion late, perhaps twice."""
-    play.d1()
+    play.one_dynamic()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2})
-    play.wrote("W5", "W5")
+    play.wrote("offset", "offset")
     moment = play.now
     play.after(1).commit("a", {("t0", 1): 3})
-    play.wrote("W5")
+    play.wrote("offset")
     play.forget_topics("t0", moment=moment)
-    assert [record.partition for record in play.wrote("W6")] == [0]
+    assert [record.partition for record in play.wrote("offset tombstone")] == [0]
     assert play.fetch_all() == {("t0", 1): 3}
     play.forget_topics("t0", moment=moment)
     play.wrote()
@@ -310,9 +310,9 @@ def test_a_sweep_in_steps_checks_each_group_once_and_ends(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("state", ["stable", "completing", "preparing"])
 def test_a_sweep_ignores_groups_with_members_and_no_offsets(play: Play, state: str) -> None:
     if state == "completing":
-        play.c2(session=DAY, rebalance=DAY)
+        play.two_awaiting_assignment(session=DAY, rebalance=DAY)
     else:
-        play.s2(session=DAY, rebalance=DAY)
+        play.two_static(session=DAY, rebalance=DAY)
     if state == "preparing":
         play.join("a").parks()
     play._ready()
@@ -360,7 +360,7 @@ def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(play:
     assert len(play.listed()) == 500
     play.after(1)
     assert play.listed() == []
-    assert len(play.wrote(*["W6", "W6 group"] * len(names))) == 2 * len(names)
+    assert len(play.wrote(*["offset tombstone", "group tombstone"] * len(names))) == 2 * len(names)
 
 
 # A wrong wall clock.
@@ -408,7 +408,7 @@ def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(play: P
 
 
 def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(play: Play) -> None:
-    play.d1(session=DAY)
+    play.one_dynamic(session=DAY)
     play.commit("a", {("t0", 0): 5})
     play.after(2 * RETENTION)
     play.skew_ms = 8 * DAY
@@ -450,7 +450,7 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(play: Play) -
     play.commit(None, {("t1", 0): 7}, group="h")
     (value,) = [value for _, _, value in play._serving.groups["h"].all_offsets()]
     assert read_offset(value).commit_ms == play.now + 5 * DAY
-    play.d1(session=DAY)
+    play.one_dynamic(session=DAY)
     play.skew_ms = -5 * DAY
     play.after(1_000)
     play.leave("a").expect(ErrorCode.NONE)
@@ -464,7 +464,7 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(play: Play) -
 
 
 def test_a_deleted_group_leaves_the_wheel_at_once(play: Play) -> None:
-    play.d1(session=DAY)
+    play.one_dynamic(session=DAY)
     play.leave("a").expect(ErrorCode.NONE)
     group = play.group()
     play.delete().expect(ErrorCode.NONE)

@@ -22,7 +22,7 @@ KEY = group_key("g")
 
 @scenario("FO-01")
 def test_loaded_members_go_on_as_before_with_a_full_session(play: Play) -> None:
-    play.f2()
+    play.two_loaded()
     assert (play.session_left("m0"), play.session_left("m1")) == (10_000, 10_000)
     play.heartbeat("m0", 7).expect(ErrorCode.NONE)
     play.sync("m1", generation=7).expect(ErrorCode.NONE, 2)
@@ -31,29 +31,29 @@ def test_loaded_members_go_on_as_before_with_a_full_session(play: Play) -> None:
 
 @scenario("FO-02")
 def test_a_loaded_follower_that_rejoins_unchanged_is_answered_at_once(play: Play) -> None:
-    play.f2()
+    play.two_loaded()
     play.join("m1").expect(generation=7, leader="m0", members=[])
 
 
 @scenario("FO-03")
 def test_a_loaded_member_is_known_to_support_the_chosen_protocol_alone(play: Play) -> None:
-    play.f2()
+    play.two_loaded()
     play.join("m1", protocols=["range", "roundrobin"]).parks()
     play.group_is(State.PREPARING, generation=7)
 
 
 @scenario("FO-04")
 def test_a_newcomer_to_a_loaded_group_must_know_its_protocol(play: Play) -> None:
-    play.f2()
+    play.two_loaded()
     play.join("x", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.join("x", protocols=["range", "roundrobin"]).expect(ErrorCode.MEMBER_ID_REQUIRED)
 
 
 @scenario("FO-05")
 def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Play) -> None:
-    play.f2s()
+    play.two_loaded_static()
     play.join("m1'", protocols=["range", "roundrobin"], session=30_000, rebalance=40_000).expect(generation=7, leader="m0", members=[])
-    stored = play.wrote_image("W4").members[1]
+    stored = play.wrote_image("replacement").members[1]
     assert (stored.member_id, stored.assignment) == (play.id_of("m1'"), b"\x02")
     assert (stored.session_timeout, stored.rebalance_timeout) == (30_000, 40_000)
     play.heartbeat("m1", 7).expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -63,20 +63,20 @@ def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Pl
 @scenario("FO-06")
 @pytest.mark.parametrize("version", [5, 8])
 def test_an_old_client_that_restarts_as_leader_of_a_loaded_group_becomes_a_follower(play: Play, version: int) -> None:
-    play.f2s()
+    play.two_loaded_static()
     play.join("m0'", version=version).expect(generation=7, leader="m0", members=[])
     play.group_is(State.STABLE, generation=7, leader="m0'")
 
 
 @scenario("FO-07")
 def test_a_loaded_group_empties_when_no_member_returns(play: Play) -> None:
-    play.f2(session={"m1": 12_000})
+    play.two_loaded(session={"m1": 12_000})
     play.at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.PREPARING, generation=7, leader="m1", members=["m1"])
     play.heartbeat("m1").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.at(14_999).group_is(State.PREPARING)
     play.at(15_000).group_is(State.EMPTY, generation=8, members=[])
-    play.wrote("W3")
+    play.wrote("empty group")
 
 
 @scenario("FO-08")
@@ -101,7 +101,7 @@ def test_a_pending_member_id_is_unknown_after_a_failover(play: Play) -> None:
 
 def rejoined_but_not_assigned(play: Play) -> None:
     """Generation 8 has joined, and the coordinator dies before it is in the log."""
-    play.f2()
+    play.two_loaded()
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
     play.group_is(State.COMPLETING, generation=8)
@@ -122,7 +122,7 @@ def test_after_a_failover_the_number_of_an_unassigned_generation_is_used_again(p
 
 @scenario("FO-11")
 def test_a_newcomer_of_a_forgotten_generation_is_unknown(play: Play) -> None:
-    play.f2s()
+    play.two_loaded_static()
     play.join("x", instance="ix").parks()
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
@@ -134,11 +134,11 @@ def test_a_newcomer_of_a_forgotten_generation_is_unknown(play: Play) -> None:
 
 @scenario("FO-12")
 def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenced(play: Play) -> None:
-    """Z13: its new id is in the log before its reply is sent (W7); Kafka fences the live process."""
-    play.f2s()
+    """Z13: its new id is in the log before its reply is sent; Kafka fences the live process."""
+    play.two_loaded_static()
     play.join("m0").parks()
     play.join("m1'").expect(generation=8, id="m1'")
-    image = play.wrote_image("W7")
+    image = play.wrote_image("replacement in a rebalance")
     assert [member.member_id for member in image.members] == ["m0", play.id_of("m1'")]
     assert (image.generation, image.members[1].assignment) == (7, b"\x02")
     play.failover()
@@ -152,12 +152,12 @@ def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenc
 @scenario("FO-12")
 def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: Play) -> None:
     """Z13, for the leader's id in the record."""
-    play.f2s()
+    play.two_loaded_static()
     play.join("m0'").expect(generation=7, leader="m0'", members=["m0'", "m1"], skip=True)
-    play.wrote("W4")
+    play.wrote("replacement")
     play.join("m1", metadata=b"\0\0\0\0\0\0\0\0\0\0").parks()
     play.join("m0''").expect(generation=8, leader="m0''")
-    assert play.wrote_image("W7").leader == play.id_of("m0''")
+    assert play.wrote_image("replacement in a rebalance").leader == play.id_of("m0''")
     play.failover()
     play.heartbeat("m0''", 7).expect(ErrorCode.NONE)
 
@@ -165,7 +165,7 @@ def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: 
 @scenario("FO-13")
 @pytest.mark.parametrize("actor", ["a", "b"])
 def test_assignments_in_the_log_survive_a_failover_before_their_replies(play: Play, actor: str) -> None:
-    play.c2b()
+    play.follower_awaits_assignment()
     play.hold_appends()
     play.sync("a", {"a": 1, "b": 2}).parks()
     play.failover(written=True)
@@ -174,7 +174,7 @@ def test_assignments_in_the_log_survive_a_failover_before_their_replies(play: Pl
 
 @scenario("FO-14")
 def test_a_departure_before_a_sync_is_forgotten_by_a_failover(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("b").expect(ErrorCode.NONE)
     play.join("a").expect(generation=2, members=["a"])
     play.wrote()
@@ -187,14 +187,14 @@ def test_a_departure_before_a_sync_is_forgotten_by_a_failover(play: Play) -> Non
 
 @scenario("FO-15")
 def test_an_empty_group_keeps_its_generation_over_a_failover(play: Play) -> None:
-    play.d1().leave("a").expect(ErrorCode.NONE)
+    play.one_dynamic().leave("a").expect(ErrorCode.NONE)
     play.failover()
     play.group_is(State.EMPTY, generation=2, members=[])
 
 
 @scenario("FO-16", "JR-03")
 def test_a_static_members_new_id_survives_a_failover(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'").expect(generation=1)
     play.failover()
     play.heartbeat("b").expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -204,7 +204,7 @@ def test_a_static_members_new_id_survives_a_failover(play: Play) -> None:
 
 @scenario("FO-17")
 def test_a_static_rejoin_lost_in_a_failover_must_be_repeated(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     held = play.join("b'")
     held.parks()
@@ -212,7 +212,7 @@ def test_a_static_rejoin_lost_in_a_failover_must_be_repeated(play: Play) -> None
     held.expect(ErrorCode.NOT_COORDINATOR, id="")
     play.heartbeat("b").expect(ErrorCode.NONE)
     play.join("b''").expect(generation=1, id="b''", members=[])
-    play.wrote("W4")
+    play.wrote("replacement")
     play.heartbeat("b").expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
@@ -288,14 +288,14 @@ def test_records_that_cannot_be_understood_are_an_error(play: Play, key: bytes, 
 
 @scenario("FO-26")
 def test_unloading_a_shard_refuses_a_parked_join_with_its_own_member_id(play: Play) -> None:
-    parked = play.p2()
+    parked = play.leader_rejoins()
     play.unload()
     parked.expect(ErrorCode.NOT_COORDINATOR, id="a")
 
 
 @scenario("FO-27")
 def test_unloading_a_shard_refuses_a_parked_sync(play: Play) -> None:
-    parked = play.c2b()
+    parked = play.follower_awaits_assignment()
     play.unload()
     parked.expect(ErrorCode.NOT_COORDINATOR)
 
@@ -304,7 +304,7 @@ def test_unloading_a_shard_refuses_a_parked_sync(play: Play) -> None:
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_leader_with_assignments_in_flight_is_answered_once_when_the_shard_is_unloaded(play: Play, orderly: bool) -> None:
     """Z17: an orderly unload waits for the log and reports success; a failing log answers 16."""
-    play.c2()
+    play.two_awaiting_assignment()
     play.hold_appends()
     held = play.sync("a", {"a": 1, "b": 2})
     held.parks()
@@ -318,7 +318,7 @@ def test_a_leader_with_assignments_in_flight_is_answered_once_when_the_shard_is_
 
 @scenario("FO-30")
 def test_after_unloading_and_loading_sessions_start_again(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(9_000).unload()
     play.load()
@@ -329,12 +329,12 @@ def test_after_unloading_and_loading_sessions_start_again(play: Play) -> None:
 
 @scenario("FO-31")
 def test_a_loaded_member_that_heartbeats_in_time_stays_and_a_silent_member_expires(play: Play) -> None:
-    play.f2()
+    play.two_loaded()
     play.at(9_999).heartbeat("m0").expect(ErrorCode.NONE)
     play.at(10_000).group_is(State.PREPARING, members=["m0"])
 
 
 @scenario("FO-32")
 def test_subscriptions_are_read_from_the_log(play: Play) -> None:
-    play.f2()
+    play.two_loaded()
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE])

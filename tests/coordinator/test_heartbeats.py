@@ -26,7 +26,7 @@ from tests.coordinator.playbook import Play, row, scenario
     ],
 )
 def test_identity_comes_before_the_generation(play: Play, id: str, instance: str | None, generation: int, error: int) -> None:
-    play.s2()
+    play.two_static()
     play.after(1_000).heartbeat(id, generation, instance=instance).expect(error)
     assert play.session_left("a") == (9_000 if error else 10_000)
     play.wrote()
@@ -34,7 +34,7 @@ def test_identity_comes_before_the_generation(play: Play, id: str, instance: str
 
 @scenario("HB-04")
 def test_heartbeats_before_the_sync_are_accepted(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("a")
     play.join("b")
     play.group_is(State.COMPLETING, generation=2)
@@ -45,14 +45,14 @@ def test_heartbeats_before_the_sync_are_accepted(play: Play) -> None:
 
 @scenario("HB-05")
 def test_heartbeats_in_the_join_phase_are_answered_with_rebalance_in_progress(play: Play) -> None:
-    play.p2()
+    play.leader_rejoins()
     play.heartbeat("b", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.heartbeat("b", 2).expect(ErrorCode.ILLEGAL_GENERATION)
 
 
 @scenario("HB-06")
 def test_a_heartbeat_to_an_empty_group_is_refused(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.leave("a")
     play.group_is(State.EMPTY, generation=2)
     play.heartbeat("a", 2).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -67,7 +67,7 @@ def test_a_heartbeat_to_a_missing_group_is_refused(play: Play) -> None:
 
 @scenario("HB-09")
 def test_a_silent_static_member_expires_after_its_session(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a").at(9_999).group_is(State.STABLE, members=["a", "b"])
     play.at(10_000).group_is(State.PREPARING, generation=1, members=["a"])
     play.heartbeat("b", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -79,23 +79,23 @@ def test_a_silent_static_member_expires_after_its_session(play: Play) -> None:
 
 @scenario("HB-10")
 def test_an_expired_leader_is_replaced(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("b").at(10_000).group_is(State.PREPARING, leader="b", members=["b"])
     play.join("b").expect(generation=2, leader="b", members=["b"])
 
 
 @scenario("HB-11")
 def test_when_the_last_member_expires_the_group_is_empty(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.EMPTY, generation=2)
-    image = play.wrote_image("W3")
+    image = play.wrote_image("empty group")
     assert (image.protocol_type, image.generation, image.current_state_timestamp) == ("consumer", 2, play.now)
 
 
 @scenario("HB-12")
 def test_a_heartbeat_in_the_last_moment_is_in_time(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.at(9_999).heartbeat("a", 1).expect()
     play.at(10_000).group_is(State.STABLE)
     play.at(19_998).group_is(State.STABLE)
@@ -104,7 +104,7 @@ def test_a_heartbeat_in_the_last_moment_is_in_time(play: Play) -> None:
 
 @scenario("HB-13")
 def test_a_heartbeat_after_a_commit_in_flight_is_answered_together_with_it(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     commit = play.commit("a").parks()
     beat = play.heartbeat("b", 1).parks()
@@ -116,7 +116,7 @@ def test_a_heartbeat_after_a_commit_in_flight_is_answered_together_with_it(play:
 
 @scenario("HB-14")
 def test_commits_alone_keep_a_member_alive(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a")
     for ms in (9_000, 18_000, 27_000):
         play.at(ms).commit("b", generation=1).expect()
@@ -126,7 +126,7 @@ def test_commits_alone_keep_a_member_alive(play: Play) -> None:
 
 @scenario("HB-15")
 def test_offset_fetch_and_sync_do_not_renew_the_session(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a")
     for ms in (3_000, 6_000, 9_000):
         play.at(ms)
@@ -137,7 +137,7 @@ def test_offset_fetch_and_sync_do_not_renew_the_session(play: Play) -> None:
 
 @scenario("HB-16")
 def test_a_replaced_members_session_expires_no_member(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a").at(5_000).join("b'").expect(generation=1)
     play.at(14_999).group_is(State.STABLE, generation=1, members=["a", "b'"])
     play.at(15_000).group_is(State.PREPARING, members=["a"])
@@ -145,13 +145,13 @@ def test_a_replaced_members_session_expires_no_member(play: Play) -> None:
 
 
 def test_a_refused_heartbeat_does_not_renew_the_session(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.at(9_000).heartbeat("a", 0).expect(ErrorCode.ILLEGAL_GENERATION)
     play.at(10_000).group_is(State.EMPTY)
 
 
 def test_a_slow_log_gives_each_member_one_more_session(play: Play) -> None:
-    play.s2()
+    play.two_static()
     assert play.shard is not None
     play.shard.stalled = True
     play.at(10_000).group_is(State.STABLE, members=["a", "b"])
@@ -160,7 +160,7 @@ def test_a_slow_log_gives_each_member_one_more_session(play: Play) -> None:
 
 
 def test_a_member_heard_during_a_log_stall_gets_another_session(play: Play) -> None:
-    play.s2()
+    play.two_static()
     assert play.shard is not None
     play.shard.stalled = True
     play.at(19_000)
@@ -171,7 +171,7 @@ def test_a_member_heard_during_a_log_stall_gets_another_session(play: Play) -> N
 
 
 def test_a_slow_log_extends_the_sync_timeout(play: Play) -> None:
-    play.c2(rebalance=5_000)
+    play.two_awaiting_assignment(rebalance=5_000)
     assert play.shard is not None
     play.shard.stalled = True
     play.alive("a", "b").at(5_000).group_is(State.COMPLETING, members=["a", "b"])
@@ -190,7 +190,7 @@ def test_a_slow_log_extends_the_life_of_pending_ids(play: Play) -> None:
 
 @pytest.mark.parametrize("skew_ms", [-691_200_000, 691_200_000])
 def test_setting_the_wall_clock_neither_ends_nor_extends_sessions(play: Play, skew_ms: int) -> None:
-    play.s2()
+    play.two_static()
     play.at(3_000)
     play.skew_ms = skew_ms
     play.at(9_999).group_is(State.STABLE)
@@ -198,14 +198,14 @@ def test_setting_the_wall_clock_neither_ends_nor_extends_sessions(play: Play, sk
 
 
 def test_a_suspended_shard_gives_each_member_a_full_session(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.at(9_000)
     play.log_fails(ErrorCode.NOT_COORDINATOR)
     assert play.session_left("a") == play.session_left("b") == 10_000
 
 
 def test_a_session_that_is_made_shorter_ends_in_time(play: Play) -> None:
-    play.s2(session=60_000)
+    play.two_static(session=60_000)
     play.join("b'", session=6_000)
     assert play.session_left("b'") == 60_000
     play.alive("a").after(1_000).heartbeat("b'", 1).expect()

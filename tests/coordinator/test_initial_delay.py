@@ -98,12 +98,12 @@ def test_a_member_that_is_removed_changes_nothing_about_the_delay(play: Play) ->
 @scenario("IR-10")
 def test_a_join_phase_without_members_ends(play: Play) -> None:
     play.join("a", instance="ia")
-    play.wrote("W1")
+    play.wrote("new group")
     play.leave(("", "ia")).expect()
     play.at(2_999).group_is(State.PREPARING, generation=0, members=[])
     play.wrote()
     play.at(3_000).group_is(State.EMPTY, generation=1)
-    play.wrote("W3")
+    play.wrote("empty group")
 
 
 @scenario("IR-11")
@@ -142,7 +142,7 @@ def test_a_member_that_joins_again_in_the_phase_changes_nothing_about_it(play: P
 
 @scenario("IR-14")
 def test_an_empty_group_that_is_joined_waits_again(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.leave("a")
     play.group_is(State.EMPTY, generation=2)
     joining = play.join("b", instance="ib").parks()

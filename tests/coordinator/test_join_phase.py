@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @scenario("RB-01")
 def test_a_dynamic_member_that_does_not_rejoin_is_removed_at_the_end_of_the_join_phase(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     b = play.join("b", metadata=T0_T1).parks()
     assert play.phase_left() == 20_000
     play.alive("a").at(19_999)
@@ -30,7 +30,7 @@ def test_a_dynamic_member_that_does_not_rejoin_is_removed_at_the_end_of_the_join
 
 def absent_leader(play: Play) -> Play:
     """RB-02: static a has not rejoined in time; b leads generation 2."""
-    play.s2()
+    play.two_static()
     b = play.join("b", metadata=T0_T1)
     play.alive("a").at(20_000)
     b.expect(generation=2, leader="b", members=["a", "b"], at=20_000)
@@ -42,11 +42,11 @@ def test_a_static_member_that_does_not_rejoin_stays(play: Play) -> None:
     absent_leader(play)
     play.group_is(State.COMPLETING, generation=2, leader="b", members=["a", "b"])
     play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
-    assert [member.assignment for member in play.wrote_image("W2").members] == [b"\7", b"\10"]
+    assert [member.assignment for member in play.wrote_image("assignments").members] == [b"\7", b"\10"]
 
 
 def test_the_leader_stays_when_a_follower_leaves(play: Play) -> None:
-    play.s3()
+    play.three_static()
     b = play.join("b", metadata=T0_T1)
     play.join("c").parks()
     play.alive("a").at(20_000)
@@ -88,7 +88,7 @@ def test_a_static_member_that_missed_the_join_phase_can_rejoin_its_generation(pl
 
 @scenario("RB-04")
 def test_static_members_that_are_silent_expire_while_others_wait_for_them(play: Play) -> None:
-    play.s2()
+    play.two_static()
     c = play.join("c", instance="ic")
     play.at(30_000)
     c.expect(generation=2, leader="c", members=["c"], at=10_000)
@@ -104,7 +104,7 @@ def test_at_the_end_of_the_join_phase_static_members_stay_and_dynamic_ones_go(pl
 
 @scenario("RB-06")
 def test_the_join_phase_lasts_as_long_as_the_longest_rebalance_timeout_when_it_begins(play: Play) -> None:
-    play.d2(rebalance={"a": 5_000, "b": 9_000})
+    play.two_dynamic(rebalance={"a": 5_000, "b": 9_000})
     play.join("c", rebalance=7_000, version=3)
     assert play.phase_left() == 9_000
     play.after(1_000).join("d", rebalance=60_000, version=3)
@@ -113,27 +113,27 @@ def test_the_join_phase_lasts_as_long_as_the_longest_rebalance_timeout_when_it_b
 
 @scenario("RB-07")
 def test_a_newcomers_rebalance_timeout_counts_for_the_rebalance_it_begins(play: Play) -> None:
-    play.d1(rebalance=5_000)
+    play.one_dynamic(rebalance=5_000)
     play.join("b", rebalance=7_000, version=3)
     assert play.phase_left() == 7_000
 
 
 @scenario("RB-08")
 def test_if_no_static_member_rejoins_they_have_until_their_sessions_end(play: Play) -> None:
-    play.s3(rebalance=5_000, session=12_000)
+    play.three_static(rebalance=5_000, session=12_000)
     play.leave("c")
     play.at(5_000).group_is(State.PREPARING, generation=1, members=["a", "b"])
     assert play.phase_left() == 5_000
     play.at(10_000).group_is(State.PREPARING, generation=1, members=["a", "b"])
     play.at(11_999).wrote()
     play.at(12_000).group_is(State.EMPTY, generation=2)
-    play.wrote("W3")
+    play.wrote("empty group")
     play.noted(Kind.ROUND_END, result=RoundResult.EMPTY)
 
 
 @scenario("RB-09")
 def test_the_join_phase_waits_for_a_pending_id_until_it_expires(play: Play) -> None:
-    play.d1(rebalance=30_000)
+    play.one_dynamic(rebalance=30_000)
     play.join("p", session=6_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     a = play.join("a").parks()
     play.at(30_000)
@@ -142,7 +142,7 @@ def test_the_join_phase_waits_for_a_pending_id_until_it_expires(play: Play) -> N
 
 @scenario("RB-10")
 def test_a_pending_id_does_not_extend_the_join_phase_past_its_timeout(play: Play) -> None:
-    play.d1(rebalance=3_000)
+    play.one_dynamic(rebalance=3_000)
     play.join("p", session=6_000)
     a = play.join("a").parks()
     play.at(3_000)
@@ -154,7 +154,7 @@ def test_a_pending_id_does_not_extend_the_join_phase_past_its_timeout(play: Play
 
 @scenario("RB-11")
 def test_a_silent_member_that_expires_ends_the_join_phase_early(play: Play) -> None:
-    play.d2(session=6_000)
+    play.two_dynamic(session=6_000)
     a = play.join("a")
     play.at(30_000)
     a.expect(generation=2, members=["a"], at=6_000)
@@ -163,7 +163,7 @@ def test_a_silent_member_that_expires_ends_the_join_phase_early(play: Play) -> N
 @scenario("RB-12")
 @pytest.mark.parametrize("by", ["heartbeats", "commits"])
 def test_a_member_that_gives_signs_of_life_is_waited_for_until_the_join_phase_ends(play: Play, by: str) -> None:
-    play.d2(session=6_000)
+    play.two_dynamic(session=6_000)
     a = play.join("a")
     for ms in range(3_000, 20_000, 3_000):
         play.at(ms)
@@ -178,7 +178,7 @@ def test_a_member_that_gives_signs_of_life_is_waited_for_until_the_join_phase_en
 
 @scenario("RB-13")
 def test_the_join_phase_ends_when_the_last_missing_member_leaves(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     b = play.join("b", metadata=T0_T1)
     play.leave("a").expect()
     b.expect(generation=2, leader="b", members=["b"], at=0)
@@ -186,7 +186,7 @@ def test_the_join_phase_ends_when_the_last_missing_member_leaves(play: Play) -> 
 
 @scenario("RB-14")
 def test_a_member_that_leaves_while_it_is_parked_is_answered(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     b = play.join("b", metadata=T0_T1)
     play.leave("b").expect()
     b.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")
@@ -195,7 +195,7 @@ def test_a_member_that_leaves_while_it_is_parked_is_answered(play: Play) -> None
 
 @scenario("RB-15")
 def test_the_join_phase_ends_when_the_last_awaited_pending_id_leaves(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p")
     play.join("q")
     q = play.join("q").parks()
@@ -207,12 +207,12 @@ def test_the_join_phase_ends_when_the_last_awaited_pending_id_leaves(play: Play)
 
 @scenario("RB-16")
 def test_a_group_with_only_a_pending_id_left_becomes_empty_at_once(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p", session=30_000)
     play.leave("a").expect()
     play.group_is(State.PREPARING, generation=1, members=[], pending=["p"])
     play.after(0).group_is(State.EMPTY, generation=2, pending=["p"])
-    play.wrote("W3")
+    play.wrote("empty group")
     p = play.join("p").parks()
     play.at(3_000)
     p.expect(generation=3, members=["p"], at=3_000)
@@ -220,7 +220,7 @@ def test_a_group_with_only_a_pending_id_left_becomes_empty_at_once(play: Play) -
 
 @scenario("RB-17")
 def test_a_parked_newcomer_is_removed_after_five_minutes(play: Play) -> None:
-    play.d1(rebalance=600_000, session=600_000)
+    play.one_dynamic(rebalance=600_000, session=600_000)
     b = play.join("b", version=3)
     play.alive("a").at(299_999)
     b.parks()
@@ -232,14 +232,14 @@ def test_a_parked_newcomer_is_removed_after_five_minutes(play: Play) -> None:
 
 @scenario("RB-18")
 def test_a_parked_member_may_heartbeat(play: Play) -> None:
-    play.p2()
+    play.leader_rejoins()
     play.after(4_000).heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("a") == 10_000
 
 
 @scenario("RB-19")
 def test_a_parked_member_does_not_expire(play: Play) -> None:
-    a = play.p2()
+    a = play.leader_rejoins()
     play.alive("b").at(15_000)
     a.parks()
     assert play.session_left("a") is None
@@ -250,7 +250,7 @@ def test_a_parked_member_does_not_expire(play: Play) -> None:
 
 @scenario("RB-20")
 def test_a_dynamic_member_that_restarts_leaves_a_ghost_until_its_session_ends(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("b2").expect(ErrorCode.MEMBER_ID_REQUIRED)
     b2 = play.join("b2").parks()
     a = play.join("a").parks()
@@ -265,18 +265,18 @@ def test_a_dynamic_member_that_restarts_leaves_a_ghost_until_its_session_ends(pl
 def test_without_a_rebalance_timeout_no_member_has_time_to_sync(play: Play, rebalance: int) -> None:
     a = play.join("a", instance="ia", rebalance=rebalance)
     b = play.join("b", instance="ib", rebalance=rebalance)
-    play.wrote("W1")
+    play.wrote("new group")
     play.at(3_000)
     a.expect(generation=1, members=["a", "b"], at=3_000)
     b.expect(generation=1)
     play.after(0).group_is(State.EMPTY, generation=2)
-    play.wrote("W3")
+    play.wrote("empty group")
     play.sync("a", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("RB-22")
 def test_a_join_is_repeated_after_its_reply_was_lost(play: Play) -> None:
-    play.p2()  # its connection closes, which the coordinator does not notice
+    play.leader_rejoins()  # its connection closes, which the coordinator does not notice
     play.join("b").expect(generation=2)
     play.join("a").expect(generation=2, leader="a", members=["a", "b"])
     play.group_is(State.COMPLETING, generation=2)
@@ -312,7 +312,7 @@ def test_another_member_leads_when_the_leader_leaves_before_assigning(play: Play
 
 
 def test_a_state_change_note_has_its_cause(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("b")
     play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT)
     play.join("a")
@@ -324,7 +324,7 @@ def test_a_state_change_note_has_its_cause(play: Play) -> None:
 
 
 def test_a_leaving_id_is_distinguished_from_a_leaving_member(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p")
     play.leave("p")
     play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
@@ -332,21 +332,21 @@ def test_a_leaving_id_is_distinguished_from_a_leaving_member(play: Play) -> None
 
 
 def test_a_member_that_leaves_together_with_a_pending_id_is_named_as_the_cause(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("p")
     play.leave("b", "p").expect(0, 0)
     play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
 
 
 def test_a_group_without_members_becomes_empty(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.after(1_000)
     play.leave("a")
     play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.EMPTY, reason=Cause.GROUP_EMPTIED)
 
 
 def test_a_round_note_has_the_durations_of_its_phases_and_the_late_members(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.after(1_000).join("b", metadata=T0_T1)
     play.alive("a").at(21_000)
     play.after(300)
@@ -357,7 +357,7 @@ def test_a_round_note_has_the_durations_of_its_phases_and_the_late_members(play:
 
 
 def test_the_note_of_a_superseded_round_has_the_members_joined_so_far(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.after(700).join("b", metadata=T0_T1)
     play.noted(Kind.ROUND_END, result=RoundResult.SUPERSEDED, join_ms=6_000, sync_ms=700)
     play.after(200).leave("a", "b")
@@ -373,7 +373,7 @@ def test_a_subscription_hash_fits_into_a_note(play: Play) -> None:
 
 
 def test_a_rejoin_renews_the_session(play: Play) -> None:
-    play.d2(session=60_000)
+    play.two_dynamic(session=60_000)
     play.after(5_000).join("b", metadata=T0_T1)
     play.after(2_000).leave("b")
     play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)

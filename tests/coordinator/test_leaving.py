@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @scenario("LV-01")
 def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("b").expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, generation=1, members=["a"])
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
@@ -24,20 +24,20 @@ def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
 
 
 def test_a_leave_note_has_the_clients_reason(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("b", reason="the deployment is over").expect(ErrorCode.NONE)
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
 
 
 def test_a_leave_reason_is_cut_to_fit_into_a_note(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("b", reason="x" * 32_767).expect(ErrorCode.NONE)
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:DETAIL_CHARS_MAX])
 
 
 @scenario("LV-02")
 def test_another_member_leads_when_the_leader_leaves(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("a").expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, leader="b", members=["b"])
     play.join("b").expect(generation=2, leader="b", members=["b"])
@@ -45,20 +45,20 @@ def test_another_member_leads_when_the_leader_leaves(play: Play) -> None:
 
 @scenario("LV-03")
 def test_the_last_leave_is_answered_when_the_empty_group_is_durable(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.hold_appends()
     leave_reply = play.leave("a")
     leave_reply.parks()
     play.confirm()
     leave_reply.expect(ErrorCode.NONE)
     play.group_is(State.EMPTY, generation=2, members=[])
-    image = play.wrote_image("W3")
+    image = play.wrote_image("empty group")
     assert (image.protocol_type, image.protocol, image.leader) == ("consumer", None, None)
 
 
 @scenario("LV-04")
 def test_members_that_leave_in_one_request_cause_one_rebalance(play: Play) -> None:
-    play.s3()
+    play.three_static()
     sent = play.leave(("", "ia"), ("b", None), ("x", "ib"), ("", "zz"), ("", None), ("c", "ib"), ("gone", None))
     sent.expect(ErrorCode.NONE, ErrorCode.NONE, *[ErrorCode.UNKNOWN_MEMBER_ID] * 5)  # once b has left its instance id is free
     play.group_is(State.PREPARING, generation=1, leader="c", members=["c"])
@@ -68,15 +68,15 @@ def test_members_that_leave_in_one_request_cause_one_rebalance(play: Play) -> No
 
 @scenario("LV-05")
 def test_an_instance_that_is_named_twice_leaves_once(play: Play) -> None:
-    play.s3()
+    play.three_static()
     play.leave(("", "ia"), ("", "ib"), ("", "ic"), ("", "ic")).expect(ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
     play.group_is(State.EMPTY, generation=2, members=[])
-    play.wrote("W3")
+    play.wrote("empty group")
 
 
 @scenario("LV-06")
 def test_a_static_member_leaves_under_its_own_instance_id_or_none(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.leave(("a", "ib")).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.leave(("a", "zz")).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.group_is(State.STABLE, members=["a", "b"])
@@ -86,14 +86,14 @@ def test_a_static_member_leaves_under_its_own_instance_id_or_none(play: Play) ->
 
 @scenario("LV-07")
 def test_a_leave_with_a_foreign_member_id_for_an_instance_is_refused(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.leave(("x", "ib")).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.group_is(State.STABLE, members=["a", "b"])
 
 
 @scenario("LV-08")
 def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.leave(("", "ib")).expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, members=["a"])
     play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.ADMIN_REMOVED)
@@ -109,8 +109,8 @@ def test_a_leave_of_an_unknown_group_is_refused(play: Play) -> None:
 
 @scenario("LV-10")
 def test_a_leave_of_an_empty_group_is_refused(play: Play) -> None:
-    play.d1().leave("a")
-    play.wrote("W3")
+    play.one_dynamic().leave("a")
+    play.wrote("empty group")
     play.leave("a").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.group_is(State.EMPTY, generation=2)
     play.wrote()
@@ -118,7 +118,7 @@ def test_a_leave_of_an_empty_group_is_refused(play: Play) -> None:
 
 @scenario("LV-11")
 def test_an_id_that_never_joined_still_causes_a_rebalance_when_it_leaves(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.leave("p").expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, members=["a", "b"], pending=[])
@@ -127,7 +127,7 @@ def test_an_id_that_never_joined_still_causes_a_rebalance_when_it_leaves(play: P
 
 @scenario("LV-12")
 def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.leave(("p", "bogus")).expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, members=["a"], pending=[])
@@ -136,7 +136,7 @@ def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
 @scenario("LV-13")
 def test_a_departure_that_the_log_refuses_is_undone(play: Play) -> None:
     """Z17: no state is rolled back by hand: the shard is reopened from a log in which the member has not left."""
-    play.d1()
+    play.one_dynamic()
     play.hold_appends()
     leave_reply = play.leave("a")
     play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -149,7 +149,7 @@ def test_a_departure_that_the_log_refuses_is_undone(play: Play) -> None:
 
 @scenario("LV-17")
 def test_a_parked_join_is_answered_when_an_administrator_removes_its_member(play: Play) -> None:
-    parked = play.p2()
+    parked = play.leader_rejoins()
     play.leave(("", "ia")).expect(ErrorCode.NONE)
     parked.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")
     play.group_is(State.PREPARING, leader="b", members=["b"])
@@ -157,7 +157,7 @@ def test_a_parked_join_is_answered_when_an_administrator_removes_its_member(play
 
 @scenario("LV-18")
 def test_an_administrator_removes_all_members(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("d", version=3).parks()
     play.join("a").parks()
     play.join("b")
@@ -168,7 +168,7 @@ def test_an_administrator_removes_all_members(play: Play) -> None:
 
 @scenario("LV-19")
 def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its_session_ends(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a").at(9_999)
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.at(10_000)
@@ -198,7 +198,7 @@ def test_the_last_member_of_a_batched_leave_is_named_as_the_cause(
 
 
 def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(2_000).leave("p", reason="not needed").expect(ErrorCode.NONE)
     defaults = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}

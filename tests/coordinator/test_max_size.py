@@ -52,7 +52,7 @@ def test_a_full_group_refuses_an_expired_member_id(size_one: Play) -> None:
 
 @scenario("MX-03")
 def test_a_full_group_hands_out_no_ids(size_two: Play) -> None:
-    size_two.s2()
+    size_two.two_static()
     size_two.join("x").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_two.group_is(State.STABLE, generation=1, members=["a", "b"], pending=[])
     size_two.wrote()
@@ -60,14 +60,14 @@ def test_a_full_group_hands_out_no_ids(size_two: Play) -> None:
 
 @scenario("MX-04")
 def test_a_full_group_refuses_a_new_instance(size_two: Play) -> None:
-    size_two.s2()
+    size_two.two_static()
     size_two.join("c", instance="ic").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_two.group_is(State.STABLE, generation=1, members=["a", "b"])
 
 
 @scenario("MX-05", "JR-14")
 def test_a_full_group_refuses_even_a_static_member_that_restarts(size_two: Play) -> None:
-    size_two.s2()
+    size_two.two_static()
     size_two.join("b'").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_two.heartbeat("b").expect(ErrorCode.NONE)
     size_two.group_is(State.STABLE, generation=1, members=["a", "b"])
@@ -76,19 +76,19 @@ def test_a_full_group_refuses_even_a_static_member_that_restarts(size_two: Play)
 
 @scenario("MX-06")
 def test_a_member_of_a_full_group_may_join_again(size_two: Play) -> None:
-    size_two.s2()
+    size_two.two_static()
     size_two.join("b").expect(generation=1, members=[])
 
 
 @scenario("MX-07")
 def test_a_static_member_may_restart_while_a_full_group_waits_for_rejoins(size_two: Play) -> None:
-    parked = size_two.p2()
+    parked = size_two.leader_rejoins()
     size_two.join("b'").expect(generation=2, id="b'", members=[])
     parked.expect(generation=2, leader="a", members=["a", "b'"])
 
 
 def one_restarted_while_parked(play: Play) -> None:
-    parked = play.p2()
+    parked = play.leader_rejoins()
     play.join("a'").parks()
     parked.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
 
@@ -125,7 +125,7 @@ def test_removing_the_last_missing_member_of_a_full_group_does_not_end_the_join_
 
 @scenario("MX-11")
 def test_a_full_group_accepts_a_newcomer_after_a_member_left(size_one: Play) -> None:
-    size_one.s1()
+    size_one.one_static()
     size_one.join("b", instance="ib").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_one.leave(("", "ia")).expect(ErrorCode.NONE)
     size_one.join("b", id="").parks()
@@ -140,7 +140,7 @@ def test_newcomers_are_counted_while_a_new_group_waits_for_them(size_one: Play) 
 
 @scenario("MX-13", "JR-09")
 def test_a_loaded_group_above_the_maximum_rebalances_and_keeps_the_first_to_rejoin(size_two: Play) -> None:
-    size_two.f2(count=3)
+    size_two.two_loaded(count=3)
     size_two.group_is(State.PREPARING, generation=7, members=["m0", "m1", "m2"])
     assert size_two.phase_left() == 5_000
     size_two.heartbeat("m0").expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -156,13 +156,13 @@ def test_a_loaded_group_above_the_maximum_rebalances_and_keeps_the_first_to_rejo
 
 @scenario("MX-13")
 def test_a_loaded_group_at_its_maximum_size_does_not_rebalance(size_two: Play) -> None:
-    size_two.f2(count=2)
+    size_two.two_loaded(count=2)
     size_two.group_is(State.STABLE, generation=7)
 
 
 @scenario("MX-14")
 def test_static_members_that_do_not_rejoin_keep_a_loaded_group_above_the_maximum(size_two: Play) -> None:
-    size_two.f2s(count=3)
+    size_two.two_loaded_static(count=3)
     size_two.alive("m2")
     size_two.join("m0").parks()
     size_two.join("m1").parks()
@@ -172,7 +172,7 @@ def test_static_members_that_do_not_rejoin_keep_a_loaded_group_above_the_maximum
 
 @scenario("MX-15")
 def test_an_empty_group_has_room_despite_pending_ids(size_one: Play) -> None:
-    size_one.d1().leave("a").expect(ErrorCode.NONE)
+    size_one.one_dynamic().leave("a").expect(ErrorCode.NONE)
     for name in ("p", "q", "r"):
         size_one.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
     size_one.join("q").parks()

@@ -14,7 +14,7 @@ from tests.coordinator.playbook import T0_T1, Play, row, scenario
 def test_a_newcomer_gets_an_id_first_and_its_group_exists_from_then_on(play: Play) -> None:
     play.join("p", version=4).expect(ErrorCode.MEMBER_ID_REQUIRED, id="p", generation=-1, leader="", members=[])
     play.group_is(State.EMPTY, generation=0, members=[], pending=["p"])
-    image = play.wrote_image("W1")
+    image = play.wrote_image("new group")
     assert (image.protocol_type, image.generation, image.protocol, image.leader) == ("", 0, None, None)
     assert image.current_state_timestamp == play.now
 
@@ -22,7 +22,7 @@ def test_a_newcomer_gets_an_id_first_and_its_group_exists_from_then_on(play: Pla
 @scenario("DJ-02")
 def test_a_newcomer_joins_with_its_id_and_leads_after_the_initial_delay(play: Play) -> None:
     play.join("p", version=4)
-    play.wrote("W1")
+    play.wrote("new group")
     joining = play.join("p").parks()
     play.group_is(State.PREPARING, pending=[])
     play.at(10_000)
@@ -36,7 +36,7 @@ def test_a_newcomer_joins_with_its_id_and_leads_after_the_initial_delay(play: Pl
 @scenario("DJ-03")
 def test_an_old_client_is_added_at_once(play: Play) -> None:
     joining = play.join("p", version=3).parks()
-    assert play.wrote_image("W1").members == []
+    assert play.wrote_image("new group").members == []
     play.at(3_000)
     joining.expect(generation=1, at=3_000)
 
@@ -50,7 +50,7 @@ def test_an_unknown_id_makes_no_group(play: Play) -> None:
 
 @scenario("DJ-05")
 def test_an_unknown_member_id_is_refused_by_an_existing_group(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("x", id="x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
     play.group_is(State.STABLE, generation=1, members=["a"])
 
@@ -83,7 +83,7 @@ def test_a_pending_id_is_unknown_before_it_joins(play: Play) -> None:
 
 @scenario("DJ-09")
 def test_a_pending_id_is_unknown_to_a_stable_group(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.heartbeat("p", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.sync("p", generation=1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -103,22 +103,22 @@ def test_an_id_of_a_dynamic_member_cannot_become_static_z8(play: Play) -> None:
 def test_a_join_without_protocols_is_refused_but_makes_the_group(play: Play) -> None:
     play.join("p", protocols=[]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.group_is(State.EMPTY, generation=0, members=[], pending=[])
-    play.wrote("W1")
+    play.wrote("new group")
 
 
 @scenario("DJ-12")
 def test_a_join_without_a_protocol_type_is_refused(play: Play) -> None:
     play.join("p", protocols=[])
-    play.wrote("W1")
+    play.wrote("new group")
     play.join("q", type="").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.wrote()
 
 
 @scenario("DJ-13")
 def test_an_empty_group_may_change_its_protocol_type(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.leave("a").expect()
-    play.wrote("W3")
+    play.wrote("empty group")
     joining = play.join("b", protocols=["roundrobin"], type="connect", version=3).parks()
     play.at(3_000)
     joining.expect(generation=3, type="connect", protocol="roundrobin", at=3_000)
@@ -126,20 +126,20 @@ def test_an_empty_group_may_change_its_protocol_type(play: Play) -> None:
 
 @scenario("DJ-14")
 def test_another_protocol_type_is_refused_while_the_group_has_members(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("b", type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
 
 
 @scenario("DJ-15")
 def test_the_protocol_is_checked_before_an_id_is_handed_out(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("b", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.group_is(State.STABLE, members=["a"], pending=[])
 
 
 @scenario("DJ-16")
 def test_a_newcomer_starts_a_rebalance_with_the_present_members(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     b = play.join("b").parks()
     play.group_is(State.PREPARING, generation=1)
@@ -152,7 +152,7 @@ def test_a_newcomer_starts_a_rebalance_with_the_present_members(play: Play) -> N
 
 @scenario("DJ-17")
 def test_the_record_of_a_generation_has_the_end_of_its_join_phase(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("b", version=3)
     play.after(500)
     play.join("a")
@@ -163,14 +163,14 @@ def test_the_record_of_a_generation_has_the_end_of_its_join_phase(play: Play) ->
     a.expect(assignment=1)
     b.expect(assignment=2)
     play.group_is(State.STABLE, generation=2)
-    image = play.wrote_image("W2")
+    image = play.wrote_image("assignments")
     assert (image.generation, image.current_state_timestamp) == (2, joined_ms)
     assert [(member.member_id, member.assignment) for member in image.members] == [(play.id_of("a"), b"\1"), (play.id_of("b"), b"\2")]
 
 
 @scenario("DJ-18")
 def test_a_leader_that_joins_again_unchanged_begins_a_rebalance(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     a = play.join("a").parks()
     play.join("b").expect(generation=2, members=[])
     a.expect(generation=2, members=["a", "b"])
@@ -179,7 +179,7 @@ def test_a_leader_that_joins_again_unchanged_begins_a_rebalance(play: Play) -> N
 
 @scenario("DJ-19")
 def test_a_follower_that_joins_again_unchanged_is_answered_at_once(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("b").expect(generation=1, leader="a", members=[], id="b", protocol="range", type="consumer", at=0)
     play.group_is(State.STABLE, generation=1)
     play.wrote()
@@ -187,7 +187,7 @@ def test_a_follower_that_joins_again_unchanged_is_answered_at_once(play: Play) -
 
 @scenario("DJ-20")
 def test_a_follower_with_other_metadata_begins_a_rebalance(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("b", metadata=T0_T1).parks()
     play.group_is(State.PREPARING)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -196,14 +196,14 @@ def test_a_follower_with_other_metadata_begins_a_rebalance(play: Play) -> None:
 
 @scenario("DJ-21")
 def test_a_changed_order_of_protocols_causes_a_rebalance(play: Play) -> None:
-    play.d2(protocols=["range", "roundrobin"])
+    play.two_dynamic(protocols=["range", "roundrobin"])
     play.join("b", protocols=["roundrobin", "range"]).parks()
     play.group_is(State.PREPARING)
 
 
 @scenario("DJ-22")
 def test_members_that_lost_their_answer_get_the_generation_again(play: Play) -> None:
-    play.c2(static=False)
+    play.two_awaiting_assignment(static=False)
     play.join("a").expect(generation=1, leader="a", members=["a", "b"], at=0)
     play.join("b").expect(generation=1, leader="a", members=[], at=0)
     play.group_is(State.COMPLETING, generation=1)
@@ -211,7 +211,7 @@ def test_members_that_lost_their_answer_get_the_generation_again(play: Play) -> 
 
 @scenario("DJ-23")
 def test_changed_metadata_while_assignments_are_awaited_begins_a_rebalance(play: Play) -> None:
-    waiting = play.c2b(static=False)
+    waiting = play.follower_awaits_assignment(static=False)
     b = play.join("b", metadata=T0_T1)
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.group_is(State.PREPARING)
@@ -221,7 +221,7 @@ def test_changed_metadata_while_assignments_are_awaited_begins_a_rebalance(play:
 
 @scenario("DJ-24")
 def test_a_member_that_left_cannot_come_back_under_its_id(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.leave("a")
     play.group_is(State.EMPTY, generation=2)
     play.join("a").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="a")
@@ -229,7 +229,7 @@ def test_a_member_that_left_cannot_come_back_under_its_id(play: Play) -> None:
 
 @scenario("DJ-25")
 def test_a_second_parked_join_replaces_the_first_and_gets_the_generation_z2(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("c", version=3).parks()
     first = play.join("b")
     second = play.join("b", metadata=T0_T1)
@@ -240,19 +240,19 @@ def test_a_second_parked_join_replaces_the_first_and_gets_the_generation_z2(play
 
 @scenario("DJ-26")
 def test_a_members_previous_protocols_count_when_it_changes_them(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("a", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
 
 
 @scenario("DJ-27")
 def test_a_member_alone_changes_protocols_by_offering_both(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("a", protocols=["roundrobin", "range"]).expect(generation=2, protocol="roundrobin", at=0)
 
 
 @scenario("DJ-28")
 def test_the_join_phase_waits_for_pending_ids(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p")
     play.join("q")
     p = play.join("p").parks()
@@ -265,7 +265,7 @@ def test_the_join_phase_waits_for_pending_ids(play: Play) -> None:
 
 @scenario("DJ-29")
 def test_an_id_that_expires_does_not_disturb_a_stable_group(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("p", session=6_000)
     play.alive("a").at(5_999).group_is(State.STABLE, pending=["p"])
     play.at(6_000).group_is(State.STABLE, generation=1, members=["a"], pending=[])
@@ -273,7 +273,7 @@ def test_an_id_that_expires_does_not_disturb_a_stable_group(play: Play) -> None:
 
 @scenario("DJ-30")
 def test_an_old_client_that_tries_twice_is_two_members(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("b", version=3).parks()
     play.join("b2", version=3).parks()
     play.join("a").expect(generation=2, members=["a", "b", "b2"])
@@ -281,7 +281,7 @@ def test_an_old_client_that_tries_twice_is_two_members(play: Play) -> None:
 
 @scenario("DJ-31")
 def test_an_unchanged_follower_cannot_change_its_timeouts(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("b", session=30_000, rebalance=1).expect(generation=1)
     assert play.session_left("b") == 10_000
     play.after(1_000).heartbeat("b").expect()
@@ -290,7 +290,7 @@ def test_an_unchanged_follower_cannot_change_its_timeouts(play: Play) -> None:
 
 @scenario("DJ-32")
 def test_a_rejoining_leaders_new_timeouts_apply_to_the_next_generation(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("a", session=30_000, rebalance=7_000).expect(generation=2, at=0)
     assert play.session_left("a") == 30_000
     assert play.phase_left() == 7_000
@@ -298,7 +298,7 @@ def test_a_rejoining_leaders_new_timeouts_apply_to_the_next_generation(play: Pla
 
 @scenario("DJ-33")
 def test_a_member_that_is_refused_is_still_expected(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     b = play.join("b", metadata=T0_T1).parks()
     play.join("a", protocols=["sticky"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
     play.join("a", protocols=["range"], type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
@@ -309,7 +309,7 @@ def test_a_member_that_is_refused_is_still_expected(play: Play) -> None:
 
 @scenario("DJ-34")
 def test_a_dynamic_member_that_claims_an_instance_is_unknown(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.heartbeat("b", instance="ib").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.sync("b", instance="ib").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.leave(("b", "ib")).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -319,7 +319,7 @@ def test_a_dynamic_member_that_claims_an_instance_is_unknown(play: Play) -> None
 
 @scenario("DJ-35")
 def test_a_pending_id_before_the_assignment_causes_no_rebalance(play: Play) -> None:
-    waiting = play.c2b()
+    waiting = play.follower_awaits_assignment()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.group_is(State.COMPLETING, generation=1)
     waiting.parks()
@@ -327,7 +327,7 @@ def test_a_pending_id_before_the_assignment_causes_no_rebalance(play: Play) -> N
 
 @scenario("DJ-36")
 def test_a_new_member_while_assignments_are_awaited_begins_a_rebalance(play: Play) -> None:
-    waiting = play.c2b()
+    waiting = play.follower_awaits_assignment()
     play.join("p")
     p = play.join("p").parks()
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -339,7 +339,7 @@ def test_a_new_member_while_assignments_are_awaited_begins_a_rebalance(play: Pla
 
 @scenario("DJ-37")
 def test_a_second_sync_replaces_the_first_which_gets_rebalance_in_progress_z2(play: Play) -> None:
-    first = play.c2b()
+    first = play.follower_awaits_assignment()
     play.join("b").expect(generation=1, at=0)
     first.parks()
     second = play.sync("b").parks()
@@ -352,7 +352,7 @@ def test_a_second_sync_replaces_the_first_which_gets_rebalance_in_progress_z2(pl
 def test_session_timeouts_have_bounds(play: Play, session: int) -> None:
     play.join("p", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="")
     play.no_group()
-    play.d1()
+    play.one_dynamic()
     play.join("x", id="x", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="x")
     play.join("q", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="")
     play.group_is(State.STABLE, members=["a"], pending=[])
@@ -379,6 +379,6 @@ def test_a_client_without_a_name_gets_an_id_that_begins_with_a_dash(play: Play) 
 
 
 def test_an_instance_id_is_checked_before_a_rebalance_begins(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("x", id="x", instance="ia").expect(ErrorCode.FENCED_INSTANCE_ID, id="x")
     play.group_is(State.STABLE, generation=1)

@@ -72,14 +72,14 @@ def test_a_tie_is_decided_by_the_order_of_javas_map(play: Play, first: str, seco
 
 
 def the_leader_knows_one_more(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("a'", protocols=["cooperative-sticky", "range"]).expect(generation=1, leader="a'", members=["a'", "b"], skip=True)
 
 
 @scenario("PR-05")
 def test_the_first_member_of_a_rolling_protocol_upgrade_causes_no_rebalance(play: Play) -> None:
     the_leader_knows_one_more(play)
-    play.wrote("W4")
+    play.wrote("replacement")
     play.group_is(State.STABLE, generation=1, protocol="range")
 
 
@@ -91,7 +91,7 @@ def all_know_one_more(play: Play) -> None:
 @scenario("PR-06")
 def test_the_last_member_of_a_rolling_protocol_upgrade_causes_a_rebalance(play: Play) -> None:
     all_know_one_more(play)
-    play.wrote("W4")
+    play.wrote("replacement")
     play.group_is(State.PREPARING, generation=1, members=["a'", "b'"])
 
 
@@ -117,7 +117,7 @@ def test_another_member_leads_after_the_leader_left(play: Play) -> None:
 @scenario("PR-09")
 @pytest.mark.parametrize("cause", ["a newcomer", "a follower that changed", "the leader itself"])
 def test_a_leader_that_rejoins_keeps_leading(play: Play, cause: str) -> None:
-    play.d2()
+    play.two_dynamic()
     if cause == "a newcomer":
         play.join("c", version=3).parks()
         play.join("b").parks()
@@ -133,7 +133,7 @@ def test_a_leader_that_rejoins_keeps_leading(play: Play, cause: str) -> None:
 
 @scenario("PR-10")
 def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a")
     play.join("b", metadata=T0_T1).parks()
     play.at(20_000).expect("b", generation=2, leader="b", members=["a", "b"])
@@ -147,7 +147,7 @@ def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back
 @scenario("PR-11")
 def test_a_protocol_that_is_offered_twice_is_refused(play: Play) -> None:
     """Z7: Kafka notices at the end of the join phase, and never answers the group."""
-    play.d1()
+    play.one_dynamic()
     play.join("b", protocols=[("range", b"one"), ("range", b"two")], version=3).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.join("a", protocols=["range", "range"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
     play.group_is(State.STABLE, generation=1, members=["a"])
@@ -175,7 +175,7 @@ NOTHING_READ = "subscription unknown: deletion is refused"
     ],
 )
 def test_the_join_phase_ends_for_any_subscription(play: Play, metadata: bytes, unknown: str) -> None:
-    play.d1(metadata=metadata)
+    play.one_dynamic(metadata=metadata)
     expected = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if unknown else ErrorCode.NONE
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[expected, expected])
     play.join("b", version=3, metadata=metadata).parks()
@@ -185,7 +185,7 @@ def test_the_join_phase_ends_for_any_subscription(play: Play, metadata: bytes, u
 @scenario("PR-14")
 @pytest.mark.parametrize("metadata", [b"", b"\xff" * 9, bytes.fromhex("0000ffffffff")])
 def test_metadata_of_other_protocol_types_is_not_parsed(play: Play, metadata: bytes) -> None:
-    play.d1(type="connect", metadata=metadata)
+    play.one_dynamic(type="connect", metadata=metadata)
     play.offset_delete(("t0", 0)).expect(ErrorCode.NON_EMPTY_GROUP, each=[])
     assert play.group().subscribed is None
 

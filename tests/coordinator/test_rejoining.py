@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @pytest.mark.parametrize(("session", "rebalance"), [(30_000, 20_000), (10_000, 40_000), (30_000, 40_000), (10_000, 20_000)])
 def test_each_timeout_of_a_member_that_joins_again_counts_from_then_on(play: Play, session: int, rebalance: int) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("b", session=session, rebalance=rebalance, metadata=T0_T1).parks()
     assert play.phase_left() == rebalance
     play.join("a").expect(generation=2)
@@ -23,7 +23,7 @@ def test_each_timeout_of_a_member_that_joins_again_counts_from_then_on(play: Pla
 
 @pytest.mark.plain
 def test_a_replaced_parked_join_does_not_complete_the_join_phase(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("a").expect(generation=2)  # from here on this request is the same object
     monkeypatch.setattr(type(play.shard), "will_repeat", lambda shard, request: False)
     play.join("a", metadata=T0_T1).expect(generation=3)
@@ -34,7 +34,7 @@ def test_a_replaced_parked_join_does_not_complete_the_join_phase(play: Play, mon
 
 
 def test_a_join_note_says_whether_the_member_leads(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("b", metadata=T0_T1, reason="more topics").parks()
     play.noted(Kind.MEMBER_JOIN, member_id="b", leader=False, known_id=True, client_reason="more topics")
     play.join("a").expect(generation=2)
@@ -44,14 +44,14 @@ def test_a_join_note_says_whether_the_member_leads(play: Play) -> None:
 
 
 def test_a_replacement_note_has_the_time_since_the_last_heartbeat(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.at(1_000).heartbeat("b").expect(ErrorCode.NONE)
     play.at(4_000).join("b'").expect(generation=1)
     play.noted(Kind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", since_heartbeat_ms=3_000, outcome=Replacement.NO_REBALANCE)
 
 
 def test_notes_beyond_the_limit_are_counted(play: Play) -> None:
-    play.s2()
+    play.two_static()
     while spend_note_budget(play.group(), play.now):
         pass
     before = play.group().notes_dropped
@@ -78,7 +78,7 @@ def test_a_parked_member_may_join_again_where_the_group_is_full(play: Play) -> N
 
 
 def test_a_newcomer_in_a_later_rebalance_does_not_prolong_the_first_phase_of_the_next_beginning(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("b", version=3).parks()
     play.join("c", version=3).parks()
     play.leave("a", "b", "c")
@@ -89,7 +89,7 @@ def test_a_newcomer_in_a_later_rebalance_does_not_prolong_the_first_phase_of_the
 
 
 def test_after_a_restart_the_other_members_that_have_not_synced_are_still_expected(play: Play) -> None:
-    play.s3(synced=["a"])
+    play.three_static(synced=["a"])
     play.join("b'").expect(generation=1)
     play.sync("b'").expect(ErrorCode.NONE, 2)
     play.alive("a", "b'", "c").at(20_000)
@@ -107,7 +107,7 @@ def test_a_static_member_may_restart_before_the_group_has_an_image(play: Play) -
 
 
 def test_the_leader_of_a_group_of_another_type_gets_all_members_in_each_generation(play: Play) -> None:
-    play.d2(type="connect")
+    play.two_dynamic(type="connect")
     for generation in (2, 3):
         play.join("a").parks()
         play.join("b").expect(generation=generation, members=[])
@@ -117,7 +117,7 @@ def test_the_leader_of_a_group_of_another_type_gets_all_members_in_each_generati
 
 
 def test_an_unused_pending_id_does_not_end_the_join_phase(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("b")
     parked = play.join("a")
@@ -130,7 +130,7 @@ def test_an_unused_pending_id_does_not_end_the_join_phase(play: Play) -> None:
 
 def test_a_refused_assignment_leaves_no_old_assignments_in_the_next_image(play: Play) -> None:
     play.configure(batch_bytes_max=2_000)
-    play.d2()
+    play.two_dynamic()
     play.join("a").parks()
     play.join("b").expect(generation=2)
     play.sync("a", {"a": b"x" * 2_000}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -49,7 +49,7 @@ def test_fast_path_and_usual_path_leave_the_same_state(
     play: Play, offsets: dict[tuple[str, int], int], actor: str | None, metadata: str | dict[tuple[str, int], str | None] | None, epoch: int
 ) -> None:
     if actor:
-        play.s1()
+        play.one_static()
     options = {"metadata": metadata, "epoch": epoch}
     committed(play, actor, True, offsets, **options)
     assert play.repeats
@@ -103,13 +103,13 @@ def reload_and_leave(play: Play) -> None:
 @pytest.mark.parametrize(
     ("begin", "change"),
     [
-        (Play.s2, complete_join_phase),
-        (Play.s1, rebalance),
-        (Play.d1, lambda play: play.leave("a")),
-        (Play.d2, lambda play: play.leave("a")),
-        (Play.s1, lambda play: play.join("a'", instance="ia")),
-        (Play.s1, change_instance_id),
-        (Play.s1, reload_and_leave),
+        (Play.two_static, complete_join_phase),
+        (Play.one_static, rebalance),
+        (Play.one_dynamic, lambda play: play.leave("a")),
+        (Play.two_dynamic, lambda play: play.leave("a")),
+        (Play.one_static, lambda play: play.join("a'", instance="ia")),
+        (Play.one_static, change_instance_id),
+        (Play.one_static, reload_and_leave),
     ],
     ids=["COMPLETING", "older generation", "empty group", "departed", "replaced", "other instance id", "reloaded"],
 )
@@ -120,7 +120,7 @@ def test_a_repeated_commit_of_a_member_is_refused_after_a_change(play: Play, beg
         change(play)
 
 
-@pytest.mark.parametrize("change", [Play.s1, Play.delete], ids=["a member joined", "the group was deleted"])
+@pytest.mark.parametrize("change", [Play.one_static, Play.delete], ids=["a member joined", "the group was deleted"])
 def test_a_repeated_commit_without_a_generation_is_refused_after_a_change(play: Play, change: Setting) -> None:
     refused_by_fast_path(play, change, None)
 
@@ -141,7 +141,7 @@ def test_a_repeated_commit_restores_offsets_deleted_in_between(play: Play, delet
 
 
 def test_each_repeated_commit_is_stamped_with_its_own_time(play: Play) -> None:
-    play.s1()
+    play.one_static()
     moments = (0, 1_000, 1_000, 3_000, 3_001)
     for number, moment in enumerate(moments):
         play.at(moment).commit("a", {("t0", 0): number}).expect()
@@ -151,7 +151,7 @@ def test_each_repeated_commit_is_stamped_with_its_own_time(play: Play) -> None:
 
 
 def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.commit("a", {("t0", 0): 1}).expect()
     before = len(play.log)
     play.gather()
@@ -163,7 +163,7 @@ def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Pl
 
 def test_a_later_repeat_of_a_commit_wins_over_commits_in_between(play: Play) -> None:
     """No request reads the offsets meanwhile, so all three commits stay undecoded."""
-    play.s2()
+    play.two_static()
     for actor in "ab":
         play.commit(actor, {("t0", 0): 1, ("t1", 0): 1}).expect()
     play.commit("a", {("t0", 0): 2, ("t1", 0): 2}).expect()
@@ -182,7 +182,7 @@ def test_a_later_repeat_of_a_commit_wins_over_commits_in_between(play: Play) -> 
 
 
 def test_a_repeated_commit_does_not_overwrite_a_later_usual_commit(play: Play) -> None:
-    play.s2()
+    play.two_static()
     for actor, place in (("a", ("t0", 0)), ("b", ("t1", 0))):
         play.commit(actor, {place: 1}).expect()
         play.commit(actor, {place: 2}).expect()
@@ -300,7 +300,7 @@ def test_offsets_of_repeated_commits_are_decoded_once(play: Play) -> None:
 
 
 def test_repeated_commits_alone_keep_a_member_alive(play: Play) -> None:
-    play.s1(session=10_000)
+    play.one_static(session=10_000)
     play.commit("a", {("t0", 0): 0}).expect()
     for second in range(3, 60, 3):
         play.at(second * 1_000)
@@ -324,7 +324,7 @@ def frame_of(offset: int) -> bytes:
 @pytest.mark.parametrize("api", ["commit", "heartbeat"])
 def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(play: Play, api: str, gap_ms: int, noted: bool) -> None:
     """A heartbeat or commit then counts the gap."""
-    play.s1(session=9_000)
+    play.one_static(session=9_000)
     beat = RepeatedHeartbeat("g", 1, play.id_of("a"), "ia")
     shard = play._serving
     assert beat.try_accept(play.now) is False  # it was never accepted
@@ -376,14 +376,14 @@ def test_repeated_commits_share_a_batch_while_they_fit(play: Play, spare: int, b
 
 
 def test_a_static_members_commit_without_instance_id_uses_the_fast_path(play: Play) -> None:
-    play.s1()
+    play.one_static()
     for offset in range(3):
         play.commit("a", {("t0", 0): offset}, instance=None).expect()
     assert play.repeated == 2
 
 
 def test_a_shortened_session_applies_from_the_next_repeated_commit(play: Play) -> None:
-    play.s2(session=30_000)
+    play.two_static(session=30_000)
     for offset in range(2):
         play.commit("b", {("t0", 0): offset}).expect()
     assert play.repeated == 1
@@ -394,7 +394,7 @@ def test_a_shortened_session_applies_from_the_next_repeated_commit(play: Play) -
 
 
 def test_closing_a_connection_decodes_only_its_own_commits(play: Play) -> None:
-    play.s2()
+    play.two_static()
     for actor, place in (("a", ("t0", 0)), ("b", ("t1", 0))):
         play.commit(actor, {place: 1}).expect()
         play.commit(actor, {place: 2}).expect()
@@ -419,7 +419,7 @@ def two_heartbeats(play: Play, actor: str) -> None:
 
 
 def test_a_heartbeat_is_refused_during_a_rebalance_without_changes(play: Play) -> None:
-    play.s2()
+    play.two_static()
     two_heartbeats(play, "b")
     generation = play.group().generation
     play.join("a", version=8)  # the leader, with an unchanged JoinGroup
@@ -427,7 +427,7 @@ def test_a_heartbeat_is_refused_during_a_rebalance_without_changes(play: Play) -
 
 
 def test_a_heartbeat_is_refused_once_its_member_was_replaced_without_a_rebalance(play: Play) -> None:
-    play.s2()
+    play.two_static()
     two_heartbeats(play, "b")
     play.join("b'", instance="ib").expect()
     play.group_is(play.group().state, generation=1)
@@ -436,7 +436,7 @@ def test_a_heartbeat_is_refused_once_its_member_was_replaced_without_a_rebalance
 
 def test_a_heartbeat_before_the_assignment_takes_the_usual_path(play: Play) -> None:
     """A deadline scheduled for the old session removes no member; the next heartbeat starts another session."""
-    play.c2(session=10_000, rebalance=120_000)
+    play.two_awaiting_assignment(session=10_000, rebalance=120_000)
     two_heartbeats(play, "a")
     two_heartbeats(play, "b")
     play.sync("b").parks()

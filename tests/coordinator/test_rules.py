@@ -58,16 +58,16 @@ def test_an_empty_group_knows_no_member_and_no_instance() -> None:
 def group_in_state(play: Play, state: State) -> None:
     """Members a (leader) and b, both static, in a group of this state; EMPTY: after they left."""
     if state == State.EMPTY:
-        play.s2()
+        play.two_static()
         play.leave("a", "b").expect(0, 0)
     elif state == State.PREPARING:
-        play.p2()
+        play.leader_rejoins()
     elif state == State.COMPLETING:
-        play.c2()
+        play.two_awaiting_assignment()
     else:
-        play.s2()
+        play.two_static()
     play.group_is(state)
-    play.wrote(*(["W3"] if state == State.EMPTY else []))
+    play.wrote(*(["empty group"] if state == State.EMPTY else []))
 
 
 def test_a_pending_id_that_leaves_an_empty_group_changes_nothing(play: Play) -> None:

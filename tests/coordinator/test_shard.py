@@ -116,7 +116,7 @@ def test_each_call_uses_its_own_time() -> None:
 
 @pytest.mark.parametrize(("gap", "late"), [(3_000, False), (3_001, True)])
 def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play, gap: int, late: bool) -> None:
-    play.d1(session=9_000)
+    play.one_dynamic(session=9_000)
     play.heartbeat("a").expect()
     play.after(gap).heartbeat("a").expect()
     play.heartbeat("a").expect()
@@ -128,7 +128,7 @@ def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play
 @pytest.mark.parametrize("api", ["heartbeat", "commit"])
 def test_heartbeat_and_commit_are_late_only_after_a_third_of_the_session(play: Play, api: str, gap: int, late: bool) -> None:
     """The shard is called directly, as for the first request of its kind."""
-    play.d1(session=9_000)
+    play.one_dynamic(session=9_000)
     play.after(gap)
     shard, id = play._serving, play.id_of("a")
     if api == "heartbeat":
@@ -151,7 +151,7 @@ def test_a_join_phase_begun_by_a_leave_counts_from_the_leave() -> None:
 
 def test_a_join_repeated_unchanged_is_evaluated_again_in_a_rebalance(play: Play) -> None:
     """A follower's join with another rebalance timeout: it applies with the next rebalance, also when the same request object repeats."""
-    play.s2(rebalance=20_000)
+    play.two_static(rebalance=20_000)
     play.join("b", rebalance=99_000).expect(generation=1)
     play.join("a").parks()
     play.join("b", rebalance=99_000).expect(generation=2)
@@ -165,7 +165,7 @@ def test_a_pending_id_cannot_be_used_by_a_static_member(play: Play) -> None:
 
 @pytest.mark.parametrize(("type", "protocol"), [("consumer", "other"), ("other", "range")])
 def test_a_sync_for_another_protocol_is_refused_though_the_rest_is_right(play: Play, type: str, protocol: str) -> None:
-    play.s2()
+    play.two_static()
     play.sync("b", type="consumer", protocol="range").expect()
     play.sync("b", type=type, protocol=protocol).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
@@ -178,7 +178,7 @@ def test_refused_commits_to_a_missing_group_are_not_counted_for_its_successor(pl
 
 
 def test_a_session_begun_by_a_load_counts_no_heartbeat_gap(play: Play) -> None:
-    play.f2()
+    play.two_loaded()
     play.after(1_000).heartbeat("m0").expect()
     play.alive("m0", "m1").after(60_000)
     assert not [note for note in play.notes if note.kind == Kind.HEARTBEATS]
@@ -211,7 +211,7 @@ def test_offsets_that_outlive_a_group_belong_to_its_successor(play: Play) -> Non
 
 def test_loading_a_group_above_its_maximum_size_begins_a_rebalance(play: Play) -> None:
     play.configure(group_max_size=1)
-    play.f2()
+    play.two_loaded()
     play.group_is(State.PREPARING)
     assert play.shard is not None
     assert not play.shard._out.notes

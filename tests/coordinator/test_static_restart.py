@@ -15,12 +15,12 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @scenario("SR-01")
 def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
-    play.s2()
+    play.two_static()
     since_ms = play.group().state_ms
     play.after(1_000)
     play.join("b'").expect(generation=1, id="b'", leader="a", members=[], protocol="range", type="consumer", at=1_000)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b'"])
-    image = play.wrote_image("W4")
+    image = play.wrote_image("replacement")
     assert (image.generation, image.leader, image.current_state_timestamp) == (1, "ia-a", since_ms)
     assert [(member.member_id, member.group_instance_id, member.assignment) for member in image.members] == [
         ("ia-a", "ia", b"\1"),
@@ -33,7 +33,7 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
 
 @scenario("SR-02")
 def test_until_the_restart_is_durable_both_processes_wait_for_their_heartbeats_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'").parks()
     old = play.heartbeat("b", 1).parks()
@@ -46,14 +46,14 @@ def test_until_the_restart_is_durable_both_processes_wait_for_their_heartbeats_z
 
 @scenario("SR-03")
 def test_a_restarted_follower_gets_its_assignment_back(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'")
     play.sync("b'", generation=1).expect(assignment=2)
 
 
 @scenario("SR-04")
 def test_the_old_process_is_fenced_in_every_request(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'")
     play.heartbeat("b", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.sync("b", generation=1).expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -64,7 +64,7 @@ def test_the_old_process_is_fenced_in_every_request(play: Play) -> None:
 
 @scenario("SR-05")
 def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'")
     play.heartbeat("b", 1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.sync("b", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -73,17 +73,17 @@ def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) 
 
 @scenario("SR-06")
 def test_a_restarted_leader_leads_and_skips_the_assignment(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("a'").expect(generation=1, id="a'", leader="a'", members=["a'", "b"], skip=True)
-    assert play.wrote_image("W4").leader == play.id_of("a'")
+    assert play.wrote_image("replacement").leader == play.id_of("a'")
 
 
 @scenario("SR-07")
 @pytest.mark.parametrize("assignments", [None, {"a'": 7, "b": 8}])
 def test_a_restarted_leaders_assignments_are_ignored(play: Play, assignments: dict[str, Bytes] | None) -> None:
-    play.s2()
+    play.two_static()
     play.join("a'")
-    play.wrote("W4")
+    play.wrote("replacement")
     play.sync("a'", assignments, generation=1).expect(assignment=1)
     play.sync("b", generation=1).expect(assignment=2)
     play.wrote()
@@ -91,24 +91,24 @@ def test_a_restarted_leaders_assignments_are_ignored(play: Play, assignments: di
 
 @pytest.mark.parametrize("version", [row("SR-08", 5), row("SR-08", 8)])
 def test_an_old_client_that_led_gets_its_old_id_as_the_leader(play: Play, version: int) -> None:
-    play.s2()
+    play.two_static()
     play.join("a'", version=version).expect(generation=1, id="a'", leader="a", members=[])
     play.group_is(State.STABLE, leader="a'")
-    play.wrote("W4")
+    play.wrote("replacement")
 
 
 @scenario("SR-09")
 def test_an_old_client_that_led_changes_nothing_by_syncing(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("a'", version=5)
-    play.wrote("W4")
+    play.wrote("replacement")
     play.sync("a'", {"a'": 7, "b": 8}, generation=1).expect(assignment=1)
     play.wrote()
 
 
 @scenario("SR-10")
 def test_an_old_client_that_led_still_leads(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("a'", version=5)
     a = play.join("a'", version=9).parks()
     play.join("b").expect(generation=2, leader="a'")
@@ -117,22 +117,22 @@ def test_an_old_client_that_led_still_leads(play: Play) -> None:
 
 @pytest.mark.parametrize("version", [row("SR-11", 5), row("SR-11", 8)])
 def test_an_old_follower_restarts_as_a_new_one_does(play: Play, version: int) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'", version=version).expect(generation=1, id="b'", leader="a", members=[])
-    play.wrote("W4")
+    play.wrote("replacement")
 
 
 @scenario("SR-12")
 def test_a_restart_with_other_metadata_is_stored_without_a_rebalance(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'", metadata=T0_T1).expect(generation=1)
     play.group_is(State.STABLE, generation=1)
-    assert [member.subscription for member in play.wrote_image("W4").members] == [T0, T0_T1]
+    assert [member.subscription for member in play.wrote_image("replacement").members] == [T0, T0_T1]
 
 
 @scenario("SR-13")
 def test_a_restarted_leader_with_other_metadata_sees_it_among_the_members(play: Play) -> None:
-    play.s2()
+    play.two_static()
     restart = play.join("a'", metadata=T0_T1).expect(generation=1, members=["a'", "b"], skip=True)
     assert [member[2] for member in restart.reply.members] == [T0_T1, T0]
     play.group_is(State.STABLE, generation=1)
@@ -140,14 +140,14 @@ def test_a_restarted_leader_with_other_metadata_sees_it_among_the_members(play: 
 
 @scenario("SR-14")
 def test_a_restart_with_more_protocols_is_no_rebalance_while_the_choice_is_the_same(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'", protocols=["range", "roundrobin"]).expect(generation=1, protocol="range")
     play.group_is(State.STABLE, generation=1)
 
 
 @scenario("SR-15")
 def test_a_join_after_a_restart_is_compared_with_the_restarts_metadata(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'", protocols=["range", "roundrobin"])
     play.join("b'").expect(generation=1, at=0)
     play.group_is(State.STABLE, generation=1)
@@ -155,21 +155,21 @@ def test_a_join_after_a_restart_is_compared_with_the_restarts_metadata(play: Pla
 
 @scenario("SR-16")
 def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play) -> None:
-    play.s2(protocols=["range", "roundrobin"])
+    play.two_static(protocols=["range", "roundrobin"])
     play.group_is(State.STABLE, protocol="range")
     restart = play.join("b'", protocols=["roundrobin"]).parks()
     play.wrote()
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, protocol="roundrobin", members=["a", "b'"])
     restart.expect(generation=2, protocol="roundrobin", id="b'")
-    image = play.wrote_image("W7")  # Z13: Kafka writes nothing before the leader's assignments
+    image = play.wrote_image("replacement in a rebalance")  # Z13: Kafka writes nothing before the leader's assignments
     assert (image.generation, [member.member_id for member in image.members]) == (1, ["ia-a", "ib-b'"])
     play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
 
 
 @scenario("SR-17")
 def test_the_first_session_after_a_restart_is_as_long_as_the_old_ones_were(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a").at(5_000)
     play.join("b'", session=30_000)
     assert play.session_left("b'") == 10_000
@@ -180,12 +180,12 @@ def test_the_first_session_after_a_restart_is_as_long_as_the_old_ones_were(play:
 
 @scenario("SR-18")
 def test_two_restarts_in_a_row_are_both_answered_and_the_second_has_the_seat_z17(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.hold_appends()
     first = play.join("a'").parks()
     second = play.join("a''").parks()
     play.confirm()
-    play.wrote("W4", "W4")
+    play.wrote("replacement", "replacement")
     first.expect(generation=1, id="a'", leader="a'", skip=True, members=["a'"])  # Kafka: 82 at once
     second.expect(generation=1, id="a''", leader="a''", skip=True, members=["a''"])
     play.heartbeat("a'", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -194,7 +194,7 @@ def test_two_restarts_in_a_row_are_both_answered_and_the_second_has_the_seat_z17
 
 @scenario("SR-19")
 def test_a_restart_that_cannot_be_stored_leaves_the_old_member_as_it_was_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("a'", rebalance=7_000, session=6_500).parks()
     play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -209,7 +209,7 @@ def test_a_restart_that_cannot_be_stored_leaves_the_old_member_as_it_was_z17(pla
 
 @scenario("SR-20")
 def test_a_restart_on_a_broken_disk_gets_not_coordinator_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'").parks()
     play.log_fails(ErrorCode.NOT_COORDINATOR)
@@ -219,7 +219,7 @@ def test_a_restart_on_a_broken_disk_gets_not_coordinator_z17(play: Play) -> None
 
 @scenario("SR-21")
 def test_after_two_restarts_that_could_not_be_stored_the_old_id_has_the_seat_z16_z17(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.hold_appends()
     first, second = play.join("a'").parks(), play.join("a''").parks()
     play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -231,7 +231,7 @@ def test_after_two_restarts_that_could_not_be_stored_the_old_id_has_the_seat_z16
 
 @scenario("SR-22")
 def test_a_newcomer_after_a_restart_in_flight_sees_it_completed_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'").parks()
     c = play.join("c", instance="ic").parks()
@@ -246,7 +246,7 @@ def test_a_newcomer_after_a_restart_in_flight_sees_it_completed_z17(play: Play) 
 
 @scenario("SR-23")
 def test_a_leader_that_rejoins_after_a_restart_in_flight_waits_for_it_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'").parks()
     a = play.join("a").parks()
@@ -259,7 +259,7 @@ def test_a_leader_that_rejoins_after_a_restart_in_flight_waits_for_it_z17(play: 
 
 @scenario("SR-24")
 def test_a_newcomer_after_a_failed_restart_append_is_refused_too_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'").parks()
     c = play.join("c", instance="ic").parks()
@@ -274,7 +274,7 @@ def test_a_newcomer_after_a_failed_restart_append_is_refused_too_z17(play: Play)
 
 @scenario("SR-25")
 def test_no_generation_is_announced_after_a_failed_restart_append_z14_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'")
     play.join("a")
@@ -290,7 +290,7 @@ def test_no_generation_is_announced_after_a_failed_restart_append_z14_z17(play: 
 
 @scenario("SR-26")
 def test_an_administrator_removes_a_member_whose_restart_is_in_flight_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'").parks()
     removed = play.leave(("", "ib")).parks()
@@ -303,7 +303,7 @@ def test_an_administrator_removes_a_member_whose_restart_is_in_flight_z17(play: 
 
 @scenario("SR-27")
 def test_an_orderly_unload_waits_for_a_restart_in_flight_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("b'").parks()
     play.unload()
@@ -315,7 +315,7 @@ def test_an_orderly_unload_waits_for_a_restart_in_flight_z17(play: Play) -> None
 
 @scenario("SR-28")
 def test_a_restart_in_flight_does_not_count_as_joined_when_the_other_leaves_z17(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.hold_appends()
     restart = play.join("a'").parks()
     play.leave("b").parks()
@@ -328,7 +328,7 @@ def test_a_restart_in_flight_does_not_count_as_joined_when_the_other_leaves_z17(
 
 @scenario("SR-29")
 def test_a_rolling_restart_is_no_rebalance(play: Play) -> None:
-    play.s3()
+    play.three_static()
     for number, name in enumerate("abc", 1):
         play.after(1_000)
         new = name + "'"
@@ -336,12 +336,12 @@ def test_a_rolling_restart_is_no_rebalance(play: Play) -> None:
         play.sync(new, generation=1).expect(assignment=number)
         for member in ("a'", "b" if name == "a" else "b'", "c'" if name == "c" else "c"):
             play.heartbeat(member, 1).expect()
-    play.wrote("W4", "W4", "W4")
+    play.wrote("replacement", "replacement", "replacement")
 
 
 @scenario("SR-30")
 def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play) -> None:
-    play.s3()
+    play.three_static()
     play.alive("a", "b").at(10_000)
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
     c = play.join("c'").parks()
@@ -349,13 +349,13 @@ def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play
     play.join("b").expect(generation=2)
     c.expect(generation=2, id="c'")
     play.expect("a", generation=2, members=["a", "b", "c'"])
-    image = play.wrote_image("W7")  # Z13: c' was answered as a member, so the next coordinator must know it
+    image = play.wrote_image("replacement in a rebalance")  # Z13: c' was answered as a member, so the next coordinator must know it
     assert [member.member_id for member in image.members] == ["ia-a", "ib-b", "ic-c'"]
 
 
 @scenario("SR-31")
 def test_a_member_that_restarts_before_it_synced_is_not_waited_for_under_its_old_id_z3(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.sync("a", {"a": 1, "b": 2})
     play.join("b'").expect(generation=1)
     play.sync("b'", generation=1).expect(assignment=2)
@@ -365,7 +365,7 @@ def test_a_member_that_restarts_before_it_synced_is_not_waited_for_under_its_old
 
 @scenario("SR-31")
 def test_a_member_that_restarts_and_never_syncs_is_removed_all_the_same(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.sync("a", {"a": 1, "b": 2})
     play.join("b'")
     play.alive("a", "b'").at(19_999).group_is(State.STABLE, members=["a", "b'"])
@@ -373,7 +373,7 @@ def test_a_member_that_restarts_and_never_syncs_is_removed_all_the_same(play: Pl
 
 
 def test_an_unknown_instance_in_an_empty_group_is_a_newcomer(play: Play) -> None:
-    play.s1().at(10_000)
+    play.one_static().at(10_000)
     play.group_is(State.EMPTY, generation=2)
     play.join("a'").parks()
     play.group_is(State.PREPARING, members=["a'"])

@@ -14,18 +14,18 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @scenario("SR-40")
 def test_the_last_missing_member_may_restart_in_the_join_phase(play: Play) -> None:
-    a = play.p2()
+    a = play.leader_rejoins()
     restart = play.join("b'")
     a.expect(generation=2, members=["a", "b'"])
     restart.expect(generation=2, id="b'", leader="a")
-    image = play.wrote_image("W7")  # Z13: Kafka writes nothing
+    image = play.wrote_image("replacement in a rebalance")  # Z13: Kafka writes nothing
     assert [(member.member_id, member.assignment) for member in image.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
     play.noted(Kind.STATIC_REPLACED, old_id="b", new_id="b'", outcome=Replacement.PREPARING)
 
 
 @scenario("SR-41")
 def test_a_restart_fences_the_parked_join_of_the_old_process(play: Play) -> None:
-    play.s3()
+    play.three_static()
     play.join("a").parks()
     old = play.join("b").parks()
     new = play.join("b'").parks()
@@ -37,7 +37,7 @@ def test_a_restart_fences_the_parked_join_of_the_old_process(play: Play) -> None
 
 @scenario("SR-42")
 def test_a_restarted_leader_leads_the_next_generation(play: Play) -> None:
-    play.s3()
+    play.three_static()
     old = play.join("a").parks()
     new = play.join("a'").parks()
     old.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
@@ -56,7 +56,7 @@ def test_a_restart_in_the_initial_phase_neither_extends_nor_shortens_it(play: Pl
     play.at(10_000)
     second.expect(generation=1, id="a'", leader="a'", members=["a'"], at=3_000)
     assert play.session_left("a'") == 3_000
-    play.wrote("W1")
+    play.wrote("new group")
 
 
 @scenario("SR-44")
@@ -72,7 +72,7 @@ def test_a_restart_that_is_parked_does_not_expire(play: Play) -> None:
 
 @scenario("SR-45")
 def test_a_restart_and_a_newcomer_meet_in_one_generation(play: Play) -> None:
-    play.s2()
+    play.two_static()
     c = play.join("c", instance="ic").parks()
     b = play.join("b'").parks()
     play.join("a").expect(generation=2, members=["a", "b'", "c"])
@@ -82,7 +82,7 @@ def test_a_restart_and_a_newcomer_meet_in_one_generation(play: Play) -> None:
 
 @scenario("SR-50")
 def test_a_restart_while_assignments_are_awaited_is_a_rebalance(play: Play) -> None:
-    waiting = play.c2b()
+    waiting = play.follower_awaits_assignment()
     restart = play.join("b'").parks()
     waiting.expect(ErrorCode.FENCED_INSTANCE_ID)
     play.group_is(State.PREPARING)
@@ -93,7 +93,7 @@ def test_a_restart_while_assignments_are_awaited_is_a_rebalance(play: Play) -> N
 
 @scenario("SR-51")
 def test_a_leader_that_restarts_before_assigning_causes_a_rebalance(play: Play) -> None:
-    waiting = play.c2b()
+    waiting = play.follower_awaits_assignment()
     restart = play.join("a'").parks()
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.group_is(State.PREPARING, leader="a'")
@@ -103,20 +103,20 @@ def test_a_leader_that_restarts_before_assigning_causes_a_rebalance(play: Play) 
 
 @scenario("SR-52")
 def test_a_restart_after_assignments_in_flight_sees_them_assigned_z17(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.hold_appends()
     leader = play.sync("a", {"a": 1, "b": 2}).parks()
     restart = play.join("b'").parks()
     play.confirm()
     leader.expect(assignment=1)  # Kafka: 27, and a rebalance
     restart.expect(generation=1, id="b'")
-    play.wrote("W2", "W4")
+    play.wrote("assignments", "replacement")
     play.sync("b'", generation=1).expect(assignment=2)
 
 
 @scenario("SR-53")
 def test_a_restart_after_a_failed_assignment_append_is_refused_z17(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.hold_appends()
     leader = play.sync("a", {"a": 1, "b": 2}).parks()
     restart = play.join("b'").parks()
@@ -136,14 +136,14 @@ def test_a_member_alone_that_restarts_while_it_is_awaited_begins_a_generation_at
 
 @scenario("SR-55")
 def test_a_restart_with_a_protocol_of_its_own_changes_nothing_while_assignments_are_awaited(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.join("b'", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.group_is(State.COMPLETING, generation=1, members=["a", "b"])
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
 
 
 def test_only_the_newest_of_many_restarts_is_in_the_next_generation(play: Play) -> None:
-    play.s3()
+    play.three_static()
     a = play.join("a").parks()
     play.join("b'").parks()
     play.join("b''").parks()
@@ -156,10 +156,10 @@ def test_only_the_newest_of_many_restarts_is_in_the_next_generation(play: Play) 
 
 
 def test_a_failover_after_a_restart_during_a_rebalance_knows_the_new_process_z13(play: Play) -> None:
-    a = play.p2()
+    a = play.leader_rejoins()
     play.join("b'").expect(generation=2)
     a.expect(generation=2)
-    play.wrote("W7")
+    play.wrote("replacement in a rebalance")
     play.failover()
     play.group_is(State.STABLE, generation=1, members=["a", "b'"])
     play.join("b'").expect(generation=1, at=0)
@@ -167,16 +167,16 @@ def test_a_failover_after_a_restart_during_a_rebalance_knows_the_new_process_z13
 
 
 def test_the_leaders_new_id_is_stored_as_the_leaders_z13(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b", metadata=b"").parks()
     play.join("a'").expect(generation=2, leader="a'")
-    image = play.wrote_image("W7")
+    image = play.wrote_image("replacement in a rebalance")
     assert (image.leader, image.generation) == ("ia-a'", 1)
 
 
 def test_a_restart_before_anything_of_the_group_but_offsets_was_stored_stores_no_identities_z13(play: Play) -> None:
     play.commit(None, {("t0", 0): 5})
-    play.wrote("W5")
+    play.wrote("offset")
     play.join("a", instance="ia").parks()
     a = play.at(100).join("a'").parks()
     play.at(3_000)
@@ -185,7 +185,7 @@ def test_a_restart_before_anything_of_the_group_but_offsets_was_stored_stores_no
 
 
 def test_a_generation_without_restarts_stores_no_identities_z13(play: Play) -> None:
-    a = play.p2()
+    a = play.leader_rejoins()
     play.join("b").expect(generation=2)
     a.expect(generation=2)
     play.wrote()

@@ -14,7 +14,7 @@ from tests.coordinator.playbook import T0_T1, Play, scenario
 
 @scenario("SY-01")
 def test_a_follower_waits_for_the_leader_and_both_are_answered_when_it_is_stored(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     b = play.sync("b").parks()
     play.wrote()
     play.hold_appends()
@@ -24,19 +24,19 @@ def test_a_follower_waits_for_the_leader_and_both_are_answered_when_it_is_stored
     a.expect(assignment=1)
     b.expect(assignment=2)
     assert (a.reply.protocol_type, a.reply.protocol_name) == ("consumer", "range")
-    play.wrote("W2")
+    play.wrote("assignments")
     play.group_is(State.STABLE, generation=1)
 
 
 def test_each_generation_is_stored_with_its_leaders_assignments(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     for generation, assignment in ((2, 1), (3, 1), (4, 3), (5, 3)):
         play.join("a")
         play.join("b").expect(generation=generation)
         play.after(10)
         play.sync("a", {"a": assignment, "b": 2}).expect(assignment=assignment)
         play.sync("b").expect(assignment=2)
-        image = play.wrote_image("W2")
+        image = play.wrote_image("assignments")
         assert image.generation == generation
         assert image.current_state_timestamp == play.now - 10
         assert [member.assignment for member in image.members] == [bytes([assignment]), b"\2"]
@@ -44,7 +44,7 @@ def test_each_generation_is_stored_with_its_leaders_assignments(play: Play) -> N
 
 @scenario("SY-02")
 def test_a_follower_that_comes_after_the_leader_is_answered_at_once(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
     play.group_is(State.STABLE)
     play.sync("b").expect(assignment=2)
@@ -52,7 +52,7 @@ def test_a_follower_that_comes_after_the_leader_is_answered_at_once(play: Play) 
 
 @scenario("SY-03")
 def test_a_second_parked_sync_replaces_the_first_and_gets_the_assignment_z2(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     first = play.sync("b").parks()
     second = play.sync("b").parks()
     first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
@@ -62,7 +62,7 @@ def test_a_second_parked_sync_replaces_the_first_and_gets_the_assignment_z2(play
 
 @scenario("SY-04")
 def test_an_empty_assignment_of_the_leader_gives_each_member_nothing(play: Play) -> None:
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.sync("a").expect(assignment=b"")
     b.expect(assignment=b"")
     play.group_is(State.STABLE)
@@ -70,7 +70,7 @@ def test_an_empty_assignment_of_the_leader_gives_each_member_nothing(play: Play)
 
 @scenario("SY-05")
 def test_a_followers_assignments_are_ignored(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     b = play.sync("b", {"a": 8, "b": 9}).parks()
     play.wrote()
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
@@ -79,15 +79,15 @@ def test_a_followers_assignments_are_ignored(play: Play) -> None:
 
 @scenario("SY-06")
 def test_assignments_of_unknown_members_are_dropped_and_missing_ones_are_empty(play: Play) -> None:
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.sync("a", {"a": 1, "ghost": 3}).expect(assignment=1)
     b.expect(assignment=b"")
-    assert [(member.group_instance_id, member.assignment) for member in play.wrote_image("W2").members] == [("ia", b"\1"), ("ib", b"")]
+    assert [(member.group_instance_id, member.assignment) for member in play.wrote_image("assignments").members] == [("ia", b"\1"), ("ib", b"")]
 
 
 @scenario("SY-07")
 def test_a_sync_that_names_another_protocol_is_refused_and_still_awaited(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.sync("b", type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     play.sync("b", protocol="foo").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     assert play.id_of("b") in play.group().pending_sync
@@ -97,7 +97,7 @@ def test_a_sync_that_names_another_protocol_is_refused_and_still_awaited(play: P
 
 @scenario("SY-08")
 def test_in_a_join_phase_generation_and_protocol_are_checked_first(play: Play) -> None:
-    play.p2()
+    play.leader_rejoins()
     play.sync("b", generation=1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.sync("b", generation=0).expect(ErrorCode.ILLEGAL_GENERATION)
     play.sync("b", generation=2).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -106,7 +106,7 @@ def test_in_a_join_phase_generation_and_protocol_are_checked_first(play: Play) -
 
 @scenario("SY-09")
 def test_in_a_join_phase_identity_is_checked_first(play: Play) -> None:
-    play.p2()
+    play.leader_rejoins()
     play.sync("x", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.sync("b", generation=1, instance="zz").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.sync("x", generation=1, instance="ib").expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -114,7 +114,7 @@ def test_in_a_join_phase_identity_is_checked_first(play: Play) -> None:
 
 @scenario("SY-10")
 def test_in_a_stable_group_generation_and_protocol_are_checked_first(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.sync("b", generation=0).expect(ErrorCode.ILLEGAL_GENERATION)
     play.sync("b", generation=1, protocol="zzz").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     play.sync("b", generation=1).expect(assignment=2)
@@ -124,7 +124,7 @@ def test_in_a_stable_group_generation_and_protocol_are_checked_first(play: Play)
 def test_a_sync_to_a_group_without_members_is_refused(play: Play) -> None:
     play.sync("x", generation=0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.no_group()
-    play.d1()
+    play.one_dynamic()
     play.leave("a")
     play.group_is(State.EMPTY, generation=2)
     play.sync("a", generation=2).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -133,7 +133,7 @@ def test_a_sync_to_a_group_without_members_is_refused(play: Play) -> None:
 
 @scenario("SY-12")
 def test_a_leader_that_heartbeats_but_never_assigns_is_removed(play: Play) -> None:
-    b = play.c2b(rebalance=5_000)
+    b = play.follower_awaits_assignment(rebalance=5_000)
     play.alive("a").at(4_999)
     b.parks()
     play.at(5_000)
@@ -148,7 +148,7 @@ def test_a_leader_that_heartbeats_but_never_assigns_is_removed(play: Play) -> No
 
 @scenario("SY-13")
 def test_a_follower_that_heartbeats_but_never_asks_is_removed(play: Play) -> None:
-    play.c2(rebalance=5_000)
+    play.two_awaiting_assignment(rebalance=5_000)
     play.sync("a", {"a": 1, "b": 2})
     play.alive("a")
     for ms in (1_000, 3_000, 4_999):
@@ -160,7 +160,7 @@ def test_a_follower_that_heartbeats_but_never_asks_is_removed(play: Play) -> Non
 
 @scenario("SY-14")
 def test_no_member_is_waited_for_when_all_have_synced(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     assert play.phase_left() == 20_000
     play.sync("b")
     assert play.phase_left() == 20_000
@@ -170,7 +170,7 @@ def test_no_member_is_waited_for_when_all_have_synced(play: Play) -> None:
 
 
 def absent_leader(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b", metadata=T0_T1)
     play.alive("a", "b").at(20_000)
     play.group_is(State.COMPLETING, generation=2, leader="b", members=["a", "b"])
@@ -198,7 +198,7 @@ def test_a_static_member_that_joins_late_and_asks_is_not_removed(play: Play) -> 
 
 @scenario("SY-17")
 def test_a_changed_join_after_assignments_in_flight_sees_them_assigned_z17(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.hold_appends()
     a = play.sync("a", {"a": 1, "b": 2}).parks()
     b = play.sync("b").parks()
@@ -209,14 +209,14 @@ def test_a_changed_join_after_assignments_in_flight_sees_them_assigned_z17(play:
     play.group_is(State.PREPARING, generation=1)
     play.join("a").expect(generation=2)
     rejoin.expect(generation=2)
-    play.wrote("W2")
+    play.wrote("assignments")
     play.sync("a", {"a": 3, "b": 4}).expect(assignment=3)
-    play.wrote("W2")
+    play.wrote("assignments")
 
 
 @scenario("SY-18")
 def test_a_leave_after_assignments_in_flight_sees_them_assigned_z17(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.hold_appends()
     a = play.sync("a", {"a": 1, "b": 2}).parks()
     leave_reply = play.leave(("", "ib")).parks()
@@ -235,12 +235,12 @@ def test_a_leader_that_assigns_twice_gets_its_first_assignment_z4_z17(play: Play
     play.confirm()
     first.expect(assignment=1)
     second.expect(assignment=1)
-    play.wrote("W2")  # Kafka: two, and its log ends with the second
+    play.wrote("assignments")  # Kafka: two, and its log ends with the second
 
 
 @scenario("SY-20")
 def test_a_member_that_waits_for_its_assignment_does_not_expire(play: Play) -> None:
-    b = play.c2b(session={"a": 60_000, "b": 6_000})
+    b = play.follower_awaits_assignment(session={"a": 60_000, "b": 6_000})
     play.at(7_000)
     b.parks()
     assert play.session_left("b") is None
@@ -251,7 +251,7 @@ def test_a_member_that_waits_for_its_assignment_does_not_expire(play: Play) -> N
 
 @scenario("SY-21")
 def test_a_leader_that_expires_before_assigning_causes_a_rebalance(play: Play) -> None:
-    b = play.c2b(session={"a": 6_000})
+    b = play.follower_awaits_assignment(session={"a": 6_000})
     play.at(6_000)
     b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=6_000)
     play.group_is(State.PREPARING, leader="b", members=["b"])
@@ -259,7 +259,7 @@ def test_a_leader_that_expires_before_assigning_causes_a_rebalance(play: Play) -
 
 @scenario("SY-22")
 def test_a_member_that_leaves_while_it_waits_is_answered_z1(play: Play) -> None:
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.leave("b").expect()
     b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
     play.group_is(State.PREPARING, members=["a"])
@@ -267,7 +267,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered_z1(play: Play) -> None:
 
 @scenario("SY-23")
 def test_a_leader_that_leaves_before_assigning_causes_a_rebalance(play: Play) -> None:
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.leave("a").expect()
     b.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.group_is(State.PREPARING, leader="b", members=["b"])
@@ -275,11 +275,11 @@ def test_a_leader_that_leaves_before_assigning_causes_a_rebalance(play: Play) ->
 
 @scenario("SY-24")
 def test_a_parked_sync_is_answered_when_all_members_leave_z1(play: Play) -> None:
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.leave(("", "ia"), ("", "ib")).expect(0, 0)
     b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
     play.group_is(State.EMPTY, generation=2)
-    play.wrote("W3")
+    play.wrote("empty group")
 
 
 @scenario("SY-25")
@@ -291,7 +291,7 @@ def test_a_sync_in_a_stable_group_does_not_renew_the_session(play: Play) -> None
 
 def test_assignments_too_large_for_a_batch_are_refused_and_a_rebalance_begins(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.sync("a", {"a": b"x" * 1_000, "b": 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     b.expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
@@ -305,7 +305,7 @@ def test_assignments_too_large_for_a_batch_are_refused_and_a_rebalance_begins(pl
 
 
 def test_an_aborted_round_leaves_no_assignment(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("a")
     play.join("b").expect(generation=2)
     assert [member.assignment for member in play.describe().members] == [b"\1", b"\2"]
@@ -314,7 +314,7 @@ def test_an_aborted_round_leaves_no_assignment(play: Play) -> None:
 
 
 def test_a_parked_sync_refused_by_a_rebalance_starts_a_full_session(play: Play) -> None:
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.at(4_000)
     play.join("a", metadata=T0_T1)
     b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=4_000)
@@ -324,7 +324,7 @@ def test_a_parked_sync_refused_by_a_rebalance_starts_a_full_session(play: Play) 
 
 
 def test_an_assignment_starts_a_full_session(play: Play) -> None:
-    b = play.c2b()
+    b = play.follower_awaits_assignment()
     play.alive("a").at(4_000)
     play.sync("a", {"a": 1, "b": 2})
     b.expect(assignment=2, at=4_000)
@@ -334,7 +334,7 @@ def test_an_assignment_starts_a_full_session(play: Play) -> None:
 
 
 def test_a_sync_counts_as_a_heartbeat(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.after(5_000).sync("b")
     play.after(2_000).leave("b")
     play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)
@@ -342,7 +342,7 @@ def test_a_sync_counts_as_a_heartbeat(play: Play) -> None:
 
 @pytest.mark.parametrize("fields", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])
 def test_a_sync_with_only_a_protocol_type_or_name_is_checked_for_that_field_alone(play: Play, fields: dict[str, Any]) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.sync("a", {"a": 1, "b": 2}, **fields).expect(ErrorCode.NONE, 1)
     play.sync("b", **fields).expect(ErrorCode.NONE, 2)
 

@@ -38,7 +38,7 @@ def test_late_heartbeats_are_noted_once_a_minute(play: Play) -> None:
 
 
 def test_refused_commits_are_noted_ten_seconds_after_the_first(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.alive("a", "b")
     for _ in range(3):
         play.commit("b", generation=0).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -59,7 +59,7 @@ def test_a_commit_to_an_unknown_group_belongs_to_no_member(play: Play) -> None:
 @pytest.mark.plain
 def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "ENTRIES_MAX", 3)
-    play.s1(session=600_000)
+    play.one_static(session=600_000)
     for number in range(5):
         play.commit(f"x{number}", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
         play.commit("x0", generation=1, instance=None)
@@ -68,7 +68,7 @@ def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_group_with_too_many_notes_has_the_number_of_dropped_ones(play: Play) -> None:
-    play.d1(session=1_800_000)
+    play.one_dynamic(session=1_800_000)
     play.alive("a")
     for number in range(1_500):
         play.commit(f"x{number}", generation=1)
@@ -97,7 +97,7 @@ def test_sums_of_late_heartbeats_have_a_limit_and_restart_once_noted(play: Play,
 @pytest.mark.parametrize("tally", ["late heartbeats", "refused commits"])
 @pytest.mark.parametrize("why", ["the group was deleted", "the group has no note budget"])
 def test_no_tally_is_noted_for_a_deleted_group_or_one_without_note_budget(play: Play, tally: str, why: str) -> None:
-    play.d1()
+    play.one_dynamic()
     if tally == "late heartbeats":
         play.at(6_000).heartbeat("a").expect()
         due = 66_000
@@ -123,7 +123,7 @@ def note_budget(group: Group, ms: int, most: int) -> int:
 
 
 def test_a_group_without_note_budget_earns_a_note_every_fifty_milliseconds(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     group = play.group()
     begin = play.now
     assert note_budget(group, begin, NOTE_BUDGET_MAX) < NOTE_BUDGET_MAX
@@ -134,13 +134,13 @@ def test_a_group_without_note_budget_earns_a_note_every_fifty_milliseconds(play:
 
 
 def test_a_group_within_its_note_budget_drops_no_note(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     group = play.group()
     assert all(spend_note_budget(group, play.now + number * 1_000) for number in range(3 * NOTE_BUDGET_MAX))
 
 
 def test_a_new_member_of_a_group_without_note_budget_is_noted(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     note_budget(play.group(), play.now, NOTE_BUDGET_MAX)
     before = len(play.notes)
     play.join("b", version=3)

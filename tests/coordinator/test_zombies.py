@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 @scenario("ZB-01", "E2E-06")
 @pytest.mark.parametrize("request_of", ["heartbeat", "join", "sync", "commit"])
 def test_of_two_processes_with_one_instance_id_the_later_stays(play: Play, request_of: str) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'").expect(generation=1)
     for _ in range(2):
         sent = getattr(play, request_of)("b")
@@ -37,7 +37,7 @@ def test_of_two_processes_with_one_instance_that_start_together_the_second_joins
 
 @scenario("ZB-03")
 def test_a_leader_of_the_generation_before_cannot_assign(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("a").parks()
     play.join("b").expect(generation=2)
     play.sync("a", {"a": 7, "b": 8}, generation=1).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -48,7 +48,7 @@ def test_a_leader_of_the_generation_before_cannot_assign(play: Play) -> None:
 
 @scenario("ZB-04")
 def test_only_the_first_assignments_of_a_generation_count(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.sync("a", {"a": 7, "b": 8}).expect(ErrorCode.NONE, 1)
     play.wrote()
     play.sync("b").expect(ErrorCode.NONE, 2)
@@ -56,7 +56,7 @@ def test_only_the_first_assignments_of_a_generation_count(play: Play) -> None:
 
 @scenario("ZB-07")
 def test_a_dynamic_member_whose_reply_was_lost_becomes_a_new_member(play: Play) -> None:
-    play.d1()
+    play.one_dynamic()
     play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("b").parks()
     play.join("a").expect(generation=2, members=["a", "b"])
@@ -71,7 +71,7 @@ def test_a_dynamic_member_whose_reply_was_lost_becomes_a_new_member(play: Play) 
 
 @scenario("ZB-08")
 def test_a_static_member_whose_reply_was_lost_keeps_its_identity(play: Play) -> None:
-    play.s2()
+    play.two_static()
     for name in ("b'", "b''", "b'''"):
         play.join(name).expect(generation=1, id=name)
     play.group_is(State.STABLE, generation=1, members=["a", "b'''"])
@@ -79,7 +79,7 @@ def test_a_static_member_whose_reply_was_lost_keeps_its_identity(play: Play) -> 
 
 @scenario("ZB-09")
 def test_a_heartbeat_is_checked_against_the_groups_generation_not_the_members(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("a").parks()
     play.heartbeat("b", 2).expect(ErrorCode.ILLEGAL_GENERATION)
     play.join("b").expect(generation=2)
@@ -96,14 +96,14 @@ def test_a_member_removed_for_a_missing_sync_may_not_commit(play: Play) -> None:
 
 @scenario("ZB-11")
 def test_a_member_leaves_once(play: Play) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("b").expect(ErrorCode.NONE)
     play.leave("b").expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("ZB-12")
 def test_a_heartbeat_read_before_the_session_check_keeps_the_member(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.at(9_999)
     play.now += 2  # the deadline has passed, and advance() has not run
     play.heartbeat("a").expect(ErrorCode.NONE)

@@ -277,7 +277,7 @@ def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -
 
 
 def test_a_record_with_the_time_of_a_suspension_precedes_it(play: NotedPlay) -> None:
-    play.d1()
+    play.one_dynamic()
     play.suspend()
     suspended = [note for note in play.note_records if not note.group]
     assert play.images[-1].at_ms == suspended[0].at_ms

@@ -19,7 +19,7 @@ def only_rebalance(entries: list[Entry]) -> Rebalance:
 
 
 def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"registration.timeout.ms": "15000"})
     play.alive("a").at(13_000)
     play.join("b'").expect(generation=1)
@@ -31,7 +31,7 @@ def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) 
 
 
 def test_the_rebalance_after_an_absence_names_the_absent(play: Play, story: ReadStory) -> None:
-    play.s3()
+    play.three_static()
     play.policy({"registration.timeout.ms": "15000"})
     play.alive("a").at(25_000)
     play.join("a").expect(generation=2)
@@ -42,7 +42,7 @@ def test_the_rebalance_after_an_absence_names_the_absent(play: Play, story: Read
 
 
 def test_newcomers_that_joined_at_once_are_named(play: Play, story: ReadStory) -> None:
-    play.s1()
+    play.one_static()
     play.policy({"expansion.timeout.ms": "5000"})
     play.alive("a")
     play.join("b", instance="ib")
@@ -56,7 +56,7 @@ def test_newcomers_that_joined_at_once_are_named(play: Play, story: ReadStory) -
 
 
 def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: ReadStory) -> None:
-    play.s1()
+    play.one_static()
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
     play.join("x", instance="ix")
     (barred,) = story()
@@ -65,7 +65,7 @@ def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: R
 
 
 def test_members_taken_off_the_list_are_named(play: Play, story: ReadStory) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1})
@@ -74,7 +74,7 @@ def test_members_taken_off_the_list_are_named(play: Play, story: ReadStory) -> N
 
 
 def test_changed_topics_are_named(play: Play, story: ReadStory) -> None:
-    play.s1()
+    play.one_static()
     play.policy({"topics.watch": "true"})
     assert play.shard is not None
     play.shard.topics_changed(["t0"], play.now, play.wall)
@@ -86,7 +86,7 @@ def test_changed_topics_are_named(play: Play, story: ReadStory) -> None:
 
 
 def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"target.group.size": "2"})
     play.alive("a", "b")
     play.join("x", instance="ix")
@@ -111,7 +111,7 @@ def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None
 
 
 def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"target.group.size": "2"})
     play.alive("a", "b")
     for name in "xy":

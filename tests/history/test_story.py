@@ -62,7 +62,7 @@ def test_members_that_join_during_the_initial_delay_form_the_group(play: Play, s
 
 
 def test_a_new_member_is_distinguished_from_rejoining_ones(play: Play, story: ReadStory) -> None:
-    play.d2()
+    play.two_dynamic()
     play.after(500)
     play.join("c", version=3)
     play.after(2_000)
@@ -82,7 +82,7 @@ def test_a_new_member_is_distinguished_from_rejoining_ones(play: Play, story: Re
 
 
 def test_a_returning_static_member_is_one_entry_and_no_rebalance(play: Play, story: ReadStory) -> None:
-    play.s2()
+    play.two_static()
     play.after(4_000)
     play.join("b'")
     (returned,) = story()
@@ -92,7 +92,7 @@ def test_a_returning_static_member_is_one_entry_and_no_rebalance(play: Play, sto
 
 
 def test_a_static_member_that_returns_with_other_protocols_is_the_cause(play: Play, story: ReadStory) -> None:
-    play.s1()
+    play.one_static()
     play.join("a'", protocols=[("roundrobin", T0_T1), ("range", T0_T1)])
     play.sync("a'", {"a'": 1}, generation=2)
     changed = only_rebalance(story())
@@ -102,7 +102,7 @@ def test_a_static_member_that_returns_with_other_protocols_is_the_cause(play: Pl
 
 
 def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, story: ReadStory) -> None:
-    play.d2().alive("a")
+    play.two_dynamic().alive("a")
     play.after(10_100)
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
@@ -114,7 +114,7 @@ def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, stor
 
 
 def test_a_group_without_members_is_empty(play: Play, story: ReadStory) -> None:
-    play.d2()
+    play.two_dynamic()
     play.leave("a", "b")
     rebalance = only_rebalance(story())
     assert (rebalance.cause, rebalance.end, rebalance.to_generation, rebalance.members_after) == (Cause.MEMBER_LEFT, End.EMPTY, 2, 0)
@@ -123,7 +123,7 @@ def test_a_group_without_members_is_empty(play: Play, story: ReadStory) -> None:
 
 
 def test_a_removal_by_instance_id_is_named_as_such(play: Play, story: ReadStory) -> None:
-    play.s2()
+    play.two_static()
     play.leave(("", "ib"))
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
@@ -133,7 +133,7 @@ def test_a_removal_by_instance_id_is_named_as_such(play: Play, story: ReadStory)
 
 
 def test_a_restarted_rebalance_has_two_rounds(play: Play, story: ReadStory) -> None:
-    play.c2(static=False)
+    play.two_awaiting_assignment(static=False)
     play.notes.clear()
     play.leave("b")
     play.join("a")
@@ -145,7 +145,7 @@ def test_a_restarted_rebalance_has_two_rounds(play: Play, story: ReadStory) -> N
 
 
 def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("c", version=3)
     play.join("a")
     play.join("b")
@@ -159,7 +159,7 @@ def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> No
 
 
 def test_a_running_rebalance_is_shown_as_open(play: Play, story: ReadStory) -> None:
-    play.d2()
+    play.two_dynamic()
     play.join("c", version=3)
     under_way = only_rebalance(story())
     assert under_way.end is End.OPEN
@@ -167,7 +167,7 @@ def test_a_running_rebalance_is_shown_as_open(play: Play, story: ReadStory) -> N
 
 
 def test_members_that_did_not_rejoin_in_time_are_named(play: Play, story: ReadStory) -> None:
-    play.d2(rebalance=5_000, session=30_000).alive("a", "b")
+    play.two_dynamic(rebalance=5_000, session=30_000).alive("a", "b")
     play.join("c", version=3, rebalance=5_000)
     play.join("a")
     play.after(5_100)

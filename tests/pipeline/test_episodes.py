@@ -51,7 +51,7 @@ def test_a_group_is_formed(play: NotedPlay) -> None:
 
 
 def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
-    play.d2()
+    play.two_dynamic()
     play.after(700)
     play.join("c", version=3)
     play.after(2_000)
@@ -68,7 +68,7 @@ def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
 
 
 def test_a_newcomer_is_no_certain_cause_with_a_changed_subscription(play: NotedPlay) -> None:
-    play.d2()
+    play.two_dynamic()
     play.after(700)
     play.join("b", metadata=T0_T1)
     play.join("c", version=3)
@@ -81,7 +81,7 @@ def test_a_newcomer_is_no_certain_cause_with_a_changed_subscription(play: NotedP
 
 
 def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
-    play.d2()
+    play.two_dynamic()
     play.after(5)
     play.join("c", version=3)
     play.join("a")
@@ -100,7 +100,7 @@ def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
 
 
 def test_a_static_restart_saves_two_rebalances(play: NotedPlay) -> None:
-    play.s2().alive("a", "b")
+    play.two_static().alive("a", "b")
     play.after(30_000)
     play.silent("b")
     play.after(4_000)
@@ -118,7 +118,7 @@ def test_a_static_restart_saves_two_rebalances(play: NotedPlay) -> None:
 
 
 def test_a_static_member_that_returns_with_other_protocols_saves_nothing(play: NotedPlay) -> None:
-    play.s1()
+    play.one_static()
     play.after(1_000)
     play.join("a'", protocols=[("roundrobin", T0_T1), ("range", T0_T1)])
     play.after(10)
@@ -131,7 +131,7 @@ def test_a_static_member_that_returns_with_other_protocols_saves_nothing(play: N
 
 
 def test_an_expired_static_member_that_returns_was_away_longer_than_its_session(play: NotedPlay) -> None:
-    play.s2().alive("a")
+    play.two_static().alive("a")
     play.after(10_100)
     play.join("a")
     play.sync("a", {"a": b""})
@@ -147,7 +147,7 @@ def test_an_expired_static_member_that_returns_was_away_longer_than_its_session(
 
 
 def test_a_rebalance_that_a_crash_ends_is_marked(play: NotedPlay) -> None:
-    play.d2()
+    play.two_dynamic()
     play.after(10)
     play.join("c", version=3)
     play.crash()
@@ -157,7 +157,7 @@ def test_a_rebalance_that_a_crash_ends_is_marked(play: NotedPlay) -> None:
 
 
 def test_a_recreated_group_has_a_new_history(play: NotedPlay) -> None:
-    play.d1()
+    play.one_dynamic()
     play.leave("a")
     play.after(50)
     play.delete()

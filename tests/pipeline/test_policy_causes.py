@@ -34,7 +34,7 @@ def test_every_cause_has_a_colour_of_the_report() -> None:
 
 
 def test_absent_members_count_as_expired(play: NotedPlay) -> None:
-    play.s3()
+    play.three_static()
     play.policy({"registration.timeout.ms": "15000"})
     play.alive("a").at(25_000)
     episode = rebalanced(play, "a")
@@ -44,7 +44,7 @@ def test_absent_members_count_as_expired(play: NotedPlay) -> None:
 
 
 def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: NotedPlay) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"registration.timeout.ms": "15000"})
     play.alive("a").at(25_000)
     rebalanced(play, "a")
@@ -58,7 +58,7 @@ def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: Not
 
 
 def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:
-    play.s1()
+    play.one_static()
     play.policy({"expansion.timeout.ms": "5000"})
     play.alive("a")
     play.join("b", instance="ib")
@@ -70,14 +70,14 @@ def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:
 
 
 def test_a_member_taken_off_the_list_was_removed_on_purpose(play: NotedPlay) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
     episode = rebalanced(play, "a")
     assert (episode.cause, episode.left, episode.avoidable) == ("roster_changed", ["ib"], NO)
 
 
 def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
-    play.s1()
+    play.one_static()
     assert play.shard is not None
     assert not play.shard.request_rebalance("g", "orders has grown", play.now, play.wall)
     play.after(0)
@@ -87,7 +87,7 @@ def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
 
 
 def test_changed_topics_are_named(play: NotedPlay) -> None:
-    play.s1()
+    play.one_static()
     play.policy({"topics.watch": "true"})
     assert play.shard is not None
     play.shard.topics_changed(["t0"], play.now, play.wall)
@@ -98,7 +98,7 @@ def test_changed_topics_are_named(play: NotedPlay) -> None:
 
 
 def test_a_seat_that_moves_to_a_standby_is_no_rebalance(play: NotedPlay) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"target.group.size": "2"})
     play.alive("a", "b")
     play.join("x", instance="ix")

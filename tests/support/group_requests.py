@@ -9,7 +9,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 
 CONSUMER = "consumer"
 COMMITS, FETCHES = range(2, 10), range(1, 10)  # versions of OffsetCommit and OffsetFetch
@@ -32,20 +32,20 @@ def syncing(id: str, generation: int = 1, assigned: dict[str, bytes] | None = No
     return SyncGroupRequest("g", generation, id, instance, CONSUMER, "range", assignments)
 
 
-def joined(desk: Desk, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
+def joined(harness: Harness, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
     """The reply to a JoinGroup whose join phase ends at once."""
     peer.send(request, version)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     reply = peer.reply()
     if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         request.member_id = reply.member_id
-        return joined(desk, peer, request, version)
+        return joined(harness, peer, request, version)
     return reply
 
 
-def stable(desk: Desk, peer: Peer, instance: str | None = None) -> str:
+def stable(harness: Harness, peer: Peer, instance: str | None = None) -> str:
     """The id of the only member of the stable group "g"."""
-    reply = joined(desk, peer, joining(instance=instance), 5)
+    reply = joined(harness, peer, joining(instance=instance), 5)
     peer.ask(syncing(reply.member_id, assigned={reply.member_id: b"mine"}, instance=instance), 5)
     return str(reply.member_id)
 
@@ -73,8 +73,8 @@ def codes_of_commit(reply: Any) -> dict[tuple[str, int], int]:
     return {(topic.name, partition.partition_index): partition.error_code for topic in reply.topics for partition in topic.partitions}
 
 
-def refuse_everything(desk: Desk, refusal: int) -> None:
-    for journal in desk.shards.journals:
+def refuse_everything(harness: Harness, refusal: int) -> None:
+    for journal in harness.shards.journals:
         journal.refusal = refusal
 
 

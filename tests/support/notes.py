@@ -31,7 +31,7 @@ def loaded_partition(partition: int = 0, epoch: int = 4, replayed: int = 10) -> 
     return journal
 
 
-class NoteDesk:
+class NoteHarness:
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.store = Store()

@@ -18,7 +18,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import row, scenario
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import joining, stable
 from tests.support.headers import encode_request
 
@@ -58,8 +58,8 @@ class RawPeer(Peer):
         """The body of the reply; `request` starts with the API key and version."""
         self._unanswered.append((0, request, version))
         self.connection.data_received(encode_request(request.API_KEY, version, 7, "client", body))
-        self._desk.loop.run()
-        self._desk.pass_ms(0)
+        self._harness.loop.run()
+        self._harness.pass_ms(0)
         return self.body()
 
     def body(self) -> bytes:
@@ -71,8 +71,8 @@ class RawPeer(Peer):
 
 
 @pytest.fixture
-def peer(desk: Desk) -> RawPeer:
-    return RawPeer(desk)
+def peer(harness: Harness) -> RawPeer:
+    return RawPeer(harness)
 
 
 def join_body(version: int, id: str = "", instance: str | None = None) -> bytes:
@@ -116,30 +116,30 @@ def test_join_version_6_is_flexible_with_an_empty_protocol(peer: RawPeer) -> Non
     assert peer.reply_bytes(JOIN, 6, join_body(6, "me")) == expected
 
 
-def gathered(desk: Desk, *versions: int) -> list[RawPeer]:
+def gathered(harness: Harness, *versions: int) -> list[RawPeer]:
     """The first member joins without an instance id, the others with; each in its own version, and all get a reply."""
-    peers = [RawPeer(desk) for _ in versions]
+    peers = [RawPeer(harness) for _ in versions]
     for number, (client, version) in enumerate(zip(peers, versions, strict=True)):
         instance = f"i{number}" if number else None
         id = client.ask(joining(), version).member_id if number == 0 and version >= 4 else ""
         client._unanswered.append((0, JOIN, version))
         client.connection.data_received(encode_request(JOIN.API_KEY, version, 7, "client", join_body(version, id, instance)))
-    desk.loop.run()
-    desk.pass_ms(0)  # the initial delay, and its extension by newcomers
-    desk.pass_ms(20_000)
+    harness.loop.run()
+    harness.pass_ms(0)  # the initial delay, and its extension by newcomers
+    harness.pass_ms(20_000)
     return peers
 
 
 @scenario("VS-06")
-def test_a_leader_of_version_4_gets_static_members_without_instance_ids(desk: Desk) -> None:
-    leader, _ = gathered(desk, 4, 5)
+def test_a_leader_of_version_4_gets_static_members_without_instance_ids(harness: Harness) -> None:
+    leader, _ = gathered(harness, 4, 5)
     members = i32(2) + text("i1-id-2") + blob(b"m") + text("client-id-1") + blob(b"m")  # static members first
     assert leader.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("client-id-1") + members
 
 
 @scenario("VS-07")
-def test_version_9_tells_the_leader_to_skip_the_assignment(desk: Desk, peer: RawPeer) -> None:
-    stable(desk, Peer(desk), "instance")
+def test_version_9_tells_the_leader_to_skip_the_assignment(harness: Harness, peer: RawPeer) -> None:
+    stable(harness, Peer(harness), "instance")
     members = b"\x02" + short("instance-id-2") + short("instance") + short("m") + NO_TAGS
     head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short("instance-id-2")
     assert peer.reply_bytes(JOIN, 9, join_body(9, "", "instance")) == head + b"\x01" + short("instance-id-2") + members + NO_TAGS
@@ -148,8 +148,8 @@ def test_version_9_tells_the_leader_to_skip_the_assignment(desk: Desk, peer: Raw
 
 
 @scenario("VS-07", "SR-08")
-def test_a_returning_leader_of_version_8_gets_its_old_id_as_the_leader(desk: Desk, peer: RawPeer) -> None:
-    old = stable(desk, Peer(desk), "instance")
+def test_a_returning_leader_of_version_8_gets_its_old_id_as_the_leader(harness: Harness, peer: RawPeer) -> None:
+    old = stable(harness, Peer(harness), "instance")
     head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short(old)
     assert peer.reply_bytes(JOIN, 8, join_body(8, "", "instance")) == head + short("instance-id-2") + NO_ARRAY + NO_TAGS
 
@@ -238,14 +238,14 @@ OLD_TOPIC = i32(1) + text("t") + i32(1) + i32(0) + i64(42)
         ),
     ],
 )
-def test_offset_commit_bytes_in_each_version(desk: Desk, peer: RawPeer, version: int, body: bytes, epoch: int, retained: bool) -> None:
+def test_offset_commit_bytes_in_each_version(harness: Harness, peer: RawPeer, version: int, body: bytes, epoch: int, retained: bool) -> None:
     old = (i32(0) if version >= 3 else b"") + i32(1) + text("t") + i32(1) + i32(0) + i16(0)
     flexible = NO_TAGS + i32(0) + b"\x02" + short("t") + b"\x02" + i32(0) + i16(0) + 3 * NO_TAGS
     assert peer.reply_bytes(COMMIT, version, body) == (flexible if version >= 8 else old)
-    value = desk.shards.journal_of("g").shard.groups["g"].offsets["t"].values[0]
-    now = i64(desk.clock.now)
+    value = harness.shards.journal_of("g").shard.groups["g"].offsets["t"].values[0]
+    now = i64(harness.clock.now)
     if retained:
-        assert value == i16(1) + i64(42) + text("m") + now + i64(desk.clock.now + 1_000)
+        assert value == i16(1) + i64(42) + text("m") + now + i64(harness.clock.now + 1_000)
     else:
         assert value == i16(3) + i64(42) + i32(epoch) + text("m") + now
 
@@ -267,15 +267,15 @@ OLD_MEMBER = text("client") + text("/127.0.0.1") + blob(b"topics") + blob(b"mine
         row("VS-13", 4, i32(1) + text("g") + b"\0", text("instance-id-1") + text("instance") + OLD_MEMBER, i32(-(1 << 31))),
     ],
 )
-def test_describe_groups_bytes_in_each_old_version(desk: Desk, peer: RawPeer, version: int, body: bytes, middle: bytes, end: bytes) -> None:
-    stable(desk, Peer(desk), "instance")
+def test_describe_groups_bytes_in_each_old_version(harness: Harness, peer: RawPeer, version: int, body: bytes, middle: bytes, end: bytes) -> None:
+    stable(harness, Peer(harness), "instance")
     head = i32(0) + i32(1) + i16(0) + text("g") + text("Stable") + text("consumer") + text("range") + i32(1)
     assert peer.reply_bytes(DESCRIBE, version, body) == head + middle + end
 
 
 @scenario("VS-13")
-def test_describe_groups_version_5_is_flexible(desk: Desk, peer: RawPeer) -> None:
-    stable(desk, Peer(desk), "instance")
+def test_describe_groups_version_5_is_flexible(harness: Harness, peer: RawPeer) -> None:
+    stable(harness, Peer(harness), "instance")
     head = NO_TAGS + i32(0) + b"\x02" + i16(0) + short("g") + short("Stable") + short("consumer") + short("range")
     member = (
         short("instance-id-1") + short("instance") + short("client") + short("/127.0.0.1") + short(b"topics") + short(b"mine") + NO_TAGS
@@ -285,8 +285,8 @@ def test_describe_groups_version_5_is_flexible(desk: Desk, peer: RawPeer) -> Non
 
 
 @scenario("VS-14")
-def test_members_of_different_versions_share_a_group(desk: Desk) -> None:
-    old, middle, new = gathered(desk, 3, 5, 9)
+def test_members_of_different_versions_share_a_group(harness: Harness) -> None:
+    old, middle, new = gathered(harness, 3, 5, 9)
     members = i32(3) + b"".join(text(id) + blob(b"m") for id in ("i1-id-2", "i2-id-3", "client-id-1"))  # static members first
     assert old.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("client-id-1") + members
     assert middle.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("i1-id-2") + i32(0)
@@ -295,11 +295,11 @@ def test_members_of_different_versions_share_a_group(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("version", [row("VS-16", 10), row("VS-16", -1)])
-def test_unknown_versions_close_the_connection(desk: Desk, version: int) -> None:
-    peer = Peer(desk)
+def test_unknown_versions_close_the_connection(harness: Harness, version: int) -> None:
+    peer = Peer(harness)
     frame = pack(">hhih", JOIN.API_KEY, version, 7, -1) + join_body(9)
     peer.connection.data_received(pack(">i", len(frame)) + frame)
-    desk.loop.run()
+    harness.loop.run()
     assert not peer.open
     assert peer._received == b""
-    assert Peer(desk).ask(HeartbeatRequest("g", 1, "nobody"), 4).error_code == 25
+    assert Peer(harness).ask(HeartbeatRequest("g", 1, "nobody"), 4).error_code == 25

@@ -9,8 +9,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from simulator.disk import SimFile
 from storage.swap import remove_deleted
-from tests.support.fetch_desk import NO_ID, FetchDesk, fetch, from_, of, offsets_in, partition_replies, records_batch
-from tests.support.group_desk import Refusing
+from tests.support.fetch_harness import NO_ID, FetchHarness, fetch, from_, of, offsets_in, partition_replies, records_batch
+from tests.support.group_harness import Refusing
 from tests.support.topic_logs import disk_log
 
 SIZE = len(records_batch())
@@ -18,25 +18,25 @@ EVERY_VERSION = range(4, 18)
 
 
 @pytest.fixture
-def desk() -> FetchDesk:
+def harness() -> FetchHarness:
     """Topic t of two partitions; five batches of one record in the first."""
-    desk = FetchDesk()
-    desk.make("t", 2)
-    desk.append("t", 0, *[records_batch()] * 5)
-    return desk
+    harness = FetchHarness()
+    harness.make("t", 2)
+    harness.append("t", 0, *[records_batch()] * 5)
+    return harness
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
-def test_fetch_returns_the_records_in_every_version(desk: FetchDesk, version: int) -> None:
-    topic = of("t" if version < 13 else desk.topics.by_name["t"].id, from_(2), from_(0, 1))
-    reply = desk.ask(fetch(topic), version)
+def test_fetch_returns_the_records_in_every_version(harness: FetchHarness, version: int) -> None:
+    topic = of("t" if version < 13 else harness.topics.by_name["t"].id, from_(2), from_(0, 1))
+    reply = harness.ask(fetch(topic), version)
     assert (reply.error_code, reply.session_id, reply.node_endpoints) == (0, 0, [])
     (answered,) = reply.responses
     assert (answered.topic, answered.topic_id) == (topic.topic, topic.topic_id)
     full, empty = answered.partitions
     assert (full.partition_index, full.error_code, full.high_watermark, full.last_stable_offset) == (0, 0, 5, 5)
     assert full.log_start_offset == (0 if version >= 5 else -1)
-    assert full.records == desk.partition("t").read(2, 1 << 20)
+    assert full.records == harness.partition("t").read(2, 1 << 20)
     assert offsets_in(full.records) == [2, 3, 4]
     assert (empty.partition_index, empty.error_code, empty.high_watermark, empty.records) == (1, 0, 0, b"")
     for partition in (full, empty):
@@ -46,10 +46,10 @@ def test_fetch_returns_the_records_in_every_version(desk: FetchDesk, version: in
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
-def test_fetch_errors_are_answered_in_every_version(desk: FetchDesk, version: int) -> None:
+def test_fetch_errors_are_answered_in_every_version(harness: FetchHarness, version: int) -> None:
     ids = version >= 13
-    topic = desk.topics.by_name["t"].id if ids else "t"
-    reply = desk.ask(fetch(of(topic, from_(9)), of(b"?" * 16 if ids else "?", from_(0))), version)
+    topic = harness.topics.by_name["t"].id if ids else "t"
+    reply = harness.ask(fetch(of(topic, from_(9)), of(b"?" * 16 if ids else "?", from_(0))), version)
     first, second = reply.responses
     assert [partition.error_code for partition in first.partitions] == [ErrorCode.OFFSET_OUT_OF_RANGE]
     assert [partition.error_code for partition in second.partitions] == [
@@ -61,94 +61,94 @@ def test_fetch_errors_are_answered_in_every_version(desk: FetchDesk, version: in
 
 
 def test_the_brokers_fetch_limit_overrides_the_requests() -> None:
-    desk = FetchDesk(bytes_max=7 * SIZE)
-    desk.make("t", 2)
+    harness = FetchHarness(bytes_max=7 * SIZE)
+    harness.make("t", 2)
     for index in range(2):
-        desk.append("t", index, *[records_batch()] * 5)
+        harness.append("t", index, *[records_batch()] * 5)
     topic = of("t", from_(0), from_(0, 1))
-    assert partition_replies(desk.ask(fetch(topic, most=1 << 30), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
+    assert partition_replies(harness.ask(fetch(topic, most=1 << 30), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
     # Records beyond the fetch limit need not be waited for.
-    assert partition_replies(desk.ask(fetch(topic, most=1 << 30, least=1 << 30, wait=500), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
+    assert partition_replies(harness.ask(fetch(topic, most=1 << 30, least=1 << 30, wait=500), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
 
 
-def test_a_fenced_reply_names_the_leader(desk: FetchDesk) -> None:
-    epoch = desk.new_epoch("t")
-    topic = of(desk.topics.by_name["t"].id, from_(0, current=epoch - 1), from_(0, 1, current=epoch + 7))
-    reply = desk.ask(fetch(topic), 16)
+def test_a_fenced_reply_names_the_leader(harness: FetchHarness) -> None:
+    epoch = harness.new_epoch("t")
+    topic = of(harness.topics.by_name["t"].id, from_(0, current=epoch - 1), from_(0, 1, current=epoch + 7))
+    reply = harness.ask(fetch(topic), 16)
     assert [partition.current_leader for partition in reply.responses[0].partitions] == [LeaderIdAndEpoch(1, epoch), None]
     assert reply.node_endpoints == [NodeEndpoint(1, "127.0.0.1", 9092, None)]
-    assert desk.ask(fetch(topic), 15).node_endpoints == []
+    assert harness.ask(fetch(topic), 15).node_endpoints == []
 
 
 @pytest.mark.plain
-def test_records_above_the_high_watermark_are_neither_sent_nor_out_of_range(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_above_the_high_watermark_are_neither_sent_nor_out_of_range(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in __consumer_offsets, whose high watermark is the durable offset."""
-    monkeypatch.setattr(type(desk.partition("t")), "end_offset", property(lambda self: 3))
+    monkeypatch.setattr(type(harness.partition("t")), "end_offset", property(lambda self: 3))
     for offset, error, size in ((1, 0, 2 * SIZE), (3, 0, 0), (4, 0, 0), (5, 0, 0), (6, ErrorCode.OFFSET_OUT_OF_RANGE, 0)):
-        assert partition_replies(desk.ask(fetch(of("t", from_(offset))), 12)) == [(0, error, -1 if error else 3, size)]
+        assert partition_replies(harness.ask(fetch(of("t", from_(offset))), 12)) == [(0, error, -1 if error else 3, size)]
 
 
-def test_the_zero_topic_id_is_unknown(desk: FetchDesk) -> None:
-    assert partition_replies(desk.ask(fetch(of(NO_ID, from_(0))), 13)) == [(0, ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)]
+def test_the_zero_topic_id_is_unknown(harness: FetchHarness) -> None:
+    assert partition_replies(harness.ask(fetch(of(NO_ID, from_(0))), 13)) == [(0, ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)]
 
 
-def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(desk: FetchDesk) -> None:
-    desk.partition("t", 1).error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert partition_replies(desk.ask(fetch(of("t", from_(0, 1)), wait=500), 12)) == [(1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0)]
-    assert desk.finder.opened_sooner == ["t-1"]
+def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(harness: FetchHarness) -> None:
+    harness.partition("t", 1).error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition_replies(harness.ask(fetch(of("t", from_(0, 1)), wait=500), 12)) == [(1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0)]
+    assert harness.finder.opened_sooner == ["t-1"]
 
 
 def test_fetch_without_the_right_to_read_is_refused() -> None:
-    desk = FetchDesk(authorizer=Refusing((Operation.READ, Resource.TOPIC, "secret"), (Operation.CLUSTER_ACTION, Resource.CLUSTER, None)))
+    harness = FetchHarness(authorizer=Refusing((Operation.READ, Resource.TOPIC, "secret"), (Operation.CLUSTER_ACTION, Resource.CLUSTER, None)))
     for name in ("open", "secret"):
-        desk.make(name)
-        desk.append(name)
-    reply = desk.ask(fetch(of("secret", from_(0)), of("open", from_(0))), 12)
+        harness.make(name)
+        harness.append(name)
+    reply = harness.ask(fetch(of("secret", from_(0)), of("open", from_(0))), 12)
     assert partition_replies(reply) == [(0, 0, 1, SIZE), (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, 0)]
-    reply = desk.ask(fetch(of("open", from_(0)), replica=3), 12)
+    reply = harness.ask(fetch(of("open", from_(0)), replica=3), 12)
     assert partition_replies(reply) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, 0)]
-    by_id = [of(desk.topics.by_name[name].id, from_(0)) for name in ("secret", "open")]
-    assert [partition_reply[1] for partition_reply in partition_replies(desk.ask(fetch(*by_id), 13))] == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    by_id = [of(harness.topics.by_name[name].id, from_(0)) for name in ("secret", "open")]
+    assert [partition_reply[1] for partition_reply in partition_replies(harness.ask(fetch(*by_id), 13))] == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
 
 # Long and short replies.
 
 
-def test_a_long_reply_has_the_bytes_of_a_short_reply(desk: FetchDesk) -> None:
-    desk.make("much", 3)
+def test_a_long_reply_has_the_bytes_of_a_short_reply(harness: FetchHarness) -> None:
+    harness.make("much", 3)
     for index in range(3):
-        desk.append("much", index, *[records_batch(padding=90_000)] * 20)
+        harness.append("much", index, *[records_batch(padding=90_000)] * 20)
     for version in (4, 11, 12, 17):
-        topic = "much" if version < 13 else desk.topics.by_name["much"].id
-        reply = desk.ask(fetch(of(topic, *[from_(2, index, 1 << 30) for index in range(3)]), most=1 << 30), version)
+        topic = "much" if version < 13 else harness.topics.by_name["much"].id
+        reply = harness.ask(fetch(of(topic, *[from_(2, index, 1 << 30) for index in range(3)]), most=1 << 30), version)
         for partition in reply.responses[0].partitions:
             assert offsets_in(partition.records) == list(range(2, 20))
-            assert partition.records == desk.partition("much", partition.partition_index).read(2, 1 << 30)
+            assert partition.records == harness.partition("much", partition.partition_index).read(2, 1 << 30)
 
 
 def test_a_long_reply_continues_after_its_segment_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.net.long_replies.PIECE_BYTES", 100_000)
-    desk = FetchDesk(segment_bytes=1_000_000)
-    desk.make("t")
-    desk.append("t", 0, *[records_batch(padding=90_000)] * 20)
-    log = disk_log(desk.partition("t"))
+    harness = FetchHarness(segment_bytes=1_000_000)
+    harness.make("t")
+    harness.append("t", 0, *[records_batch(padding=90_000)] * 20)
+    log = disk_log(harness.partition("t"))
     expected = log.read(0, 1 << 30)
-    desk.consumer.send(fetch(of("t", from_(0, most=1 << 30)), most=1 << 30), 12)
-    desk.turn_ends()
+    harness.consumer.send(fetch(of("t", from_(0, most=1 << 30)), most=1 << 30), 12)
+    harness.turn_ends()
     segment = log._segments[0]
-    remove_deleted(desk.disk, log.folder, log.drop_old(5_000, 0, 0))
-    assert not desk.disk.exists(segment.log_path)
+    remove_deleted(harness.disk, log.folder, log.drop_old(5_000, 0, 0))
+    assert not harness.disk.exists(segment.log_path)
     for _ in range(20):
-        desk.turn_ends()
-    (reply,) = desk.consumer.replies()
+        harness.turn_ends()
+    (reply,) = harness.consumer.replies()
     assert reply.responses[0].partitions[0].records == expected
     assert segment.readers == 0
 
 
-def test_records_are_read_once_and_not_copied(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_read_once_and_not_copied(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = records_batch(padding=10_000)
-    desk.append("t", 1, *[batch] * 100)
-    first = desk.ask(fetch(of("t", from_(0, 1, 500_000))), 12).responses[0].partitions[0].records
+    harness.append("t", 1, *[batch] * 100)
+    first = harness.ask(fetch(of("t", from_(0, 1, 500_000))), 12).responses[0].partitions[0].records
     read: list[int] = []
     written: list[list[int]] = []
     plainly = SimFile.read
@@ -158,25 +158,25 @@ def test_records_are_read_once_and_not_copied(desk: FetchDesk, monkeypatch: pyte
         return plainly(file, at, size)
 
     monkeypatch.setattr(SimFile, "read", counted)
-    desk.consumer.wire.writelines = lambda parts: written.append([len(part) for part in parts])  # type: ignore[method-assign]
-    desk.consumer.send(fetch(of("t", from_(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
-    desk.turn_ends()
+    harness.consumer.wire.writelines = lambda parts: written.append([len(part) for part in parts])  # type: ignore[method-assign]
+    harness.consumer.send(fetch(of("t", from_(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
+    harness.turn_ends()
     assert [len(parts) for parts in written] == [3], "the bytes before the records, the records, the bytes after them"
     assert read == [61, written[0][1]], "a batch that the index names is looked at before it is believed"
 
 
-def test_a_failing_read_is_reported(desk: FetchDesk) -> None:
-    desk.disk.unreadable = "t-0"
-    assert partition_replies(desk.ask(fetch(of("t", from_(0), from_(0, 1))), 12)) == [(0, ErrorCode.KAFKA_STORAGE_ERROR, -1, 0), (1, 0, 0, 0)]
+def test_a_failing_read_is_reported(harness: FetchHarness) -> None:
+    harness.disk.unreadable = "t-0"
+    assert partition_replies(harness.ask(fetch(of("t", from_(0), from_(0, 1))), 12)) == [(0, ErrorCode.KAFKA_STORAGE_ERROR, -1, 0), (1, 0, 0, 0)]
 
 
-def test_a_long_reply_with_unreadable_records_closes_the_connection(desk: FetchDesk) -> None:
-    desk.append("t", 1, *[records_batch(padding=1 << 20)] * 3)
-    desk.consumer.send(fetch(of("t", from_(0, 1, 1 << 30)), most=1 << 30), 12)
-    file = desk.disk.open("/data/t-1/00000000000000000000.log")
+def test_a_long_reply_with_unreadable_records_closes_the_connection(harness: FetchHarness) -> None:
+    harness.append("t", 1, *[records_batch(padding=1 << 20)] * 3)
+    harness.consumer.send(fetch(of("t", from_(0, 1, 1 << 30)), most=1 << 30), 12)
+    file = harness.disk.open("/data/t-1/00000000000000000000.log")
     file.truncate(1 << 20)
     for _ in range(5):
-        desk.turn_ends()
-    assert not desk.consumer.wire.open
-    desk.consumer.lose()
-    assert "cannot be read any further" in desk.consumer.connection.reason
+        harness.turn_ends()
+    assert not harness.consumer.wire.open
+    harness.consumer.lose()
+    assert "cannot be read any further" in harness.consumer.connection.reason

@@ -16,7 +16,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client, broker
-from tests.support.fetch_desk import fetch, from_, of, offsets_in, partition_replies, records_batch
+from tests.support.fetch_harness import fetch, from_, of, offsets_in, partition_replies, records_batch
 from tests.support.peers import LOOPS, STOP_SECONDS, defects, on
 
 pytestmark = pytest.mark.once

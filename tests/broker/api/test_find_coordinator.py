@@ -8,24 +8,24 @@ from broker.runtime.node import Address
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from storage import NodeInfo
 from tests.coordinator.scenarios import row, scenario
-from tests.support.group_desk import PARTITIONS, Desk, Peer
+from tests.support.group_harness import PARTITIONS, Harness, Peer
 
 OTHER = NodeInfo(7, (("PLAIN", "there.example", 1234), ("INSIDE", "10.0.0.7", 5678)))
 
 
-def partition(desk: Desk, group: str) -> int:
-    return desk.shards.journal_of(group).partition
+def partition(harness: Harness, group: str) -> int:
+    return harness.shards.journal_of(group).partition
 
 
 @scenario("FC-04", "FC-05", "FC-07")
 @pytest.mark.parametrize("version", range(7))
 def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -> None:
-    desk = Desk()
+    harness = Harness()
     for dialled, address in ((Address("PLAIN", "here.example", 9092), ("there.example", 1234)), (Address("INSIDE", "x", 1), ("10.0.0.7", 5678))):
-        desk.cluster.owners = {partition(desk, "theirs"): OTHER}
-        peer = Peer(desk, listener=dialled)
+        harness.cluster.owners = {partition(harness, "theirs"): OTHER}
+        peer = Peer(harness, listener=dialled)
         for group, expected in (("theirs", (7, *address)), ("ours", (1, dialled.host, dialled.port))):
-            assert (partition(desk, group) in desk.cluster.owners) == (group == "theirs")
+            assert (partition(harness, group) in harness.cluster.owners) == (group == "theirs")
             reply = peer.ask(FindCoordinatorRequest(group, 0, [group]), version)
             coordinator = reply.coordinators[0] if version >= 4 else reply
             assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (0, *expected)
@@ -36,9 +36,9 @@ def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("owner", [None, NodeInfo(7, (("INSIDE", "10.0.0.7", 5678),))], ids=["nobody", "not on this listener"])
 def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo | None, version: int) -> None:
-    desk = Desk()
-    desk.cluster.owners = dict.fromkeys(range(PARTITIONS), owner)
-    reply = Peer(desk).ask(FindCoordinatorRequest("g", 0, ["g", "h"]), version)
+    harness = Harness()
+    harness.cluster.owners = dict.fromkeys(range(PARTITIONS), owner)
+    reply = Peer(harness).ask(FindCoordinatorRequest("g", 0, ["g", "h"]), version)
     for coordinator in reply.coordinators if version >= 4 else [reply]:
         assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (15, -1, "", -1)
         assert bool(coordinator.error_message) == (version > 0)
@@ -46,17 +46,17 @@ def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo |
 
 @scenario("FC-05")
 def test_coordinators_are_in_the_order_of_their_keys() -> None:
-    desk = Desk()
-    desk.cluster.owners = {partition(desk, "theirs"): OTHER}
+    harness = Harness()
+    harness.cluster.owners = {partition(harness, "theirs"): OTHER}
     keys = ["theirs", "ours", "", "theirs"]
-    coordinators = Peer(desk).ask(FindCoordinatorRequest("", 0, keys), 4).coordinators
+    coordinators = Peer(harness).ask(FindCoordinatorRequest("", 0, keys), 4).coordinators
     assert [(coordinator.key, coordinator.node_id) for coordinator in coordinators] == [("theirs", 7), ("ours", 1), ("", 1), ("theirs", 7)]
 
 
 def test_without_a_registry_no_coordinator_is_available() -> None:
-    desk = Desk()
-    desk.topics.clear()
-    (coordinator,) = Peer(desk).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
+    harness = Harness()
+    harness.topics.clear()
+    (coordinator,) = Peer(harness).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
     assert (coordinator.error_code, coordinator.node_id) == (15, -1)
 
 

@@ -11,9 +11,9 @@ from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeC
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.support.group_desk import Peer, Refusing
+from tests.support.group_harness import Peer, Refusing
 from tests.support.group_requests import joined, joining, stable, syncing
-from tests.support.topic_desk import TopicDesk
+from tests.support.topic_harness import TopicHarness
 
 TOPIC, GROUP = 2, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -27,8 +27,8 @@ Operations = tuple[tuple[str, int, str | None], ...]
 
 
 @pytest.fixture
-def desk() -> TopicDesk:
-    return TopicDesk(AllowAll(), {"t": 3})
+def harness() -> TopicHarness:
+    return TopicHarness(AllowAll(), {"t": 3})
 
 
 def changing(group: str, *operations: tuple[str, int, str | None], validate: bool = False) -> IncrementalAlterConfigsRequest:
@@ -45,69 +45,69 @@ def describing(*groups: str, keys: list[str] | None = None) -> DescribeConfigsRe
     return DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, keys) for group in groups], True, True)
 
 
-def change(desk: TopicDesk, group: str, *operations: tuple[str, int, str | None], validate: bool = False) -> tuple[int, str]:
-    (response,) = Peer(desk).ask(changing(group, *operations, validate=validate), 1).responses
+def change(harness: TopicHarness, group: str, *operations: tuple[str, int, str | None], validate: bool = False) -> tuple[int, str]:
+    (response,) = Peer(harness).ask(changing(group, *operations, validate=validate), 1).responses
     return response.error_code, response.error_message or ""
 
 
-def own_values(desk: TopicDesk, group: str) -> dict[str, str]:
-    (result,) = Peer(desk).ask(describing(group), 4).results
+def own_values(harness: TopicHarness, group: str) -> dict[str, str]:
+    (result,) = Peer(harness).ask(describing(group), 4).results
     assert result.error_code == 0
     return {config.name: config.value for config in result.configs if config.config_source == OF_GROUP}
 
 
-def listed(desk: TopicDesk) -> set[str]:
-    reply = Peer(desk).ask(ListConfigResourcesRequest([GROUP]), 1)
+def listed(harness: TopicHarness) -> set[str]:
+    reply = Peer(harness).ask(ListConfigResourcesRequest([GROUP]), 1)
     assert reply.error_code == 0
     return {config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP}
 
 
-def test_a_policy_is_set_described_and_deleted_without_its_group(desk: TopicDesk) -> None:
-    assert change(desk, "g", (CHANGE, SET, " rebalance ")) == (0, "")
-    assert own_values(desk, "g") == {CHANGE: "rebalance"}
-    assert listed(desk) == {"g"}
-    assert change(desk, "g", (CHANGE, DELETE, None)) == (0, "")
-    assert own_values(desk, "g") == {}
-    assert listed(desk) == set()
+def test_a_policy_is_set_described_and_deleted_without_its_group(harness: TopicHarness) -> None:
+    assert change(harness, "g", (CHANGE, SET, " rebalance ")) == (0, "")
+    assert own_values(harness, "g") == {CHANGE: "rebalance"}
+    assert listed(harness) == {"g"}
+    assert change(harness, "g", (CHANGE, DELETE, None)) == (0, "")
+    assert own_values(harness, "g") == {}
+    assert listed(harness) == set()
 
 
-def test_a_described_policy_has_a_type_a_source_and_documentation(desk: TopicDesk) -> None:
-    change(desk, "g", (CHANGE, SET, "rebalance"))
-    (result,) = Peer(desk).ask(describing("g", keys=[CHANGE]), 4).results
+def test_a_described_policy_has_a_type_a_source_and_documentation(harness: TopicHarness) -> None:
+    change(harness, "g", (CHANGE, SET, "rebalance"))
+    (result,) = Peer(harness).ask(describing("g", keys=[CHANGE]), 4).results
     (setting,) = result.configs
     assert (setting.value, setting.config_source, setting.config_type, setting.read_only) == ("rebalance", OF_GROUP, 2, False)
     assert [(synonym.name, synonym.value, synonym.source) for synonym in setting.synonyms] == [(CHANGE, "rebalance", OF_GROUP)]
     assert "returns with other topics" in setting.documentation
 
 
-def test_a_group_without_policies_is_described_as_by_kafka(desk: TopicDesk) -> None:
-    (result,) = Peer(desk).ask(describing("g"), 4).results
+def test_a_group_without_policies_is_described_as_by_kafka(harness: TopicHarness) -> None:
+    (result,) = Peer(harness).ask(describing("g"), 4).results
     assert {config.name.split(".")[0] for config in result.configs} == {"consumer", "share", "streams"}
     assert {config.config_source for config in result.configs} == {DEFAULT}
 
 
 def test_a_groups_own_value_precedes_the_brokers_default() -> None:
-    desk = TopicDesk(AllowAll(), {"t": 3}, settings=["group.policy.subscription.change=rebalance", "group.policy.topics.watch=none"])
+    harness = TopicHarness(AllowAll(), {"t": 3}, settings=["group.policy.subscription.change=rebalance", "group.policy.topics.watch=none"])
 
     def sources() -> list[list[tuple[str, str, int]]]:
-        (result,) = Peer(desk).ask(describing("g", keys=[CHANGE, "topics.watch"]), 4).results
+        (result,) = Peer(harness).ask(describing("g", keys=[CHANGE, "topics.watch"]), 4).results
         return [[(synonym.name, synonym.value, synonym.source) for synonym in setting.synonyms] for setting in result.configs]
 
     default = ("group.policy.subscription.change", "rebalance", OF_BROKER)
     assert sources() == [[default]]
-    change(desk, "g", (CHANGE, SET, "none"))
+    change(harness, "g", (CHANGE, SET, "none"))
     assert sources() == [[(CHANGE, "none", OF_GROUP), default]]
-    assert listed(desk) == {"g"}
+    assert listed(harness) == {"g"}
 
 
-def test_replacing_policies_deletes_those_not_named(desk: TopicDesk) -> None:
-    change(desk, "g", (CHANGE, SET, "keep"))
-    (response,) = Peer(desk).ask(replacing("g", (REQUEST, "moved racks")), 2).responses
+def test_replacing_policies_deletes_those_not_named(harness: TopicHarness) -> None:
+    change(harness, "g", (CHANGE, SET, "keep"))
+    (response,) = Peer(harness).ask(replacing("g", (REQUEST, "moved racks")), 2).responses
     assert response.error_code == 0
-    assert own_values(desk, "g") == {REQUEST: "moved racks"}
-    (response,) = Peer(desk).ask(replacing("g"), 2).responses
+    assert own_values(harness, "g") == {REQUEST: "moved racks"}
+    (response,) = Peer(harness).ask(replacing("g"), 2).responses
     assert response.error_code == 0
-    assert own_values(desk, "g") == {}
+    assert own_values(harness, "g") == {}
 
 
 @pytest.mark.parametrize(
@@ -126,59 +126,59 @@ def test_replacing_policies_deletes_those_not_named(desk: TopicDesk) -> None:
         (((CHANGE, SET, "rebalance"), ("nope", SET, "1")), INVALID_CONFIG, "there is no such policy"),
     ],
 )
-def test_an_invalid_policy_is_refused_and_changes_nothing(desk: TopicDesk, operations: Operations, error: int, message: str) -> None:
-    change(desk, "g", (CHANGE, SET, "keep"))
-    code, sentence = change(desk, "g", *operations)
+def test_an_invalid_policy_is_refused_and_changes_nothing(harness: TopicHarness, operations: Operations, error: int, message: str) -> None:
+    change(harness, "g", (CHANGE, SET, "keep"))
+    code, sentence = change(harness, "g", *operations)
     assert code == error
     assert message in sentence
-    assert own_values(desk, "g") == {CHANGE: "keep"}
+    assert own_values(harness, "g") == {CHANGE: "keep"}
 
 
-def test_deleting_an_unset_policy_succeeds(desk: TopicDesk) -> None:
-    assert change(desk, "g", ("nope", DELETE, None), ("consumer.session.timeout.ms", DELETE, None), (CHANGE, DELETE, None)) == (0, "")
+def test_deleting_an_unset_policy_succeeds(harness: TopicHarness) -> None:
+    assert change(harness, "g", ("nope", DELETE, None), ("consumer.session.timeout.ms", DELETE, None), (CHANGE, DELETE, None)) == (0, "")
 
 
-def test_a_group_without_a_name_is_refused(desk: TopicDesk) -> None:
-    assert change(desk, "", (CHANGE, SET, "keep")) == (INVALID_REQUEST, "Default group resources are not allowed.")
+def test_a_group_without_a_name_is_refused(harness: TopicHarness) -> None:
+    assert change(harness, "", (CHANGE, SET, "keep")) == (INVALID_REQUEST, "Default group resources are not allowed.")
 
 
-def test_validate_only_changes_nothing_and_reports_errors(desk: TopicDesk) -> None:
-    assert change(desk, "g", (CHANGE, SET, "rebalance"), validate=True) == (0, "")
-    code, _ = change(desk, "g", (CHANGE, SET, "maybe"), validate=True)
+def test_validate_only_changes_nothing_and_reports_errors(harness: TopicHarness) -> None:
+    assert change(harness, "g", (CHANGE, SET, "rebalance"), validate=True) == (0, "")
+    code, _ = change(harness, "g", (CHANGE, SET, "maybe"), validate=True)
     assert code == INVALID_CONFIG
-    assert own_values(desk, "g") == {}
-    assert desk.log_of("g").batches == []
+    assert own_values(harness, "g") == {}
+    assert harness.log_of("g").batches == []
 
 
-def test_replies_to_changes_and_reads_wait_until_policies_are_durable(desk: TopicDesk) -> None:
-    log = desk.log_of("g")
+def test_replies_to_changes_and_reads_wait_until_policies_are_durable(harness: TopicHarness) -> None:
+    log = harness.log_of("g")
     log.immediate = False
-    peer, looker, lister = Peer(desk), Peer(desk), Peer(desk)
+    peer, looker, lister = Peer(harness), Peer(harness), Peer(harness)
     peer.send(changing("g", (CHANGE, SET, "rebalance")), 1)
     looker.send(describing("g"), 4)
     lister.send(ListConfigResourcesRequest([GROUP]), 1)
-    desk.loop.run()
+    harness.loop.run()
     assert [client.reply() for client in (peer, looker, lister)] == [None] * 3
     log.succeed()
-    desk.loop.run()
+    harness.loop.run()
     assert peer.reply().responses[0].error_code == 0
     assert {config.value for config in looker.reply().results[0].configs if config.name == CHANGE} == {"rebalance"}
     assert [config_resource.resource_name for config_resource in lister.reply().config_resources] == ["g"]
 
 
-def test_a_failed_append_fails_the_group_and_not_the_topic_in_one_request(desk: TopicDesk) -> None:
+def test_a_failed_append_fails_the_group_and_not_the_topic_in_one_request(harness: TopicHarness) -> None:
     request = changing("g", (CHANGE, SET, "rebalance"))
     setting = incremental_alter_configs.AlterableConfig("segment.ms", SET, "50000")
     request.resources.insert(0, incremental_alter_configs.AlterConfigsResource(TOPIC, "t", [setting]))
-    log = desk.log_of("g")
+    log = harness.log_of("g")
     log.immediate = False
-    peer, looker, lister = Peer(desk), Peer(desk), Peer(desk)
+    peer, looker, lister = Peer(harness), Peer(harness), Peer(harness)
     peer.send(request, 1)
     looker.send(describing("g"), 4)
     lister.send(ListConfigResourcesRequest([GROUP]), 1)
-    desk.loop.run()
+    harness.loop.run()
     log.refuse()
-    desk.loop.run()
+    harness.loop.run()
     topic, group = peer.reply().responses
     assert (topic.error_code, group.error_code) == (0, NOT_COORDINATOR)
     assert group.error_message
@@ -186,38 +186,38 @@ def test_a_failed_append_fails_the_group_and_not_the_topic_in_one_request(desk: 
     assert lister.reply().error_code == NOT_AVAILABLE
 
 
-def test_changes_are_refused_while_the_partition_loads(desk: TopicDesk) -> None:
-    desk.shards.journal_of("g").refusal = LOADING
-    assert change(desk, "g", (CHANGE, SET, "keep"))[0] == LOADING
-    (result,) = Peer(desk).ask(describing("g"), 4).results
+def test_changes_are_refused_while_the_partition_loads(harness: TopicHarness) -> None:
+    harness.shards.journal_of("g").refusal = LOADING
+    assert change(harness, "g", (CHANGE, SET, "keep"))[0] == LOADING
+    (result,) = Peer(harness).ask(describing("g"), 4).results
     assert result.error_code == LOADING
-    assert Peer(desk).ask(ListConfigResourcesRequest([GROUP]), 1).error_code == LOADING
+    assert Peer(harness).ask(ListConfigResourcesRequest([GROUP]), 1).error_code == LOADING
 
 
 def test_policies_need_kafkas_rights_for_group_configs() -> None:
-    desk = TopicDesk(Refusing((Operation.ALTER_CONFIGS, Resource.GROUP, "g"), (Operation.DESCRIBE_CONFIGS, Resource.GROUP, "h")), {"t": 3})
-    assert change(desk, "g", (CHANGE, SET, "keep"))[0] == NOT_AUTHORIZED
-    assert change(desk, "h", (CHANGE, SET, "keep"))[0] == 0
-    (result,) = Peer(desk).ask(describing("h"), 4).results
+    harness = TopicHarness(Refusing((Operation.ALTER_CONFIGS, Resource.GROUP, "g"), (Operation.DESCRIBE_CONFIGS, Resource.GROUP, "h")), {"t": 3})
+    assert change(harness, "g", (CHANGE, SET, "keep"))[0] == NOT_AUTHORIZED
+    assert change(harness, "h", (CHANGE, SET, "keep"))[0] == 0
+    (result,) = Peer(harness).ask(describing("h"), 4).results
     assert (result.error_code, result.configs) == (NOT_AUTHORIZED, [])
 
 
-def test_each_set_of_the_request_makes_the_members_rejoin_once(desk: TopicDesk) -> None:
-    peer = Peer(desk)
-    member = stable(desk, peer, "i")
+def test_each_set_of_the_request_makes_the_members_rejoin_once(harness: TopicHarness) -> None:
+    peer = Peer(harness)
+    member = stable(harness, peer, "i")
     generation = 1
 
     def heartbeat() -> int:
         return int(peer.ask(HeartbeatRequest("g", generation, member, "i"), 4).error_code)
 
     for _ in range(2):
-        assert change(desk, "g", (REQUEST, SET, "moved racks")) == (0, "")
+        assert change(harness, "g", (REQUEST, SET, "moved racks")) == (0, "")
         assert heartbeat() == REBALANCE_IN_PROGRESS
-        reply = joined(desk, peer, joining(id=member, instance="i"), 5)
+        reply = joined(harness, peer, joining(id=member, instance="i"), 5)
         generation = reply.generation_id
         peer.ask(syncing(member, generation, {member: b"mine"}, "i"), 5)
         assert heartbeat() == 0
     for operation in ((CHANGE, SET, "keep"), (REQUEST, DELETE, None)):
-        assert change(desk, "g", operation) == (0, "")
+        assert change(harness, "g", operation) == (0, "")
         assert heartbeat() == 0
     assert generation == 3

@@ -18,7 +18,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_desk import Desk, Peer, Refusing
+from tests.support.group_harness import Harness, Peer, Refusing
 from tests.support.group_requests import codes_of_commit, committing, fetching, joining
 
 GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
@@ -28,7 +28,7 @@ GROUP_REFUSED, TOPIC_REFUSED = 30, 29
 
 def refusing(*refused: tuple[int, int, str | None]) -> tuple[Refusing, Peer]:
     authorizer = Refusing(*refused)
-    return authorizer, Peer(Desk(authorizer))
+    return authorizer, Peer(Harness(authorizer))
 
 
 def test_members_may_read_their_group_or_are_refused() -> None:

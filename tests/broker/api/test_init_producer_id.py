@@ -12,16 +12,16 @@ from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.running import Client, broker
-from tests.support.group_desk import Refusing
-from tests.support.produce_desk import Caller, Desk
+from tests.support.group_harness import Refusing
+from tests.support.produce_harness import Caller, Harness
 
 NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
 ASKED = InitProducerIdRequest(None, 60_000)
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk({"t": (1, {})})
+def harness() -> Harness:
+    return Harness({"t": (1, {})})
 
 
 def producer_ids(caller: Caller, version: int = 5) -> list[tuple[int, int, int]]:
@@ -39,78 +39,78 @@ def end_turn(*callers: Caller) -> None:
         caller.connection.end_turn()
 
 
-def test_only_the_first_producer_id_of_a_block_waits_for_the_log(desk: Desk) -> None:
-    caller = desk.caller()
+def test_only_the_first_producer_id_of_a_block_waits_for_the_log(harness: Harness) -> None:
+    caller = harness.caller()
     ask(caller)
     assert producer_ids(caller) == []
-    desk.registry.release()
+    harness.registry.release()
     end_turn(caller)
     assert producer_ids(caller) == [(0, 0, 0)]
     for number in range(1, PRODUCER_IDS_PER_BLOCK):
         ask(caller)
         assert producer_ids(caller) == [(0, number, 0)]
-    assert desk.topics.next_producer_id == PRODUCER_IDS_PER_BLOCK
+    assert harness.topics.next_producer_id == PRODUCER_IDS_PER_BLOCK
     ask(caller)
     assert producer_ids(caller) == []
-    desk.registry.release()
+    harness.registry.release()
     end_turn(caller)
     assert producer_ids(caller) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
-def test_requests_that_wait_for_one_block_get_different_ids(desk: Desk) -> None:
-    callers = [desk.caller() for _ in range(PRODUCER_IDS_PER_BLOCK + 5)]
+def test_requests_that_wait_for_one_block_get_different_ids(harness: Harness) -> None:
+    callers = [harness.caller() for _ in range(PRODUCER_IDS_PER_BLOCK + 5)]
     for caller in callers:
         ask(caller)
-    assert len(desk.registry.held) == 1
-    desk.registry.release()  # requests past the block wait for the next block
-    assert len(desk.registry.held) == 1
-    desk.registry.release()
+    assert len(harness.registry.held) == 1
+    harness.registry.release()  # requests past the block wait for the next block
+    assert len(harness.registry.held) == 1
+    harness.registry.release()
     end_turn(*callers)
     assert [producer_ids(caller) for caller in callers] == [[(0, number, 0)] for number in range(len(callers))]
 
 
-def test_a_connection_closed_while_waiting_costs_one_producer_id(desk: Desk) -> None:
-    leaving, staying = desk.caller(), desk.caller()
+def test_a_connection_closed_while_waiting_costs_one_producer_id(harness: Harness) -> None:
+    leaving, staying = harness.caller(), harness.caller()
     ask(leaving)
     ask(staying)
     leaving.connection.connection_lost(None)
-    desk.registry.release()
+    harness.registry.release()
     end_turn(staying)
     assert producer_ids(staying) == [(0, 1, 0)]
 
 
-def test_no_producer_id_is_assigned_from_a_block_of_unknown_durability(desk: Desk) -> None:
-    first, second = desk.caller(), desk.caller()
+def test_no_producer_id_is_assigned_from_a_block_of_unknown_durability(harness: Harness) -> None:
+    first, second = harness.caller(), harness.caller()
     ask(first)
     ask(second)
-    desk.registry.fail()
+    harness.registry.fail()
     end_turn(first, second)
     assert (producer_ids(first), producer_ids(second)) == ([NOT_YET], [NOT_YET])
     ask(first)
-    desk.registry.release()
+    harness.registry.release()
     end_turn(first)
     assert producer_ids(first) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
-def test_init_producer_id_is_retriable_while_the_registry_is_suspended(desk: Desk) -> None:
-    caller = desk.caller()
-    desk.registry.writable = False
+def test_init_producer_id_is_retriable_while_the_registry_is_suspended(harness: Harness) -> None:
+    caller = harness.caller()
+    harness.registry.writable = False
     ask(caller)
     assert producer_ids(caller) == [NOT_YET]
-    desk.registry.writable = True
+    harness.registry.writable = True
     ask(caller)
-    desk.registry.release()
+    harness.registry.release()
     end_turn(caller)
     assert producer_ids(caller) == [(0, 0, 0)]
-    desk.registry.writable = False
+    harness.registry.writable = False
     ask(caller)
     assert producer_ids(caller) == [(0, 1, 0)]
 
 
-def test_a_producer_that_sends_its_id_gets_a_new_one(desk: Desk) -> None:
-    caller = desk.caller()
+def test_a_producer_that_sends_its_id_gets_a_new_one(harness: Harness) -> None:
+    caller = harness.caller()
     ask(caller)
-    desk.registry.release()
+    harness.registry.release()
     end_turn(caller)
     ask(caller, InitProducerIdRequest(None, 60_000, 0, 5), 3)
     assert [*producer_ids(caller), *producer_ids(caller, 3)] == [(0, 0, 0), (0, 1, 0)]
@@ -123,10 +123,10 @@ def test_without_any_right_to_write_no_producer_id_is_assigned() -> None:
         ([idempotent, (Operation.WRITE, Resource.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         ([(Operation.WRITE, Resource.TOPIC, None)], 0),
     ):
-        desk = Desk({"t": (1, {})}, Refusing(*refused))
-        caller = desk.caller()
+        harness = Harness({"t": (1, {})}, Refusing(*refused))
+        caller = harness.caller()
         ask(caller)
-        desk.registry.release()
+        harness.registry.release()
         end_turn(caller)
         assert producer_ids(caller)[0][0] == error
 

@@ -9,22 +9,22 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.join_group import JoinGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import CONSUMER, joined, joining, stable
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_member_joins_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
+def test_a_member_joins_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
     request = joining(rebalance=20_000 if version >= 1 else -1)
     peer.send(request, version)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     reply = peer.reply()
     if version >= 4:
         assert (reply.error_code, reply.generation_id, reply.protocol_type, reply.leader, reply.members) == (79, -1, None, "", [])
         assert reply.protocol_name == (None if version >= 7 else "")
         request.member_id = reply.member_id
         peer.send(request, version)
-        desk.pass_ms(0)
+        harness.pass_ms(0)
         reply = peer.reply()
     assert reply.member_id == reply.leader == "client-id-1"
     assert (reply.error_code, reply.generation_id, reply.protocol_name, reply.skip_assignment) == (0, 1, "range", False)
@@ -33,9 +33,9 @@ def test_a_member_joins_in_every_version(desk: Desk, peer: Peer, version: int) -
 
 
 @scenario("DJ-41")
-def test_join_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: Peer) -> None:
-    joined(desk, peer, joining(rebalance=-1), 0)
-    (member,) = desk.shards.journal_of("g").shard.groups["g"].members.values()
+def test_join_version_0_has_one_timeout_for_session_and_rebalance(harness: Harness, peer: Peer) -> None:
+    joined(harness, peer, joining(rebalance=-1), 0)
+    (member,) = harness.shards.journal_of("g").shard.groups["g"].members.values()
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 10_000)
 
 
@@ -59,18 +59,18 @@ def test_a_refused_join_returns_the_sent_member_id_and_no_generation(
     assert (reply.protocol_type, reply.protocol_name) == (None, None if version >= 7 else "")
 
 
-def test_a_missing_protocol_name_is_null_from_version_7(desk: Desk, peer: Peer) -> None:
-    reply = joined(desk, peer, joining(protocols=(("", b"x"),)), 9)
+def test_a_missing_protocol_name_is_null_from_version_7(harness: Harness, peer: Peer) -> None:
+    reply = joined(harness, peer, joining(protocols=(("", b"x"),)), 9)
     assert (reply.error_code, reply.protocol_name) == (0, None)
-    rejoined = joined(desk, peer, joining(id=reply.member_id, protocols=(("", b"x"),)), 6)
+    rejoined = joined(harness, peer, joining(id=reply.member_id, protocols=(("", b"x"),)), 6)
     assert (rejoined.error_code, rejoined.protocol_name) == (0, "")
 
 
-def test_instance_ids_of_other_members_are_sent_to_versions_that_have_them(desk: Desk) -> None:
-    leader, follower = Peer(desk), Peer(desk)
+def test_instance_ids_of_other_members_are_sent_to_versions_that_have_them(harness: Harness) -> None:
+    leader, follower = Peer(harness), Peer(harness)
     leader.send(joining(instance="a"), 5)
     follower.send(joining(instance="b"), 5)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert sorted(member.group_instance_id for member in leader.reply().members) == ["a", "b"]
     follower.reply()
     leader.send(joining(id="a-id-1"), 4)
@@ -78,8 +78,8 @@ def test_instance_ids_of_other_members_are_sent_to_versions_that_have_them(desk:
     assert [member.group_instance_id for member in leader.reply().members] == [None, None]
 
 
-def test_skip_assignment_is_sent_to_versions_that_have_it(desk: Desk, peer: Peer) -> None:
-    old = stable(desk, peer, "i")
+def test_skip_assignment_is_sent_to_versions_that_have_it(harness: Harness, peer: Peer) -> None:
+    old = stable(harness, peer, "i")
     reply = peer.ask(joining(instance="i"), 8)
     assert (reply.error_code, reply.leader, reply.members, reply.skip_assignment) == (0, old, [], False)
     reply = peer.ask(joining(instance="i"), 9)
@@ -92,12 +92,12 @@ def test_a_join_with_a_duplicate_protocol_is_inconsistent(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("metadata", ["000000000001", "00000000000100036162", "0000ffffffff", "000000000001000361626300000009", ""])
-def test_an_unreadable_subscription_does_not_stop_the_group(desk: Desk, peer: Peer, metadata: str) -> None:
-    assert joined(desk, peer, joining(protocols=(("range", bytes.fromhex(metadata)),))).error_code == 0
+def test_an_unreadable_subscription_does_not_stop_the_group(harness: Harness, peer: Peer, metadata: str) -> None:
+    assert joined(harness, peer, joining(protocols=(("range", bytes.fromhex(metadata)),))).error_code == 0
 
 
-def test_a_client_without_an_id_gets_a_member_id_that_begins_with_a_dash(desk: Desk) -> None:
-    assert Peer(desk, client_id=None).ask(joining(), 9).member_id == "-id-1"
+def test_a_client_without_an_id_gets_a_member_id_that_begins_with_a_dash(harness: Harness) -> None:
+    assert Peer(harness, client_id=None).ask(joining(), 9).member_id == "-id-1"
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_a_client_without_an_id_gets_a_member_id_that_begins_with_a_dash(desk: D
         ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1%eth0"),
     ],
 )
-def test_client_hosts_are_formatted_as_by_java(desk: Desk, address: str, host: str) -> None:
-    joined(desk, Peer(desk, address), joining())
-    (group,) = Peer(desk).ask(DescribeGroupsRequest(["g"]), 5).groups
+def test_client_hosts_are_formatted_as_by_java(harness: Harness, address: str, host: str) -> None:
+    joined(harness, Peer(harness, address), joining())
+    (group,) = Peer(harness).ask(DescribeGroupsRequest(["g"]), 5).groups
     assert [member.client_host for member in group.members] == [java_address(address)] == [host]
 
 
-def test_a_member_id_too_long_for_a_reply_closes_only_its_connection(desk: Desk, peer: Peer) -> None:
+def test_a_member_id_too_long_for_a_reply_closes_only_its_connection(harness: Harness, peer: Peer) -> None:
     # Bytes that are not UTF-8 are read as characters of three bytes each.
     request = joining(id="x" * 20_000)
     peer.send(request, 9, request.encode(9).replace(b"x" * 20_000, b"\xff" * 20_000))
     assert not peer.open
-    assert Peer(desk).ask(joining(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert Peer(harness).ask(joining(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED

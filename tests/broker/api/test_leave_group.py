@@ -8,14 +8,14 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.coordinator.scenarios import scenario
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import joining, stable, syncing
 
 
 @scenario("FE-13")
 @pytest.mark.parametrize("version", range(6))
-def test_leaving_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
-    id = stable(desk, peer)
+def test_leaving_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
+    id = stable(harness, peer)
     if version < 3:
         assert peer.ask(LeaveGroupRequest("g", None, "stranger"), version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         assert peer.ask(LeaveGroupRequest("g", None, id), version).error_code == 0
@@ -38,22 +38,22 @@ def test_leaving_an_unknown_group_is_an_error_for_each_member(peer: Peer, versio
     assert peer.ask(LeaveGroupRequest("nowhere", []), version).members == []
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance_id(desk: Desk, peer: Peer) -> None:
-    stable(desk, peer, "i")
+def test_an_administrator_removes_a_static_member_by_its_instance_id(harness: Harness, peer: Peer) -> None:
+    stable(harness, peer, "i")
     reply = peer.ask(LeaveGroupRequest("g", [MemberIdentity("", "i", "scaled down")]), 5)
     assert [(member.member_id, member.group_instance_id, member.error_code) for member in reply.members] == [("", "i", 0)]
 
 
-def test_the_rebalance_after_a_leave_ends_in_time(desk: Desk) -> None:
+def test_the_rebalance_after_a_leave_ends_in_time(harness: Harness) -> None:
     """Its deadline is earlier than any that the timer was set for."""
-    members = [Peer(desk) for _ in range(2)]
+    members = [Peer(harness) for _ in range(2)]
     for number, member in enumerate(members, 1):
         member.send(joining(instance=f"m{number}", session=30_000, rebalance=5_000), 9)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     for number, member in enumerate(members, 1):
         member.ask(syncing(member.reply().member_id, instance=f"m{number}"), 5)
-    desk.pass_ms(6_000)
-    desk.turn._rearm()
-    assert desk.turn.armed_at - desk.clock.now > 5_000
+    harness.pass_ms(6_000)
+    harness.turn._rearm()
+    assert harness.turn.armed_at - harness.clock.now > 5_000
     members[1].ask(LeaveGroupRequest("g", [MemberIdentity("", "m2")]), 5)
-    assert desk.turn.armed_at - desk.clock.now <= 5_000
+    assert harness.turn.armed_at - harness.clock.now <= 5_000

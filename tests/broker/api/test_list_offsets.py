@@ -11,20 +11,20 @@ from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
-from tests.support.fetch_desk import Consumer, FetchDesk, records_batch
-from tests.support.group_desk import Refusing
+from tests.support.fetch_harness import Consumer, FetchHarness, records_batch
+from tests.support.group_harness import Refusing
 from tests.support.topic_logs import disk_log
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
 @pytest.fixture
-def desk() -> FetchDesk:
+def harness() -> FetchHarness:
     """Topic t of two partitions; three batches of two records in the first, a second apart."""
-    desk = FetchDesk()
-    desk.make("t", 2)
-    desk.append("t", 0, *[records_batch(2, timestamp=1_000 * number) for number in (1, 2, 3)])
-    return desk
+    harness = FetchHarness()
+    harness.make("t", 2)
+    harness.append("t", 0, *[records_batch(2, timestamp=1_000 * number) for number in (1, 2, 3)])
+    return harness
 
 
 def listing(name: str, *partitions: tuple[int, int], current: int = -1) -> ListOffsetsRequest:
@@ -40,49 +40,49 @@ def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
 
 
 @pytest.mark.plain
-def test_list_offsets_finds_nothing_above_the_high_watermark(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_offsets_finds_nothing_above_the_high_watermark(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in __consumer_offsets, whose high watermark is the durable offset."""
-    monkeypatch.setattr(type(desk.partition("t")), "end_offset", property(lambda self: 4))
-    reply = desk.ask(listing("t", (0, LATEST)), 10)
+    monkeypatch.setattr(type(harness.partition("t")), "end_offset", property(lambda self: 4))
+    reply = harness.ask(listing("t", (0, LATEST)), 10)
     assert offsets_found(reply) == [(0, 4, -1)]
-    assert offsets_found(desk.ask(listing("t", (0, MAX_TIMESTAMP)), 10)) == [(0, -1, -1)]
-    assert offsets_found(desk.ask(listing("t", (0, 2_001)), 10)) == [(0, 3, 2_001)]
-    assert offsets_found(desk.ask(listing("t", (0, 3_000)), 10)) == [(0, -1, -1)]
+    assert offsets_found(harness.ask(listing("t", (0, MAX_TIMESTAMP)), 10)) == [(0, -1, -1)]
+    assert offsets_found(harness.ask(listing("t", (0, 2_001)), 10)) == [(0, 3, 2_001)]
+    assert offsets_found(harness.ask(listing("t", (0, 3_000)), 10)) == [(0, -1, -1)]
 
 
-def test_lookups_in_many_logs_do_not_block_other_connections(desk: FetchDesk) -> None:
-    desk.make("many", 3 * TURN_COST_MAX)
-    desk.append("many", 0)
-    second_consumer = Consumer(desk)
-    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
-    assert desk.consumer.replies() == []
+def test_lookups_in_many_logs_do_not_block_other_connections(harness: FetchHarness) -> None:
+    harness.make("many", 3 * TURN_COST_MAX)
+    harness.append("many", 0)
+    second_consumer = Consumer(harness)
+    harness.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
+    assert harness.consumer.replies() == []
     assert offsets_found(second_consumer.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
     for _ in range(4):
-        desk.turn_ends()
-    (reply,) = desk.consumer.replies()
+        harness.turn_ends()
+    (reply,) = harness.consumer.replies()
     assert offsets_found(reply) == [(0, 0, 1_000)] + [(0, -1, -1)] * (3 * TURN_COST_MAX - 1)
-    assert len(offsets_found(desk.ask(listing("many", *[(index, LATEST) for index in range(3 * TURN_COST_MAX)]), 10))) == 3 * TURN_COST_MAX
+    assert len(offsets_found(harness.ask(listing("many", *[(index, LATEST) for index in range(3 * TURN_COST_MAX)]), 10))) == 3 * TURN_COST_MAX
 
 
-def test_a_closed_connection_ends_its_lookups(desk: FetchDesk) -> None:
-    desk.make("many", 3 * TURN_COST_MAX)
-    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
-    desk.consumer.lose()
-    desk.turn_ends()
-    desk.turn_ends()
-    assert not desk.loop.busy
+def test_a_closed_connection_ends_its_lookups(harness: FetchHarness) -> None:
+    harness.make("many", 3 * TURN_COST_MAX)
+    harness.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
+    harness.consumer.lose()
+    harness.turn_ends()
+    harness.turn_ends()
+    assert not harness.loop.busy
 
 
 @pytest.fixture
-def slow(desk: FetchDesk) -> FetchDesk:
+def slow(harness: FetchHarness) -> FetchHarness:
     """A log whose lookups of any time before the newest record read everything after it."""
-    desk.make("slow")
-    desk.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
-    disk_log(desk.partition("slow")).delete_before(1)
-    return desk
+    harness.make("slow")
+    harness.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
+    disk_log(harness.partition("slow")).delete_before(1)
+    return harness
 
 
-def test_a_lookup_through_a_whole_segment_does_not_block_other_connections(slow: FetchDesk) -> None:
+def test_a_lookup_through_a_whole_segment_does_not_block_other_connections(slow: FetchHarness) -> None:
     asking = [Consumer(slow) for _ in range(5)]
     for consumer in asking:
         consumer.send(listing("slow", (0, 5_000)), 10)
@@ -99,7 +99,7 @@ def test_a_lookup_through_a_whole_segment_does_not_block_other_connections(slow:
 
 
 @pytest.mark.parametrize(("error", "answered"), [(ErrorCode.KAFKA_STORAGE_ERROR, 56), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3)])
-def test_a_partition_suspended_or_deleted_during_a_lookup_is_reported(slow: FetchDesk, error: ErrorCode, answered: int) -> None:
+def test_a_partition_suspended_or_deleted_during_a_lookup_is_reported(slow: FetchHarness, error: ErrorCode, answered: int) -> None:
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
     slow.turn_ends()
     assert slow.consumer.replies() == []
@@ -110,7 +110,7 @@ def test_a_partition_suspended_or_deleted_during_a_lookup_is_reported(slow: Fetc
     assert offsets_found(reply) == [(answered, -1, -1)]
 
 
-def test_a_record_deleted_during_a_lookup_is_not_returned(slow: FetchDesk) -> None:
+def test_a_record_deleted_during_a_lookup_is_not_returned(slow: FetchHarness) -> None:
     slow.append("slow", 0, records_batch(timestamp=7_000), records_batch(timestamp=7_500))
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
     slow.turn_ends()
@@ -122,7 +122,7 @@ def test_a_record_deleted_during_a_lookup_is_not_returned(slow: FetchDesk) -> No
     assert offsets_found(reply) == [(0, 30_002, 7_500)]
 
 
-def test_a_closed_connection_releases_the_segments_of_its_lookups(slow: FetchDesk) -> None:
+def test_a_closed_connection_releases_the_segments_of_its_lookups(slow: FetchHarness) -> None:
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
     (segment,) = disk_log(slow.partition("slow"))._segments
     assert segment.readers == 1
@@ -133,39 +133,39 @@ def test_a_closed_connection_releases_the_segments_of_its_lookups(slow: FetchDes
 
 
 @pytest.mark.usefixtures("planted_defect")
-def test_a_failing_lookup_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.make("many", 2 * TURN_COST_MAX)
-    desk.consumer.send(listing("many", *[(index, 0) for index in range(2 * TURN_COST_MAX)]), 10)
-    monkeypatch.setattr(desk.finder, "find", lambda name, index: 1 // 0)
-    desk.turn_ends()
-    desk.turn_ends()
-    (reply,) = desk.consumer.replies()
+def test_a_failing_lookup_is_answered(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.make("many", 2 * TURN_COST_MAX)
+    harness.consumer.send(listing("many", *[(index, 0) for index in range(2 * TURN_COST_MAX)]), 10)
+    monkeypatch.setattr(harness.finder, "find", lambda name, index: 1 // 0)
+    harness.turn_ends()
+    harness.turn_ends()
+    (reply,) = harness.consumer.replies()
     assert {answer[0] for answer in offsets_found(reply)} == {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_list_offsets_reports_an_unusable_partition(desk: FetchDesk, error: ErrorCode) -> None:
-    desk.partition("t", 1).error = error
-    assert offsets_found(desk.ask(listing("t", (1, LATEST), (0, LATEST)), 10)) == [(error, -1, -1), (0, 6, -1)]
-    (partition,) = desk.ask(asked_epochs(("t", 1, 0)), 4).topics[0].partitions
+def test_list_offsets_reports_an_unusable_partition(harness: FetchHarness, error: ErrorCode) -> None:
+    harness.partition("t", 1).error = error
+    assert offsets_found(harness.ask(listing("t", (1, LATEST), (0, LATEST)), 10)) == [(error, -1, -1), (0, 6, -1)]
+    (partition,) = harness.ask(asked_epochs(("t", 1, 0)), 4).topics[0].partitions
     assert (partition.error_code, partition.leader_epoch, partition.end_offset) == (error, -1, -1)
 
 
-def test_a_failing_read_is_reported(desk: FetchDesk) -> None:
-    desk.disk.unreadable = "t-0"
-    assert offsets_found(desk.ask(listing("t", (0, 2_000)), 10)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)]
-    assert offsets_found(desk.ask(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
+def test_a_failing_read_is_reported(harness: FetchHarness) -> None:
+    harness.disk.unreadable = "t-0"
+    assert offsets_found(harness.ask(listing("t", (0, 2_000)), 10)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)]
+    assert offsets_found(harness.ask(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
 
 
 def test_topics_without_describe_right_are_refused_after_the_others() -> None:
-    desk = FetchDesk(authorizer=Refusing((Operation.DESCRIBE, Resource.TOPIC, "secret")))
+    harness = FetchHarness(authorizer=Refusing((Operation.DESCRIBE, Resource.TOPIC, "secret")))
     for name in ("open", "secret"):
-        desk.make(name)
-        desk.append(name)
+        harness.make(name)
+        harness.append(name)
     request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)]) for name in ("secret", "open")], 0)
-    reply = desk.ask(request, 10)
+    reply = harness.ask(request, 10)
     assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [("open", 0), ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
-    reply = desk.ask(asked_epochs(("secret", 0, 0), ("open", 0, 0)), 4)
+    reply = harness.ask(asked_epochs(("secret", 0, 0), ("open", 0, 0)), 4)
     assert [(topic.topic, topic.partitions[0].error_code, topic.partitions[0].end_offset) for topic in reply.topics] == [
         ("open", 0, 1),
         ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1),

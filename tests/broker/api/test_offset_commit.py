@@ -6,7 +6,7 @@ import pytest
 
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, committing, committing_topics, fetched, stable
 
 
@@ -29,11 +29,11 @@ def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int
 
 
 @scenario("OC-14")
-def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(desk: Desk, peer: Peer) -> None:
+def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(harness: Harness, peer: Peer) -> None:
     peer.ask(committing_topics(("t", [(0, 7, "kept")]), version=4, retention=60_000), 4)
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (7, -1, "kept", 0)}
-    desk.pass_ms(600_000)
-    desk.loop.run()
+    harness.pass_ms(600_000)
+    harness.loop.run()
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (-1, -1, "", 0)}
 
 
@@ -66,8 +66,8 @@ def test_a_commit_to_an_unknown_group_is_named_so_from_version_9(peer: Peer, ver
 
 
 @pytest.mark.parametrize("version", COMMITS)
-def test_a_commit_refused_by_its_group_still_names_unknown_topics(desk: Desk, peer: Peer, version: int) -> None:
-    id = stable(desk, peer)
+def test_a_commit_refused_by_its_group_still_names_unknown_topics(harness: Harness, peer: Peer, version: int) -> None:
+    id = stable(harness, peer)
     for generation, member, error in ((2, id, 22), (1, "stranger", 25), (-1, "", 25), (1, id, 0)):
         assert codes_of_commit(peer.ask(committing(generation=generation, id=member, partitions=(0, 9)), version)) == {("t", 0): error, ("t", 9): 3}
 

@@ -7,7 +7,7 @@ from typing import Any
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from tests.coordinator.scenarios import scenario
-from tests.support.group_desk import Peer
+from tests.support.group_harness import Peer
 from tests.support.group_requests import committing_topics, fetched
 
 

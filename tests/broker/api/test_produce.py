@@ -9,9 +9,9 @@ import pytest
 from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support.group_desk import Refusing
+from tests.support.group_harness import Refusing
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record, three
-from tests.support.produce_desk import Caller, Desk, MemoryPartition
+from tests.support.produce_harness import Caller, Harness, MemoryPartition
 
 pytestmark = pytest.mark.plain  # partitions in memory stand in for compiled ones
 
@@ -20,16 +20,16 @@ VERSIONS = range(3, 13)
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(TOPICS)
+def harness() -> Harness:
+    return Harness(TOPICS)
 
 
 def request(data: bytes = b"", topic: str = "t", partition: int = 0, acks: int = -1) -> ProduceRequest:
     return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, [PartitionProduceData(partition, data or plain_batch())])])
 
 
-def partition(desk: Desk, topic: str = "t", index: int = 0) -> MemoryPartition:
-    partition: MemoryPartition | None = desk.partitions.find(topic, index)
+def partition(harness: Harness, topic: str = "t", index: int = 0) -> MemoryPartition:
+    partition: MemoryPartition | None = harness.partitions.find(topic, index)
     assert partition is not None
     return partition
 
@@ -49,11 +49,11 @@ def templated(caller: Caller, version: int = 9, **more: Any) -> Caller:
     return caller
 
 
-def refuse_decoding(desk: Desk) -> None:
+def refuse_decoding(harness: Harness) -> None:
     def decode(*arguments: Any) -> None:
         raise AssertionError("it was decoded")
 
-    for route in desk.dispatch.routes.values():
+    for route in harness.dispatch.routes.values():
         route.decode = decode  # type: ignore[assignment]
 
 
@@ -61,26 +61,26 @@ def refuse_decoding(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_acks_0_gets_no_reply_and_later_requests_are_answered(desk: Desk, version: int) -> None:
-    caller = desk.caller()
+def test_acks_0_gets_no_reply_and_later_requests_are_answered(harness: Harness, version: int) -> None:
+    caller = harness.caller()
     caller.send(*[caller.frame(request(acks=0), version) for _ in range(5)], caller.frame(request(three(), acks=1), version))
     (frame,) = caller.replies()
     assert partition_reply(caller.read(request(), version, frame)) == (0, 0, 5, -1, 0 if version >= 5 else -1)
     for _ in range(3):
         caller.send(caller.frame(request(acks=0), version))
     assert caller.replies() == []
-    assert partition(desk).end_offset == 11
+    assert partition(harness).end_offset == 11
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_a_failing_produce_with_acks_0_closes_the_connection(desk: Desk, learned: bool) -> None:
-    caller = desk.caller()
+def test_a_failing_produce_with_acks_0_closes_the_connection(harness: Harness, learned: bool) -> None:
+    caller = harness.caller()
     for _ in range(3 * learned):
         caller.send(caller.frame(request(acks=0), 9))
     caller.send(caller.frame(request(plain_batch(crc=1), acks=0), 9), caller.frame(request(), 9))
     assert caller.closed
     assert caller.replies() == []
-    assert partition(desk).end_offset == 3 * learned
+    assert partition(harness).end_offset == 3 * learned
 
 
 # Templates
@@ -88,8 +88,8 @@ def test_a_failing_produce_with_acks_0_closes_the_connection(desk: Desk, learned
 
 @pytest.mark.parametrize("acks", [-1, 1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(desk: Desk, version: int, acks: int) -> None:
-    decoding, caller = desk.caller(), templated(desk.caller(), version, acks=acks)
+def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(harness: Harness, version: int, acks: int) -> None:
+    decoding, caller = harness.caller(), templated(harness.caller(), version, acks=acks)
     batches = [plain_batch(), three(), batch(*[record(number, value=bytes(number)) for number in range(200)])]
     requests = [request(data, partition=index, acks=acks) for data in batches for index in range(3)]
     usual = []
@@ -97,37 +97,37 @@ def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(d
         decoding.connection.produce_template = None
         decoding.send(decoding.frame(sent, version))
         usual += decoding.replies()
-    contents = [partition(desk, index=index).batches for index in range(3)]
+    contents = [partition(harness, index=index).batches for index in range(3)]
     for index in range(3):  # once more from offset 0
-        partition(desk, index=index).batches = []
-        partition(desk, index=index).end_offset = 2 if index == 0 else 0
-    refuse_decoding(desk)
+        partition(harness, index=index).batches = []
+        partition(harness, index=index).end_offset = 2 if index == 0 else 0
+    refuse_decoding(harness)
     caller._correlation_id = 0
     caller.send(*[caller.frame(sent, version) for sent in requests])
     assert caller.replies() == usual
     contents[0] = contents[0][2:]
-    assert [partition(desk, index=index).batches for index in range(3)] == contents
+    assert [partition(harness, index=index).batches for index in range(3)] == contents
 
 
 def test_with_append_time_a_repeated_produce_gets_the_time() -> None:
-    desk = Desk(TOPICS, ms=THEN)
-    caller = templated(desk.caller(), topic="timed")
-    refuse_decoding(desk)
+    harness = Harness(TOPICS, ms=THEN)
+    caller = templated(harness.caller(), topic="timed")
+    refuse_decoding(harness)
     assert partition_reply(caller.ask(request(topic="timed"), 9)) == (0, 0, 2, THEN, 0)
 
 
-def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(desk: Desk) -> None:
-    caller = desk.caller()
+def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: Harness) -> None:
+    caller = harness.caller()
     assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, 0, 0, -1, 0)
     assert partition_reply(caller.ask(request(of_producer(1)), 9)) == (0, 0, 1, -1, 0)
-    refuse_decoding(desk)
+    refuse_decoding(harness)
     assert partition_reply(caller.ask(request(of_producer(2)), 9)) == (0, 0, 2, -1, 0)
     assert partition_reply(caller.ask(request(of_producer(1)), 9)) == (0, 0, 1, THEN, 0)
-    assert partition(desk).end_offset == 3
+    assert partition(harness).end_offset == 3
 
 
-def test_a_produce_without_a_template_takes_the_usual_path(desk: Desk) -> None:
-    caller = templated(desk.caller())
+def test_a_produce_without_a_template_takes_the_usual_path(harness: Harness) -> None:
+    caller = templated(harness.caller())
     assert partition_reply(caller.ask(request(topic="u"), 9)) == (0, 0, 0, -1, 0)
     assert partition_reply(caller.ask(request(acks=1), 9)) == (0, 0, 2, -1, 0)
     assert partition_reply(caller.ask(request(), 8)) == (0, 0, 3, -1, 0)
@@ -137,26 +137,26 @@ def test_a_produce_without_a_template_takes_the_usual_path(desk: Desk) -> None:
     assert [(part.index, part.base_offset) for part in topic.partition_responses] == [(0, 5), (1, 0)]
 
 
-def test_bytes_after_the_batch_are_checked(desk: Desk) -> None:
-    caller = templated(desk.caller())
+def test_bytes_after_the_batch_are_checked(harness: Harness) -> None:
+    caller = templated(harness.caller())
     caller.send(caller.frame(request(), 9)[:-1] + b"\1")  # an unknown tagged field
     assert caller.closed
-    assert partition(desk).end_offset == 2
+    assert partition(harness).end_offset == 2
 
 
-def test_produce_templates_are_bounded_in_memory(desk: Desk) -> None:
-    caller = desk.caller()
+def test_produce_templates_are_bounded_in_memory(harness: Harness) -> None:
+    caller = harness.caller()
     for number in range(4):
         assert partition_reply(caller.ask(request(), 9, "c" * 1100))[2] == number
     shape: Any = caller.connection.produce_template
     assert not shape.learned
 
 
-def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(desk: Desk) -> None:
-    caller = templated(desk.caller())
-    desk.topics.delete("t", 0)
+def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: Harness) -> None:
+    caller = templated(harness.caller())
+    harness.topics.delete("t", 0)
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
-    desk.topics.create("t", 1, {}, 0)
+    harness.topics.create("t", 1, {}, 0)
     assert partition_reply(caller.ask(request(), 9)) == (0, 0, 0, -1, 0)
 
 
@@ -165,30 +165,30 @@ def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(desk: Desk) -
 
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-def test_produce_reports_why_a_partition_is_unusable(desk: Desk, error: ErrorCode, learned: bool) -> None:
-    caller = templated(desk.caller()) if learned else desk.caller()
-    before = partition(desk).end_offset
-    partition(desk).error = error
+def test_produce_reports_why_a_partition_is_unusable(harness: Harness, error: ErrorCode, learned: bool) -> None:
+    caller = templated(harness.caller()) if learned else harness.caller()
+    before = partition(harness).end_offset
+    partition(harness).error = error
     assert partition_reply(caller.ask(request(), 9)) == (0, error, -1, -1, -1)
-    partition(desk).error = 0
+    partition(harness).error = 0
     assert partition_reply(caller.ask(request(), 9)) == (0, 0, before, -1, 0)
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_a_failing_append_gets_a_retriable_error(desk: Desk, learned: bool) -> None:
-    caller = templated(desk.caller()) if learned else desk.caller()
-    before = partition(desk).end_offset
-    partition(desk).refuses = True
+def test_a_failing_append_gets_a_retriable_error(harness: Harness, learned: bool) -> None:
+    caller = templated(harness.caller()) if learned else harness.caller()
+    before = partition(harness).end_offset
+    partition(harness).refuses = True
     for _ in range(2):
         assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1)
-    partition(desk).refuses = False
+    partition(harness).refuses = False
     assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, 0, before, -1, 0)
 
 
-def test_the_reply_has_the_log_start_offset(desk: Desk) -> None:
-    partition(desk).start_offset = 40
-    partition(desk).end_offset = 50
-    caller = desk.caller()
+def test_the_reply_has_the_log_start_offset(harness: Harness) -> None:
+    partition(harness).start_offset = 40
+    partition(harness).end_offset = 50
+    caller = harness.caller()
     for number in range(3):
         assert partition_reply(caller.ask(request(), 9)) == (0, 0, 50 + number, -1, 40)
     assert partition_reply(caller.ask(request(plain_batch(base_offset=1)), 9)) == (0, ErrorCode.INVALID_RECORD, -1, -1, 40)
@@ -198,34 +198,34 @@ def test_the_reply_has_the_log_start_offset(desk: Desk) -> None:
 
 
 def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None:
-    desk = Desk(TOPICS, Refusing((Operation.WRITE, Resource.TOPIC, "t"), (Operation.WRITE, Resource.TOPIC, "nothing")))
-    caller = desk.caller()
+    harness = Harness(TOPICS, Refusing((Operation.WRITE, Resource.TOPIC, "t"), (Operation.WRITE, Resource.TOPIC, "nothing")))
+    caller = harness.caller()
     for _ in range(3):
         assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
         assert partition_reply(caller.ask(request(topic="nothing"), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
         assert partition_reply(caller.ask(request(topic="u"), 9))[1] == 0
-    assert partition(desk).batches == []
+    assert partition(harness).batches == []
 
 
-def test_a_produce_template_checks_rights_again_after_a_change(desk: Desk) -> None:
-    caller = templated(desk.caller())
+def test_a_produce_template_checks_rights_again_after_a_change(harness: Harness) -> None:
+    caller = templated(harness.caller())
     shape: Any = caller.connection.produce_template
     refusing = Refusing((Operation.WRITE, Resource.TOPIC, "t"))
-    shape._authorizer = desk.produce.__self__._authorizer = refusing
+    shape._authorizer = harness.produce.__self__._authorizer = refusing
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
 
 
 # Transactions
 
 
-def test_each_transactional_id_is_refused_with_one_log_line(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_transactional_id_is_refused_with_one_log_line(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr("broker.topics.transactions.log.warning", lambda event, transactional_id: lines.append(transactional_id))
     monkeypatch.setattr("broker.topics.transactions.IDS_LOGGED_MAX", 2)
-    caller = templated(desk.caller())
+    caller = templated(harness.caller())
     for id in ("one", "two", "one", "three"):
         produce = ProduceRequest(id, -1, 1000, [TopicProduceData("t", [PartitionProduceData(0, of_producer(0, attributes=16))])])
         assert partition_reply(caller.ask(produce, 9)) == (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1, -1)
     assert partition_reply(caller.ask(request(of_producer(0, attributes=16)), 9))[1] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert lines == ["one", "two"]
-    assert partition(desk).end_offset == 2
+    assert partition(harness).end_offset == 2

@@ -19,7 +19,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_harness import Defective, Harness, Peer
 from tests.support.group_requests import codes_of_commit, committing, fetching, joined, joining, refuse_everything, stable, syncing
 
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
@@ -30,9 +30,9 @@ LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 
 @scenario("FO-25", "FO-29", "HB-08", "LV-15", "LV-16", "OC-24")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_each_api_reports_a_loading_partition(desk: Desk, peer: Peer, refusal: int) -> None:
+def test_each_api_reports_a_loading_partition(harness: Harness, peer: Peer, refusal: int) -> None:
     """Z6: a SyncGroup gets 27 while the partition loads: 14 is fatal to Java's consumer."""
-    refuse_everything(desk, refusal)
+    refuse_everything(harness, refusal)
     for version in range(10):
         join = peer.ask(joining(id="me", rebalance=1 if version else -1), version)
         assert (join.error_code, join.member_id, join.generation_id, join.members) == (refusal, "", -1, [])
@@ -57,9 +57,9 @@ def test_each_api_reports_a_loading_partition(desk: Desk, peer: Peer, refusal: i
 
 @scenario("FO-25", "FO-29")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_an_offset_fetch_is_never_answered_coordinator_not_available(desk: Desk, peer: Peer, refusal: int) -> None:
+def test_an_offset_fetch_is_never_answered_coordinator_not_available(harness: Harness, peer: Peer, refusal: int) -> None:
     """Z19: Java's consumers before 3.9 fail on 15."""
-    refuse_everything(desk, refusal)
+    refuse_everything(harness, refusal)
     expected = LOADING if refusal == LOADING else NOT_OURS
     (topic,) = peer.ask(fetching("g", 1), 1).topics  # which has no other field for it
     partitions = [(partition.partition_index, partition.committed_offset, partition.metadata, partition.error_code) for partition in topic.partitions]
@@ -73,8 +73,8 @@ def test_an_offset_fetch_is_never_answered_coordinator_not_available(desk: Desk,
 
 
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_errors_independent_of_the_group_precede_loading(desk: Desk, peer: Peer, refusal: int) -> None:
-    refuse_everything(desk, refusal)
+def test_errors_independent_of_the_group_precede_loading(harness: Harness, peer: Peer, refusal: int) -> None:
+    refuse_everything(harness, refusal)
     join = peer.ask(joining(group="", id="me", session=1), 9)
     assert (join.error_code, join.member_id) == (ErrorCode.INVALID_GROUP_ID, "me")
     for session in (5_999, 1_800_001):
@@ -93,9 +93,9 @@ def test_errors_independent_of_the_group_precede_loading(desk: Desk, peer: Peer,
 
 
 @scenario("FO-25", "FO-29")
-def test_list_groups_is_complete_or_an_error(desk: Desk, peer: Peer) -> None:
-    stable(desk, peer)
-    other_journal = desk.shards.journals[(desk.shards.journal_of("g").partition + 1) % len(desk.shards.journals)]
+def test_list_groups_is_complete_or_an_error(harness: Harness, peer: Peer) -> None:
+    stable(harness, peer)
+    other_journal = harness.shards.journals[(harness.shards.journal_of("g").partition + 1) % len(harness.shards.journals)]
     for version in range(6):
         for refusal in (LOADING, SUSPENDED):
             other_journal.refusal = refusal
@@ -106,8 +106,8 @@ def test_list_groups_is_complete_or_an_error(desk: Desk, peer: Peer) -> None:
         assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["g"])
 
 
-def test_a_coordinator_is_found_while_it_loads(desk: Desk, peer: Peer) -> None:
-    refuse_everything(desk, LOADING)
+def test_a_coordinator_is_found_while_it_loads(harness: Harness, peer: Peer) -> None:
+    refuse_everything(harness, LOADING)
     (coordinator,) = peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
     assert (coordinator.error_code, coordinator.node_id) == (0, 1)
 
@@ -137,14 +137,14 @@ REQUESTS: dict[str, tuple[Any, int]] = {
 
 
 @scenario("AD-16", "HB-13", "LV-03", "OF-09")
-def test_each_reply_waits_for_the_commit_before_it(desk: Desk, peer: Peer) -> None:
-    log = desk.hold_appends()
-    peers = {name: Peer(desk) for name in REQUESTS}
+def test_each_reply_waits_for_the_commit_before_it(harness: Harness, peer: Peer) -> None:
+    log = harness.hold_appends()
+    peers = {name: Peer(harness) for name in REQUESTS}
     for name, (request, version) in REQUESTS.items():
         peers[name].send(request, version)
         assert peers[name].reply() is None, name
     while log.pending:
-        desk.append_succeeds()
+        harness.append_succeeds()
     replies = {name: client.reply() for name, client in peers.items()}
     assert all(replies.values())
     assert replies["join"].error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -155,22 +155,22 @@ def test_each_reply_waits_for_the_commit_before_it(desk: Desk, peer: Peer) -> No
 
 
 @scenario("FE-22")
-def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(desk: Desk, peer: Peer) -> None:
-    desk.log_of("g").immediate = False
-    Peer(desk).send(committing(), 9)
+def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(harness: Harness, peer: Peer) -> None:
+    harness.log_of("g").immediate = False
+    Peer(harness).send(committing(), 9)
     assert codes_of_commit(peer.ask(committing(topic="nowhere", partitions=(0, 1)), 9)) == {("nowhere", 0): 3, ("nowhere", 1): 3}
     assert peer.ask(OffsetCommitRequest("g", -1, "", None, -1, []), 9).topics == []
 
 
 @scenario("AD-10", "AF-12", "OF-07")
-def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer: Peer) -> None:
-    log = desk.hold_appends()
-    assert desk.shards.journal_of("g") is not desk.shards.journal_of("elsewhere")
-    peers = {name: Peer(desk) for name in REQUESTS}
+def test_a_failed_append_fails_held_replies_and_later_requests(harness: Harness, peer: Peer) -> None:
+    log = harness.hold_appends()
+    assert harness.shards.journal_of("g") is not harness.shards.journal_of("elsewhere")
+    peers = {name: Peer(harness) for name in REQUESTS}
     for name, (request, version) in REQUESTS.items():
         peers[name].send(request, version)
     log.refuse()
-    desk.loop.run()
+    harness.loop.run()
     replies = {name: client.reply() for name, client in peers.items()}
     assert (replies["join"].error_code, replies["join"].member_id, replies["join"].generation_id) == (NOT_OURS, "", -1)
     assert codes_of_commit(replies["commit"]) == {("t", 0): NOT_OURS}
@@ -187,46 +187,46 @@ def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer:
     assert peer.ask(HeartbeatRequest("elsewhere", 1, "nobody"), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_parked_members_keep_their_ids_when_an_append_fails(desk: Desk, peer: Peer) -> None:
-    id = stable(desk, peer)
-    log = desk.log_of("g")
-    newcomer, tool = Peer(desk), Peer(desk)
+def test_parked_members_keep_their_ids_when_an_append_fails(harness: Harness, peer: Peer) -> None:
+    id = stable(harness, peer)
+    log = harness.log_of("g")
+    newcomer, tool = Peer(harness), Peer(harness)
     newcomer.send(joining(instance="new"), 9)
     assert newcomer.reply() is None
     log.immediate = False
     tool.send(committing(generation=1, id=id), 9)
     log.refuse()
-    desk.loop.run()
+    harness.loop.run()
     reply = newcomer.reply()
     assert (reply.error_code, reply.member_id, reply.generation_id) == (NOT_OURS, "new-id-2", -1)
 
 
 @scenario("AF-09", "AF-12")
-def test_requests_held_by_a_late_append_are_answered(desk: Desk, peer: Peer) -> None:
+def test_requests_held_by_a_late_append_are_answered(harness: Harness, peer: Peer) -> None:
     """Z17: a late append is answered with 15 and not undone. Z19: a fetch gets 16."""
-    desk.hold_appends()
-    writer, reader = Peer(desk), Peer(desk)
+    harness.hold_appends()
+    writer, reader = Peer(harness), Peer(harness)
     writer.send(committing(), 9)
     reader.send(fetching("g", 7), 7)
-    desk.pass_ms(4_999)
+    harness.pass_ms(4_999)
     assert writer.reply() is None
-    desk.pass_ms(1)
+    harness.pass_ms(1)
     assert codes_of_commit(writer.reply()) == {("t", 0): SUSPENDED}
     late_reply = reader.reply()
     assert (late_reply.error_code, late_reply.topics) == (NOT_OURS, [])
-    desk.append_succeeds()
+    harness.append_succeeds()
     assert peer.ask(fetching("g", 7), 7).topics[0].partitions[0].committed_offset == 5
 
 
 @scenario("FO-26", "FO-27")
-def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(desk: Desk, peer: Peer) -> None:
-    stable(desk, peer)
-    parked = Peer(desk)
+def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(harness: Harness, peer: Peer) -> None:
+    stable(harness, peer)
+    parked = Peer(harness)
     parked.send(joining(instance="new"), 9)
     assert parked.reply() is None
     unloads: list[bool] = []
-    desk.shards.journal_of("g").unload(lambda: unloads.append(True))
-    desk.loop.run()
+    harness.shards.journal_of("g").unload(lambda: unloads.append(True))
+    harness.loop.run()
     assert unloads == [True]
     reply = parked.reply()
     assert (reply.error_code, reply.member_id) == (NOT_OURS, "new-id-2")
@@ -251,12 +251,12 @@ def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(desk: D
     ids=str,
 )
 def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
-    desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, call: str, message: Any, version: int
+    harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, call: str, message: Any, version: int
 ) -> None:
-    stable(desk, peer)
-    parked = Peer(desk)
+    stable(harness, peer)
+    parked = Peer(harness)
     parked.send(joining(instance="new"), 9)
-    journal = desk.shards.journal_of("g")
+    journal = harness.shards.journal_of("g")
 
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, call))
     reply = peer.ask(message, version)
@@ -275,8 +275,8 @@ def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
 
 @pytest.mark.plain
 @pytest.mark.parametrize("when", ["before it is parked", "after it was parked", "after it was answered"])
-def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    journal = desk.shards.journal_of("g")
+def test_a_join_that_ends_in_a_defect_is_answered_once(harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    journal = harness.shards.journal_of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "join", when != "before it is parked"))
     # An unknown member is refused at once: its reply is held when the defect shows.
     answered = when == "after it was answered"
@@ -284,15 +284,15 @@ def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, m
     assert peer.reply().error_code == (ErrorCode.UNKNOWN_MEMBER_ID if answered else -1)
     assert peer.reply() is None
     monkeypatch.undo()
-    assert joined(desk, peer, joining(instance="i")).error_code == 0
+    assert joined(harness, peer, joining(instance="i")).error_code == 0
 
 
 @pytest.mark.plain
-def test_requests_of_a_failed_step_are_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader, *followers = members = [Peer(desk) for _ in range(3)]
+def test_requests_of_a_failed_step_are_answered(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, *followers = members = [Peer(harness) for _ in range(3)]
     for number, member in enumerate(members, 1):
         member.send(joining(instance=f"m{number}"), 9)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert [member.reply().generation_id for member in members] == [1, 1, 1]
     for number, member in enumerate(followers, 2):
         member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)

@@ -11,8 +11,8 @@ import pytest
 from broker.security.authorizer import AllowAll, Operation, Resource
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from tests.broker.recorded.replica_answers import ANSWERS, OTHER, QUESTIONS, STANDARD, TOPIC, plain
-from tests.support.group_desk import Peer
-from tests.support.topic_desk import TopicDesk
+from tests.support.group_harness import Peer
+from tests.support.topic_harness import TopicHarness
 
 KAFKAS = json.loads(ANSWERS.read_text())
 
@@ -35,9 +35,9 @@ def in_words_of_ours(value: Any) -> Any:
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("rights", ["allowed", "denied"])
 def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) -> None:
-    desk = TopicDesk(AllowAll() if rights == "allowed" else DenyingCluster(), {TOPIC: 3, OTHER: 1})
+    harness = TopicHarness(AllowAll() if rights == "allowed" else DenyingCluster(), {TOPIC: 3, OTHER: 1})
     request, version = QUESTIONS[name]
-    ours = plain(Peer(desk).ask(request(os.path.abspath("data")), version))
+    ours = plain(Peer(harness).ask(request(os.path.abspath("data")), version))
     for results in ("replica_election_results",):  # Kafka creates its offsets topic with the first group
         if results in ours:
             ours[results] = [topic for topic in ours[results] if not topic["topic"].startswith("__")]
@@ -45,8 +45,8 @@ def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) 
 
 
 def test_the_quorum_is_this_broker_now() -> None:
-    desk = TopicDesk(AllowAll(), {})
+    harness = TopicHarness(AllowAll(), {})
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
-    partition = Peer(desk).ask(request, 1).topics[0].partitions[0]
+    partition = Peer(harness).ask(request, 1).topics[0].partitions[0]
     assert (partition.leader_id, partition.high_watermark) == (1, 0)
-    assert [voter.last_caught_up_timestamp for voter in partition.current_voters] == [desk.clock.wall]
+    assert [voter.last_caught_up_timestamp for voter in partition.current_voters] == [harness.clock.wall]

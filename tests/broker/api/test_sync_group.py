@@ -7,13 +7,13 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import CONSUMER, joined, joining, stable, syncing
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_member_gets_its_assignment_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
-    id = joined(desk, peer, joining()).member_id
+def test_a_member_gets_its_assignment_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
+    id = joined(harness, peer, joining()).member_id
     request = syncing(id, assigned={id: b"mine", "nobody": b"lost"})
     if version < 5:
         request.protocol_type = request.protocol_name = None
@@ -30,15 +30,15 @@ def test_sync_from_version_5_needs_type_and_protocol_even_for_the_empty_group_id
     assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_refused_sync_has_no_assignment_and_no_protocol(desk: Desk, peer: Peer) -> None:
-    id = stable(desk, peer)
+def test_a_refused_sync_has_no_assignment_and_no_protocol(harness: Harness, peer: Peer) -> None:
+    id = stable(harness, peer)
     reply = peer.ask(syncing(id, 2), 5)
     assert (reply.error_code, reply.assignment, reply.protocol_type, reply.protocol_name) == (ErrorCode.ILLEGAL_GENERATION, b"", None, None)
 
 
-def test_both_syncs_of_a_member_are_answered(desk: Desk, peer: Peer) -> None:
-    id = stable(desk, peer)
-    restarted, first, second = Peer(desk), Peer(desk), Peer(desk)
+def test_both_syncs_of_a_member_are_answered(harness: Harness, peer: Peer) -> None:
+    id = stable(harness, peer)
+    restarted, first, second = Peer(harness), Peer(harness), Peer(harness)
     restarted.send(joining(instance="other"), 9)  # now the group waits for its first member
     first.send(joining(id=id, protocols=(("range", b"changed"),)), 9)
     assert (first.reply().generation_id, restarted.reply().generation_id) == (2, 2)

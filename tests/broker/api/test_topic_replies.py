@@ -16,9 +16,9 @@ from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeC
 from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.group_desk import Peer
+from tests.support.group_harness import Peer
 from tests.support.journals import LATE_MS
-from tests.support.topic_desk import TopicDesk
+from tests.support.topic_harness import TopicHarness
 
 STORAGE, TIMED_OUT = 56, 7
 TOPIC = 2
@@ -52,8 +52,8 @@ LOOKS: dict[str, tuple[Any, int]] = {
 
 
 @pytest.fixture
-def desk() -> TopicDesk:
-    return TopicDesk(AllowAll(), {"t": 3})
+def harness() -> TopicHarness:
+    return TopicHarness(AllowAll(), {"t": 3})
 
 
 def codes(reply: Any) -> list[int]:
@@ -62,104 +62,104 @@ def codes(reply: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_topic_changes_and_reads_of_them_are_answered_when_durable(desk: TopicDesk, name: str) -> None:
+def test_topic_changes_and_reads_of_them_are_answered_when_durable(harness: TopicHarness, name: str) -> None:
     request, version, expected_call = CHANGES[name]
-    desk.registry_log.immediate = False
-    peer = Peer(desk)
+    harness.registry_log.immediate = False
+    peer = Peer(harness)
     peer.send(request, version)
     lookers = []
     for look in LOOKS.values():
-        looker = Peer(desk)
+        looker = Peer(harness)
         looker.send(*look)
         lookers.append(looker)
-    desk.loop.run()
+    harness.loop.run()
     assert [looker.reply() for looker in (peer, *lookers)] == [None] * 4
-    desk.registry_log.succeed()
-    desk.loop.run()
+    harness.registry_log.succeed()
+    harness.loop.run()
     assert codes(peer.reply()) == [0]
     assert all(looker.reply() is not None for looker in lookers)
-    assert [call for call, _ in desk.partitions.calls] == [expected_call]
+    assert [call for call, _ in harness.partitions.calls] == [expected_call]
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_topic_change_with_a_failed_or_late_append_is_retriable(desk: TopicDesk, name: str) -> None:
+def test_a_topic_change_with_a_failed_or_late_append_is_retriable(harness: TopicHarness, name: str) -> None:
     request, version, _ = CHANGES[name]
-    desk.registry_log.immediate = False
-    late = Peer(desk)
+    harness.registry_log.immediate = False
+    late = Peer(harness)
     late.send(request, version)
-    desk.loop.run()
-    desk.loop.advance(LATE_MS / 1000)
-    desk.registry.advance(desk.clock.tick())
-    desk.loop.run()
+    harness.loop.run()
+    harness.loop.advance(LATE_MS / 1000)
+    harness.registry.advance(harness.clock.tick())
+    harness.loop.run()
     assert codes(late.reply()) == [TIMED_OUT]
-    desk.registry_log.refuse()
-    desk.loop.run()
+    harness.registry_log.refuse()
+    harness.loop.run()
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_suspended_registry_refuses_changes(desk: TopicDesk, name: str) -> None:
+def test_a_suspended_registry_refuses_changes(harness: TopicHarness, name: str) -> None:
     request, version, _ = CHANGES[name]
-    desk.registry.writable = False
-    assert codes(Peer(desk).ask(request, version)) == [STORAGE]
+    harness.registry.writable = False
+    assert codes(Peer(harness).ask(request, version)) == [STORAGE]
     for look in LOOKS.values():
-        assert codes(Peer(desk).ask(*look)) == [0]
-    assert desk.partitions.calls == []
-    assert desk.topics.by_name["t"].settings == {}
-    assert desk.topics.by_name["t"].partitions == 3
+        assert codes(Peer(harness).ask(*look)) == [0]
+    assert harness.partitions.calls == []
+    assert harness.topics.by_name["t"].settings == {}
+    assert harness.topics.by_name["t"].partitions == 3
 
 
-def test_validate_only_works_while_the_registry_is_suspended(desk: TopicDesk) -> None:
-    desk.registry.writable = False
-    before = dict(desk.topics.by_name)
+def test_validate_only_works_while_the_registry_is_suspended(harness: TopicHarness) -> None:
+    harness.registry.writable = False
+    before = dict(harness.topics.by_name)
     for name in ("create", "grow", "alter", "change"):
         request, version, _ = CHANGES[name]
         request.validate_only = True
         try:
-            assert codes(Peer(desk).ask(request, version)) == [0]
+            assert codes(Peer(harness).ask(request, version)) == [0]
         finally:
             request.validate_only = False
-    assert desk.topics.by_name == before
-    assert desk.partitions.calls == []
+    assert harness.topics.by_name == before
+    assert harness.partitions.calls == []
 
 
-def test_the_partition_limit_applies_to_added_partitions(desk: TopicDesk) -> None:
-    reply = Peer(desk).ask(CreatePartitionsRequest([CreatePartitionsTopic("t", 1_000, None)], 5000), 3)
+def test_the_partition_limit_applies_to_added_partitions(harness: TopicHarness) -> None:
+    reply = Peer(harness).ask(CreatePartitionsRequest([CreatePartitionsTopic("t", 1_000, None)], 5000), 3)
     assert codes(reply) == [44]
     assert "partitions.max" in reply.results[0].error_message
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_describing_many_topic_configs_yields_and_returns_the_final_state(desk: TopicDesk, version: int) -> None:
+def test_describing_many_topic_configs_yields_and_returns_the_final_state(harness: TopicHarness, version: int) -> None:
     names = [f"t{number}" for number in range(100)]
     for name in names:
-        desk.topics._new_id = lambda name=name: name.encode().ljust(16)  # type: ignore[misc]
-        desk.topics.create(name, 1, {}, 0)
+        harness.topics._new_id = lambda name=name: name.encode().ljust(16)  # type: ignore[misc]
+        harness.topics.create(name, 1, {}, 0)
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, ["segment.ms"]) for name in names])
     describe_all = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None) for name in names])
     soon: list[object] = []
-    plain = desk.loop.call_soon
+    plain = harness.loop.call_soon
 
     def call_soon(*arguments: Any) -> None:
         soon.append(arguments)
         if len(soon) == lost_at:
-            desk.topics.clear()  # as a registry that is being replayed
+            harness.topics.clear()  # as a registry that is being replayed
         plain(*arguments)
 
-    desk.loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
+    harness.loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
     lost_at = 0
-    assert [(result.resource_name, len(result.configs)) for result in Peer(desk).ask(request, version).results] == [(name, 1) for name in names]
+    assert [(result.resource_name, len(result.configs)) for result in Peer(harness).ask(request, version).results] == [(name, 1) for name in names]
     soon.clear()
-    settings = {len(result.configs) for result in Peer(desk).ask(describe_all, version).results}
+    settings = {len(result.configs) for result in Peer(harness).ask(describe_all, version).results}
     assert len(settings) == 1
     assert len(soon) > 5
     soon.clear()
     lost_at = 4
-    assert set(codes(Peer(desk).ask(describe_all, version))) == {3}
+    assert set(codes(Peer(harness).ask(describe_all, version))) == {3}
     assert len(soon) >= lost_at
 
 
-def test_a_topic_name_too_long_for_a_reply_closes_the_connection(desk: TopicDesk) -> None:
-    peer = Peer(desk)
+def test_a_topic_name_too_long_for_a_reply_closes_the_connection(harness: TopicHarness) -> None:
+    peer = Peer(harness)
     body = b"\0\0\0\1\2\x7f\xff" + b"\xff" * 32_767 + b"\xff\xff\xff\xff\0"
     peer.send(DescribeConfigsRequest([]), 1, body)
     assert not peer.open

@@ -10,8 +10,8 @@ import pytest
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.security.authorizer import Operation, Resource
 from tests.broker.recorded.topic_rights import ANSWERS, QUESTIONS, TOPICS, plain
-from tests.support.group_desk import Peer
-from tests.support.topic_desk import TopicDesk
+from tests.support.group_harness import Peer
+from tests.support.topic_harness import TopicHarness
 
 KAFKAS = json.loads(ANSWERS.read_text())
 
@@ -28,15 +28,15 @@ class DenyingTopics:
 
 
 @pytest.fixture
-def desk() -> TopicDesk:
-    return TopicDesk(DenyingTopics(), dict.fromkeys(TOPICS, 2))
+def harness() -> TopicHarness:
+    return TopicHarness(DenyingTopics(), dict.fromkeys(TOPICS, 2))
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_an_unauthorized_request_is_refused_as_by_kafka(desk: TopicDesk, name: str) -> None:
-    ids = {topic.name: topic.id for topic in desk.topics.by_name.values()}
+def test_an_unauthorized_request_is_refused_as_by_kafka(harness: TopicHarness, name: str) -> None:
+    ids = {topic.name: topic.id for topic in harness.topics.by_name.values()}
     request, version = QUESTIONS[name]
-    ours = plain(Peer(desk).ask(request(ids), version), ids)
+    ours = plain(Peer(harness).ask(request(ids), version), ids)
     if "topics" in ours:  # Kafka creates its offsets topic with the first group
         ours["topics"] = [answer for answer in ours["topics"] if answer["name"] != CONSUMER_OFFSETS]
     if name == "create":  # Kafka gives validated topics an id

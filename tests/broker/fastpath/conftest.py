@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.group_desk import Desk, Refusing
+from tests.support.group_harness import Harness, Refusing
 
 
 class Changeable(Refusing):
@@ -16,11 +16,11 @@ class Changeable(Refusing):
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(Changeable((3, 3, "g"), (8, 3, "g")))
+def harness() -> Harness:
+    return Harness(Changeable((3, 3, "g"), (8, 3, "g")))
 
 
-def decoded_requests(desk: Desk, monkeypatch: pytest.MonkeyPatch, *api_keys: int) -> list[int]:
+def decoded_requests(harness: Harness, monkeypatch: pytest.MonkeyPatch, *api_keys: int) -> list[int]:
     """The API keys of the requests that are decoded from now on; fast paths answer the others."""
     decoded: list[int] = []
 
@@ -32,6 +32,6 @@ def decoded_requests(desk: Desk, monkeypatch: pytest.MonkeyPatch, *api_keys: int
         return record
 
     for key in api_keys:
-        route = desk.dispatch.routes[key]
+        route = harness.dispatch.routes[key]
         monkeypatch.setattr(route, "decode", recording(key, route.decode))
     return decoded

@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.broker.fastpath.conftest import decoded_requests
-from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_harness import Defective, Harness, Peer
 from tests.support.group_requests import COMMITS, codes_of_commit, fetched, joining, stable
 from tests.support.headers import encode_request
 
@@ -35,8 +35,8 @@ class Recorder:
 
 
 @pytest.fixture
-def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    return decoded_requests(desk, monkeypatch, OffsetCommitRequest.API_KEY)
+def decoded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    return decoded_requests(harness, monkeypatch, OffsetCommitRequest.API_KEY)
 
 
 def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str = "m", topic: str = "t", generation: int = 1) -> OffsetCommitRequest:
@@ -44,25 +44,25 @@ def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str
     return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, requested)])
 
 
-def learned(desk: Desk, peer: Peer) -> str:
+def learned(harness: Harness, peer: Peer) -> str:
     """The id of a member whose commits take the fast path: its first two were decoded."""
-    id = stable(desk, peer)
+    id = stable(harness, peer)
     for offset in range(4):
         assert set(codes_of_commit(peer.ask(commit(id, offset), 9)).values()) == {0}
     return id
 
 
 @pytest.mark.parametrize("version", COMMITS)
-def test_the_third_equal_commit_takes_the_fast_path(desk: Desk, peer: Peer, decoded: list[int], version: int) -> None:
-    id = stable(desk, peer)
+def test_the_third_equal_commit_takes_the_fast_path(harness: Harness, peer: Peer, decoded: list[int], version: int) -> None:
+    id = stable(harness, peer)
     for offset in (5, 6, 7, -(1 << 62), 8):
         assert codes_of_commit(peer.ask(commit(id, offset), version)) == {("t", 0): 0, ("t", 2): 0}
         assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (offset, -1, "m", 0), ("t", 2): (offset + 2, -1, "m", 0)}
     assert len(decoded) == 2
 
 
-def test_a_commit_with_a_new_layout_is_decoded_once(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = stable(desk, peer)
+def test_a_commit_with_a_new_layout_is_decoded_once(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+    id = stable(harness, peer)
     layouts = ((0, 1), "m", "t"), ((0, 2), "n", "t"), ((0,), "m", "t"), ((0, 1), "m", "u"), ((0, 2), "longer", "t")
     for number, (partitions, text, topic) in enumerate(layouts):
         for offset in range(10 * number, 10 * number + 4):
@@ -74,46 +74,46 @@ def test_a_commit_with_a_new_layout_is_decoded_once(desk: Desk, peer: Peer, deco
     assert len(decoded) == 2 + 1 + 2 + 1 + 2
 
 
-def test_fast_path_replies_follow_the_current_state(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = learned(desk, peer)
-    newcomer = Peer(desk)
+def test_fast_path_replies_follow_the_current_state(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+    id = learned(harness, peer)
+    newcomer = Peer(harness)
     newcomer.send(joining(instance="new"), 9)
     peer.send(joining(id=id), 9)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert peer.reply().generation_id == 2
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): ErrorCode.ILLEGAL_GENERATION, ("t", 2): ErrorCode.ILLEGAL_GENERATION}
-    desk.pass_ms(100_000)
-    desk.shards.journal_of("g").refusal = 15
+    harness.pass_ms(100_000)
+    harness.shards.journal_of("g").refusal = 15
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {15}
-    desk.shards.journal_of("g").refusal = 0
+    harness.shards.journal_of("g").refusal = 0
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.UNKNOWN_MEMBER_ID}
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (3, -1, "m", 0)}
     assert len(decoded) == 2 + 3  # refused requests take the usual path
 
 
-def test_fast_commit_checks_a_deleted_or_recreated_topic_again(desk: Desk, peer: Peer) -> None:
-    id = learned(desk, peer)
-    desk.topics._drop("t")
+def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: Harness, peer: Peer) -> None:
+    id = learned(harness, peer)
+    harness.topics._drop("t")
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 3, ("t", 2): 3}
-    desk.topics.create("t", 1, {}, 0)
+    harness.topics.create("t", 1, {}, 0)
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 0, ("t", 2): 3}
 
 
-def test_a_fast_commit_waits_for_its_append_and_fails_with_it(desk: Desk, peer: Peer) -> None:
-    id = learned(desk, peer)
-    log = desk.hold_appends()
+def test_a_fast_commit_waits_for_its_append_and_fails_with_it(harness: Harness, peer: Peer) -> None:
+    id = learned(harness, peer)
+    log = harness.hold_appends()
     for end, code in ((log.succeed, 0), (log.refuse, 16)):
         peer.send(commit(id, 9), 9)
         assert peer.reply() is None
         end()
-        desk.loop.run()
+        harness.loop.run()
         assert codes_of_commit(peer.reply()) == {("t", 0): code, ("t", 2): code}
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
-def test_a_defect_is_answered_and_counted_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
-    id = learned(desk, peer)
+def test_a_defect_is_answered_and_counted_once(harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    id = learned(harness, peer)
     (repeat,) = remembered(peer)
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
@@ -127,10 +127,10 @@ def test_a_defect_is_answered_and_counted_once(desk: Desk, peer: Peer, monkeypat
 
 @pytest.mark.parametrize("cut_at", [None, 1, 11, 40])
 def test_a_chunk_of_several_requests_is_split_into_frames(
-    desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
+    harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
 ) -> None:
     """Two commits in one chunk, or one in two chunks: each begins with the bytes of the learned commit."""
-    id = learned(desk, peer)
+    id = learned(harness, peer)
     assert remembered(peer)
     sent: list[bytes] = []
     with monkeypatch.context() as patched:
@@ -141,28 +141,28 @@ def test_a_chunk_of_several_requests_is_split_into_frames(
     end = len(stream) if cut_at is None else len(sent[0]) + cut_at
     for chunk in filter(None, (stream[:end], stream[end:])):
         peer.connection.data_received(chunk)
-    desk.loop.run()
+    harness.loop.run()
     assert [codes_of_commit(peer.reply()) for _ in range(2)] == [{("t", 0): 0, ("t", 2): 0}] * 2
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
 
 
-def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = learned(desk, peer)
+def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+    id = learned(harness, peer)
     before = len(decoded)
-    desk.topics.create("beside", 1, {}, 0)
+    harness.topics.create("beside", 1, {}, 0)
     assert set(codes_of_commit(peer.ask(commit(id, 8), 9)).values()) == {0}
-    desk.topics._drop("u")
+    harness.topics._drop("u")
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {0}
     assert len(decoded) == before
-    desk.topics._drop("t")
-    desk.topics.create("t", 3, {}, 0)
+    harness.topics._drop("t")
+    harness.topics.create("t", 3, {}, 0)
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {0}
     assert len(decoded) == before + 1  # a topic of the same name is another topic
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
-def test_learned_commits_are_limited_by_bytes_and_partitions(desk: Desk, peer: Peer, partitions: tuple[int, ...]) -> None:
-    id = stable(desk, peer)
+def test_learned_commits_are_limited_by_bytes_and_partitions(harness: Harness, peer: Peer, partitions: tuple[int, ...]) -> None:
+    id = stable(harness, peer)
     for offset in range(2):
         peer.ask(commit(id, offset, partitions), 9)
     (repeat,) = remembered(peer)
@@ -174,8 +174,8 @@ def remembered(peer: Peer) -> list[CommitFastPath]:
     return [repeat for repeat in peer.connection.fast_paths.values() if isinstance(repeat, CommitFastPath)]
 
 
-def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = stable(desk, peer)
+def test_a_large_commit_is_not_remembered(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+    id = stable(harness, peer)
     large = commit(id, 1, tuple(range(200)), "m" * 20, "v")
     assert len(large.encode(9)) > COMMIT_BYTES_MAX
     for _ in range(4):
@@ -184,8 +184,8 @@ def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[
     assert len(decoded) == 4
 
 
-def test_a_client_with_changing_commits_is_not_learned_for_a_minute(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = stable(desk, peer)
+def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+    id = stable(harness, peer)
     for number in range(2 * LEARN_ATTEMPTS_MAX):
         peer.ask(commit(id, 1, text=f"{number:03}"), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
@@ -193,27 +193,27 @@ def test_a_client_with_changing_commits_is_not_learned_for_a_minute(desk: Desk, 
     peer.ask(commit(id, 1, text=followed), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
     for _ in range(10):
-        desk.pass_ms(LEARN_PAUSE_MS // 10)
+        harness.pass_ms(LEARN_PAUSE_MS // 10)
         peer.ask(HeartbeatRequest("g", 1, id), 4)
     for _ in range(3):
         peer.ask(commit(id, 1, text="new"), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX + 1
 
 
-def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(desk: Desk, peer: Peer) -> None:
-    id = stable(desk, peer)
+def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: Harness, peer: Peer) -> None:
+    id = stable(harness, peer)
     for size in range(connection.FAST_PATHS_MAX + 1):
         for _ in range(2):
             peer.ask(commit(id, 1, text="m" * size), 9)
     fast_paths = remembered(peer)
     assert len(fast_paths) == connection.FAST_PATHS_MAX
-    assert desk.host.fast_path_bytes == sum(fast_path.cost for fast_path in fast_paths)
+    assert harness.host.fast_path_bytes == sum(fast_path.cost for fast_path in fast_paths)
 
 
 @pytest.mark.plain
-def test_learned_requests_of_all_connections_share_a_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    peers = [Peer(desk) for _ in range(3)]
-    id = stable(desk, peers[0])
+def test_learned_requests_of_all_connections_share_a_limit(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = [Peer(harness) for _ in range(3)]
+    id = stable(harness, peers[0])
     for _ in range(2):
         peers[0].ask(commit(id, 1), 9)
     (fast_path,) = remembered(peers[0])
@@ -230,25 +230,25 @@ def test_learned_requests_of_all_connections_share_a_limit(desk: Desk, monkeypat
             assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
         assert remembered(peer) == []
     assert len(written) == 2  # and it is not tried each time
-    assert desk.host.fast_path_bytes <= connection.FAST_PATH_BYTES_MAX
+    assert harness.host.fast_path_bytes <= connection.FAST_PATH_BYTES_MAX
     peers[0].connection.connection_lost(None)
     for _ in range(8):
-        desk.pass_ms(LEARN_PAUSE_MS // 8)
+        harness.pass_ms(LEARN_PAUSE_MS // 8)
         peers[1].ask(HeartbeatRequest("g", 1, id), 4)
     peers[1].ask(commit(id, 1), 9)
     assert len(remembered(peers[1])) == 1
     peers[1].connection.connection_lost(None)
     peers[2].connection.connection_lost(None)
-    assert desk.host.fast_path_bytes == 0
+    assert harness.host.fast_path_bytes == 0
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("partitions", [1, 10, 100])
-def test_the_counted_size_of_a_learned_commit_is_its_memory(desk: Desk, peer: Peer, partitions: int) -> None:
-    id = stable(desk, peer)
+def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: Harness, peer: Peer, partitions: int) -> None:
+    id = stable(harness, peer)
     indexes = tuple(range(partitions))
     for _ in range(2):  # of a connection of its own, so that shared objects exist
-        second_peer = Peer(desk)
+        second_peer = Peer(harness)
         for _ in range(3):
             second_peer.ask(commit(id, 1, indexes, "", "v"), 9)
     peer.ask(commit(id, 1, indexes, "", "v"), 9)
@@ -262,33 +262,33 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(desk: Desk, peer: Pe
     assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # about: other memory of the broker may grow too
 
 
-def test_pipelined_commits_take_the_fast_path_too(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = learned(desk, peer)
-    log = desk.hold_appends()
+def test_pipelined_commits_take_the_fast_path_too(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+    id = learned(harness, peer)
+    log = harness.hold_appends()
     for offset in (10, 11, 12):
         peer.send(commit(id, offset), 9)
     assert peer.reply() is None
     for _ in (10, 11, 12):
-        desk.append_succeeds()
+        harness.append_succeeds()
         assert codes_of_commit(peer.reply()) == {("t", 0): 0, ("t", 2): 0}
     log.immediate = True
     assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (12, -1, "m", 0), ("t", 2): (14, -1, "m", 0)}
     assert len(decoded) == 2
 
 
-def test_fast_commits_write_the_same_records(desk: Desk, peer: Peer) -> None:
+def test_fast_commits_write_the_same_records(harness: Harness, peer: Peer) -> None:
     """Learned or decoded, consecutive in one batch or not."""
-    id = stable(desk, peer)
-    log = desk.log_of("g")
+    id = stable(harness, peer)
+    log = harness.log_of("g")
     for offset in range(3):
         peer.ask(commit(id, offset), 9)
-    remembering, decoding = Peer(desk), Peer(desk)
+    remembering, decoding = Peer(harness), Peer(harness)
     for _ in range(2):
         remembering.ask(commit(id, 5), 9)
     before = len(log.batches)
     for client in (peer, decoding, remembering):
         client.connection.data_received(encode_request(OffsetCommitRequest.API_KEY, 9, 7, "client", commit(id, 77).encode(9)))
-    desk.loop.run()
+    harness.loop.run()
     (batch,) = log.batches[before:]
     facts = list(facts_of(batch))
     assert facts[:2] == facts[2:4] == facts[4:]
@@ -357,20 +357,20 @@ def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:
     assert commit_layout(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
 
 
-def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(desk: Desk, peer: Peer) -> None:
+def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(harness: Harness, peer: Peer) -> None:
     """The counted memory is all that a group retains: it has no more after its connection is closed."""
-    later_peers = [Peer(desk) for _ in range(3)]
-    id = stable(desk, peer)
+    later_peers = [Peer(harness) for _ in range(3)]
+    id = stable(harness, peer)
     for offset in range(4):
         for number, sender in enumerate((peer, *later_peers)):
             sender.ask(commit(id, 10 * number + offset), 9)
-    group = desk.shards.journal_of("g").shard.groups["g"]
+    group = harness.shards.journal_of("g").shard.groups["g"]
     assert len(group._unread) == 4
     for sender in later_peers[::-1]:
         sender.connection.connection_lost(None)
-    assert desk.host.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
+    assert harness.host.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
     assert list(group._unread) in ([], [repeat._commit for repeat in remembered(peer)])
     peer.connection.connection_lost(None)
-    assert desk.host.fast_path_bytes == 0
+    assert harness.host.fast_path_bytes == 0
     assert not group._unread
     assert {value[2:10] for stored in group.offsets.values() for value in stored.values.values()} == {(33).to_bytes(8, "big"), (35).to_bytes(8, "big")}

@@ -22,7 +22,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from tests.broker.fastpath.conftest import Changeable
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import joining, syncing
 
 STEPS = 600
@@ -53,7 +53,7 @@ class Answers:
 class Client:
     """One member, with a connection to each of the brokers."""
 
-    def __init__(self, nodes: list[Desk], instance: str | None, join_version: int, commit_version: int) -> None:
+    def __init__(self, nodes: list[Harness], instance: str | None, join_version: int, commit_version: int) -> None:
         self.peers = [Peer(node) for node in nodes]
         self.instance = instance
         self.join_version = join_version
@@ -115,7 +115,7 @@ class Client:
 class World:
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.nodes = [Desk(Changeable((3, 3, "g"))) for _ in range(2)]
+        self.nodes = [Harness(Changeable((3, 3, "g"))) for _ in range(2)]
         self.nodes[1].host.trace = lambda direction, call, message: None  # while frames are logged nothing is learned
         self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)
@@ -169,7 +169,7 @@ class World:
     def written(self) -> None:
         """The log has all facts, and no append is in flight."""
 
-        def write(node: Desk) -> None:
+        def write(node: Harness) -> None:
             log = node.log_of("g")
             log.immediate = True
             while log.pending:

@@ -17,7 +17,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
 from tests.broker.fastpath.test_rejoin import Pair
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import stable
 
 
@@ -34,28 +34,28 @@ class Repeated(NamedTuple):
         return any(type(fast_path) is self.fast_path for fast_path in self.peer.connection.fast_paths.values())
 
 
-def heartbeats(desk: Desk) -> Repeated:
-    peer = Peer(desk)
-    request = HeartbeatRequest("g", 1, stable(desk, peer))
+def heartbeats(harness: Harness) -> Repeated:
+    peer = Peer(harness)
+    request = HeartbeatRequest("g", 1, stable(harness, peer))
     codes: dict[int, int] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NONE}
     return Repeated(HeartbeatFastPath, peer, lambda: peer.ask(request, 4).error_code, codes)
 
 
-def commits(desk: Desk) -> Repeated:
-    peer = Peer(desk)
-    request = commit(stable(desk, peer), 3)
+def commits(harness: Harness) -> Repeated:
+    peer = Peer(harness)
+    request = commit(stable(harness, peer), 3)
     return Repeated(CommitFastPath, peer, lambda: peer.ask(request, 9).topics[0].partitions[0].error_code, {})
 
 
-def offset_fetches(desk: Desk) -> Repeated:
-    peer = Peer(desk)
+def offset_fetches(harness: Harness) -> Repeated:
+    peer = Peer(harness)
     peer.ask(commit("", 3, generation=-1), 9)
     codes: dict[int, int] = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
     return Repeated(OffsetFetchFastPath, peer, lambda: peer.ask(fetching(9), 9).groups[0].error_code, codes)
 
 
-def joins(desk: Desk) -> Repeated:
-    follower = Pair(desk).b
+def joins(harness: Harness) -> Repeated:
+    follower = Pair(harness).b
 
     def send() -> int:
         follower.join()
@@ -64,8 +64,8 @@ def joins(desk: Desk) -> Repeated:
     return Repeated(JoinFastPath, follower.peer, send, {})
 
 
-def syncs(desk: Desk) -> Repeated:
-    follower = Pair(desk).b
+def syncs(harness: Harness) -> Repeated:
+    follower = Pair(harness).b
 
     def send() -> int:
         follower.sync()
@@ -81,8 +81,8 @@ def build(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def learned(desk: Desk, build: Callable[[Desk], Repeated]) -> Repeated:
-    repeated = build(desk)
+def learned(harness: Harness, build: Callable[[Harness], Repeated]) -> Repeated:
+    repeated = build(harness)
     for _ in range(3):
         assert repeated.send() == 0
     assert repeated.learned
@@ -90,23 +90,23 @@ def learned(desk: Desk, build: Callable[[Desk], Repeated]) -> Repeated:
 
 
 @pytest.mark.parametrize("refusal", [14, 15, 16])
-def test_a_partition_that_does_not_serve_refuses(desk: Desk, learned: Repeated, refusal: int) -> None:
-    journal = desk.shards.journal_of("g")
+def test_a_partition_that_does_not_serve_refuses(harness: Harness, learned: Repeated, refusal: int) -> None:
+    journal = harness.shards.journal_of("g")
     journal.refusal = refusal
     emitted = journal.shard.hold.emitted
     assert learned.send() == learned.codes.get(refusal, refusal)
     assert journal.shard.hold.emitted == emitted
 
 
-def test_revoked_rights_are_respected(desk: Desk, learned: Repeated) -> None:
-    desk.authorizer.open = False
+def test_revoked_rights_are_respected(harness: Harness, learned: Repeated) -> None:
+    harness.authorizer.open = False
     assert learned.send() == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_no_request_is_learned_while_frames_are_logged(desk: Desk, build: Callable[[Desk], Repeated]) -> None:
+def test_no_request_is_learned_while_frames_are_logged(harness: Harness, build: Callable[[Harness], Repeated]) -> None:
     traced: list[Any] = []
-    desk.host.trace = lambda direction, call, message: traced.append(message)
-    repeated = build(desk)
+    harness.host.trace = lambda direction, call, message: traced.append(message)
+    repeated = build(harness)
     before = len(traced)
     for _ in range(3):
         assert repeated.send() == 0

@@ -12,36 +12,36 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.fastpath.conftest import decoded_requests
-from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_harness import Defective, Harness, Peer
 from tests.support.group_requests import committing, joined, joining, stable, syncing
 
 
 @pytest.fixture
-def learned_heartbeat(desk: Desk, peer: Peer) -> HeartbeatRequest:
+def learned_heartbeat(harness: Harness, peer: Peer) -> HeartbeatRequest:
     """A heartbeat that was accepted and learned."""
-    request = HeartbeatRequest("g", 1, stable(desk, peer))
+    request = HeartbeatRequest("g", 1, stable(harness, peer))
     assert peer.ask(request, 4).error_code == 0
     assert peer.connection.fast_paths
     return request
 
 
 @pytest.fixture
-def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    return decoded_requests(desk, monkeypatch, HeartbeatRequest.API_KEY)
+def decoded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    return decoded_requests(harness, monkeypatch, HeartbeatRequest.API_KEY)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_repeated_heartbeat_is_not_decoded_in_any_version(desk: Desk, peer: Peer, decoded: list[int], version: int) -> None:
-    request = HeartbeatRequest("g", 1, stable(desk, peer))
+def test_a_repeated_heartbeat_is_not_decoded_in_any_version(harness: Harness, peer: Peer, decoded: list[int], version: int) -> None:
+    request = HeartbeatRequest("g", 1, stable(harness, peer))
     for _ in range(3):
         assert peer.ask(request, version).error_code == 0  # each with its own correlation id
     assert len(decoded) == 1
 
 
-def test_alternating_members_on_one_connection_are_not_learned_for_a_minute(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+def test_alternating_members_on_one_connection_are_not_learned_for_a_minute(harness: Harness, peer: Peer, decoded: list[int]) -> None:
     beats = []
     for group in ("g0", "g1"):
-        id = joined(desk, peer, joining(group=group, session=2 * LEARN_PAUSE_MS), 5).member_id
+        id = joined(harness, peer, joining(group=group, session=2 * LEARN_PAUSE_MS), 5).member_id
         sync = syncing(id, assigned={id: b"mine"})
         sync.group_id = group
         peer.ask(sync, 5)
@@ -52,55 +52,55 @@ def test_alternating_members_on_one_connection_are_not_learned_for_a_minute(desk
         built += [fast_path for fast_path in peer.connection.fast_paths.values() if isinstance(fast_path, HeartbeatFastPath) and fast_path not in built]
     assert len(built) == LEARN_ATTEMPTS_MAX
     assert len(decoded) == LEARN_ATTEMPTS_MAX + 2  # the last fast path answers every second heartbeat
-    desk.pass_ms(LEARN_PAUSE_MS)
+    harness.pass_ms(LEARN_PAUSE_MS)
     for _ in range(3):
         assert peer.ask(beats[0], 4).error_code == 0
     assert len(decoded) == LEARN_ATTEMPTS_MAX + 3
 
 
-def test_fast_path_replies_follow_the_current_state(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
-    newcomer = Peer(desk)
+def test_fast_path_replies_follow_the_current_state(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
+    newcomer = Peer(harness)
     newcomer.send(joining(instance="new"), 9)
     assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     peer.send(joining(id=learned_heartbeat.member_id), 9)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert peer.reply().generation_id == 2
     assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.ILLEGAL_GENERATION
-    desk.pass_ms(100_000)
+    harness.pass_ms(100_000)
     assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert decoded == []
 
 
-def test_a_fast_heartbeat_renews_the_session(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
+def test_a_fast_heartbeat_renews_the_session(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
     for _ in range(5):
-        desk.pass_ms(9_999)
+        harness.pass_ms(9_999)
         assert peer.ask(learned_heartbeat, 4).error_code == 0
-    desk.pass_ms(10_000)
+    harness.pass_ms(10_000)
     assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert decoded == []
 
 
-def test_a_late_fast_heartbeat_is_noted(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
+def test_a_late_fast_heartbeat_is_noted(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
     """Its deadline is earlier than all others, so the caller that wakes the shard must get it."""
-    desk.pass_ms(9_000)
-    desk.turn.armed_at = NEVER
+    harness.pass_ms(9_000)
+    harness.turn.armed_at = NEVER
     assert peer.ask(learned_heartbeat, 4).error_code == 0
-    assert desk.turn.armed_at <= desk.shards.journal_of("g").wake_at
+    assert harness.turn.armed_at <= harness.shards.journal_of("g").wake_at
     assert decoded == []
 
 
-def test_a_fast_heartbeat_waits_for_appends_in_flight(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
-    desk.hold_appends()
-    Peer(desk).send(committing(generation=1, id=learned_heartbeat.member_id), 9)
+def test_a_fast_heartbeat_waits_for_appends_in_flight(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
+    harness.hold_appends()
+    Peer(harness).send(committing(generation=1, id=learned_heartbeat.member_id), 9)
     peer.send(learned_heartbeat, 4)
     assert peer.reply() is None
-    desk.append_succeeds()
+    harness.append_succeeds()
     assert peer.reply().error_code == 0
 
 
 @pytest.mark.plain
-def test_a_defect_is_answered_once(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = desk.shards.journal_of("g")
+def test_a_defect_is_answered_once(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = harness.shards.journal_of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
         assert peer.ask(learned_heartbeat, 4).error_code == -1
@@ -108,30 +108,30 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, learned_heartbeat: He
     assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.NONE
 
 
-def test_a_heartbeat_with_changed_bytes_does_not_match(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
+def test_a_heartbeat_with_changed_bytes_does_not_match(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
     for generation, member, version in ((2, learned_heartbeat.member_id, 4), (1, f"{learned_heartbeat.member_id}x", 4), (1, "", 4), (1, learned_heartbeat.member_id, 3)):
         code = peer.ask(HeartbeatRequest("g", generation, member), version).error_code
         assert code == (0 if version == 3 else ErrorCode.ILLEGAL_GENERATION if generation == 2 else ErrorCode.UNKNOWN_MEMBER_ID)
     assert len(decoded) == 4
 
 
-def test_several_heartbeats_in_one_chunk_are_answered_in_order(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
-    desk.hold_appends()
+def test_several_heartbeats_in_one_chunk_are_answered_in_order(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
+    harness.hold_appends()
     peer.send(committing(generation=1, id=learned_heartbeat.member_id), 9)
     for _ in range(3):
         peer.send(learned_heartbeat, 4)  # which wait for the reply to the commit
     assert peer.reply() is None
-    desk.append_succeeds()
+    harness.append_succeeds()
     assert [partition.error_code for partition in peer.reply().topics[0].partitions] == [0]
     assert [peer.reply().error_code for _ in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.plain
 def test_a_repeated_heartbeat_skips_the_group_lookup(
-    desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer.ask(learned_heartbeat, 4)
-    journal = desk.shards.journal_of("g")
+    journal = harness.shards.journal_of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
     for _ in range(3):
         assert peer.ask(learned_heartbeat, 4).error_code == 0
@@ -142,24 +142,24 @@ def test_learned_heartbeats_are_limited_by_bytes(peer: Peer, learned_heartbeat: 
     assert repeat.cost == 800 + 2 + len("client") + 1 + len(learned_heartbeat.encode(4))
 
 
-def test_only_short_requests_are_learned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = Peer(desk, client_id="c" * heartbeat_again.HEARTBEAT_BYTES_MAX)
-    request = HeartbeatRequest("g", 1, stable(desk, peer))
+def test_only_short_requests_are_learned(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer(harness, client_id="c" * heartbeat_again.HEARTBEAT_BYTES_MAX)
+    request = HeartbeatRequest("g", 1, stable(harness, peer))
     assert peer.ask(request, 4).error_code == 0
     assert not peer.connection.fast_paths
 
 
-def test_a_commit_refused_by_the_fast_path_leaves_its_connection_usable(desk: Desk, peer: Peer) -> None:
+def test_a_commit_refused_by_the_fast_path_leaves_its_connection_usable(harness: Harness, peer: Peer) -> None:
     """It is refused on the usual path, and the requests after it are answered."""
-    id = stable(desk, peer)
+    id = stable(harness, peer)
     request = committing(generation=1, id=id)
     for _ in range(3):
         assert peer.ask(request, 9).topics[0].partitions[0].error_code == 0
-    second_peer = Peer(desk)
+    second_peer = Peer(harness)
     second_peer.send(joining(), 3)
-    (member,) = [member for member in desk.shards.journal_of("g").shard.groups["g"].members.values() if member.id == id]
+    (member,) = [member for member in harness.shards.journal_of("g").shard.groups["g"].members.values() if member.id == id]
     peer.ask(LeaveGroupRequest("g", [MemberIdentity(id, None)]), 3)
-    assert member.id not in desk.shards.journal_of("g").shard.groups["g"].members
+    assert member.id not in harness.shards.journal_of("g").shard.groups["g"].members
     assert peer.ask(request, 9).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert not peer.connection.busy
     assert peer.ask(HeartbeatRequest("g", 1, id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -16,7 +16,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from tests.broker.fastpath.conftest import decoded_requests
 from tests.broker.fastpath.test_commit import commit
-from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_harness import Defective, Harness, Peer
 from tests.support.group_requests import FETCHES, stable
 
 PARTITIONS = [0, 2, 7]
@@ -35,13 +35,13 @@ def committing(offset: int, text: str = "") -> OffsetCommitRequest:
 
 
 @pytest.fixture
-def second_peer(desk: Desk) -> Peer:
-    return Peer(desk)
+def second_peer(harness: Harness) -> Peer:
+    return Peer(harness)
 
 
 @pytest.fixture
-def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    return decoded_requests(desk, monkeypatch, OffsetFetchRequest.API_KEY)
+def decoded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    return decoded_requests(harness, monkeypatch, OffsetFetchRequest.API_KEY)
 
 
 def cached_reply(peer: Peer, version: int = 9, **options: Any) -> Any:
@@ -52,9 +52,9 @@ def cached_reply(peer: Peer, version: int = 9, **options: Any) -> Any:
     return peer.ask(fetching(version, **options), version)
 
 
-def fresh(desk: Desk, version: int = 9, **options: Any) -> Any:
+def fresh(harness: Harness, version: int = 9, **options: Any) -> Any:
     """The reply on a new connection."""
-    return Peer(desk).ask(fetching(version, **options), version)
+    return Peer(harness).ask(fetching(version, **options), version)
 
 
 @pytest.mark.parametrize(
@@ -62,19 +62,19 @@ def fresh(desk: Desk, version: int = 9, **options: Any) -> Any:
     [(version, partitions) for version in FETCHES for partitions in (PARTITIONS, None) if partitions or version >= 2],  # all may be fetched from then on
 )
 def test_the_third_equal_offset_fetch_takes_the_fast_path(
-    desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int], version: int, partitions: list[int] | None
+    harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int], version: int, partitions: list[int] | None
 ) -> None:
-    id = stable(desk, second_peer)
+    id = stable(harness, second_peer)
     second_peer.ask(commit(id, 5), 9)
     answer = cached_reply(peer, version, partitions=partitions)
     assert len(decoded) == 2
-    assert answer == fresh(desk, version, partitions=partitions)
+    assert answer == fresh(harness, version, partitions=partitions)
     second_peer.ask(commit(id, 6, text="other"), 9)
-    assert peer.ask(fetching(version, partitions), version) == fresh(desk, version, partitions=partitions) != answer
+    assert peer.ask(fetching(version, partitions), version) == fresh(harness, version, partitions=partitions) != answer
     assert len(decoded) == 4  # those of the others
 
 
-def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
+def test_a_fast_offset_fetch_returns_every_change(harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
     for offset in range(3):
         second_peer.ask(committing(offset=offset), 9)
 
@@ -82,7 +82,7 @@ def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, second
         before = len(decoded)
         answer = peer.ask(fetching(9), 9)
         assert len(decoded) == before
-        assert answer == fresh(desk) != replies[-1]
+        assert answer == fresh(harness) != replies[-1]
         replies.append(answer)
 
     replies = [cached_reply(peer)]
@@ -95,44 +95,44 @@ def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, second
     changed()
 
 
-def test_a_fast_offset_fetch_omits_expired_offsets(desk: Desk, peer: Peer, second_peer: Peer) -> None:
+def test_a_fast_offset_fetch_omits_expired_offsets(harness: Harness, peer: Peer, second_peer: Peer) -> None:
     second_peer.ask(committing(offset=3), 9)
     answer = cached_reply(peer)
-    desk.pass_ms(8 * 24 * 3_600_000)
-    assert peer.ask(fetching(9), 9) == fresh(desk) != answer
+    harness.pass_ms(8 * 24 * 3_600_000)
+    assert peer.ask(fetching(9), 9) == fresh(harness) != answer
 
 
-def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(desk: Desk, peer: Peer, second_peer: Peer) -> None:
+def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(harness: Harness, peer: Peer, second_peer: Peer) -> None:
     second_peer.ask(committing(offset=3), 9)
     answer = cached_reply(peer)
     assert second_peer.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
     without_group = peer.ask(fetching(9), 9)
-    assert without_group == fresh(desk) != answer
+    assert without_group == fresh(harness) != answer
     second_peer.ask(committing(offset=4), 9)
-    assert peer.ask(fetching(9), 9) == fresh(desk) != without_group
+    assert peer.ask(fetching(9), 9) == fresh(harness) != without_group
 
 
-def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(harness: Harness, peer: Peer, decoded: list[int]) -> None:
     for _ in range(4):
         peer.ask(fetching(9), 9)
     assert len(decoded) == 4
 
 
-def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(desk: Desk, peer: Peer, second_peer: Peer) -> None:
+def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(harness: Harness, peer: Peer, second_peer: Peer) -> None:
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer)
-    log = desk.log_of("g")
+    log = harness.log_of("g")
     for end, code in ((log.succeed, 0), (log.refuse, 16)):
         log.immediate = False
         second_peer.send(committing(offset=4), 9)
         peer.send(fetching(9), 9)
         assert peer.reply() is None
         end()
-        desk.loop.run()
+        harness.loop.run()
         assert peer.reply().groups[0].error_code == code
 
 
-def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
+def test_a_long_offset_fetch_reply_is_not_cached(harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
     second_peer.ask(committing(offset=3, text="m" * 4_000), 9)
     second_peer.ask(commit("", 3, (1, 2), "m" * 4_000, generation=-1), 9)
     answer = [peer.ask(fetching(9, [0, 1, 2]), 9) for _ in range(4)]
@@ -142,7 +142,7 @@ def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, second_
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, second_peer: Peer, decoded: list[int], spare: int) -> None:
+def test_the_longest_offset_fetch_reply_is_cached(harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int], spare: int) -> None:
     bare = 1_000
     second_peer.ask(commit("", 3, (0,), "m" * bare, generation=-1), 9)
     size = len(peer.ask(fetching(9, [0]), 9).encode(9))
@@ -154,7 +154,7 @@ def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, second
 
 
 @pytest.mark.plain
-def test_unchanged_offsets_are_not_encoded_again(desk: Desk, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_offsets_are_not_encoded_again(harness: Harness, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer)
     read: list[Any] = []
@@ -173,11 +173,11 @@ def test_unchanged_offsets_are_not_encoded_again(desk: Desk, peer: Peer, second_
     assert len(read) == 1
 
 
-def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(desk: Desk, peer: Peer, second_peer: Peer) -> None:
+def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(harness: Harness, peer: Peer, second_peer: Peer) -> None:
     """Metadata of an old coordinator that is not UTF-8 grows when decoded as text."""
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer, 5)
-    group = desk.shards.journal_of("g").shard.groups["g"]
+    group = harness.shards.journal_of("g").shard.groups["g"]
     group.offsets["t"].values[0] = b"\0\1" + pack(">qh", 4, 20_000) + b"\xff" * 20_000 + pack(">qq", 0, 0)
     group.invalidate_offsets()
     defects = DEFECTS.count
@@ -187,7 +187,7 @@ def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(
 
 @pytest.mark.parametrize("partitions", [None, [0], PARTITIONS])
 def test_learned_offset_fetches_are_limited_by_bytes_and_partitions(
-    desk: Desk, peer: Peer, second_peer: Peer, partitions: list[int] | None
+    harness: Harness, peer: Peer, second_peer: Peer, partitions: list[int] | None
 ) -> None:
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer, partitions=partitions)
@@ -197,12 +197,12 @@ def test_learned_offset_fetches_are_limited_by_bytes_and_partitions(
 
 
 @pytest.mark.plain
-def test_a_defect_elsewhere_leaves_no_stale_reply(desk: Desk, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_elsewhere_leaves_no_stale_reply(harness: Harness, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     second_peer.ask(committing(offset=3), 9)
     answer = cached_reply(peer)
-    desk.log_of("g").stored.clear()
-    journal = desk.shards.journal_of("g")
+    harness.log_of("g").stored.clear()
+    journal = harness.shards.journal_of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
         second_peer.ask(committing(offset=4, text="m"), 9)
-    assert peer.ask(fetching(9), 9) == fresh(desk) != answer
+    assert peer.ask(fetching(9), 9) == fresh(harness) != answer

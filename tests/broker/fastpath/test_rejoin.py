@@ -21,7 +21,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.fastpath.conftest import decoded_requests
-from tests.support.group_desk import Defective, Desk, Peer
+from tests.support.group_harness import Defective, Harness, Peer
 from tests.support.group_requests import committing, joining, syncing
 from tests.support.headers import encode_request, response_header_version
 
@@ -33,9 +33,9 @@ NAMED_FROM = 5  # versions of SyncGroup that have the protocol
 class Member:
     """A consumer that joins and syncs in one version of each, with the same fields each time."""
 
-    def __init__(self, desk: Desk, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **peer_options: Any) -> None:
-        self.desk = desk
-        self.peer = Peer(desk, **peer_options)
+    def __init__(self, harness: Harness, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **peer_options: Any) -> None:
+        self.harness = harness
+        self.peer = Peer(harness, **peer_options)
         self.join_version = join_version
         self.sync_version = sync_version
         self.instance = instance
@@ -75,14 +75,14 @@ class Member:
 class Pair:
     """A leader and a follower that rebalance again and again."""
 
-    def __init__(self, desk: Desk, **member_options: Any) -> None:
-        self.desk = desk
-        self.a = Member(desk, **member_options)
-        self.b = Member(desk, **member_options)
+    def __init__(self, harness: Harness, **member_options: Any) -> None:
+        self.harness = harness
+        self.a = Member(harness, **member_options)
+        self.b = Member(harness, **member_options)
         for member in (self.a, self.b):  # the second member makes the first rejoin
             member.join()
             member.joined()
-            desk.pass_ms(0)
+            harness.pass_ms(0)
             member.joined()
         self.a.join()
         self._settle()
@@ -96,7 +96,7 @@ class Pair:
 
     def _settle(self) -> tuple[Any, Any]:
         a, b = self.a, self.b
-        self.desk.pass_ms(0)
+        self.harness.pass_ms(0)
         replies = a.joined(), b.joined()
         assert [reply.error_code for reply in replies] == [0, 0]
         b.sync()
@@ -106,20 +106,20 @@ class Pair:
 
 
 @pytest.fixture
-def pair(desk: Desk) -> Pair:
-    return Pair(desk)
+def pair(harness: Harness) -> Pair:
+    return Pair(harness)
 
 
 @pytest.fixture
-def decoded(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def decoded(harness: Harness, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The API keys of the requests that are decoded once the pair's requests are learned."""
-    return decoded_requests(desk, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
+    return decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
 
 
 @pytest.mark.parametrize("version", JOINS)
-def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(desk: Desk, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
-    decoded = decoded_requests(desk, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
+def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(harness: Harness, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(harness, join_version=version, sync_version=min(version, SYNCS[-1]))
+    decoded = decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     generation = pair.a.generation
     for number in range(1, 4):
         first, second = pair.rebalance()
@@ -131,12 +131,12 @@ def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(desk: Desk, ver
     assert decoded == []
 
 
-def test_requests_of_static_members_are_learned_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    member = Member(desk, instance="seat")
-    decoded = decoded_requests(desk, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
+def test_requests_of_static_members_are_learned_too(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member(harness, instance="seat")
+    decoded = decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     for number in range(1, 6):
         member.join()
-        desk.pass_ms(0)
+        harness.pass_ms(0)
         reply = member.joined()
         assert (reply.generation_id, [member.group_instance_id for member in reply.members]) == (number, ["seat"])
         member.sync({member.id: b"x"})
@@ -165,7 +165,7 @@ def test_a_member_with_changing_requests_is_not_learned_for_a_minute(pair: Pair,
         built += [fast_path for fast_path in a.peer.connection.fast_paths.values() if type(fast_path) is kind and fast_path not in built]
     assert LEARN_ATTEMPTS_MAX / 2 < len(built) <= LEARN_ATTEMPTS_MAX
     for _ in range(LEARN_PAUSE_MS // 5_000):
-        pair.desk.pass_ms(5_000)
+        pair.harness.pass_ms(5_000)
         pair.rebalance()
     (learned,) = [fast_path for fast_path in a.peer.connection.fast_paths.values() if type(fast_path) is kind]
     assert learned not in built
@@ -177,7 +177,7 @@ def test_equal_bytes_of_another_version_are_decoded(pair: Pair, decoded: list[in
     assert (second.error_code, decoded) == (0, [JoinGroupRequest.API_KEY])
 
 
-def test_an_equal_join_of_another_client_is_decoded(desk: Desk, pair: Pair, decoded: list[int]) -> None:
+def test_an_equal_join_of_another_client_is_decoded(harness: Harness, pair: Pair, decoded: list[int]) -> None:
     pair.b.peer._client_id = "tneilc"  # of the same length
     pair.rebalance()
     assert decoded == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
@@ -201,8 +201,8 @@ def test_a_refused_join_is_refused_again(pair: Pair, decoded: list[int], wrong: 
     assert decoded == [JoinGroupRequest.API_KEY] * 3
 
 
-def test_a_full_group_refuses_a_former_member(desk: Desk, pair: Pair, decoded: list[int]) -> None:
-    shard = desk.shards.journal_of("g").shard
+def test_a_full_group_refuses_a_former_member(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+    shard = harness.shards.journal_of("g").shard
     shard._size_max = 1
     shard._out.config = shard._out.config._replace(group_max_size=1)
     pair.a.join()
@@ -211,14 +211,14 @@ def test_a_full_group_refuses_a_former_member(desk: Desk, pair: Pair, decoded: l
     assert decoded == []
 
 
-def test_an_earlier_join_is_learned_again_after_a_different_one(desk: Desk, pair: Pair, decoded: list[int]) -> None:
+def test_an_earlier_join_is_learned_again_after_a_different_one(harness: Harness, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     changed = b.request()
     changed.protocols[0].metadata = b"others"
-    second = Peer(desk)
+    second = Peer(harness)
     a.join()
     second.send(changed, 9)
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert [member.metadata for member in a.joined().members] == [b"topics", b"others"]
     a.sync({a.id: b"first", b.id: b"second"})
     a.peer.reply()
@@ -227,11 +227,11 @@ def test_an_earlier_join_is_learned_again_after_a_different_one(desk: Desk, pair
     assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_another_protocol_is_sent_with_the_next_assignment(desk: Desk) -> None:
-    member = Member(desk)
+def test_another_protocol_is_sent_with_the_next_assignment(harness: Harness) -> None:
+    member = Member(harness)
     member.join()
     member.joined()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     member.joined()
     for name in ("range", "range", "other", "other", "other", "range"):
         less = "other" if name == "range" else "range"
@@ -242,8 +242,8 @@ def test_another_protocol_is_sent_with_the_next_assignment(desk: Desk) -> None:
         assert member.peer.ask(sync, 5).protocol_name == name
 
 
-def test_changed_timeouts_of_a_join_take_effect(desk: Desk, pair: Pair, decoded: list[int]) -> None:
-    member = desk.shards.journal_of("g").shard.groups["g"].members[pair.b.id]
+def test_changed_timeouts_of_a_join_take_effect(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+    member = harness.shards.journal_of("g").shard.groups["g"].members[pair.b.id]
     request = pair.b.request()
     request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
     pair.a.join()
@@ -257,7 +257,7 @@ def test_other_assignments_are_decoded_and_sent(pair: Pair, decoded: list[int]) 
     for assignment in (b"third", b"fourt", b"fourt", b"fifth"):
         a.join()
         b.join()
-        pair.desk.pass_ms(0)
+        pair.harness.pass_ms(0)
         a.joined(), b.joined()
         a.sync({a.id: assignment, b.id: assignment[::-1]})
         b.sync()
@@ -265,7 +265,7 @@ def test_other_assignments_are_decoded_and_sent(pair: Pair, decoded: list[int]) 
     assert decoded == [SyncGroupRequest.API_KEY] * 3
 
 
-def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, decoded: list[int]) -> None:
+def test_fast_path_replies_follow_the_current_state(harness: Harness, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     b.sync(generation=b.generation - 1)
     assert b.peer.reply().error_code == ErrorCode.ILLEGAL_GENERATION
@@ -276,7 +276,7 @@ def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, deco
     b.sync()
     assert b.peer.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert a.joined() is None
-    desk.pass_ms(10_000)  # the session of b is over
+    harness.pass_ms(10_000)  # the session of b is over
     reply = a.joined()
     assert [member.member_id for member in reply.members] == [a.id]
     b.join()
@@ -286,70 +286,70 @@ def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, deco
     assert decoded == []
 
 
-def test_the_leader_gets_the_list_of_all_members(desk: Desk, pair: Pair, decoded: list[int]) -> None:
+def test_the_leader_gets_the_list_of_all_members(harness: Harness, pair: Pair, decoded: list[int]) -> None:
     pair.b.join()
     pair.b.joined()
-    left_reply = Peer(desk).ask(LeaveGroupRequest("g", [MemberIdentity(pair.a.id)]), 5)
+    left_reply = Peer(harness).ask(LeaveGroupRequest("g", [MemberIdentity(pair.a.id)]), 5)
     assert (left_reply.error_code, left_reply.members[0].error_code) == (0, 0)
     pair.b.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     reply = pair.b.joined()
     assert (reply.leader, [member.member_id for member in reply.members]) == (pair.b.id, [pair.b.id])
     assert decoded == []
 
 
-def test_a_second_request_of_the_same_member_answers_the_first(desk: Desk, pair: Pair, decoded: list[int]) -> None:
-    a, second = pair.a, Peer(desk)
+def test_a_second_request_of_the_same_member_answers_the_first(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+    a, second = pair.a, Peer(harness)
     a.join()
     second.send(a.request(), 9)
     reply = a.joined()
     assert (reply.error_code, reply.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
     pair.b.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert second.reply().error_code == 0
     a.join()  # the generation is unchanged
     assert [member.member_id for member in a.joined().members] == [a.id, pair.b.id]
     assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_fast_joins_and_syncs_wait_for_appends_in_flight(desk: Desk, pair: Pair, decoded: list[int]) -> None:
+def test_fast_joins_and_syncs_wait_for_appends_in_flight(harness: Harness, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
-    desk.hold_appends()
-    Peer(desk).send(committing(generation=a.generation, id=a.id), 9)
+    harness.hold_appends()
+    Peer(harness).send(committing(generation=a.generation, id=a.id), 9)
     for member in (a, b):
         member.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert (a.joined(), b.joined()) == (None, None)
-    desk.append_succeeds()
+    harness.append_succeeds()
     assert (a.joined().error_code, b.joined().error_code) == (0, 0)
     b.sync()
     a.sync({a.id: b"first", b.id: b"second"})
     assert (a.peer.reply(), b.peer.reply()) == (None, None)
-    desk.append_succeeds()
+    harness.append_succeeds()
     assert [member.peer.reply().assignment for member in (a, b)] == [b"first", b"second"]
     assert decoded == []
 
 
-def test_when_the_log_refuses_all_waiting_requests_are_answered(desk: Desk, pair: Pair, decoded: list[int]) -> None:
+def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: Harness, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
-    log = desk.hold_appends()
+    log = harness.hold_appends()
     a.join()
-    Peer(desk).send(committing(group="g", generation=-1, id=""), 9)  # refused: the group has members
+    Peer(harness).send(committing(group="g", generation=-1, id=""), 9)  # refused: the group has members
     b.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     a.joined(), b.joined()
     a.sync({a.id: b"first", b.id: b"second"})
     b.sync()
     log.refuse()
-    desk.loop.run()
+    harness.loop.run()
     assert [member.peer.reply().error_code for member in (a, b)] == [ErrorCode.NOT_COORDINATOR] * 2
     assert decoded == []
 
 
-def test_a_parked_member_is_answered_with_its_id(desk: Desk, pair: Pair) -> None:
+def test_a_parked_member_is_answered_with_its_id(harness: Harness, pair: Pair) -> None:
     pair.a.join()
-    desk.shards.journal_of("g").shard.abandon()
-    desk.loop.run()
+    harness.shards.journal_of("g").shard.abandon()
+    harness.loop.run()
     reply = pair.a.joined()
     assert (reply.error_code, reply.member_id, reply.generation_id) == (ErrorCode.NOT_COORDINATOR, pair.a.id, -1)
 
@@ -358,16 +358,16 @@ def test_a_parked_member_is_answered_with_its_id(desk: Desk, pair: Pair) -> None
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("call", ["join", "sync"])
 def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
-    desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
+    harness: Harness, pair: Pair, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
 ) -> None:
     a, b = pair.a, pair.b
     if call == "sync" and parked:
         a.join()
         b.join()
-        desk.pass_ms(0)
+        harness.pass_ms(0)
         a.joined(), b.joined()
     defects = DEFECTS.count
-    journal = desk.shards.journal_of("g")
+    journal = harness.shards.journal_of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, call, True))
         if call == "sync":
@@ -383,14 +383,14 @@ def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
             assert reply.error_code == 0
     assert DEFECTS.count == defects + 1
     assert ", a request failed inside the broker: RuntimeError: a defect" in DEFECTS.last
-    desk.loop.run()
+    harness.loop.run()
     assert (member.peer.reply(), member.peer._received, member.peer.connection.fast_paths) == (None, b"", {})
     code = member.peer.ask(HeartbeatRequest("g", member.generation, member.id), 4).error_code
     assert code == (ErrorCode.ILLEGAL_GENERATION if call == "sync" and parked else ErrorCode.NONE)  # a generation without assignments is not stored
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
-def test_each_request_is_answered_once(desk: Desk, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
+def test_each_request_is_answered_once(harness: Harness, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
     a, b = pair.a, pair.b
     (repeat,) = [fast_path for fast_path in b.peer.connection.fast_paths.values() if type(fast_path) is kind]
     assert isinstance(repeat, JoinFastPath | SyncFastPath)
@@ -401,7 +401,7 @@ def test_each_request_is_answered_once(desk: Desk, pair: Pair, kind: type[JoinFa
         assert b.peer._received == b""
     a.join()
     b.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     a.joined(), b.joined()
     a.join() if kind is JoinFastPath else b.sync()
     member = a if kind is JoinFastPath else b
@@ -415,26 +415,26 @@ def test_each_request_is_answered_once(desk: Desk, pair: Pair, kind: type[JoinFa
         assert member.peer._received == b""
 
 
-def test_a_deadline_set_by_a_fast_join_is_scheduled(desk: Desk, pair: Pair) -> None:
+def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: Harness, pair: Pair) -> None:
     """It may be the only deadline, so the caller that wakes the shard must get it."""
     a, b = pair.a, pair.b
-    shard = desk.shards.journal_of("g").shard
-    desk.turn.armed_at = NEVER
+    shard = harness.shards.journal_of("g").shard
+    harness.turn.armed_at = NEVER
     a.join()  # the join phase begins
-    assert desk.turn.armed_at <= shard.wake_at < NEVER
+    assert harness.turn.armed_at <= shard.wake_at < NEVER
     b.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     a.joined(), b.joined()
-    desk.turn.armed_at = NEVER
+    harness.turn.armed_at = NEVER
     b.sync()  # parked
-    assert desk.turn.armed_at <= shard.wake_at < NEVER
+    assert harness.turn.armed_at <= shard.wake_at < NEVER
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
-def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_answered_once(harness: Harness, pair: Pair, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair.a, pair.b
-    journal = desk.shards.journal_of("g")
+    journal = harness.shards.journal_of("g")
     shard = journal.shard
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(shard, "join", after))
@@ -442,7 +442,7 @@ def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypa
         assert a.joined().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert a.peer.reply() is None
     assert a.peer.connection.fast_paths == {}
-    assert desk.host.fast_path_bytes == sum(repeat.cost for repeat in b.peer.connection.fast_paths.values())
+    assert harness.host.fast_path_bytes == sum(repeat.cost for repeat in b.peer.connection.fast_paths.values())
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(shard, "sync", after))
         b.sync()
@@ -450,23 +450,23 @@ def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypa
     assert b.peer.reply() is None
 
 
-def test_a_fast_reply_to_a_closed_connection_is_dropped(desk: Desk, pair: Pair) -> None:
+def test_a_fast_reply_to_a_closed_connection_is_dropped(harness: Harness, pair: Pair) -> None:
     pair.b.join()
     assert pair.b.joined() is not None
     pair.a.join()
     pair.a.peer.connection.connection_lost(None)
     pair.b.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert pair.b.joined().error_code == 0
     assert pair.a.peer.reply() is None
 
 
-def test_requests_after_a_parked_request_are_processed_in_order(desk: Desk, pair: Pair) -> None:
+def test_requests_after_a_parked_request_are_processed_in_order(harness: Harness, pair: Pair) -> None:
     a, b = pair.a, pair.b
     a.join()
     a.peer.send(HeartbeatRequest("g", a.generation + 1, a.id), 4)
     b.join()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert a.joined().error_code == 0
     assert a.peer.reply().error_code == 0
 
@@ -475,35 +475,35 @@ def kinds(peer: Peer) -> list[type]:
     return [type(fast_path) for fast_path in peer.connection.fast_paths.values() if isinstance(fast_path, JoinFastPath | SyncFastPath)]
 
 
-def test_a_first_join_builds_no_fast_path(desk: Desk) -> None:
-    member = Member(desk)
+def test_a_first_join_builds_no_fast_path(harness: Harness) -> None:
+    member = Member(harness)
     member.join()
     member.joined()
-    desk.pass_ms(0)
+    harness.pass_ms(0)
     assert member.joined().error_code == 0
     member.sync({member.id: b"x"})
     assert kinds(member.peer) == []
 
 
 @pytest.mark.plain
-def test_only_short_requests_are_learned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(desk)
+def test_only_short_requests_are_learned(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(harness)
     assert kinds(pair.a.peer) == [JoinFastPath, SyncFastPath]
     for limit, expected in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [JoinFastPath])):
         with monkeypatch.context() as patched:
             patched.setattr(f"broker.api.{limit}", 60)
-            assert kinds(Pair(Desk()).a.peer) == expected
+            assert kinds(Pair(Harness()).a.peer) == expected
     with monkeypatch.context() as patched:
         patched.setattr("broker.api.join_group.ELEMENTS_MAX", 1)
         patched.setattr("broker.api.sync_group.ELEMENTS_MAX", 1)
-        pair = Pair(Desk())
+        pair = Pair(Harness())
         assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([JoinFastPath], [JoinFastPath, SyncFastPath])
 
 
 @pytest.mark.plain
-def test_long_join_replies_are_encoded_each_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_join_replies_are_encoded_each_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", 5)
-    pair = Pair(desk)
+    pair = Pair(harness)
     pair.rebalance()
     (rejoin, resync) = pair.a.peer.connection.fast_paths.values()
     assert isinstance(rejoin, JoinFastPath)
@@ -552,7 +552,7 @@ def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPa
     assert isinstance(sync, SyncFastPath)
     longest = len(join._leader_end) if name == "join_end" else len(sync._size_bytes) + 4 + len(sync._end)
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", longest + spare)
-    other_pair = Pair(Desk())
+    other_pair = Pair(Harness())
     other_pair.rebalance()
     sizes = counted(monkeypatch, name)
     other_pair.rebalance()
@@ -582,10 +582,10 @@ MEMBERS = [("id", None, b"x"), ("id2", "seat", b"yy")]
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("version", [0, 5, 9])
-def test_consecutive_fast_replies_equal_the_codecs_output(desk: Desk, version: int, seed: int) -> None:
+def test_consecutive_fast_replies_equal_the_codecs_output(harness: Harness, version: int, seed: int) -> None:
     """A member follows, leads, is refused, and gets another id, in any order."""
     random = Random(seed)
-    pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
+    pair = Pair(harness, join_version=version, sync_version=min(version, SYNCS[-1]))
     peer = pair.a.peer
     rejoin, resync = peer.connection.fast_paths.values()
     assert isinstance(rejoin, JoinFastPath)

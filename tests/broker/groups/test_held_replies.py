@@ -9,55 +9,55 @@ from broker.net.dispatch import Call
 from broker.runtime.contain import DEFECTS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import committing
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def harness() -> Harness:
+    return Harness()
 
 
-def call_of(desk: Desk, peer: Peer) -> Call:
+def call_of(harness: Harness, peer: Peer) -> Call:
     """A call as a handler receives it."""
-    route = desk.dispatch.routes[HeartbeatRequest.API_KEY]
+    route = harness.dispatch.routes[HeartbeatRequest.API_KEY]
     return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16), 4)
 
 
-def test_a_reply_is_held_only_while_an_append_is_in_flight(desk: Desk) -> None:
-    peer = Peer(desk)
-    journal = desk.shards.journal_of("g")
+def test_a_reply_is_held_only_while_an_append_is_in_flight(harness: Harness) -> None:
+    peer = Peer(harness)
+    journal = harness.shards.journal_of("g")
     reply = HeartbeatResponse(0, 0)
-    assert answer(journal, call_of(desk, peer), reply) is reply
-    log = desk.hold_appends()
-    Peer(desk).send(committing(), 9)
-    assert answer(journal, call_of(desk, peer), reply) is None
+    assert answer(journal, call_of(harness, peer), reply) is reply
+    log = harness.hold_appends()
+    Peer(harness).send(committing(), 9)
+    assert answer(journal, call_of(harness, peer), reply) is None
     assert peer._received == b""
     log.succeed()
     assert peer._received[4:8] == bytes([0, 0, 0, 7])
 
 
 @pytest.mark.parametrize("journals", [1, 3])
-def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(desk: Desk, journals: int) -> None:
-    peer, second_peer = Peer(desk), Peer(desk)
-    desk.hold_appends()
+def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(harness: Harness, journals: int) -> None:
+    peer, second_peer = Peer(harness), Peer(harness)
+    harness.hold_appends()
     second_peer.send(committing(), 9)
-    parts = [desk.shards.journal_of("g"), *[journal for journal in desk.shards.journals if journal is not desk.shards.journal_of("g")]][:journals]
-    answer_together(call_of(desk, peer), None, parts, lambda part, error: None)  # type: ignore[arg-type]
+    parts = [harness.shards.journal_of("g"), *[journal for journal in harness.shards.journals if journal is not harness.shards.journal_of("g")]][:journals]
+    answer_together(call_of(harness, peer), None, parts, lambda part, error: None)  # type: ignore[arg-type]
     defects = DEFECTS.count
-    desk.append_succeeds()
+    harness.append_succeeds()
     assert (DEFECTS.count, peer.open, second_peer.open) == (defects + 1, False, True)
     assert second_peer.reply() is not None
 
 
-def test_a_refused_part_of_a_reply_is_replaced_by_its_error(desk: Desk) -> None:
-    peer, second_peer = Peer(desk), Peer(desk)
-    log = desk.hold_appends()
+def test_a_refused_part_of_a_reply_is_replaced_by_its_error(harness: Harness) -> None:
+    peer, second_peer = Peer(harness), Peer(harness)
+    log = harness.hold_appends()
     second_peer.send(committing(), 9)
-    journal = desk.shards.journal_of("g")
-    served = next(other_journal for other_journal in desk.shards.journals if other_journal is not journal)
+    journal = harness.shards.journal_of("g")
+    served = next(other_journal for other_journal in harness.shards.journals if other_journal is not journal)
     refused: list[tuple[int, int]] = []
-    answer_together(call_of(desk, peer), HeartbeatResponse(0, 0), [served, journal], lambda part, error: refused.append((part, error)))
+    answer_together(call_of(harness, peer), HeartbeatResponse(0, 0), [served, journal], lambda part, error: refused.append((part, error)))
     assert (refused, peer._received) == ([], b"")
     log.refuse()
     assert refused == [(1, ErrorCode.NOT_COORDINATOR)]

@@ -62,7 +62,7 @@ class Long:
         self.closed += 1
 
 
-class Desk(Bench):
+class Harness(Bench):
     """`Bench` with a wire that can be slow; more connections share its turns."""
 
     def __init__(self) -> None:
@@ -90,160 +90,160 @@ class Desk(Bench):
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_a_long_reply_is_sent_one_piece_per_turn(desk: Desk) -> None:
-    desk.arrives(b"fetch")
+def test_a_long_reply_is_sent_one_piece_per_turn(harness: Harness) -> None:
+    harness.arrives(b"fetch")
     reply = Long(3 * PIECE_BYTES + 5)
-    desk.connection.send_in_pieces(reply)
+    harness.connection.send_in_pieces(reply)
     for piece in range(4):
-        assert len(desk.slow.pieces) == piece, "one a turn"
-        desk.end_turn()
-    assert desk.slow.pieces == [PIECE_BYTES] * 3 + [5]
+        assert len(harness.slow.pieces) == piece, "one a turn"
+        harness.end_turn()
+    assert harness.slow.pieces == [PIECE_BYTES] * 3 + [5]
     assert reply.closed == 1
-    assert (desk.slow.high, desk.slow.low) == (UNREAD_MAX, UNREAD_MAX // 2), "the limits are those of before"
+    assert (harness.slow.high, harness.slow.low) == (UNREAD_MAX, UNREAD_MAX // 2), "the limits are those of before"
 
 
-def test_requests_after_a_long_reply_wait_for_its_end(desk: Desk) -> None:
-    desk.arrives(b"fetch", b"echo 1")
-    desk.connection.send_in_pieces(Long(2 * PIECE_BYTES))
-    desk.arrives(b"echo 2")
-    desk.end_turn()
-    assert desk.seen == [b"fetch"]
-    desk.turns()
-    assert desk.seen == [b"fetch", b"echo 1", b"echo 2"]
-    assert desk.slow.written == b"x" * 2 * PIECE_BYTES + b"echo 1echo 2"
+def test_requests_after_a_long_reply_wait_for_its_end(harness: Harness) -> None:
+    harness.arrives(b"fetch", b"echo 1")
+    harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
+    harness.arrives(b"echo 2")
+    harness.end_turn()
+    assert harness.seen == [b"fetch"]
+    harness.turns()
+    assert harness.seen == [b"fetch", b"echo 1", b"echo 2"]
+    assert harness.slow.written == b"x" * 2 * PIECE_BYTES + b"echo 1echo 2"
 
 
-def test_earlier_replies_leave_before_a_long_reply(desk: Desk) -> None:
-    desk.arrives(b"echo 1", b"fetch")
-    desk.arrives()
-    desk.connection.send_in_pieces(Long(3))
-    desk.turns()
-    assert desk.slow.written == b"echo 1xxx"
+def test_earlier_replies_leave_before_a_long_reply(harness: Harness) -> None:
+    harness.arrives(b"echo 1", b"fetch")
+    harness.arrives()
+    harness.connection.send_in_pieces(Long(3))
+    harness.turns()
+    assert harness.slow.written == b"echo 1xxx"
 
 
-def test_no_piece_is_built_before_the_peer_took_the_previous_piece(desk: Desk) -> None:
-    desk.slow.takes = PIECE_BYTES // 2
-    desk.arrives(b"fetch")
+def test_no_piece_is_built_before_the_peer_took_the_previous_piece(harness: Harness) -> None:
+    harness.slow.takes = PIECE_BYTES // 2
+    harness.arrives(b"fetch")
     reply = Long(2 * PIECE_BYTES)
-    desk.connection.send_in_pieces(reply)
-    assert desk.turns() == 1
-    assert desk.slow.pieces == [PIECE_BYTES]
-    desk.slow.takes = 1 << 40
-    desk.slow.peer_reads_everything()
-    desk.turns()
-    assert desk.slow.pieces == [PIECE_BYTES] * 2
+    harness.connection.send_in_pieces(reply)
+    assert harness.turns() == 1
+    assert harness.slow.pieces == [PIECE_BYTES]
+    harness.slow.takes = 1 << 40
+    harness.slow.peer_reads_everything()
+    harness.turns()
+    assert harness.slow.pieces == [PIECE_BYTES] * 2
     assert reply.closed == 1
 
 
-def test_a_long_reply_begins_after_the_previous_reply_was_read(desk: Desk) -> None:
-    desk.slow.takes = 0
-    desk.answer = lambda frame: bytes(UNREAD_MAX + 1) if frame == b"much" else None
-    desk.arrives(b"fetch")
-    desk.connection.pause_writing()
-    desk.connection.send_in_pieces(Long(7))
-    assert desk.turns() == 0
-    desk.slow.takes = 1 << 40
-    desk.slow.peer_reads_everything()
-    desk.turns()
-    assert desk.slow.written == b"xxxxxxx"
+def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: Harness) -> None:
+    harness.slow.takes = 0
+    harness.answer = lambda frame: bytes(UNREAD_MAX + 1) if frame == b"much" else None
+    harness.arrives(b"fetch")
+    harness.connection.pause_writing()
+    harness.connection.send_in_pieces(Long(7))
+    assert harness.turns() == 0
+    harness.slow.takes = 1 << 40
+    harness.slow.peer_reads_everything()
+    harness.turns()
+    assert harness.slow.written == b"xxxxxxx"
 
 
-def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(desk: Desk) -> None:
-    desk.slow.takes = 0
-    desk.arrives(b"fetch", b"echo 1")
-    desk.connection.send_in_pieces(Long(PIECE_BYTES))
-    desk.turns()
-    assert desk.seen == [b"fetch"]
-    assert not desk.slow.reading
-    desk.slow.takes = 1 << 40
-    desk.slow.peer_reads_everything()
-    desk.turns()
-    assert desk.seen == [b"fetch", b"echo 1"]
-    assert desk.slow.reading
+def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(harness: Harness) -> None:
+    harness.slow.takes = 0
+    harness.arrives(b"fetch", b"echo 1")
+    harness.connection.send_in_pieces(Long(PIECE_BYTES))
+    harness.turns()
+    assert harness.seen == [b"fetch"]
+    assert not harness.slow.reading
+    harness.slow.takes = 1 << 40
+    harness.slow.peer_reads_everything()
+    harness.turns()
+    assert harness.seen == [b"fetch", b"echo 1"]
+    assert harness.slow.reading
 
 
-def test_connections_with_long_replies_take_turns(desk: Desk) -> None:
-    bystanders = [desk.second_connection() for _ in range(3)]
+def test_connections_with_long_replies_take_turns(harness: Harness) -> None:
+    bystanders = [harness.second_connection() for _ in range(3)]
     for connection, _ in bystanders:
         connection.data_received(b"\0\0\0\5fetch")
         connection.send_in_pieces(Long(2 * PIECE_BYTES))
     for _ in range(3):
-        desk.end_turn()
+        harness.end_turn()
     assert [wire.pieces for _, wire in bystanders] == [[PIECE_BYTES]] * 3
-    desk.turns()
+    harness.turns()
     assert [wire.pieces for _, wire in bystanders] == [[PIECE_BYTES] * 2] * 3
 
 
-def test_short_ends_of_long_replies_share_a_turn(desk: Desk) -> None:
-    bystanders = [desk.second_connection() for _ in range(3)]
+def test_short_ends_of_long_replies_share_a_turn(harness: Harness) -> None:
+    bystanders = [harness.second_connection() for _ in range(3)]
     for connection, _ in bystanders:
         connection.send_in_pieces(Long(100))
-    desk.end_turn()
+    harness.end_turn()
     assert [wire.pieces for _, wire in bystanders] == [[100]] * 3
 
 
-def test_a_long_reply_that_fails_midway_closes_its_connection(desk: Desk) -> None:
-    desk.arrives(b"fetch")
+def test_a_long_reply_that_fails_midway_closes_its_connection(harness: Harness) -> None:
+    harness.arrives(b"fetch")
     reply = Long(2 * PIECE_BYTES, lost_at=PIECE_BYTES)
-    desk.connection.send_in_pieces(reply)
-    desk.turns()
-    assert desk.slow.aborted
-    desk.connection.connection_lost(None)
-    assert desk.ended == ["the file is shorter than it was"]
+    harness.connection.send_in_pieces(reply)
+    harness.turns()
+    assert harness.slow.aborted
+    harness.connection.connection_lost(None)
+    assert harness.ended == ["the file is shorter than it was"]
     assert reply.closed == 1
 
 
-def test_a_closed_connection_releases_its_long_reply(desk: Desk) -> None:
-    desk.arrives(b"fetch")
+def test_a_closed_connection_releases_its_long_reply(harness: Harness) -> None:
+    harness.arrives(b"fetch")
     reply = Long(9 * PIECE_BYTES)
-    desk.connection.send_in_pieces(reply)
-    desk.end_turn()
-    desk.connection.connection_lost(None)
-    desk.turns()
+    harness.connection.send_in_pieces(reply)
+    harness.end_turn()
+    harness.connection.connection_lost(None)
+    harness.turns()
     assert reply.closed == 1
-    assert len(desk.slow.pieces) == 1
+    assert len(harness.slow.pieces) == 1
 
 
-def test_a_long_reply_to_a_closed_connection_is_released(desk: Desk) -> None:
-    desk.arrives(b"fetch")
-    desk.connection.connection_lost(None)
+def test_a_long_reply_to_a_closed_connection_is_released(harness: Harness) -> None:
+    harness.arrives(b"fetch")
+    harness.connection.connection_lost(None)
     reply = Long(9)
-    desk.connection.send_in_pieces(reply)
+    harness.connection.send_in_pieces(reply)
     assert reply.closed == 1
-    assert desk.turns() == 0
+    assert harness.turns() == 0
 
 
-def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(desk: Desk) -> None:
-    desk.arrives(b"fetch")
-    desk.connection.send_in_pieces(Long(2 * PIECE_BYTES))
-    desk.connection.close_when_sent()
-    assert desk.slow.open
-    desk.turns()
-    desk.connection.close_when_sent()
-    assert not desk.slow.open
-    assert len(desk.slow.written) == 2 * PIECE_BYTES
+def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: Harness) -> None:
+    harness.arrives(b"fetch")
+    harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
+    harness.connection.close_when_sent()
+    assert harness.slow.open
+    harness.turns()
+    harness.connection.close_when_sent()
+    assert not harness.slow.open
+    assert len(harness.slow.written) == 2 * PIECE_BYTES
 
 
-def test_bytes_received_after_a_long_reply_began_are_limited(desk: Desk) -> None:
-    desk.arrives(b"fetch")
-    desk.slow.takes = PIECE_BYTES // 2
-    desk.connection.send_in_pieces(Long(2 * PIECE_BYTES))
-    desk.arrives(*[bytes(100)] * (WAITING_MAX // 100))
-    assert not desk.slow.reading
-    desk.turns()
-    desk.slow.takes = 1 << 40
-    desk.slow.peer_reads_everything()
-    assert not desk.slow.reading, "too much waits"
-    desk.connection.on_lost = None
+def test_bytes_received_after_a_long_reply_began_are_limited(harness: Harness) -> None:
+    harness.arrives(b"fetch")
+    harness.slow.takes = PIECE_BYTES // 2
+    harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
+    harness.arrives(*[bytes(100)] * (WAITING_MAX // 100))
+    assert not harness.slow.reading
+    harness.turns()
+    harness.slow.takes = 1 << 40
+    harness.slow.peer_reads_everything()
+    assert not harness.slow.reading, "too much waits"
+    harness.connection.on_lost = None
 
 
-def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(desk: Desk) -> None:
+def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(harness: Harness) -> None:
     losses: list[str] = []
-    desk.arrives(b"fetch")
-    desk.connection.on_lost = lambda: losses.append("left")
-    desk.connection.connection_lost(None)
+    harness.arrives(b"fetch")
+    harness.connection.on_lost = lambda: losses.append("left")
+    harness.connection.connection_lost(None)
     assert losses == ["left"]

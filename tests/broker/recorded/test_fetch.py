@@ -15,7 +15,7 @@ import pytest
 
 from tests.broker.recorded.extremes import CLOSED, NOTHING
 from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, Place, answer_of, every_case, kafkas_answers
-from tests.support.fetch_desk import Consumer, FetchDesk
+from tests.support.fetch_harness import Consumer, FetchHarness
 from tests.support.headers import encode_request
 from tests.support.topic_logs import disk_log
 
@@ -70,35 +70,35 @@ class Ours:
     """Our handlers over the same logs."""
 
     def __init__(self) -> None:
-        self.desk = FetchDesk()
-        self.place = Place({name: self.desk.make(name, len(parts)) for name, parts in APPENDED.items()})
+        self.harness = FetchHarness()
+        self.place = Place({name: self.harness.make(name, len(parts)) for name, parts in APPENDED.items()})
         for start, epoch in enumerate(EPOCHS):
             for name, parts in APPENDED.items():
                 for index, appended in enumerate(parts):
-                    while self.desk.partition(name, index).leader_epoch < epoch:
-                        self.desk.new_epoch(name, index)
+                    while self.harness.partition(name, index).leader_epoch < epoch:
+                        self.harness.new_epoch(name, index)
                     if appended[start]:
-                        self.desk.append(name, index, *appended[start])
+                        self.harness.append(name, index, *appended[start])
         for name, offset in TRIMMED.items():
-            disk_log(self.desk.partition(name)).delete_before(offset)
-        self.desk.topics.delete("deleted", 0)
-        self._consumer = Consumer(self.desk)
+            disk_log(self.harness.partition(name)).delete_before(offset)
+        self.harness.topics.delete("deleted", 0)
+        self._consumer = Consumer(self.harness)
 
     def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
         wire, connection = self._consumer.wire, self._consumer.connection
-        self.desk.clock.tick()
+        self.harness.clock.tick()
         connection.data_received(encode_request(key, version, 7, "c", body))
         for passed in range(1_000):
             if not wire.open:
-                self._consumer = Consumer(self.desk)
+                self._consumer = Consumer(self.harness)
                 return CLOSED
             if wire.data:
                 break
-            if passed and not self.desk.loop.busy:
-                self.desk.loop.advance(0.001)
-            self.desk.turn_ends()
-        while self.desk.loop.busy:
-            self.desk.turn_ends()
+            if passed and not self.harness.loop.busy:
+                self.harness.loop.advance(0.001)
+            self.harness.turn_ends()
+        while self.harness.loop.busy:
+            self.harness.turn_ends()
         frames = wire.frames()
         return frames[0] if frames else NOTHING
 
@@ -107,7 +107,7 @@ class Ours:
 def ours() -> Iterator[Ours]:
     ours = Ours()
     yield ours
-    assert len(ours.desk.fetches) == 0, "a fetch still waits"
+    assert len(ours.harness.fetches) == 0, "a fetch still waits"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.broker.recorded.extremes import CLOSED, NOTHING, decoded, framed
 from tests.broker.recorded.produce import ANSWERS, answered, places, stored, topics_to_create
 from tests.broker.recorded.produce_cases import Case, every_case, families
 from tests.support.produce_batches import plain_batch
-from tests.support.produce_desk import Caller, Desk
+from tests.support.produce_harness import Caller, Harness
 
 pytestmark = pytest.mark.plain  # no dependence on the Python version
 
@@ -24,7 +24,7 @@ NAMES = [case.name for case in every_case()]
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 PLACES = places()
 TOPICS = {topic.name: (topic.num_partitions, {config.name: config.value or "" for config in topic.configs}) for topic in topics_to_create(PLACES)}
-DESK = Desk(TOPICS | {"ordinary": (1, {})})
+DESK = Harness(TOPICS | {"ordinary": (1, {})})
 
 
 class Deviation(NamedTuple):
@@ -56,15 +56,15 @@ DEVIATIONS = [
 ]
 
 
-def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
+def ask(case: Case, harness: Harness, caller: Caller) -> dict[str, Any]:
     place = PLACES[case.name]
-    desk.clock.tick()
-    now = desk.clock.wall
+    harness.clock.tick()
+    now = harness.clock.wall
     answers: list[Any] = []
     for body in case.requests:
         caller.send(framed(case.key, case.version, body(place.topic, place.partition, now), b"client"))
-        desk.registry.release()
-        desk.settle()
+        harness.registry.release()
+        harness.settle()
         frames = caller.replies()
         if frames:
             (frame,) = frames
@@ -73,7 +73,7 @@ def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
             answers.append(CLOSED if caller.closed else NOTHING)
     result: dict[str, Any] = {"answers": answers}
     if case.key == ProduceRequest.API_KEY:
-        partition = desk.partitions.find(place.topic, place.partition)
+        partition = harness.partitions.find(place.topic, place.partition)
         assert partition is not None
         result["stored"] = stored(partition.data, now)
     return result
@@ -114,7 +114,7 @@ def ordinary(caller: Caller) -> None:
 
 def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
     """Every case once more, on connections that sent two requests of the same topic and version before."""
-    desk = Desk({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
+    harness = Harness({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
     callers: dict[tuple[str, int], LearnedCaller] = {}
     wrong = []
     stored_by_shape = 0
@@ -123,8 +123,8 @@ def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
             continue
         caller = callers.get((case.kind, case.version))
         if caller is None or caller.closed or caller.connection.produce_template is not caller.learned:
-            caller = callers[case.kind, case.version] = learned(desk, case)
-        wrong.append(difference(case.name, ask(case, desk, caller)))
+            caller = callers[case.kind, case.version] = learned(harness, case)
+        wrong.append(difference(case.name, ask(case, harness, caller)))
         stored_by_shape += caller.undecoded
     assert [problem for problem in wrong if problem] == []
     assert stored_by_shape > 300
@@ -133,8 +133,8 @@ def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
 class LearnedCaller(Caller):
     """`undecoded`: the number of requests answered by a template since the last call."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
+    def __init__(self, harness: Harness) -> None:
+        super().__init__(harness)
         self._answered = 0
         self.learned: Any = None
 
@@ -155,8 +155,8 @@ class LearnedCaller(Caller):
         return answered
 
 
-def learned(desk: Desk, case: Case) -> LearnedCaller:
-    caller = LearnedCaller(desk)
+def learned(harness: Harness, case: Case) -> LearnedCaller:
+    caller = LearnedCaller(harness)
     spare = TOPICS[case.kind][0]
     data = plain_batch(base_timestamp=-1, max_timestamp=-1)  # every topic accepts it
     for _ in range(2):

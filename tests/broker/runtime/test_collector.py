@@ -13,7 +13,7 @@ from tests.support.stepped_loop import SteppedLoop
 CHECK_MS = CHECK_SECONDS * 1000
 
 
-class Desk:
+class Harness:
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.members = 0
@@ -29,14 +29,14 @@ class Desk:
 
 
 @pytest.fixture
-def bench() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.collector.close()
+def bench() -> Iterator[Harness]:
+    harness = Harness()
+    yield harness
+    harness.collector.close()
     gc.enable()
 
 
-def test_no_garbage_collection_runs_while_partitions_load(bench: Desk) -> None:
+def test_no_garbage_collection_runs_while_partitions_load(bench: Harness) -> None:
     bench.collector.pause()
     assert not gc.isenabled()
     bench.loop.pass_ms(10 * CHECK_MS)
@@ -46,7 +46,7 @@ def test_no_garbage_collection_runs_while_partitions_load(bench: Desk) -> None:
     assert gc.get_freeze_count() > 0
 
 
-def test_objects_are_frozen_again_after_large_growth(bench: Desk) -> None:
+def test_objects_are_frozen_again_after_large_growth(bench: Harness) -> None:
     bench.members = 80_000
     bench.collector.resume()
     assert not bench.passes()
@@ -57,7 +57,7 @@ def test_objects_are_frozen_again_after_large_growth(bench: Desk) -> None:
     assert not bench.passes()
 
 
-def test_small_growth_freezes_nothing(bench: Desk) -> None:
+def test_small_growth_freezes_nothing(bench: Harness) -> None:
     bench.collector.resume()
     bench.members = GROWTH_MEMBERS_MIN - 1
     assert not bench.passes()
@@ -65,14 +65,14 @@ def test_small_growth_freezes_nothing(bench: Desk) -> None:
     assert bench.passes()
 
 
-def test_freezing_waits_while_a_partition_reloads(bench: Desk) -> None:
+def test_freezing_waits_while_a_partition_reloads(bench: Harness) -> None:
     bench.collector.resume()
     bench.collector.pause()
     bench.members = 10 * GROWTH_MEMBERS_MIN
     assert not bench.passes()
 
 
-def test_a_closed_collector_checks_no_more(bench: Desk) -> None:
+def test_a_closed_collector_checks_no_more(bench: Harness) -> None:
     bench.collector.resume()
     bench.collector.close()
     bench.members = 10 * GROWTH_MEMBERS_MIN

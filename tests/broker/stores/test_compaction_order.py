@@ -20,7 +20,7 @@ from protocol.batch import Record, build, read_header
 from simulator.disk import SimDisk
 from storage import AppendFailed, DataDirectory, Handles, Log, OsDisk
 from storage.checkpoints import CLEANER_POINTS, read_offsets
-from tests.support.fetch_desk import Written
+from tests.support.fetch_harness import Written
 from tests.support.topic_logs import disk_log
 
 HOUR = 3_600_000

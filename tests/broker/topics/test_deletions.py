@@ -12,7 +12,7 @@ from broker.topics.deletions import Deletions
 from broker.topics.registry import DeletedTopic, Topic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.support.group_desk import Desk, Peer
+from tests.support.group_harness import Harness, Peer
 from tests.support.journals import LATE_MS, ScriptedLog
 
 
@@ -30,33 +30,33 @@ class Place:
     """A broker whose registry has its own log."""
 
     def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
-        self.desk = Desk(load=False)
-        self.topics = self.desk.topics
+        self.harness = Harness(load=False)
+        self.topics = self.harness.topics
         self.log = ScriptedLog(immediate=True)
-        self.registry = Journal("__topics", self.topics, self.log, self.desk.turn, LATE_MS)
+        self.registry = Journal("__topics", self.topics, self.log, self.harness.turn, LATE_MS)
         self.folders = Folders()
         self.answers: list[int] = []
         self.deletions = Deletions(
             self.topics,
             self.registry,
-            self.desk.shards,
+            self.harness.shards,
             self.folders,  # type: ignore[arg-type]
-            self.desk.loop,  # type: ignore[arg-type]
+            self.harness.loop,  # type: ignore[arg-type]
             lambda: 0.0,
         )
         for topic in deleted:
             self.topics.deleted[topic.id] = topic
         self.deletions.resume(deleted)
         if load:
-            self.desk.shards.load_all()
-        self.peer = Peer(self.desk)
+            self.harness.shards.load_all()
+        self.peer = Peer(self.harness)
         self.run()
 
     def run(self) -> None:
-        self.desk.loop.run()
+        self.harness.loop.run()
 
     def commit(self, group: str, *topics: str) -> None:
-        self.desk.pass_ms(1)
+        self.harness.pass_ms(1)
         requested = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 6)]) for name in topics]
         reply = self.peer.ask(OffsetCommitRequest(group, -1, "", None, -1, requested), 8)
         assert {partition.error_code for topic in reply.topics for partition in topic.partitions} == {0}
@@ -83,7 +83,7 @@ def place() -> Place:
     place = Place()
     for group in GROUPS:
         place.commit(group, "t", "u")
-    assert len({place.desk.shards.journal_of(group) for group in GROUPS}) == len(place.desk.shards.journals)
+    assert len({place.harness.shards.journal_of(group) for group in GROUPS}) == len(place.harness.shards.journals)
     return place
 
 
@@ -124,8 +124,8 @@ def test_a_deletion_refused_by_the_log_removes_nothing(place: Place) -> None:
 def test_a_late_deletion_removes_offsets_once_durable(place: Place) -> None:
     place.log.immediate = False
     place.delete("t")
-    place.desk.loop.advance(LATE_MS / 1000)
-    place.registry.advance(place.desk.clock.tick())
+    place.harness.loop.advance(LATE_MS / 1000)
+    place.registry.advance(place.harness.clock.tick())
     place.run()
     assert place.answers == [7]
     assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
@@ -135,23 +135,23 @@ def test_a_late_deletion_removes_offsets_once_durable(place: Place) -> None:
 
 
 def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(place: Place) -> None:
-    journal = place.desk.shards.journals[2]
-    group = next(group for group in GROUPS if place.desk.shards.journal_of(group) is journal)
-    place.desk.shards.journals[2].unload(lambda: None)
+    journal = place.harness.shards.journals[2]
+    group = next(group for group in GROUPS if place.harness.shards.journal_of(group) is journal)
+    place.harness.shards.journals[2].unload(lambda: None)
     place.run()
     place.delete("t")
     assert place.answers == [0]
     place.topics.folders_gone(next(iter(place.topics.deleted)))
     assert place.remembered == {"t"}
-    place.desk.shards.load(2)
+    place.harness.shards.load(2)
     place.run()
     assert place.offsets(group) == {"u"}
     assert place.remembered == set()
 
 
 def test_a_partition_retries_refused_offset_tombstones(place: Place) -> None:
-    journal = place.desk.shards.journal_of("group-0")
-    log = place.desk.log_of("group-0")
+    journal = place.harness.shards.journal_of("group-0")
+    log = place.harness.log_of("group-0")
     log.immediate = False
     place.delete("t")
     log.refuse()
@@ -159,7 +159,7 @@ def test_a_partition_retries_refused_offset_tombstones(place: Place) -> None:
     assert journal.refusal
     assert place.remembered == {"t"}
     log.immediate = True
-    place.desk.pass_ms(1_000)
+    place.harness.pass_ms(1_000)
     log.recoveries.pop()(None)
     place.run()
     assert not journal.refusal
@@ -173,7 +173,7 @@ def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
     place = Place(load=False, deleted=(deleted,))
     place.topics.folders_gone(deleted.id)
     assert place.remembered == {"t"}
-    place.desk.shards.load_all()
+    place.harness.shards.load_all()
     place.run()
     assert place.remembered == set()
 
@@ -181,7 +181,7 @@ def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
 @pytest.mark.parametrize("set_back_ms", [0, 8 * 86_400_000])
 def test_offsets_of_a_recreated_topic_are_kept(place: Place, set_back_ms: int) -> None:
     """A start may repeat the deletion when another topic has the name, even after the clock was set back."""
-    before = place.desk.clock.wall
+    before = place.harness.clock.wall
     place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
     place.commit("group-0", "t")
     place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + set_back_ms)])
@@ -191,10 +191,10 @@ def test_offsets_of_a_recreated_topic_are_kept(place: Place, set_back_ms: int) -
 
 
 def test_offsets_committed_by_a_clock_ahead_are_removed_with_their_topic(place: Place) -> None:
-    wall = place.desk.clock.wall
-    place.desk.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
+    wall = place.harness.clock.wall
+    place.harness.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
     place.commit("group-0", "t")
-    place.desk.clock._wall_ns = lambda: (wall + 10) * 1_000_000
-    place.desk.pass_ms(1)
+    place.harness.clock._wall_ns = lambda: (wall + 10) * 1_000_000
+    place.harness.pass_ms(1)
     place.delete("t")
     assert all(place.offsets(group) == {"u"} for group in GROUPS)

@@ -26,7 +26,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from tests.running import Client, broker, environment
 from tests.support.group_logs import START_MS
-from tests.support.notes import NoteDesk, change, loaded_partition
+from tests.support.notes import NoteHarness, change, loaded_partition
 from tests.support.stepped_loop import SteppedLoop
 
 pytestmark = pytest.mark.once  # plain logic, and one served broker
@@ -194,20 +194,20 @@ def test_without_budget_or_interval_no_end_offset_is_noted() -> None:
 
 
 def test_group_notes_precede_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = NoteDesk()
+    harness = NoteHarness()
     ends = EndOffsets("orders", [PartitionEnds(0, 0, 5)], 7)
     journal = loaded_partition(3)
     journal.refusal = 0
-    assert desk.notes.write_ends(journal, ends)
+    assert harness.notes.write_ends(journal, ends)
     for _ in range(NOTES_QUEUED_MAX // 2 - 1):
-        desk.tell(change(), partition=3)
-    assert not desk.notes.write_ends(journal, ends)
-    desk.passes(60_000, partitions=4)
-    (group, header, body), *_ = desk.written(3)
+        harness.tell(change(), partition=3)
+    assert not harness.notes.write_ends(journal, ends)
+    harness.passes(60_000, partitions=4)
+    (group, header, body), *_ = harness.written(3)
     assert (group, header.kind, header.generation, header.offsets_log_offset, body) == ("", 8, 0, -1, ends)
-    assert desk.notes.write_ends(journal, ends)
+    assert harness.notes.write_ends(journal, ends)
     journal.refusal = 14
-    assert not desk.notes.write_ends(journal, ends)
+    assert not harness.notes.write_ends(journal, ends)
 
 
 def test_history_ignores_end_offset_notes() -> None:

@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record
-from tests.support.produce_desk import Caller, Desk, MemoryPartition
+from tests.support.produce_harness import Caller, Harness, MemoryPartition
 
 pytestmark = pytest.mark.plain  # partitions in memory stand in for compiled ones
 
@@ -35,11 +35,11 @@ def request(*parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> Prod
     return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, [PartitionProduceData(index, data) for index, data in parts])])
 
 
-def sent(desk: Desk, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
+def sent(harness: Harness, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
     """A request in flight; only the loop has processed it."""
     produce_request = request(*parts, acks=acks, topic=topic)
     caller.send(caller.frame(produce_request, 9))
-    desk.loop.pass_once()
+    harness.loop.pass_once()
     return produce_request
 
 
@@ -52,175 +52,175 @@ def errors_and_offsets(caller: Caller) -> list[tuple[int, int]]:
     return results
 
 
-def partition(desk: Desk, index: int = 0, topic: str = "t") -> MemoryPartition:
-    partition: MemoryPartition | None = desk.partitions.find(topic, index)
+def partition(harness: Harness, index: int = 0, topic: str = "t") -> MemoryPartition:
+    partition: MemoryPartition | None = harness.partitions.find(topic, index)
     assert partition is not None
     return partition
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=MS)
+def harness() -> Harness:
+    return Harness({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=MS)
 
 
-def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(desk: Desk) -> None:
-    caller = desk.caller()
-    sent(desk, caller, (0, heavy()))
-    assert (len(desk.checker.jobs), errors_and_offsets(caller)) == (1, [])
-    desk.settle()
+def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(harness: Harness) -> None:
+    caller = harness.caller()
+    sent(harness, caller, (0, heavy()))
+    assert (len(harness.checker.jobs), errors_and_offsets(caller)) == (1, [])
+    harness.settle()
     assert errors_and_offsets(caller) == [(0, 0)]
-    assert partition(desk).end_offset == COUNT
+    assert partition(harness).end_offset == COUNT
 
 
-def test_later_batches_of_the_partition_wait_for_a_batch_under_check(desk: Desk) -> None:
-    slow, same_partition, other_partition = desk.caller(), desk.caller(), desk.caller()
-    sent(desk, slow, (0, heavy()), (1, plain_batch()))
-    sent(desk, same_partition, (0, plain_batch()))
-    sent(desk, other_partition, (2, plain_batch()))
+def test_later_batches_of_the_partition_wait_for_a_batch_under_check(harness: Harness) -> None:
+    slow, same_partition, other_partition = harness.caller(), harness.caller(), harness.caller()
+    sent(harness, slow, (0, heavy()), (1, plain_batch()))
+    sent(harness, same_partition, (0, plain_batch()))
+    sent(harness, other_partition, (2, plain_batch()))
     assert (errors_and_offsets(slow), errors_and_offsets(same_partition), errors_and_offsets(other_partition)) == ([], [], [(0, 0)])
-    assert partition(desk, 1).end_offset == 1
-    desk.settle()
+    assert partition(harness, 1).end_offset == 1
+    harness.settle()
     assert (errors_and_offsets(slow), errors_and_offsets(same_partition)) == ([(0, 0), (0, 0)], [(0, COUNT)])
 
 
-def test_later_requests_of_the_connection_wait_for_a_batch_under_check(desk: Desk) -> None:
-    caller = desk.caller()
+def test_later_requests_of_the_connection_wait_for_a_batch_under_check(harness: Harness) -> None:
+    caller = harness.caller()
     frames = [caller.frame(request((index, data)), 9) for index, data in ((0, heavy()), (1, plain_batch()), (0, plain_batch()))]
     caller.send(*frames)
-    desk.loop.pass_once()
-    assert partition(desk, 1).end_offset == 0
-    desk.settle()
+    harness.loop.pass_once()
+    assert partition(harness, 1).end_offset == 0
+    harness.settle()
     assert errors_and_offsets(caller) == [(0, 0), (0, 0), (0, COUNT)]
 
 
-def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_appends(desk: Desk) -> None:
-    first, second, duplicate = desk.caller(), desk.caller(), desk.caller()
+def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_appends(harness: Harness) -> None:
+    first, second, duplicate = harness.caller(), harness.caller(), harness.caller()
     big = heavy(producer_id=7, producer_epoch=0, base_sequence=0)
-    sent(desk, first, (0, big))
-    sent(desk, second, (0, of_producer(COUNT)))
-    sent(desk, duplicate, (0, big))
-    desk.settle()
+    sent(harness, first, (0, big))
+    sent(harness, second, (0, of_producer(COUNT)))
+    sent(harness, duplicate, (0, big))
+    harness.settle()
     assert (errors_and_offsets(first), errors_and_offsets(second), errors_and_offsets(duplicate)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
-    assert partition(desk).end_offset == COUNT + 1
+    assert partition(harness).end_offset == COUNT + 1
 
 
-def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(desk: Desk) -> None:
-    caller = desk.caller()
-    sent(desk, caller, (0, heavy(record_count=COUNT + 1, last_offset_delta=COUNT)))
-    desk.settle()
+def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(harness: Harness) -> None:
+    caller = harness.caller()
+    sent(harness, caller, (0, heavy(record_count=COUNT + 1, last_offset_delta=COUNT)))
+    harness.settle()
     assert errors_and_offsets(caller) == [(ErrorCode.INVALID_RECORD, -1)]
-    assert partition(desk).end_offset == 0
+    assert partition(harness).end_offset == 0
 
 
-def test_with_acks_0_a_late_check_continues_or_closes_the_connection(desk: Desk) -> None:
-    good, bad = desk.caller(), desk.caller()
-    sent(desk, good, (0, heavy()), acks=0)
-    sent(desk, bad, (1, heavy(crc=1)), acks=0)
-    sent(desk, bad, (2, heavy(record_count=1, last_offset_delta=0)), acks=0)
-    desk.settle()
-    assert (errors_and_offsets(good), good.closed, partition(desk).end_offset) == ([], False, COUNT)
+def test_with_acks_0_a_late_check_continues_or_closes_the_connection(harness: Harness) -> None:
+    good, bad = harness.caller(), harness.caller()
+    sent(harness, good, (0, heavy()), acks=0)
+    sent(harness, bad, (1, heavy(crc=1)), acks=0)
+    sent(harness, bad, (2, heavy(record_count=1, last_offset_delta=0)), acks=0)
+    harness.settle()
+    assert (errors_and_offsets(good), good.closed, partition(harness).end_offset) == ([], False, COUNT)
     assert (errors_and_offsets(bad), bad.closed) == ([], True)
-    sent(desk, good, (0, plain_batch()))
+    sent(harness, good, (0, plain_batch()))
     assert errors_and_offsets(good) == [(0, COUNT)]
 
 
-def test_a_deleted_or_suspended_partition_gets_no_late_batch(desk: Desk) -> None:
+def test_a_deleted_or_suspended_partition_gets_no_late_batch(harness: Harness) -> None:
     for index, error in enumerate((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)):
-        slow, next_caller = desk.caller(), desk.caller()
-        sent(desk, slow, (index, heavy()))
-        sent(desk, next_caller, (index, plain_batch()))
-        partition(desk, index).error = error
-        desk.settle()
+        slow, next_caller = harness.caller(), harness.caller()
+        sent(harness, slow, (index, heavy()))
+        sent(harness, next_caller, (index, plain_batch()))
+        partition(harness, index).error = error
+        harness.settle()
         assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == ([(error, -1)], [(error, -1)])
-        assert partition(desk, index).end_offset == 0
+        assert partition(harness, index).end_offset == 0
 
 
-def test_a_disk_error_fails_only_its_late_batch(desk: Desk) -> None:
-    slow, next_caller = desk.caller(), desk.caller()
-    sent(desk, slow, (0, heavy()))
-    sent(desk, next_caller, (0, plain_batch()))
-    partition(desk).refuses = True
-    desk.checker.check()
-    partition(desk).refuses = False
-    desk.settle()
+def test_a_disk_error_fails_only_its_late_batch(harness: Harness) -> None:
+    slow, next_caller = harness.caller(), harness.caller()
+    sent(harness, slow, (0, heavy()))
+    sent(harness, next_caller, (0, plain_batch()))
+    partition(harness).refuses = True
+    harness.checker.check()
+    partition(harness).refuses = False
+    harness.settle()
     assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
 
 
-def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(desk: Desk) -> None:
-    first, second = desk.caller(), desk.caller()
-    sent(desk, first, (0, heavy()))
-    sent(desk, second, (0, heavy()))
-    desk.checker.outcomes.append(CheckFailed("it was killed"))
-    desk.settle()
+def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(harness: Harness) -> None:
+    first, second = harness.caller(), harness.caller()
+    sent(harness, first, (0, heavy()))
+    sent(harness, second, (0, heavy()))
+    harness.checker.outcomes.append(CheckFailed("it was killed"))
+    harness.settle()
     assert (errors_and_offsets(first), errors_and_offsets(second)) == ([(ErrorCode.REQUEST_TIMED_OUT, -1)], [(0, 0)])
 
 
 @pytest.mark.usefixtures("planted_defect")
-def test_a_defect_in_a_check_fails_only_its_batch(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = desk.caller(), desk.caller()
-    sent(desk, first, (0, heavy()))
-    sent(desk, second, (0, plain_batch()))
-    desk.checker.outcomes.append(Checked(0, b"no batch"))
-    desk.settle()
+def test_a_defect_in_a_check_fails_only_its_batch(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = harness.caller(), harness.caller()
+    sent(harness, first, (0, heavy()))
+    sent(harness, second, (0, plain_batch()))
+    harness.checker.outcomes.append(Checked(0, b"no batch"))
+    harness.settle()
     assert (errors_and_offsets(first), errors_and_offsets(second)) == ([(ErrorCode.UNKNOWN_SERVER_ERROR, -1)], [(0, 0)])
 
 
-def test_no_reply_is_made_for_a_closed_connection(desk: Desk) -> None:
+def test_no_reply_is_made_for_a_closed_connection(harness: Harness) -> None:
     for acks, is_needed in ((1, False), (0, True)):
-        caller = desk.caller()
-        sent(desk, caller, (0, heavy()), acks=acks)
+        caller = harness.caller()
+        sent(harness, caller, (0, heavy()), acks=acks)
         caller.connection.connection_lost(None)
-        (job,) = desk.checker.jobs
+        (job,) = harness.checker.jobs
         assert job.is_needed() is is_needed
-        desk.settle()
+        harness.settle()
 
 
-def test_batches_over_the_waiting_limit_get_a_retriable_error(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_over_the_waiting_limit_get_a_retriable_error(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     data = heavy()
     monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 2 * (len(data) + late_batches.WAITING_BATCH_BYTES))
-    callers = [desk.caller() for _ in range(4)]
+    callers = [harness.caller() for _ in range(4)]
     for index, caller in enumerate(callers):
-        sent(desk, caller, (index, data))
+        sent(harness, caller, (index, data))
     assert [errors_and_offsets(caller) for caller in callers] == [[], [], [(ErrorCode.REQUEST_TIMED_OUT, -1)], [(ErrorCode.REQUEST_TIMED_OUT, -1)]]
-    desk.settle()
+    harness.settle()
     assert [errors_and_offsets(caller) for caller in callers[:2]] == [[(0, 0)], [(0, 0)]]
-    assert desk.late.waiting_bytes == 0
+    assert harness.late.waiting_bytes == 0
     monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # a single batch may be of any size
-    sent(desk, callers[3], (3, data))
-    desk.settle()
+    sent(harness, callers[3], (3, data))
+    harness.settle()
     assert errors_and_offsets(callers[3]) == [(0, 0)]
 
 
-def test_a_stop_answers_waiting_batches_without_appending(desk: Desk) -> None:
-    slow, next_caller, refused = desk.caller(), desk.caller(), desk.caller()
-    sent(desk, slow, (0, heavy()))
-    sent(desk, next_caller, (0, plain_batch()))
-    (job,) = desk.checker.jobs
-    desk.late.stop()
-    desk.loop.pass_once()
+def test_a_stop_answers_waiting_batches_without_appending(harness: Harness) -> None:
+    slow, next_caller, refused = harness.caller(), harness.caller(), harness.caller()
+    sent(harness, slow, (0, heavy()))
+    sent(harness, next_caller, (0, plain_batch()))
+    (job,) = harness.checker.jobs
+    harness.late.stop()
+    harness.loop.pass_once()
     expected = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
     assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == (expected, expected)
-    desk.settle()
-    assert partition(desk).end_offset == 0
-    sent(desk, refused, (1, heavy()))
+    harness.settle()
+    assert partition(harness).end_offset == 0
+    sent(harness, refused, (1, heavy()))
     assert errors_and_offsets(refused) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
     assert job.is_needed()
 
 
-def test_a_request_with_many_batches_is_processed_in_several_turns(desk: Desk) -> None:
-    caller = desk.caller()
+def test_a_request_with_many_batches_is_processed_in_several_turns(harness: Harness) -> None:
+    caller = harness.caller()
     caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), 9))
-    appended = [sum(partition(desk, index).end_offset for index in range(200))]
+    appended = [sum(partition(harness, index).end_offset for index in range(200))]
     while appended[-1] < 200:
-        desk.loop.pass_once()
-        appended.append(sum(partition(desk, index).end_offset for index in range(200)))
+        harness.loop.pass_once()
+        appended.append(sum(partition(harness, index).end_offset for index in range(200)))
     assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + late_batches.APPENDS_PER_TURN, 192, 200]
-    desk.settle()
+    harness.settle()
     assert errors_and_offsets(caller) == [(0, 0)] * 200
 
 
-def test_log_append_time_is_the_time_of_the_append(desk: Desk) -> None:
-    timed = Desk({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=MS)
+def test_log_append_time_is_the_time_of_the_append(harness: Harness) -> None:
+    timed = Harness({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=MS)
     caller = timed.caller()
     sent(timed, caller, (0, heavy()), topic="timed")
     timed.clock.wall = MS + 5_000
@@ -249,10 +249,10 @@ class Turns:
         self.noted.append(actor)
 
 
-def test_checks_of_one_pass_share_a_time_limit(desk: Desk) -> None:
+def test_checks_of_one_pass_share_a_time_limit(harness: Harness) -> None:
     turns = Turns()
     allowance = Allowance(turns, Time(2_000_000))
-    settings = partition(desk).settings
+    settings = partition(harness).settings
     data = batch(record(value=bytes(2_000)))
 
     def checks() -> int:
@@ -270,19 +270,19 @@ def test_checks_of_one_pass_share_a_time_limit(desk: Desk) -> None:
 
 
 @pytest.mark.plain
-def test_a_batch_over_the_time_limit_is_not_checked_twice_in_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_over_the_time_limit_is_not_checked_twice_in_one_pass(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def counted(*arguments: Any) -> Any:
         tried.append(arguments)
         return prepare(*arguments)
 
-    caller = desk.caller()
+    caller = harness.caller()
     for _ in range(3):
-        sent(desk, caller, (0, plain_batch()))
+        sent(harness, caller, (0, plain_batch()))
     monkeypatch.setattr("broker.topics.append.prepare", counted)
-    sent(desk, caller, (0, heavy()))
-    assert (len(tried), len(desk.checker.jobs)) == (1, 1)
+    sent(harness, caller, (0, heavy()))
+    assert (len(tried), len(harness.checker.jobs)) == (1, 1)
 
 
 # Long random use.
@@ -303,10 +303,10 @@ class Unlimited(Allowance):
         return prepare(data, at, size, settings, now, name, UNLIMITED)
 
 
-def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Desk:
+def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Harness:
     """A broker that checks every batch on arrival."""
-    monkeypatch.setattr("tests.support.produce_desk.Allowance", Unlimited)
-    return Desk(topics, ms=MS)
+    monkeypatch.setattr("tests.support.produce_harness.Allowance", Unlimited)
+    return Harness(topics, ms=MS)
 
 
 def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
@@ -320,7 +320,7 @@ def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     topics: dict[str, tuple[int, dict[str, str]]] = {"t": (2, {}), "gzip": (2, {"compression.type": "gzip"})}
-    late = Desk(topics, ms=MS)
+    late = Harness(topics, ms=MS)
     plain = at_once(monkeypatch, topics)
     chance = random.Random(seed)
     callers = [late.caller() for _ in range(4)]

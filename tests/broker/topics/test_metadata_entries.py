@@ -24,9 +24,9 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from storage import AppendFailed, LogId, Unreadable
-from tests.support.group_desk import Peer, Refusing
+from tests.support.group_harness import Peer, Refusing
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
-from tests.support.topic_desk import TopicDesk
+from tests.support.topic_harness import TopicHarness
 
 pytestmark = pytest.mark.once  # bytes of replies
 
@@ -70,7 +70,7 @@ class Store(MemoryTopicStore):
         return log
 
 
-class Opened(TopicDesk):
+class Opened(TopicHarness):
     """The real partitions over such a store."""
 
     def __init__(self, authorizer: Authorizer | None = None, topics: dict[str, int] | None = None) -> None:
@@ -133,60 +133,60 @@ class Play:
 
     def __init__(self, seed: int, authorizer: Authorizer) -> None:
         self.random = random.Random(seed)
-        self.desk = Opened(authorizer)
+        self.harness = Opened(authorizer)
         self.authorizer = authorizer
 
     def step(self) -> None:
-        desk, chance = self.desk, self.random
+        harness, chance = self.harness, self.random
         name = chance.choice(NAMES)
-        topic = desk.topics.by_name.get(name)
+        topic = harness.topics.by_name.get(name)
         match chance.randrange(13):
             case 0 | 1 if topic is None:
-                desk.partitions.created(desk.topics.create(name, chance.randrange(1, 5), {}, 0))
+                harness.partitions.created(harness.topics.create(name, chance.randrange(1, 5), {}, 0))
             case 2 if topic is not None and topic.partitions < 200:
-                desk.partitions.grown(desk.topics.add_partitions(name, topic.partitions + chance.choice((1, 2, 3, 130))))
+                harness.partitions.grown(harness.topics.add_partitions(name, topic.partitions + chance.choice((1, 2, 3, 130))))
             case 3 if topic is not None:
-                desk.partitions.altered(desk.topics.alter(name, {"segment.bytes": str(chance.randrange(1 << 20, 1 << 30))}))
+                harness.partitions.altered(harness.topics.alter(name, {"segment.bytes": str(chance.randrange(1 << 20, 1 << 30))}))
             case 4 if topic is not None:
-                desk.partitions.deleted(desk.topics.delete(name, 0))
+                harness.partitions.deleted(harness.topics.delete(name, 0))
             case 5 | 6 if topic is not None:
-                desk.partitions.find(name, chance.randrange(topic.partitions))
-            case 7 | 8 if desk.logs.opening:
-                done = desk.logs.opening.pop(chance.randrange(len(desk.logs.opening)))
-                done(desk.logs.log(chance.randrange(9)) if chance.random() < 0.8 else Unreadable("a defect", chance.random() < 0.2))
-            case 9 if desk.later:
-                call, more = desk.later.pop(chance.randrange(len(desk.later)))
+                harness.partitions.find(name, chance.randrange(topic.partitions))
+            case 7 | 8 if harness.logs.opening:
+                done = harness.logs.opening.pop(chance.randrange(len(harness.logs.opening)))
+                done(harness.logs.log(chance.randrange(9)) if chance.random() < 0.8 else Unreadable("a defect", chance.random() < 0.2))
+            case 9 if harness.later:
+                call, more = harness.later.pop(chance.randrange(len(harness.later)))
                 call(*more)
             case 10 if topic is not None:
-                partition = chance.choice(desk.partitions.of_topic(topic))
+                partition = chance.choice(harness.partitions.of_topic(topic))
                 if partition.opened and not partition.error:
                     cast(MemoryTopicLog, partition.owned).broken = "the disk is full"
                     partition.failed(AppendFailed("the disk is full"))
-            case 11 if desk.logs.recovering:
-                desk.logs.recovering.pop()(None if chance.random() < 0.7 else AppendFailed("it is full still"))
+            case 11 if harness.logs.recovering:
+                harness.logs.recovering.pop()(None if chance.random() < 0.7 else AppendFailed("it is full still"))
             case 12:
                 id = LogId(chance.choice((CONSUMER_OFFSETS, NOTES_LOG)), chance.randrange(5))
-                if id in desk.logs.internal and chance.random() < 0.7:
-                    desk.logs.internal[id].records.epoch += 1
+                if id in harness.logs.internal and chance.random() < 0.7:
+                    harness.logs.internal[id].records.epoch += 1
                 else:
-                    desk.logs.internal[id] = desk.logs.log(chance.randrange(9))
+                    harness.logs.internal[id] = harness.logs.log(chance.randrange(9))
             case _ if chance.random() < 0.1:
-                desk.registry_log.immediate = not desk.registry_log.immediate
-        if desk.registry_log.pending and chance.random() < 0.3:
-            desk.registry_log.succeed()
+                harness.registry_log.immediate = not harness.registry_log.immediate
+        if harness.registry_log.pending and chance.random() < 0.3:
+            harness.registry_log.succeed()
         if chance.random() < 0.02:
-            desk.folders.existing = {LogId(topic.name, index) for topic in desk.topics.by_name.values() for index in range(topic.partitions)}
-            desk.partitions.open_all()
-        desk.loop.run()
+            harness.folders.existing = {LogId(topic.name, index) for topic in harness.topics.by_name.values() for index in range(topic.partitions)}
+            harness.partitions.open_all()
+        harness.loop.run()
 
     def look(self) -> None:
         """The reply to any request for existing topics equals a new encoding."""
         chance, version = self.random, self.random.randrange(14)
         listener = chance.randrange(len(LISTENERS))
-        connection = Peer(self.desk, listener=LISTENERS[listener]).connection
-        call = Call(connection, self.desk.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
+        connection = Peer(self.harness, listener=LISTENERS[listener]).connection
+        call = Call(connection, self.harness.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
         describe = (self.authorizer, call, Operation.DESCRIBE, Resource.TOPIC)
-        visible = [topic for topic in self.desk.topics.by_name.values() if may(*describe, topic.name)]
+        visible = [topic for topic in self.harness.topics.by_name.values() if may(*describe, topic.name)]
         sampled = chance.sample(visible, chance.randrange(1, len(visible) + 1))
         requested: list[MetadataRequestTopic] | None
         match chance.randrange(4):
@@ -197,11 +197,11 @@ class Play:
             case _:
                 requested = None if version else []
         request = MetadataRequest(requested, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
-        assert self.desk.metadata(call, request) is None
+        assert self.harness.metadata(call, request) is None
         assert call.reply is not None
         decoded, end = MetadataResponse.decode(call.reply.encode(version), 0, version)
         assert end == len(call.reply.encode(version))
-        assert repr(decoded) == repr(self.desk.expected_entries(request, version, LISTENERS[listener], self.authorizer))
+        assert repr(decoded) == repr(self.harness.expected_entries(request, version, LISTENERS[listener], self.authorizer))
         if version == 13:
             assert repr(call.reply) == repr(decoded)
 
@@ -218,71 +218,71 @@ def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
         play.look()
 
 
-def ask_metadata(desk: TopicDesk, version: int = 12) -> Any:
-    return Peer(desk).ask(MetadataRequest(None), version)
+def ask_metadata(harness: TopicHarness, version: int = 12) -> Any:
+    return Peer(harness).ask(MetadataRequest(None), version)
 
 
 def test_after_one_change_one_topic_is_encoded_again() -> None:
-    desk = Opened(topics={f"t{number}": 3 for number in range(50)})
-    entries = desk.metadata.__self__._entries
-    ask_metadata(desk)
+    harness = Opened(topics={f"t{number}": 3 for number in range(50)})
+    entries = harness.metadata.__self__._entries
+    ask_metadata(harness)
     before = entries.encoded
-    ask_metadata(desk)
+    ask_metadata(harness)
     assert entries.encoded == before
-    desk.partitions.grown(desk.topics.add_partitions("t7", 5))
-    assert [len(topic.partitions) for topic in ask_metadata(desk).topics if topic.name == "t7"] == [5]
+    harness.partitions.grown(harness.topics.add_partitions("t7", 5))
+    assert [len(topic.partitions) for topic in ask_metadata(harness).topics if topic.name == "t7"] == [5]
     assert entries.encoded == before + 1
-    desk.partitions.created(desk.topics.create("another", 1, {}, 0))
-    ask_metadata(desk)
+    harness.partitions.created(harness.topics.create("another", 1, {}, 0))
+    ask_metadata(harness)
     assert entries.encoded == before + 2
-    desk.topics.delete("t8", 0)
-    assert "t8" not in [topic.name for topic in ask_metadata(desk).topics]
+    harness.topics.delete("t8", 0)
+    assert "t8" not in [topic.name for topic in ask_metadata(harness).topics]
     assert entries.encoded == before + 2
 
 
 def test_opening_a_log_encodes_no_topic_again_and_shows_its_epoch() -> None:
-    desk = Opened(topics={f"t{number}": 3 for number in range(50)})
-    ask_metadata(desk)
-    before = desk.metadata.__self__._entries.encoded
-    assert desk.partitions.find("t7", 1).error
-    desk.logs.opening.pop()(desk.logs.log(4))
-    (topic,) = [topic for topic in ask_metadata(desk).topics if topic.name == "t7"]
+    harness = Opened(topics={f"t{number}": 3 for number in range(50)})
+    ask_metadata(harness)
+    before = harness.metadata.__self__._entries.encoded
+    assert harness.partitions.find("t7", 1).error
+    harness.logs.opening.pop()(harness.logs.log(4))
+    (topic,) = [topic for topic in ask_metadata(harness).topics if topic.name == "t7"]
     assert [partition.leader_epoch for partition in topic.partitions] == [0, 4, 0]
-    assert desk.metadata.__self__._entries.encoded == before
+    assert harness.metadata.__self__._entries.encoded == before
 
 
-def epochs(desk: TopicDesk, name: str) -> list[int]:
-    (topic,) = [topic for topic in ask_metadata(desk).topics if topic.name == name]
+def epochs(harness: TopicHarness, name: str) -> list[int]:
+    (topic,) = [topic for topic in ask_metadata(harness).topics if topic.name == name]
     return [partition.leader_epoch for partition in topic.partitions]
 
 
 def test_a_topic_whose_deletion_was_refused_is_listed_again() -> None:
-    desk = Opened(topics={"t": 2})
-    fact = _fact(desk.topics.by_name["t"])
-    desk.registry_log.replay = lambda: iter([[fact]])  # type: ignore[method-assign]
-    desk.partitions.find("t", 0)
-    desk.registry_log.immediate = False
-    desk.partitions.deleted(desk.topics.delete("t", 0))
-    desk.loop.run()
-    desk.registry_log.refuse()
+    harness = Opened(topics={"t": 2})
+    fact = _fact(harness.topics.by_name["t"])
+    harness.registry_log.replay = lambda: iter([[fact]])  # type: ignore[method-assign]
+    harness.partitions.find("t", 0)
+    harness.registry_log.immediate = False
+    harness.partitions.deleted(harness.topics.delete("t", 0))
+    harness.loop.run()
+    harness.registry_log.refuse()
     # The registry has the topic again, but its partitions do not know of it yet.
-    assert epochs(desk, "t") == [-1, -1]
-    desk.loop.run()
-    assert epochs(desk, "t") == [-1, 0]
+    assert epochs(harness, "t") == [-1, -1]
+    harness.loop.run()
+    assert epochs(harness, "t") == [-1, 0]
 
 
 def test_a_partition_waiting_for_an_old_folder_has_no_leader_epoch_yet() -> None:
-    desk = Opened(topics={"t": 1, "busy": 3})
+    harness = Opened(topics={"t": 1, "busy": 3})
     for index in range(3):
-        desk.partitions.find("busy", index)
-    desk.registry_log.immediate = False
-    desk.partitions.deleted(desk.topics.delete("t", 0))
-    desk.partitions.created(desk.topics.create("t", 1, {}, 0))
-    desk.partitions.find("t", 0)  # it is opened when the others are
-    assert desk.metadata.__self__._entries.entry_of(desk.topics.by_name["t"], 12).endswith(partition_bytes(-1))
-    for done in list(desk.logs.opening):
-        done(desk.logs.log(0))
-    assert desk.metadata.__self__._entries.entry_of(desk.topics.by_name["t"], 12).endswith(partition_bytes(0))
+        harness.partitions.find("busy", index)
+    harness.registry_log.immediate = False
+    harness.partitions.deleted(harness.topics.delete("t", 0))
+    harness.partitions.created(harness.topics.create("t", 1, {}, 0))
+    harness.partitions.find("t", 0)  # it is opened when the others are
+    assert harness.metadata.__self__._entries.entry_of(harness.topics.by_name["t"], 12).endswith(partition_bytes(-1))
+    for done in list(harness.logs.opening):
+        done(harness.logs.log(0))
+    assert harness.metadata.__self__._entries.entry_of(harness.topics.by_name["t"], 12).endswith(partition_bytes(0))
 
 
 def partition_bytes(epoch: int) -> bytes:
@@ -293,15 +293,15 @@ def partition_bytes(epoch: int) -> bytes:
 
 
 def test_deleted_topics_leave_no_cached_entries() -> None:
-    desk = Opened()
+    harness = Opened()
     for number in range(20):
-        desk.partitions.created(desk.topics.create(f"t{number}", 1, {}, 0))
-        ask_metadata(desk)
-        desk.partitions.deleted(desk.topics.delete(f"t{number}", 0))
-        desk.loop.run()
-    ask_metadata(desk)
-    assert len(desk.metadata.__self__._entries._entries) <= len(desk.topics.by_id)
+        harness.partitions.created(harness.topics.create(f"t{number}", 1, {}, 0))
+        ask_metadata(harness)
+        harness.partitions.deleted(harness.topics.delete(f"t{number}", 0))
+        harness.loop.run()
+    ask_metadata(harness)
+    assert len(harness.metadata.__self__._entries._entries) <= len(harness.topics.by_id)
     for operations in (False, True):
         for version in range(8, 14):
-            Peer(desk).ask(MetadataRequest(None, include_topic_authorized_operations=operations), version)
-    assert len(desk.metadata.__self__._entries._listings) <= 4
+            Peer(harness).ask(MetadataRequest(None, include_topic_authorized_operations=operations), version)
+    assert len(harness.metadata.__self__._entries._listings) <= 4

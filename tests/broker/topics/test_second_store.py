@@ -25,12 +25,12 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import LogId, Unreadable
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
-from tests.support.produce_desk import Caller, Desk
+from tests.support.produce_harness import Caller, Harness
 
 VERSION = 9
 
 
-class SecondDesk(Desk):
+class SecondHarness(Harness):
     """The real partitions, over logs that are not files."""
 
     partitions: Partitions
@@ -86,97 +86,97 @@ def answers(caller: Caller, request: ProduceRequest, frames: list[bytes]) -> lis
 
 
 def test_a_batch_is_answered_after_a_slow_log_committed_it() -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=2)
-    caller = desk.caller()
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=2)
+    caller = harness.caller()
     request = produce("t", (0, batch("a", "b")), (1, batch("c")))
     caller.send(caller.frame(request, VERSION))
-    desk.settle()
+    harness.settle()
     assert caller.replies() == []
-    desk.log("t", 1).write_next()
+    harness.log("t", 1).write_next()
     assert caller.replies() == []
-    assert desk.find("t").end_offset == 0
-    desk.log("t", 0).write_next()
+    assert harness.find("t").end_offset == 0
+    harness.log("t", 0).write_next()
     assert answers(caller, request, caller.replies()) == [[(0, 0), (0, 0)]]
-    assert (desk.find("t").end_offset, desk.find("t", 1).end_offset) == (2, 1)
+    assert (harness.find("t").end_offset, harness.find("t", 1).end_offset) == (2, 1)
 
 
 def test_batches_of_many_connections_are_under_way_to_a_slow_log_together_and_in_order() -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    callers = [desk.caller() for _ in range(4)]
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=1)
+    callers = [harness.caller() for _ in range(4)]
     requests = [produce("t", (0, batch(*"xy"[: 1 + number % 2]))) for number in range(4)]
     for caller, request in zip(callers, requests, strict=True):
         caller.send(caller.frame(request, VERSION))
-    desk.settle()
-    assert len(desk.log("t").waiting) == 4
+    harness.settle()
+    assert len(harness.log("t").waiting) == 4
     replies = []
     for _ in range(4):
-        desk.log("t").write_next()
+        harness.log("t").write_next()
         replies += [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
     assert [reply for reply in replies if reply] == [[[(0, 0)]], [[(0, 1)]], [[(0, 3)]], [[(0, 4)]]]
 
 
 def test_the_next_batch_of_a_producer_waits_for_the_previous_reply() -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    callers = [desk.caller() for _ in range(4)]
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=1)
+    callers = [harness.caller() for _ in range(4)]
     batches = [batch("a", producer=7, sequence=0), batch("b", producer=8, sequence=0), batch("c", producer=7, sequence=1), batch("d")]
     requests = [produce("t", (0, data)) for data in batches]
     for caller, request in zip(callers, requests, strict=True):
         caller.send(caller.frame(request, VERSION))
-    desk.settle()
-    log = desk.log("t")
+    harness.settle()
+    log = harness.log("t")
     assert len(log.waiting) == 2
     log.refuses = "no quorum"
     log.write_next()
     log.refuses = ""
-    desk.settle()
+    harness.settle()
     while log.waiting:
         log.write_next()
-        desk.settle()
+        harness.settle()
     replies = [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
     # Producer 7 is not known, so any sequence of it is accepted.
     assert replies == [[[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]], [[(0, 0)]], [[(0, 1)]], [[(0, 2)]]]
 
 
 def test_a_slow_log_that_refuses_one_batch_accepts_the_next() -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    caller, second_caller = desk.caller(), desk.caller()
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=1)
+    caller, second_caller = harness.caller(), harness.caller()
     request = produce("t", (0, batch("a")))
     for client in (caller, second_caller):
         client.send(client.frame(request, VERSION))
-    desk.settle()
-    desk.log("t").refuses = "no quorum"
-    desk.log("t").write_next()
-    desk.log("t").refuses = ""
-    desk.settle()
-    desk.log("t").write_next()
+    harness.settle()
+    harness.log("t").refuses = "no quorum"
+    harness.log("t").write_next()
+    harness.log("t").refuses = ""
+    harness.settle()
+    harness.log("t").write_next()
     assert answers(caller, request, caller.replies()) == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
     assert answers(second_caller, request, second_caller.replies()) == [[(0, 0)]]
 
 
 def test_a_duplicate_batch_in_flight_to_a_slow_log_is_stored_once() -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    callers = [desk.caller(), desk.caller()]
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=1)
+    callers = [harness.caller(), harness.caller()]
     request = produce("t", (0, batch("a", producer=7, sequence=0)))
     for caller in callers:
         caller.send(caller.frame(request, VERSION))
-    desk.settle()
-    desk.log("t").write_next()
-    desk.settle()
-    assert desk.log("t").waiting == []
+    harness.settle()
+    harness.log("t").write_next()
+    harness.settle()
+    assert harness.log("t").waiting == []
     assert [answers(caller, request, caller.replies()) for caller in callers] == [[[(0, 0)]], [[(0, 0)]]]
-    assert desk.log("t").records.batches == 1
+    assert harness.log("t").records.batches == 1
 
 
 @pytest.mark.parametrize("immediate", [True, False])
 def test_a_log_that_breaks_suspends_its_partition_until_it_is_recovered(immediate: bool) -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate), t=2)
-    caller = desk.caller()
-    log = desk.log("t")
+    harness = SecondHarness(MemoryTopicStore(immediate), t=2)
+    caller = harness.caller()
+    log = harness.log("t")
 
     def ask() -> list[list[tuple[int, int]]]:
         request = produce("t", (0, batch("a")))
         caller.send(caller.frame(request, VERSION))
-        desk.settle()
+        harness.settle()
         if log.waiting:
             log.write_next()
         return answers(caller, request, caller.replies())
@@ -184,36 +184,36 @@ def test_a_log_that_breaks_suspends_its_partition_until_it_is_recovered(immediat
     assert ask() == [[(0, 0)]]
     log.broken = "gone"
     assert ask() == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
-    assert desk.find("t").error == ErrorCode.KAFKA_STORAGE_ERROR
-    assert not desk.find("t", 1).error
-    desk.loop.jump(1)
+    assert harness.find("t").error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not harness.find("t", 1).error
+    harness.loop.jump(1)
     log.broken = ""
     log.recovering.pop()(None)
     assert ask() == [[(0, 1)]]
 
 
 def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    caller, second_caller = desk.caller(), desk.caller()
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=1)
+    caller, second_caller = harness.caller(), harness.caller()
     request = produce("t", (0, batch("a")))
     for client in (caller, second_caller):
         client.send(client.frame(request, VERSION))
-    desk.settle()
-    desk.late.stop()
+    harness.settle()
+    harness.late.stop()
     refused = [[(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]]
     assert [answers(client, request, client.replies()) for client in (caller, second_caller)] == [refused, refused]
-    desk.log("t").write_next()
-    desk.settle()
+    harness.log("t").write_next()
+    harness.settle()
     assert caller.replies() == second_caller.replies() == []
-    assert desk.late.waiting_bytes == 0
-    assert not desk.late._waiting
+    assert harness.late.waiting_bytes == 0
+    assert not harness.late._waiting
 
 
 @pytest.mark.usefixtures("planted_defect")
 def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    log = desk.log("t")
-    caller, second_caller = desk.caller(), desk.caller()
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=1)
+    log = harness.log("t")
+    caller, second_caller = harness.caller(), harness.caller()
     request = produce("t", (0, batch("a")))
 
     def broken(data: bytearray, done: Any) -> int:
@@ -223,10 +223,10 @@ def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.Monkey
     with monkeypatch.context() as patched:
         patched.setattr(log, "append", broken)
         caller.send(caller.frame(request, VERSION))
-        desk.settle()
+        harness.settle()
     assert answers(caller, request, caller.replies()) == [[(ErrorCode.UNKNOWN_SERVER_ERROR, -1)]]
     second_caller.send(second_caller.frame(request, VERSION))
-    desk.settle()
+    harness.settle()
     log.write_next()
     assert second_caller.replies() == []
     log.write_next()
@@ -234,16 +234,16 @@ def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.Monkey
 
 
 def test_fetches_wait_for_the_high_watermark_of_a_slow_log() -> None:
-    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
-    writer, reader = desk.caller(), desk.caller()
+    harness = SecondHarness(MemoryTopicStore(immediate=False), t=1)
+    writer, reader = harness.caller(), harness.caller()
     topic = FetchTopic(topic="t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=10_000, min_bytes=1, max_bytes=1 << 20, topics=[topic])
     reader.send(reader.frame(request, 11))
     writer.send(writer.frame(produce("t", (0, batch("a", "b"))), VERSION))
-    desk.settle()
+    harness.settle()
     assert reader.replies() == []
-    desk.log("t").write_next()
-    desk.settle()
+    harness.log("t").write_next()
+    harness.settle()
     (frame,) = reader.replies()
     (part,) = reader.read(request, 11, frame).responses[0].partitions
     assert (part.error_code, part.high_watermark) == (0, 2)
@@ -254,16 +254,16 @@ def test_fetches_wait_for_the_high_watermark_of_a_slow_log() -> None:
 def test_a_partition_with_an_unreadable_log_does_not_affect_others(immediate: bool) -> None:
     store = MemoryTopicStore(immediate)
     store.unreadable[LogId("t", 1)] = Unreadable("no quorum", damaged=False)
-    desk = SecondDesk(store, t=2)
-    assert (desk.find("t").error, desk.find("t", 1).error) == (0, ErrorCode.KAFKA_STORAGE_ERROR)
+    harness = SecondHarness(store, t=2)
+    assert (harness.find("t").error, harness.find("t", 1).error) == (0, ErrorCode.KAFKA_STORAGE_ERROR)
     store.unreadable.clear()
-    desk.loop.jump(15)
-    assert not desk.find("t", 1).error
+    harness.loop.jump(15)
+    assert not harness.find("t", 1).error
 
 
 def test_offsets_are_found_and_records_deleted_in_any_store() -> None:
-    desk = SecondDesk(MemoryTopicStore(), t=1)
-    caller = desk.caller()
+    harness = SecondHarness(MemoryTopicStore(), t=1)
+    caller = harness.caller()
     for value in "abc":
         assert caller.ask(produce("t", (0, batch(value, value))), VERSION).responses[0].partition_responses[0].error_code == 0
 
@@ -275,14 +275,14 @@ def test_offsets_are_found_and_records_deleted_in_any_store() -> None:
     assert [offset(timestamp) for timestamp in (-2, -1, 0, 5_000)] == [(0, 0), (0, 6), (0, 0), (0, -1)]
     deleted = caller.ask(DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 3)])], 1_000), 2)
     assert deleted.topics[0].partitions[0].low_watermark == 3
-    assert desk.store.durable_starts == {("t", 0): 3}
+    assert harness.store.durable_starts == {("t", 0): 3}
     assert offset(-2) == (0, 3)
 
 
 def test_a_log_start_is_answered_when_it_is_durable() -> None:
     store = MemoryTopicStore()
-    desk = SecondDesk(store, t=1)
-    caller = desk.caller()
+    harness = SecondHarness(store, t=1)
+    caller = harness.caller()
     caller.ask(produce("t", (0, batch("a", "b"))), VERSION)
     store.held = True
     request = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, -1)])], 1_000)
@@ -295,18 +295,18 @@ def test_a_log_start_is_answered_when_it_is_durable() -> None:
 
 def test_retention_and_checkpoints_work_in_any_store() -> None:
     store = MemoryTopicStore()
-    desk = SecondDesk(store, t=1)
-    caller = desk.caller()
+    harness = SecondHarness(store, t=1)
+    caller = harness.caller()
     for _ in range(5):
         caller.ask(produce("t", (0, batch("a"))), VERSION)
-    partition = desk.find("t")
-    desk.topics.alter("t", {"retention.bytes": str(2 * desk.log("t").records.size // 5)})
-    desk.partitions.altered(desk.topics.by_name["t"])
+    partition = harness.find("t")
+    harness.topics.alter("t", {"retention.bytes": str(2 * harness.log("t").records.size // 5)})
+    harness.partitions.altered(harness.topics.by_name["t"])
     config = load_config(settings=["log.retention.check.interval.ms=1000"], environ={})
-    retention = Retention(config, desk.partitions, store, cast(Any, desk.loop), lambda: 2_000, lambda: 0.0)  # a round is one slice
-    desk.loop.jump(1)
+    retention = Retention(config, harness.partitions, store, cast(Any, harness.loop), lambda: 2_000, lambda: 0.0)  # a round is one slice
+    harness.loop.jump(1)
     assert (partition.start_offset, partition.end_offset) == (3, 5)
-    desk.loop.jump(60)
+    harness.loop.jump(60)
     assert store.points == {("t", 0): 5}
     assert store.durable_starts == {("t", 0): 3}
     retention.stop()
@@ -314,14 +314,14 @@ def test_retention_and_checkpoints_work_in_any_store() -> None:
 
 def test_the_log_of_a_deleted_topic_is_removed_when_no_job_uses_it() -> None:
     store = MemoryTopicStore()
-    desk = SecondDesk(store, t=1)
-    log = desk.log("t")
+    harness = SecondHarness(store, t=1)
+    log = harness.log("t")
     log.busy = True
-    desk.registry.readable = True  # type: ignore[attr-defined]
-    desk.partitions.deleted(desk.topics.delete("t", 0))
-    desk.registry.release()
+    harness.registry.readable = True  # type: ignore[attr-defined]
+    harness.partitions.deleted(harness.topics.delete("t", 0))
+    harness.registry.release()
     assert store.set_aside_logs == []
-    desk.loop.jump(1)
+    harness.loop.jump(1)
     assert store.set_aside_logs == [LogId("t", 0)]
     assert store.logs == {}
 
@@ -330,8 +330,8 @@ def test_a_slow_log_stores_and_answers_like_an_immediate_log() -> None:
     """Random requests on connections of both, with duplicates, refusals and repeated layouts."""
     for seed in range(30):
         chance = random.Random(seed)
-        desks = [SecondDesk(MemoryTopicStore(immediate), t=2, u=1) for immediate in (True, False)]
-        callers = [[desk.caller() for _ in range(3)] for desk in desks]
+        harnesses = [SecondHarness(MemoryTopicStore(immediate), t=2, u=1) for immediate in (True, False)]
+        callers = [[harness.caller() for _ in range(3)] for harness in harnesses]
         sequences: dict[tuple[str, int, int], int] = {}
         for _ in range(60):
             number = chance.randrange(3)
@@ -346,17 +346,17 @@ def test_a_slow_log_stores_and_answers_like_an_immediate_log() -> None:
             request = produce(name, (index, batch("v", producer=producer, sequence=sequence)))
             refuses = "full" if chance.random() < 0.1 and producer < 0 else ""
             replies = []
-            for desk, clients in zip(desks, callers, strict=True):
-                log = desk.log(name, index)
+            for harness, clients in zip(harnesses, callers, strict=True):
+                log = harness.log(name, index)
                 log.refuses = refuses
                 clients[number].send(clients[number].frame(request, VERSION))
-                desk.settle()
+                harness.settle()
                 while log.waiting:
                     log.write_next()
-                    desk.settle()
+                    harness.settle()
                 log.refuses = ""
                 replies.append(answers(clients[number], request, clients[number].replies()))
             assert replies[0] == replies[1]
-        logs = [{id: log.records.bytes_at(0, 1 << 30) for id, log in desk.store.logs.items()} for desk in desks]
+        logs = [{id: log.records.bytes_at(0, 1 << 30) for id, log in harness.store.logs.items()} for harness in harnesses]
         assert logs[0] == logs[1]
         assert any(logs[0].values())

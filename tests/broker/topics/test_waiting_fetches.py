@@ -8,162 +8,162 @@ from broker.runtime.turn import NEVER
 from broker.topics.waiting_fetches import ANSWERED_PER_TURN
 from protocol.errors import ErrorCode
 from simulator.world import SECOND
-from tests.support.fetch_desk import Consumer, FetchDesk, fetch, from_, of, offsets_in, partition_replies, records_batch
+from tests.support.fetch_harness import Consumer, FetchHarness, fetch, from_, of, offsets_in, partition_replies, records_batch
 
 SIZE = len(records_batch())
 
 
 @pytest.fixture
-def desk() -> FetchDesk:
+def harness() -> FetchHarness:
     """Topic t of two partitions, two batches of one record in the first."""
-    desk = FetchDesk()
-    desk.make("t", 2)
-    desk.append("t", 0, *[records_batch()] * 2)
-    return desk
+    harness = FetchHarness()
+    harness.make("t", 2)
+    harness.append("t", 0, *[records_batch()] * 2)
+    return harness
 
 
-def no_fetch_waits(desk: FetchDesk) -> bool:
-    return not len(desk.fetches) and not any(partition.waiters for topic in desk.topics.by_name.values() for partition in desk.finder.of_topic(topic))
+def no_fetch_waits(harness: FetchHarness) -> bool:
+    return not len(harness.fetches) and not any(partition.waiters for topic in harness.topics.by_name.values() for partition in harness.finder.of_topic(topic))
 
 
-def test_a_fetch_at_the_end_waits_for_its_maximum_wait(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(2)), wait=50), 12)
-    desk.lives(49)
-    assert desk.consumer.replies() == []
-    desk.lives(1)
-    (reply,) = desk.consumer.replies()
+def test_a_fetch_at_the_end_waits_for_its_maximum_wait(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(2)), wait=50), 12)
+    harness.lives(49)
+    assert harness.consumer.replies() == []
+    harness.lives(1)
+    (reply,) = harness.consumer.replies()
     assert partition_replies(reply) == [(0, 0, 2, 0)]
-    assert no_fetch_waits(desk)
+    assert no_fetch_waits(harness)
 
 
 @pytest.mark.parametrize("wait", [0, -1, -(1 << 31)])
-def test_a_fetch_without_a_wait_is_answered_at_once(desk: FetchDesk, wait: int) -> None:
-    assert partition_replies(desk.ask(fetch(of("t", from_(2)), wait=wait), 12)) == [(0, 0, 2, 0)]
+def test_a_fetch_without_a_wait_is_answered_at_once(harness: FetchHarness, wait: int) -> None:
+    assert partition_replies(harness.ask(fetch(of("t", from_(2)), wait=wait), 12)) == [(0, 0, 2, 0)]
 
 
 @pytest.mark.parametrize("least", [0, -1, -(1 << 31)])
-def test_a_fetch_of_nothing_does_not_wait(desk: FetchDesk, least: int) -> None:
-    assert partition_replies(desk.ask(fetch(of("t", from_(2)), wait=500, least=least), 12)) == [(0, 0, 2, 0)]
+def test_a_fetch_of_nothing_does_not_wait(harness: FetchHarness, least: int) -> None:
+    assert partition_replies(harness.ask(fetch(of("t", from_(2)), wait=500, least=least), 12)) == [(0, 0, 2, 0)]
 
 
-def test_an_append_is_answered_at_the_end_of_its_turn(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
-    desk.append("t", 0)
-    assert desk.consumer.replies() == []
-    desk.append("t", 1)
-    desk.turn_ends()
-    (reply,) = desk.consumer.replies()
+def test_an_append_is_answered_at_the_end_of_its_turn(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
+    harness.append("t", 0)
+    assert harness.consumer.replies() == []
+    harness.append("t", 1)
+    harness.turn_ends()
+    (reply,) = harness.consumer.replies()
     assert partition_replies(reply) == [(0, 0, 3, SIZE), (1, 0, 1, SIZE)]
-    assert no_fetch_waits(desk)
-    assert desk.consumer.connection.on_lost is None
+    assert no_fetch_waits(harness)
+    assert harness.consumer.connection.on_lost is None
 
 
-def test_a_fetch_waits_for_min_bytes_over_all_partitions(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(1), from_(0, 1)), wait=500, least=4 * SIZE), 12)
+def test_a_fetch_waits_for_min_bytes_over_all_partitions(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(1), from_(0, 1)), wait=500, least=4 * SIZE), 12)
     for index in (1, 0):
-        desk.append("t", index)
-        desk.turn_ends()
-        assert desk.consumer.replies() == []
-    desk.append("t", 1)
-    desk.turn_ends()
-    (reply,) = desk.consumer.replies()
+        harness.append("t", index)
+        harness.turn_ends()
+        assert harness.consumer.replies() == []
+    harness.append("t", 1)
+    harness.turn_ends()
+    (reply,) = harness.consumer.replies()
     assert partition_replies(reply) == [(0, 0, 3, 2 * SIZE), (1, 0, 2, 2 * SIZE)]
 
 
-def test_available_bytes_count_up_to_the_partition_limit(desk: FetchDesk) -> None:
+def test_available_bytes_count_up_to_the_partition_limit(harness: FetchHarness) -> None:
     """A batch cut by the limit counts in part, though it is not sent: as in Kafka."""
-    desk.consumer.send(fetch(of("t", from_(0, most=SIZE)), wait=30, least=SIZE + 1), 12)
-    desk.append("t", 0)
-    desk.lives(29)
-    assert desk.consumer.replies() == []
-    desk.lives(1)
-    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 3, SIZE)]
-    assert partition_replies(desk.ask(fetch(of("t", from_(0, most=SIZE + 1)), wait=30, least=SIZE + 1), 12)) == [(0, 0, 3, SIZE)]
+    harness.consumer.send(fetch(of("t", from_(0, most=SIZE)), wait=30, least=SIZE + 1), 12)
+    harness.append("t", 0)
+    harness.lives(29)
+    assert harness.consumer.replies() == []
+    harness.lives(1)
+    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 3, SIZE)]
+    assert partition_replies(harness.ask(fetch(of("t", from_(0, most=SIZE + 1)), wait=30, least=SIZE + 1), 12)) == [(0, 0, 3, SIZE)]
 
 
-def test_a_fetch_below_min_bytes_gets_the_available_records_after_its_wait(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(0)), wait=20, least=1 << 20), 12)
-    desk.append("t", 0)
-    desk.lives(20)
-    (reply,) = desk.consumer.replies()
+def test_a_fetch_below_min_bytes_gets_the_available_records_after_its_wait(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(0)), wait=20, least=1 << 20), 12)
+    harness.append("t", 0)
+    harness.lives(20)
+    (reply,) = harness.consumer.replies()
     assert offsets_in(reply.responses[0].partitions[0].records) == [0, 1, 2]
 
 
-def test_a_partition_error_is_answered_without_waiting(desk: FetchDesk) -> None:
-    assert partition_replies(desk.ask(fetch(of("t", from_(2), from_(9, 1)), wait=500), 12)) == [(0, 0, 2, 0), (1, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
+def test_a_partition_error_is_answered_without_waiting(harness: FetchHarness) -> None:
+    assert partition_replies(harness.ask(fetch(of("t", from_(2), from_(9, 1)), wait=500), 12)) == [(0, 0, 2, 0), (1, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
 
 
-def test_an_unknown_topic_does_not_end_the_wait(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(2)), of("?", from_(0)), wait=10), 12)
-    desk.lives(9)
-    assert desk.consumer.replies() == []
-    desk.lives(1)
-    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 2, 0), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0)]
+def test_an_unknown_topic_does_not_end_the_wait(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(2)), of("?", from_(0)), wait=10), 12)
+    harness.lives(9)
+    assert harness.consumer.replies() == []
+    harness.lives(1)
+    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 2, 0), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0)]
 
 
-def test_a_diverging_epoch_is_answered_without_waiting(desk: FetchDesk) -> None:
-    first = desk.partition("t").leader_epoch
-    desk.new_epoch("t")
-    (partition,) = desk.ask(fetch(of("t", from_(7, fetched=first)), wait=500), 12).responses[0].partitions
+def test_a_diverging_epoch_is_answered_without_waiting(harness: FetchHarness) -> None:
+    first = harness.partition("t").leader_epoch
+    harness.new_epoch("t")
+    (partition,) = harness.ask(fetch(of("t", from_(7, fetched=first)), wait=500), 12).responses[0].partitions
     assert partition.diverging_epoch.end_offset == 2
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_an_unloaded_or_failing_partition_is_reported_at_once(desk: FetchDesk, error: ErrorCode) -> None:
-    desk.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
-    partition = desk.partition("t", 1)
+def test_an_unloaded_or_failing_partition_is_reported_at_once(harness: FetchHarness, error: ErrorCode) -> None:
+    harness.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
+    partition = harness.partition("t", 1)
     partition.error = error
     partition.wake()
-    desk.turn_ends()
-    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 2, 0), (1, error, -1, 0)]
-    assert no_fetch_waits(desk)
+    harness.turn_ends()
+    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 2, 0), (1, error, -1, 0)]
+    assert no_fetch_waits(harness)
 
 
 def test_a_fetch_from_a_closed_segment_does_not_wait() -> None:
-    desk = FetchDesk(segment_bytes=3 * SIZE)
-    desk.make("t")
-    desk.append("t", 0, *[records_batch()] * 4)
-    assert partition_replies(desk.ask(fetch(of("t", from_(1)), wait=500, least=1 << 20), 12)) == [(0, 0, 4, 2 * SIZE)]
-    desk.consumer.send(fetch(of("t", from_(3)), wait=500, least=1 << 20), 12)
-    desk.append("t", 0, *[records_batch()] * 3)
-    desk.turn_ends()
-    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 7, 3 * SIZE)]
+    harness = FetchHarness(segment_bytes=3 * SIZE)
+    harness.make("t")
+    harness.append("t", 0, *[records_batch()] * 4)
+    assert partition_replies(harness.ask(fetch(of("t", from_(1)), wait=500, least=1 << 20), 12)) == [(0, 0, 4, 2 * SIZE)]
+    harness.consumer.send(fetch(of("t", from_(3)), wait=500, least=1 << 20), 12)
+    harness.append("t", 0, *[records_batch()] * 3)
+    harness.turn_ends()
+    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 7, 3 * SIZE)]
 
 
-def test_a_closed_connection_leaves_no_waiting_fetch(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
-    assert len(desk.fetches) == 1
-    desk.append("t", 0)
-    desk.consumer.lose()
-    assert no_fetch_waits(desk)
-    desk.lives(501)
-    assert desk.consumer.replies() == []
-    assert desk.fetches.heap_entries == 0
+def test_a_closed_connection_leaves_no_waiting_fetch(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
+    assert len(harness.fetches) == 1
+    harness.append("t", 0)
+    harness.consumer.lose()
+    assert no_fetch_waits(harness)
+    harness.lives(501)
+    assert harness.consumer.replies() == []
+    assert harness.fetches.heap_entries == 0
 
 
-def test_all_requests_that_wait_for_a_partition_are_answered(desk: FetchDesk) -> None:
-    consumers = [Consumer(desk) for _ in range(10)]
+def test_all_requests_that_wait_for_a_partition_are_answered(harness: FetchHarness) -> None:
+    consumers = [Consumer(harness) for _ in range(10)]
     for consumer in consumers:
         consumer.send(fetch(of("t", from_(2)), wait=500), 12)
-    desk.append("t", 0)
-    desk.turn_ends()
+    harness.append("t", 0)
+    harness.turn_ends()
     assert [partition_replies(reply) for consumer in consumers for reply in consumer.replies()] == [[(0, 0, 3, SIZE)]] * 10
 
 
-def test_many_fetches_completed_at_once_do_not_block_other_connections(desk: FetchDesk) -> None:
-    consumers = [Consumer(desk) for _ in range(2 * ANSWERED_PER_TURN + 1)]
+def test_many_fetches_completed_at_once_do_not_block_other_connections(harness: FetchHarness) -> None:
+    consumers = [Consumer(harness) for _ in range(2 * ANSWERED_PER_TURN + 1)]
 
     def answered_in_one_turn() -> int:
-        desk.turn_ends()
+        harness.turn_ends()
         return sum(len(consumer.replies()) for consumer in consumers)
 
     for consumer in consumers:
         consumer.send(fetch(of("t", from_(2)), wait=500), 12)
-    desk.append("t", 0)
+    harness.append("t", 0)
     assert [answered_in_one_turn() for _ in range(4)] == [ANSWERED_PER_TURN, ANSWERED_PER_TURN, 1, 0]
     for consumer in consumers:
         consumer.send(fetch(of("t", from_(3)), wait=500), 12)
-    desk.loop.advance(0.5)
+    harness.loop.advance(0.5)
     first = 0
     while not first:
         first = answered_in_one_turn()
@@ -171,73 +171,73 @@ def test_many_fetches_completed_at_once_do_not_block_other_connections(desk: Fet
     assert sum(answered_in_one_turn() for _ in range(10)) == ANSWERED_PER_TURN + 1
 
 
-def test_early_completed_fetches_do_not_accumulate(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_completed_fetches_do_not_accumulate(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.topics.waiting_fetches.ENDED_ENTRIES_MIN", 50)
-    second_consumer = Consumer(desk)
+    second_consumer = Consumer(harness)
     second_consumer.send(fetch(of("t", from_(0, 1)), wait=(1 << 31) - 1), 12)
     for end in range(2, 200):
-        desk.consumer.send(fetch(of("t", from_(end)), wait=(1 << 31) - 1), 12)
-        desk.append("t", 0)
-        desk.turn_ends()
-        assert len(desk.consumer.replies()) == 1
-    assert desk.fetches.heap_entries <= 102
-    assert len(desk.fetches) == 1
+        harness.consumer.send(fetch(of("t", from_(end)), wait=(1 << 31) - 1), 12)
+        harness.append("t", 0)
+        harness.turn_ends()
+        assert len(harness.consumer.replies()) == 1
+    assert harness.fetches.heap_entries <= 102
+    assert len(harness.fetches) == 1
 
 
-def test_nothing_is_due_without_waiters(desk: FetchDesk) -> None:
-    assert desk.fetches.wake_at == NEVER
-    desk.consumer.send(fetch(of("t", from_(2)), wait=70), 12)
-    assert desk.fetches.wake_at == desk.clock.now + 70
-    desk.lives(70)
-    assert desk.fetches.wake_at == NEVER
+def test_nothing_is_due_without_waiters(harness: FetchHarness) -> None:
+    assert harness.fetches.wake_at == NEVER
+    harness.consumer.send(fetch(of("t", from_(2)), wait=70), 12)
+    assert harness.fetches.wake_at == harness.clock.now + 70
+    harness.lives(70)
+    assert harness.fetches.wake_at == NEVER
 
 
-def test_a_later_fetch_with_a_shorter_wait_is_answered_first(desk: FetchDesk) -> None:
-    second_consumer = Consumer(desk)
-    desk.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
+def test_a_later_fetch_with_a_shorter_wait_is_answered_first(harness: FetchHarness) -> None:
+    second_consumer = Consumer(harness)
+    harness.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
     second_consumer.send(fetch(of("t", from_(2)), wait=10), 12)
-    desk.lives(10)
-    assert (len(second_consumer.replies()), len(desk.consumer.replies())) == (1, 0)
-    desk.lives(30)
-    assert len(desk.consumer.replies()) == 1
+    harness.lives(10)
+    assert (len(second_consumer.replies()), len(harness.consumer.replies())) == (1, 0)
+    harness.lives(30)
+    assert len(harness.consumer.replies()) == 1
 
 
-def test_a_machine_that_slept_answers_when_the_time_has_passed_awake(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
-    desk.loop.wall_offset_ns += 3_600 * SECOND
-    desk.lives(39)
-    assert desk.consumer.replies() == []
-    desk.lives(2)
-    assert len(desk.consumer.replies()) == 1
+def test_a_machine_that_slept_answers_when_the_time_has_passed_awake(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
+    harness.loop.wall_offset_ns += 3_600 * SECOND
+    harness.lives(39)
+    assert harness.consumer.replies() == []
+    harness.lives(2)
+    assert len(harness.consumer.replies()) == 1
 
 
-def test_requests_after_a_waiting_fetch_wait_for_its_reply(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(2)), wait=20), 12)
-    desk.consumer.send(fetch(of("t", from_(0))), 12)
-    desk.lives(19)
-    assert desk.consumer.replies() == []
-    desk.lives(1)
-    desk.turn_ends()
-    assert [partition_replies(reply) for reply in desk.consumer.replies()] == [[(0, 0, 2, 0)], [(0, 0, 2, 2 * SIZE)]]
+def test_requests_after_a_waiting_fetch_wait_for_its_reply(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(2)), wait=20), 12)
+    harness.consumer.send(fetch(of("t", from_(0))), 12)
+    harness.lives(19)
+    assert harness.consumer.replies() == []
+    harness.lives(1)
+    harness.turn_ends()
+    assert [partition_replies(reply) for reply in harness.consumer.replies()] == [[(0, 0, 2, 0)], [(0, 0, 2, 2 * SIZE)]]
 
 
-def test_a_long_reply_to_a_waiting_request_is_sent_in_pieces(desk: FetchDesk) -> None:
-    desk.consumer.send(fetch(of("t", from_(2)), wait=500, least=300_000), 12)
-    desk.append("t", 0, *[records_batch(padding=100_000)] * 4)
+def test_a_long_reply_to_a_waiting_request_is_sent_in_pieces(harness: FetchHarness) -> None:
+    harness.consumer.send(fetch(of("t", from_(2)), wait=500, least=300_000), 12)
+    harness.append("t", 0, *[records_batch(padding=100_000)] * 4)
     for _ in range(3):
-        desk.turn_ends()
-    (reply,) = desk.consumer.replies()
+        harness.turn_ends()
+    (reply,) = harness.consumer.replies()
     assert offsets_in(reply.responses[0].partitions[0].records) == [2, 3, 4, 5]
 
 
 @pytest.mark.usefixtures("planted_defect")
 @pytest.mark.plain
-def test_a_failing_waiting_fetch_is_answered_and_removed(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.consumer.send(fetch(of("t", from_(2)), wait=500), 12)
-    monkeypatch.setattr(type(desk.partition("t")), "start_offset", property(lambda self: 1 // 0))
-    desk.append("t", 0)
-    desk.turn_ends()
-    (reply,) = desk.consumer.replies()
+def test_a_failing_waiting_fetch_is_answered_and_removed(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.consumer.send(fetch(of("t", from_(2)), wait=500), 12)
+    monkeypatch.setattr(type(harness.partition("t")), "start_offset", property(lambda self: 1 // 0))
+    harness.append("t", 0)
+    harness.turn_ends()
+    (reply,) = harness.consumer.replies()
     assert reply.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert partition_replies(reply) == [(0, -1, -1, 0)]
-    assert no_fetch_waits(desk)
+    assert no_fetch_waits(harness)

@@ -20,7 +20,7 @@ class Connection:
 @pytest.fixture
 def stable(play: Play) -> Play:
     """Two static members that stay alive, Stable in generation 1, with the policy."""
-    play.s2()
+    play.two_static()
     assert not play.policy(EXPANSION)
     play.wrote("policies")
     return play.alive("a", "b")
@@ -116,7 +116,7 @@ def test_any_other_rebalance_takes_the_newcomers(stable: Play) -> None:
 
 @scenario("PX-07")
 def test_newcomers_wait_while_assignments_are_awaited(play: Play) -> None:
-    play.c2()
+    play.two_awaiting_assignment()
     play.policy(EXPANSION)
     play.join("x", instance="ix").parks()
     play.group_is(State.COMPLETING, members=["a", "b"])
@@ -127,7 +127,7 @@ def test_newcomers_wait_while_assignments_are_awaited(play: Play) -> None:
 
 @scenario("PX-08")
 def test_a_join_phase_takes_newcomers_at_once(play: Play) -> None:
-    play.p2()
+    play.leader_rejoins()
     play.policy(EXPANSION)
     play.join("x", instance="ix").parks()
     play.group_is(State.PREPARING, members=["a", "b", "x"])
@@ -136,7 +136,7 @@ def test_a_join_phase_takes_newcomers_at_once(play: Play) -> None:
 @scenario("PX-09")
 def test_newcomers_that_wait_count_towards_the_maximum_size(play: Play) -> None:
     play.configure(group_max_size=3)
-    play.s2()
+    play.two_static()
     play.policy(EXPANSION)
     play.join("x", instance="ix").parks()
     play.join("y", instance="iy").expect(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -204,7 +204,7 @@ def test_a_suspended_shard_answers_the_newcomers(stable: Play) -> None:
 
 @scenario("PX-15")
 def test_a_newcomer_whose_protocols_no_longer_fit_is_refused_at_the_rebalance(play: Play) -> None:
-    play.s2(protocols=["range", "roundrobin"])
+    play.two_static(protocols=["range", "roundrobin"])
     play.policy(EXPANSION)
     waiting = play.join("x", instance="ix", protocols=["range"]).parks()
     play.join("a", protocols=["roundrobin"]).parks()

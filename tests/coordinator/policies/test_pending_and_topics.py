@@ -19,7 +19,7 @@ class Connection:
 @pytest.fixture
 def connection(play: Play) -> Connection:
     """Two static members and a client whose JoinGroups come on this connection, with both policies."""
-    play.s2()
+    play.two_static()
     assert not play.policy({"pending.release": "true", "topics.watch": "true"})
     play.alive("a", "b")
     connection = Connection()
@@ -105,7 +105,7 @@ def test_other_topics_cause_no_rebalance(play: Play, connection: Connection) -> 
 
 @scenario("PT-03")
 def test_a_change_while_assignments_are_awaited_restarts_the_rebalance(play: Play) -> None:
-    waiting = play.c2b(metadata=T0_T1)
+    waiting = play.follower_awaits_assignment(metadata=T0_T1)
     play.policy({"topics.watch": "true"})
     changed(play, "t1")
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -114,7 +114,7 @@ def test_a_change_while_assignments_are_awaited_restarts_the_rebalance(play: Pla
 
 @scenario("PT-04")
 def test_a_join_phase_is_not_restarted_by_a_change(play: Play) -> None:
-    play.p2()
+    play.leader_rejoins()
     play.policy({"topics.watch": "true"})
     changed(play, "t0")
     play.group_is(State.PREPARING)
@@ -123,7 +123,7 @@ def test_a_join_phase_is_not_restarted_by_a_change(play: Play) -> None:
 
 @pytest.mark.parametrize(("type", "policy"), [row("PT-05", "connect", "topics.watch"), row("PT-05", "consumer", "pending.release")])
 def test_a_changed_topic_does_not_concern_groups_of_other_types_or_policies(play: Play, type: str, policy: str) -> None:
-    play.s2(type=type)
+    play.two_static(type=type)
     play.policy({policy: "true"})
     changed(play, "t0")
     play.group_is(State.STABLE, generation=1)

@@ -66,7 +66,7 @@ def test_all_members_that_are_away_go_in_one_rebalance(play: Play) -> None:
     play.group_is(State.PREPARING, members=["c"])
     play.join("c").expect(generation=2, members=["c"])
     play.sync("c", {"c": 1}).expect()
-    play.wrote("away", "away", "W2", "back", "back")
+    play.wrote("away", "away", "assignments", "back", "back")
 
 
 @scenario("PA-04")
@@ -77,7 +77,7 @@ def test_a_member_that_returns_in_time_keeps_its_seat(play: Play) -> None:
     play.sync("b'", generation=1).expect(assignment=2)
     play.alive("b'").after(60_000)
     play.group_is(State.STABLE, generation=1, members=["a", "b'"])
-    play.wrote("away", "back", "W4")
+    play.wrote("away", "back", "replacement")
     play.noted(Kind.MEMBER_AWAY, instance_id="ib", back=True, away_ms=14_999)
 
 
@@ -96,7 +96,7 @@ def test_every_request_of_the_old_process_ends_its_absence(play: Play, request_k
 
 @scenario("PA-06")
 def test_a_full_stop_and_start_within_the_timeout_needs_no_generation(play: Play) -> None:
-    play.s3()
+    play.three_static()
     play.policy(REGISTRATION)
     play.at(SESSION_MS + TIMEOUT_MS - 1)
     play.group_is(State.STABLE, generation=1, members=["a", "b", "c"])
@@ -111,11 +111,11 @@ def test_a_full_stop_and_start_within_the_timeout_needs_no_generation(play: Play
 
 @scenario("PA-07")
 def test_a_full_stop_for_longer_than_the_timeout_empties_the_group_once(play: Play) -> None:
-    play.s3()
+    play.three_static()
     play.policy(REGISTRATION)
     play.at(SESSION_MS + TIMEOUT_MS)
     play.group_is(State.EMPTY, generation=2)
-    play.wrote("policies", "away", "away", "away", "W3", "back", "back", "back")
+    play.wrote("policies", "away", "away", "away", "empty group", "back", "back", "back")
 
 
 @scenario("PA-08")
@@ -136,7 +136,7 @@ def test_a_join_phase_does_not_wait_for_an_away_member_and_keeps_its_seat(play: 
 
 @scenario("PA-09")
 def test_a_member_that_goes_away_ends_the_join_phase_that_waited_for_it(play: Play) -> None:
-    play.s2(session={"a": 10_000, "b": 10_000})
+    play.two_static(session={"a": 10_000, "b": 10_000})
     play.policy(REGISTRATION)
     joining = play.join("a").parks()
     play.at(SESSION_MS)
@@ -154,7 +154,7 @@ def test_the_timer_for_missing_sync_groups_spares_an_away_member(play: Play) -> 
 
 @scenario("PA-11")
 def test_a_leader_that_goes_away_before_it_assigned_is_replaced_as_leader(play: Play) -> None:
-    parked = play.c2b(session={"a": 6_000, "b": 10_000}, rebalance=30_000)
+    parked = play.follower_awaits_assignment(session={"a": 6_000, "b": 10_000}, rebalance=30_000)
     play.policy(REGISTRATION)
     play.at(6_000)
     parked.expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -172,7 +172,7 @@ def test_dynamic_members_are_never_away(play: Play) -> None:
 
 @scenario("PA-13")
 def test_a_member_without_a_generation_is_never_away(play: Play) -> None:
-    play.s2(rebalance=400_000)
+    play.two_static(rebalance=400_000)
     play.policy(REGISTRATION)
     play.alive("a")
     play.join("c", instance="ic").parks()
@@ -188,7 +188,7 @@ def test_an_administrator_removes_an_away_member_at_once(play: Play) -> None:
     play.group_is(State.PREPARING, members=["a"])
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1}).expect()
-    play.wrote("away", "W2", "back")
+    play.wrote("away", "assignments", "back")
 
 
 @scenario("PA-15")

@@ -106,7 +106,7 @@ def test_without_the_list_a_group_that_forms_waits_only_its_initial_delay(play: 
 
 @scenario("PL-08")
 def test_added_instances_join_in_one_rebalance_when_the_list_is_complete(play: Play) -> None:
-    play.s2()
+    play.two_static()
     assert not play.policy(roster("ia,ib,ic,id"))
     play.alive("a", "b")
     play.join("c", instance="ic").parks()
@@ -119,7 +119,7 @@ def test_added_instances_join_in_one_rebalance_when_the_list_is_complete(play: P
 
 @scenario("PL-09")
 def test_added_instances_join_at_the_timeout_if_one_stays_missing(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(roster("ia,ib,ic,id", timeout_ms=15_000))
     play.alive("a", "b").at(1_000)
     play.join("c", instance="ic").parks()
@@ -129,7 +129,7 @@ def test_added_instances_join_at_the_timeout_if_one_stays_missing(play: Play) ->
 
 @scenario("PL-10")
 def test_an_unlisted_newcomer_does_not_wait_for_the_list(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(roster("ia,ib,ic,id"))
     play.join("c", instance="ic").parks()
     play.join("x", instance="ix").parks()
@@ -138,7 +138,7 @@ def test_an_unlisted_newcomer_does_not_wait_for_the_list(play: Play) -> None:
 
 @scenario("PL-11")
 def test_of_an_expansion_timeout_and_a_list_the_earlier_wins(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy({**roster("ia,ib,ic,id", timeout_ms=9_000), "expansion.timeout.ms": "5000"})
     play.alive("a", "b")
     play.join("c", instance="ic").parks()
@@ -148,7 +148,7 @@ def test_of_an_expansion_timeout_and_a_list_the_earlier_wins(play: Play) -> None
 
 @scenario("PL-11")
 def test_the_timeout_of_the_list_counts_from_the_first_listed_newcomer(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy({**roster("ia,ib,ic,id", timeout_ms=5_000), "expansion.timeout.ms": "60000"})
     play.alive("a", "b")
     play.join("x", instance="ix").parks()
@@ -163,7 +163,7 @@ def test_the_timeout_of_the_list_counts_from_the_first_listed_newcomer(play: Pla
 
 @scenario("PL-12")
 def test_a_strict_list_refuses_others_and_dynamic_members(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(roster("ia,ib", strict=True))
     play.join("x", instance="ix").expect(REFUSED, id="")
     play.join("y", instance=None).expect(REFUSED, id="")
@@ -198,7 +198,7 @@ def test_members_taken_off_a_strict_list_are_removed_in_one_rebalance(play: Play
 
 @scenario("PL-15")
 def test_no_member_is_removed_by_a_list_that_is_not_strict(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(roster("ia,ib"))
     (sentence,) = play.policy(roster("ia"))
     assert "roster.strict" in sentence
@@ -214,7 +214,7 @@ def test_a_strict_list_removes_members_that_are_not_in_it(play: Play) -> None:
 
 @scenario("PL-17")
 def test_a_failover_before_the_end_of_the_rebalance_removes_unlisted_members_again(play: Play) -> None:
-    play.s3()
+    play.three_static()
     play.policy(roster("ia,ib,ic", strict=True))
     play.policy(roster("ia,ib", strict=True))
     play.failover()
@@ -228,7 +228,7 @@ def test_a_failover_before_the_end_of_the_rebalance_removes_unlisted_members_aga
 
 @scenario("PL-18")
 def test_a_strict_list_refuses_newcomers_that_wait(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"expansion.timeout.ms": "5000"})
     waiting = play.join("x", instance="ix").parks()
     play.policy({"expansion.timeout.ms": "5000", **roster("ia,ib", strict=True)})
@@ -239,21 +239,21 @@ def test_a_strict_list_refuses_newcomers_that_wait(play: Play) -> None:
 
 @scenario("PL-19")
 def test_a_listed_member_may_leave_its_instance_out(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(roster("ia,ib", strict=True))
     play.join("b", instance=None).expect(generation=1)
 
 
 @scenario("PL-20")
 def test_all_members_removed_from_the_list_empty_the_group(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(roster("ix", strict=True))
     play.group_is(State.EMPTY, generation=2)
 
 
 @scenario("PL-21")
 def test_a_member_that_comes_back_to_an_otherwise_complete_list_joins_at_once(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(roster("ia,ib"))
     play.leave(("", "ib")).expect()
     play.join("a").expect(generation=2)

@@ -20,7 +20,7 @@ def shard_of(play: Play) -> Shard:
 
 
 def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
-    play.s1()
+    play.one_static()
     assert not play.policy(CHANGE)
     assert not play.policy(CHANGE, group="later")
     play.wrote("policies", "policies")
@@ -33,7 +33,7 @@ def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
 
 
 def test_the_same_policies_again_write_nothing(play: Play) -> None:
-    play.s1()
+    play.one_static()
     play.policy(CHANGE)
     play.policy(CHANGE)
     play.wrote("policies")
@@ -59,7 +59,7 @@ def test_a_refused_set_changes_nothing(play: Play) -> None:
 
 def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
     play.policy(CHANGE)
-    play.s1()
+    play.one_static()
     play.leave("a").expect()
     play.delete().expect()
     play.failover()
@@ -69,7 +69,7 @@ def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
 
 def test_defaults_apply_to_groups_without_values_of_their_own(play: Play) -> None:
     play.configure(default_policies=GroupPolicies(subscription_change=True))
-    play.s1()
+    play.one_static()
     policy = play.group().policy
     assert policy is not None
     assert policy.policies.subscription_change
@@ -86,13 +86,13 @@ def test_a_group_without_policies_has_no_state_of_policies() -> None:
 
 
 def test_by_default_a_returning_member_with_other_topics_causes_no_rebalance(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.join("b'", metadata=T0_T1).expect(generation=1)
     play.group_is(State.STABLE, generation=1)
 
 
 def test_a_returning_member_with_other_topics_causes_a_rebalance(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy(CHANGE)
     play.join("b'", metadata=T0_T1).parks()
     play.group_is(State.PREPARING)
@@ -109,7 +109,7 @@ def test_a_returning_member_with_other_topics_causes_a_rebalance(play: Play) -> 
     ],
 )
 def test_only_the_sets_of_topics_are_compared(play: Play, before: bytes, after: bytes) -> None:
-    play.s2(metadata=before)
+    play.two_static(metadata=before)
     play.policy(CHANGE)
     play.join("b'", metadata=after).expect(generation=1)
 
@@ -118,7 +118,7 @@ def test_only_the_sets_of_topics_are_compared(play: Play, before: bytes, after: 
 
 
 def test_a_request_makes_all_members_rejoin_once(play: Play) -> None:
-    play.s2()
+    play.two_static()
     assert not play.policy({"rebalance.request": "new rack"}, "new rack")
     play.noted(Kind.STATE_CHANGE, reason=Cause.REQUESTED, reason_text="new rack")
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -131,14 +131,14 @@ def test_a_request_makes_all_members_rejoin_once(play: Play) -> None:
 
 
 def test_a_request_supersedes_a_rebalance_that_awaits_assignments(play: Play) -> None:
-    waiting = play.c2b()
+    waiting = play.follower_awaits_assignment()
     play.policy({"rebalance.request": "x"}, "x")
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.group_is(State.PREPARING)
 
 
 def test_a_request_does_not_act_again_after_a_failover(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"rebalance.request": "x"}, "x")
     play.failover()
     play.group_is(State.STABLE, generation=1)
@@ -147,7 +147,7 @@ def test_a_request_does_not_act_again_after_a_failover(play: Play) -> None:
 
 
 def test_another_policy_that_is_set_does_not_repeat_the_request(play: Play) -> None:
-    play.s2()
+    play.two_static()
     play.policy({"rebalance.request": "x", **CHANGE})
     play.group_is(State.STABLE, generation=1)
 

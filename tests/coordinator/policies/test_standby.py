@@ -43,7 +43,7 @@ def add_standby(play: Play, name: str, **options: object) -> None:
 @pytest.fixture
 def play(play: Play) -> Play:
     """a (leader) and b are active in generation 1 with assignments 1 and 2; x waits since then, y since a second later."""
-    play.s2()
+    play.two_static()
     assert not play.policy(TWO)
     add_standby(play, "x")
     play.alive("a", "b", "x").after(1_000)
@@ -92,7 +92,7 @@ def test_a_newcomer_is_stored_with_its_record_before_it_is_answered(play: Play) 
     joining.parks()
     assert standbys(play) == ["ix-x", "iy-y"]
     add_standby(play, "w")
-    play.wrote("W4", "seats")
+    play.wrote("replacement", "seats")
     play.failover()
     assert standbys(play) == ["ix-x", "iy-y", "iw-w"]
     play.sync("w", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
@@ -102,7 +102,7 @@ def test_a_newcomer_is_stored_with_its_record_before_it_is_answered(play: Play) 
 def test_a_newcomer_that_does_not_fit_into_a_batch_changes_nothing() -> None:
     play = Play()
     play.configure(batch_bytes_max=1_000)
-    play.s2()
+    play.two_static()
     play.policy(TWO)
     play.wrote("policies")
     play.join("x", instance="ix", client="c" * 900).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -120,7 +120,7 @@ def test_a_newcomer_within_the_target_causes_a_rebalance(play: Play) -> None:
         play.join(name)
     play.expect("a", generation=2, members=["a", "b", "x", "y"])
     play.sync("a", {"a": 1, "b": 2, "x": 3, "y": 4}).expect()
-    play.wrote("policies", "W2", "no seats")
+    play.wrote("policies", "assignments", "no seats")
     play.join("z", instance="iz").parks()
     play.group_is(State.PREPARING)
 
@@ -157,7 +157,7 @@ def test_leading_zeros_of_names_do_not_count() -> None:
 
 @scenario("PW-14")
 def test_dynamic_members_are_standbys_too() -> None:
-    play = Play().d2()
+    play = Play().two_dynamic()
     play.policy(TWO)
     play.join("x").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("x").expect(generation=1, leader="a")
@@ -184,7 +184,7 @@ def test_standbys_rejoin_in_every_rebalance_and_the_leader_does_not_see_them(pla
     play.sync("a", {"a": 3, "b": 4, "x": 5}).expect(assignment=3)
     for name in "xy":
         play.expect(name, assignment=EMPTY_ASSIGNMENT)
-    play.wrote("W2", "seats")
+    play.wrote("assignments", "seats")
     assert standbys(play) == ["ix-x", "iy-y"]
 
 
@@ -212,7 +212,7 @@ def test_static_members_come_first_in_the_leaders_list_with_static_standbys_too(
 
 @scenario("PW-16")
 def test_standbys_vote_on_protocols() -> None:
-    play = Play().s2(protocols=["range", "roundrobin"])
+    play = Play().two_static(protocols=["range", "roundrobin"])
     play.policy(TWO)
     play.join("x", instance="ix", protocols=["roundrobin", "range"]).expect(generation=1, protocol="range")
     play.join("y", instance="iy", protocols=["roundrobin", "range"]).expect(generation=1, protocol="range")
@@ -230,7 +230,7 @@ def test_standbys_vote_on_protocols() -> None:
 def test_a_standby_that_rejoins_causes_no_rebalance_whatever_its_metadata_says(play: Play) -> None:
     play.join("x").expect(generation=1, members=[])
     play.join("x", metadata=T0_T1).expect(generation=1, members=[])
-    play.wrote("W4")
+    play.wrote("replacement")
     play.failover()
     play.group_is(State.STABLE, generation=1, leader="a")
     assert standbys(play) == ["ix-x", "iy-y"]
@@ -242,7 +242,7 @@ def test_a_standby_that_rejoins_causes_no_rebalance_whatever_its_metadata_says(p
 def test_the_removal_of_a_standby_causes_no_rebalance(play: Play, kind: str) -> None:
     remove(play, "x", kind)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "y"])
-    play.wrote("W4", "seats")
+    play.wrote("replacement", "seats")
     assert standbys(play) == ["iy-y"]
     play.failover()
     play.group_is(State.STABLE, generation=1, members=["a", "b", "y"])
@@ -280,7 +280,7 @@ def test_a_newcomer_beyond_the_target_enters_while_assignments_are_awaited(play:
     play.sync("a", {"a": 1, "b": 2, "z": 9}).expect(assignment=1)
     waiting.expect(assignment=EMPTY_ASSIGNMENT)
     play.group_is(State.STABLE, generation=2, members=["a", "b", "x", "z"])
-    play.wrote("W2", "seats")
+    play.wrote("assignments", "seats")
 
 
 @scenario("PW-22")
@@ -306,7 +306,7 @@ def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: 
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "x", "y"])
     assert (standbys(play), taking(play)) == (["iy-y"], ["ix-x"])
     assert status(play)["status.takeover"].startswith("ix for ib since ")
-    play.wrote("W4", "seats")
+    play.wrote("replacement", "seats")
     play.noted(Kind.STANDBY, member_id="x", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
     play.heartbeat("b", 1).expect(UNKNOWN)
     play.commit("b", generation=1).expect(UNKNOWN)
@@ -397,7 +397,7 @@ def test_a_standby_whose_offer_changes_the_selected_protocol_causes_a_rebalance(
 
 @scenario("PW-38")
 def test_a_seat_goes_only_to_a_standby_with_the_same_topics() -> None:
-    play = Play().s2()
+    play = Play().two_static()
     play.policy(TWO)
     add_standby(play, "x", metadata=T0_T1)
     add_standby(play, "y", metadata=subscription("t0") + b"\0\0\0\0")
@@ -626,7 +626,7 @@ def test_a_static_member_that_does_not_rejoin_gives_its_seat_to_a_standby_that_d
 
 @scenario("PW-60")
 def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> None:
-    play = Play().s3()
+    play = Play().three_static()
     play.policy(TWO)
     play.group_is(State.PREPARING)
     play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
@@ -637,7 +637,7 @@ def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> No
     play.expect("a", generation=2, members=["a", "b"])
     assert standbys(play) == ["ic-c"]
     play.sync("a", {"a": 1, "b": 2}).expect()
-    play.wrote("W2", "seats")
+    play.wrote("assignments", "seats")
     play.policy({"target.group.size": "1"})
     for name in "cba":
         play.join(name)
@@ -663,7 +663,7 @@ def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
         play.join(name)
     play.expect("a", generation=2, members=["a", "b", "x", "y"])
     play.sync("a", {"a": 1, "b": 2, "x": 3, "y": 4}).expect()
-    play.wrote("W2", "no seats")
+    play.wrote("assignments", "no seats")
     play.failover()
     play.group_is(State.STABLE, generation=2)
     assert play.group().policy is None
@@ -672,7 +672,7 @@ def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
 @scenario("PW-62")
 @pytest.mark.parametrize(("type", "protocol", "words"), [("connect", "range", "only groups of consumers"), ("consumer", "stream", "Kafka Streams")])
 def test_a_target_is_refused_for_groups_other_than_of_consumers(type: str, protocol: str, words: str) -> None:
-    play = Play().s1(type=type, protocols=[protocol])
+    play = Play().one_static(type=type, protocols=[protocol])
     (problem,) = play.policy(TWO)
     assert problem.startswith("target.group.size: ")
     assert words in problem
@@ -688,7 +688,7 @@ def test_a_target_is_refused_for_groups_other_than_of_consumers(type: str, proto
 def test_a_default_does_not_concern_other_groups(type: str, protocol: str) -> None:
     play = Play()
     play.configure(default_policies=GroupPolicies(target_group_size=1))
-    play.s2(type=type, protocols=[protocol])
+    play.two_static(type=type, protocols=[protocol])
     assert not standbys(play)
 
 
@@ -696,7 +696,7 @@ def test_a_default_does_not_concern_other_groups(type: str, protocol: str) -> No
 def test_an_emptied_group_deletes_its_standby_record(play: Play) -> None:
     play.leave("x", "y", "a", "b").expect(NONE, NONE, NONE, NONE)
     play.group_is(State.EMPTY, generation=2)
-    play.wrote("W3", "no seats")
+    play.wrote("empty group", "no seats")
     play.delete().expect()
     play.failover()
     play.no_group()
@@ -728,7 +728,7 @@ def test_without_a_free_standby_the_member_is_away_until_one_comes(play: Play) -
     play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
     play.sync("z", generation=1).expect(assignment=2)
     play.heartbeat("z", 1).expect()
-    play.wrote("W4", "seats", "back", "no seats")
+    play.wrote("replacement", "seats", "back", "no seats")
     play.failover()
     play.group_is(State.STABLE, generation=1, members=["a", "z"])
 
@@ -776,7 +776,7 @@ def test_a_newcomer_beyond_the_target_does_not_wait_for_an_expansion(play: Play)
 
 @scenario("PW-74")
 def test_a_newcomer_that_waited_is_a_standby_when_the_target_is_lowered() -> None:
-    play = Play().s2()
+    play = Play().two_static()
     play.policy({"expansion.timeout.ms": "5000"})
     waiting = play.join("x", instance="ix").parks()
     play.policy({"expansion.timeout.ms": "5000", **TWO})
@@ -800,7 +800,7 @@ def test_seats_of_members_taken_off_a_strict_list_go_to_standbys(play: Play) -> 
 @scenario("PW-75")
 def test_a_load_begins_one_rebalance_for_all_its_reasons() -> None:
     """A member is not listed, the target is lower, and the group is over its maximum size."""
-    play = Play().s3()
+    play = Play().three_static()
     play.policy({"instance.ids": "ia,ib", "roster.strict": "true", "target.group.size": "1"})
     play.config = play.config._replace(group_max_size=1)
     play.failover()

@@ -21,7 +21,7 @@ from broker.topics.setting_sources import SettingSources
 from broker.topics.settings import log_settings
 from protocol.messages.metadata import MetadataRequest
 from storage import AppendFailed
-from tests.support.group_desk import Desk
+from tests.support.group_harness import Harness
 from tests.support.journals import LATE_MS, ScriptedLog
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 
@@ -60,7 +60,7 @@ class EmptyPartitions:
         self.calls.append(("deleted", topic.name))
 
 
-class TopicDesk(Desk):
+class TopicHarness(Harness):
     def __init__(
         self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[Any], Any] | None = None, settings: Sequence[str] = ()
     ) -> None:

@@ -113,10 +113,10 @@ class Wire(BareTransport):
 class Consumer:
     """A connection."""
 
-    def __init__(self, desk: FetchDesk) -> None:
-        self.desk = desk
+    def __init__(self, harness: FetchHarness) -> None:
+        self.harness = harness
         self.wire = Wire()
-        self.connection = Connection(desk.host, desk.address, "127.0.0.1")
+        self.connection = Connection(harness.host, harness.address, "127.0.0.1")
         self.connection.connection_made(self.wire)
         self._unanswered: list[tuple[int, int]] = []
 
@@ -125,7 +125,7 @@ class Consumer:
 
     def send_body(self, key: int, version: int, body: bytes) -> None:
         self._unanswered.append((key, version))
-        self.desk.clock.tick()
+        self.harness.clock.tick()
         self.connection.data_received(encode_request(key, version, 7, "consumer", body))
 
     def replies(self) -> list[Any]:
@@ -143,9 +143,9 @@ class Consumer:
         """The reply, which must be immediate; long replies take some turns."""
         self.send(request, version)
         for _ in range(1_000):
-            if not self.desk.loop.busy:
+            if not self.harness.loop.busy:
                 break
-            self.desk.turn_ends()
+            self.harness.turn_ends()
         (reply,) = self.replies()
         return reply
 
@@ -159,7 +159,7 @@ class Consumer:
         self.connection.connection_lost(None)
 
 
-class FetchDesk:
+class FetchHarness:
     def __init__(self, segment_bytes: int = 1 << 30, authorizer: Authorizer | None = None, bytes_max: int = 57_671_680) -> None:
         self.loop = SteppedLoop(100.0)
         self.clock = self.loop.clock()

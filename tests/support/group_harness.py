@@ -64,7 +64,7 @@ class Defective:
         return broken
 
 
-class Desk(World):
+class Harness(World):
     """A node whose appends end at once. Time passes only when the test advances it."""
 
     def __init__(
@@ -123,14 +123,14 @@ class Desk(World):
 class Peer(BareTransport):
     """A client on its own connection."""
 
-    def __init__(self, desk: Desk, address: str = "127.0.0.1", client_id: str | None = "client", listener: Address = DIALLED) -> None:
-        self._desk = desk
+    def __init__(self, harness: Harness, address: str = "127.0.0.1", client_id: str | None = "client", listener: Address = DIALLED) -> None:
+        self._harness = harness
         self._client_id = client_id
         self._correlation_id = 0
         self._unanswered: deque[tuple[int, Any, int]] = deque()
         self._received = b""
         self.open = True
-        self.connection = Connection(desk.host, listener, address)
+        self.connection = Connection(harness.host, listener, address)
         self.connection.connection_made(self)
 
     # As a transport.
@@ -152,7 +152,7 @@ class Peer(BareTransport):
         self._unanswered.append((self._correlation_id, request, version))
         body = request.encode(version) if body is None else body
         self.connection.data_received(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, body))
-        self._desk.loop.run()
+        self._harness.loop.run()
 
     def ask(self, request: Any, version: int) -> Any:
         """The reply, which must be there at once."""

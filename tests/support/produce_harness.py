@@ -161,7 +161,7 @@ class Wire(BareTransport):
         self.closed = True
 
 
-class Desk:
+class Harness:
     """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` is set."""
 
     def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
@@ -215,9 +215,9 @@ class Desk:
 class Caller:
     """A client, on its own connection."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.connection = Connection(desk.host, DIALLED, "peer")
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.connection = Connection(harness.host, DIALLED, "peer")
         self.wire = Wire()
         self.connection.connection_made(self.wire)
         self._correlation_id = 0
@@ -247,7 +247,7 @@ class Caller:
     def ask(self, request: Any, version: int, client_id: str | None = "client") -> Any:
         """The reply; None if there is none."""
         self.send(self.frame(request, version, client_id))
-        self.desk.settle()
+        self.harness.settle()
         replies = self.replies()
         assert len(replies) <= 1
         return self.read(request, version, replies[0]) if replies else None
