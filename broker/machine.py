@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from broker.net.reply_writer import OS_SOCKETS, Sockets
 from broker.net.sockets import open_sockets
 from broker.runtime.clock import boot_clock
 from broker.runtime.collector import GarbageCollector
@@ -46,6 +47,9 @@ class Machine(Protocol):
 
     @property
     def random_bytes(self) -> Callable[[int], bytes]: ...
+
+    @property
+    def sockets(self) -> Sockets: ...
 
     def monotonic(self) -> float: ...
 
@@ -82,6 +86,7 @@ class RealMachine:
         self.wall_ns: Callable[[], int] = time.time_ns
         self.boot_ns = boot_clock()
         self.random_bytes: Callable[[int], bytes] = os.urandom
+        self.sockets = OS_SOCKETS
         self.sleep: Callable[[float], None] = time.sleep
 
     def workers(self, loop: asyncio.AbstractEventLoop, count: int, yielding: bool = False) -> Workers:

@@ -84,6 +84,7 @@ class Broker:
             config.connection_waiting_requests_max_bytes,
             log_frame if logs.debug_enabled() else None,
             config.connections_partial_requests_max_bytes,
+            machine.sockets,
         )
         overrides = dict(config.max_connections_per_ip_overrides)
         self.acceptor = Acceptor(

@@ -19,7 +19,7 @@ from broker.topics.batch_checks import UNLIMITED
 from simulator.census import Census, SimNodeFiles
 from simulator.disk import Crashed, SimDisk
 from simulator.loop import SimLoop
-from simulator.network import ListeningSocket
+from simulator.network import ListeningSocket, SimSockets
 from simulator.world import MS, SECOND, World
 from storage import DamagedLog
 from storage.cleaner import Report, job_of, report_line
@@ -142,6 +142,7 @@ class SimMachine:
         self.garbage = NoGarbage()
         self.run_cleaner: RunCleaner = self._run_cleaner
         self.random_bytes: Callable[[int], bytes] = world.random.randbytes
+        self.sockets = SimSockets()
         self.listening: ListeningSocket | None = None
 
     def monotonic(self) -> float:

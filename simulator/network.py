@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from broker.net.reply_writer import Sockets
 from simulator.world import MS, World
 
 if TYPE_CHECKING:
@@ -71,6 +72,36 @@ class AcceptedSocket:
         return transport, protocol
 
 
+FULL_EVERY: Final = 50  # writes to a socket, of which one finds no room, and one room for half of the data
+
+
+class SimSockets(Sockets):
+    """The sockets of a process. One write in `FULL_EVERY` is refused, and one is accepted in part, as by a client that reads slowly."""
+
+    def __init__(self) -> None:
+        super().__init__(self._socket_of, self._write)
+        self._transports: dict[int, ServerTransport] = {}
+        self._writes = 0
+
+    def _socket_of(self, transport: Any) -> int:
+        if not isinstance(transport, ServerTransport):
+            return -1  # a connection between two nodes
+        descriptor = 1 + max(self._transports, default=0)
+        self._transports[descriptor] = transport
+        transport.on_lost = lambda: self._transports.pop(descriptor)
+        return descriptor
+
+    def _write(self, descriptor: int, data: bytes) -> int:
+        transport = self._transports[descriptor]  # KeyError: the descriptor may be another connection's by now
+        self._writes += 1
+        rest = self._writes % FULL_EVERY
+        if transport.get_write_buffer_size() or rest == 1:
+            raise BlockingIOError
+        accepted = len(data) if rest else len(data) // 2
+        transport.write(data[:accepted])
+        return accepted
+
+
 class ServerTransport:
     """The broker's end, as asyncio's transports."""
 
@@ -85,6 +116,7 @@ class ServerTransport:
         self.unread = 0  # bytes that the client has not read yet
         self._full = False
         self.lost = False
+        self.on_lost: Callable[[], object] = lambda: None  # called when the socket is closed
 
     # Called by the broker.
 
@@ -136,6 +168,7 @@ class ServerTransport:
     def _lost(self) -> None:
         self.lost = True
         self.protocol.connection_lost(None)
+        self.on_lost()
         self._stream.settle()
 
     # Called by the network, in the broker's loop.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from broker.net.long_replies import PIECE_BYTES_MIN, LongReplies, LongReply, ReplyLost, idle_socket
+from broker.net.long_replies import PIECE_BYTES_MIN, LongReplies, LongReply, ReplyLost
 from broker.net.partial_requests import PartialRequests
+from broker.net.reply_writer import OS_SOCKETS, ReplyWriter, Sockets, Transport, idle_socket
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect, run
 from broker.runtime.turn import EndTurnScheduler
@@ -33,21 +34,6 @@ def foreign_protocol_hint(data: bytes) -> str:
     if data[:5] in (b"GET /", b"POST ", b"PUT /", b"HEAD ", b"PRI *"):
         return "; it looks like HTTP"
     return ""
-
-
-class Transport(Protocol):
-    """The methods of an asyncio transport that a connection calls."""
-
-    def write(self, data: bytes, /) -> None: ...
-    def writelines(self, parts: list[bytes], /) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def get_write_buffer_size(self) -> int: ...
-    def get_extra_info(self, name: str) -> Any: ...
-    def is_closing(self) -> bool: ...
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
 # Memory of the fast paths of all connections; beyond it no fast path is added.
@@ -95,6 +81,7 @@ class Host:
         "guard",
         "long_replies",
         "partial_requests",
+        "sockets",
         "trace",
         "turn",
         "unread_bytes_max",
@@ -112,6 +99,7 @@ class Host:
         waiting_bytes_max: int,
         trace: Callable[[str, Any, Any], None] | None = None,
         partial_bytes_max: int = 512 << 20,
+        sockets: Sockets = OS_SOCKETS,
     ) -> None:
         self.clock = clock
         self.turn = turn
@@ -124,6 +112,7 @@ class Host:
         self.fast_path_bytes = 0  # of all connections
         self.guard: Callable[[Any], Transport] | None = None  # wraps each transport on a node that may lose its right to answer
         self.partial_requests = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
+        self.sockets = sockets
         self.trace = trace  # logs decoded requests (<) and replies (>) at log level debug
 
 
@@ -144,7 +133,7 @@ class Connection:
         "_transport",
         "_waiting",
         "_waiting_bytes",
-        "_write_now",
+        "_writer",
         "busy",
         "closed",
         "fast_paths",
@@ -183,7 +172,7 @@ class Connection:
         self._dispatching = False
         self._ready = True  # a request that arrives now is processed at once; set by `_update_ready`
         self._transport: Transport | None = None
-        self._write_now: Callable[[bytes], object]  # the transport's `write`
+        self._writer: ReplyWriter  # of the transport
 
     # Called by the event loop.
 
@@ -191,7 +180,7 @@ class Connection:
         if self.host.guard is not None:
             transport = self.host.guard(transport)
         self._transport = transport
-        self._write_now = transport.write
+        self._writer = ReplyWriter(transport, self.host.sockets)
         limit = self.host.unread_bytes_max
         transport.set_write_buffer_limits(limit, limit // 2)
 
@@ -207,11 +196,9 @@ class Connection:
                 fast_path = self.fast_paths.get(data[:KIND_BYTES])
                 if fast_path is not None:
                     answered = fast_path.answer(self, data)
-                    if answered:
-                        write = self._write_now  # a local variable: calling the attribute is slower
-                        write(answered)
-                        return
                     if answered is not None:
+                        if answered:
+                            self._writer.write(answered)
                         return
                 size = len(data) - 4
                 # Most chunks are one request, which is neither copied nor queued.
@@ -290,8 +277,7 @@ class Connection:
         """Send the reply to the current request. It never overtakes earlier replies: they are written already, or in `_out`."""
         self.busy = False
         if self._ready and not self._out:
-            write = self._write_now
-            write(reply)  # no other reply is to be written, and no frame waits
+            self._writer.write(reply)  # no other reply is to be written, and no frame waits
             return
         if self.closed:
             return
@@ -343,7 +329,7 @@ class Connection:
             self.abort(str(lost))
             return 0
         size = sum(map(len, parts))
-        self._transport.writelines(parts)
+        self._writer.writelines(parts)
         if reply.ended:
             self._end_long_reply()
         return size
@@ -558,4 +544,4 @@ class Connection:
         out.clear()
         self._out_bytes = 0
         if self._transport is not None and not self.closed:
-            self._transport.write(data)
+            self._writer.write(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.net.connection import Transport
+from broker.net.reply_writer import Transport
 
 
 class GuardedTransport:

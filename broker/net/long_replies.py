@@ -7,7 +7,7 @@ until a slow client has read it. So each piece is built when the previous one is
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Protocol
 
 from broker.runtime.contain import broken
 from broker.runtime.turn import EndTurnScheduler
@@ -46,20 +46,6 @@ class Writer(Protocol):
         ...
 
     def write_piece(self, bytes_max: int) -> int: ...
-
-
-class Transport(Protocol):
-    def get_write_buffer_size(self) -> int: ...
-    def get_extra_info(self, name: str) -> Any: ...
-    def is_closing(self) -> bool: ...
-
-
-def idle_socket(transport: Transport) -> int:
-    """The descriptor of a transport's plain socket; -1 if the transport has unsent bytes, or no such socket."""
-    if transport.get_write_buffer_size() or transport.is_closing() or transport.get_extra_info("sslcontext") is not None:
-        return -1
-    socket = transport.get_extra_info("socket")
-    return int(socket.fileno()) if socket is not None else -1
 
 
 class LongReplies:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.cluster.forwarding import Transport
-from broker.net.connection import Transport as ClientTransport
 from broker.net.guarded_transport import GuardedTransport
+from broker.net.reply_writer import Transport as ClientTransport
 
 
 def test_the_reply_to_a_forwarded_request_passes_the_checks_of_replies_to_clients() -> None:

@@ -1,0 +1,186 @@
+"""Replies written straight to the socket leave as the transport alone would send them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from random import Random
+from typing import Any, cast
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.net.connection import Connection, Host
+from broker.net.reply_writer import OS_SOCKETS, ReplyWriter, Sockets
+from broker.runtime.clock import Clock
+from broker.runtime.turn import Turn
+from protocol.framing import frame_size_bytes
+from tests.support.transports import BareTransport
+
+UNREAD_MAX = 100_000
+ANSWER_SECONDS = 20
+
+
+class Client(BareTransport):
+    """The transport of a client and its socket, which accepts `room` bytes. `received` has them in the order of the socket."""
+
+    def __init__(self) -> None:
+        self.room = 0
+        self.unsent = b""
+        self.received = b""
+        self.direct = 0  # bytes written straight to the socket
+        self.error: OSError | None = None
+        self.aborted = False
+
+    def socket_write(self, descriptor: int, data: bytes) -> int:
+        assert not self.unsent, "it overtakes bytes of the transport"
+        if self.error is not None:
+            raise self.error
+        if not self.room:
+            raise BlockingIOError
+        accepted = min(self.room, len(data))
+        self._receive(data[:accepted])
+        self.direct += accepted
+        return accepted
+
+    def write(self, data: bytes, /) -> None:
+        self.unsent += data
+        self.send()
+
+    def writelines(self, parts: list[bytes], /) -> None:
+        self.write(b"".join(parts))
+
+    def send(self) -> None:
+        sent, self.unsent = self.unsent[: self.room], self.unsent[self.room :]
+        self._receive(sent)
+
+    def _receive(self, data: bytes) -> None:
+        self.room -= len(data)
+        self.received += data
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.unsent)
+
+    def close(self) -> None:
+        raise AssertionError
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def writer(client: Client, descriptor: int = 7) -> ReplyWriter:
+    return ReplyWriter(client, Sockets(lambda transport: descriptor, client.socket_write))
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from(["write", "writelines", "room"]), st.integers(0, 20)), max_size=60)
+
+
+@given(ACTIONS)
+def test_bytes_leave_in_order_whatever_the_socket_accepts(actions: list[tuple[str, int]]) -> None:
+    client, plain = Client(), Client()
+    writers = writer(client), writer(plain, descriptor=-1)
+    for number, (action, size) in enumerate(actions):
+        data = bytes([number]) * size
+        for each, of in zip(writers, (client, plain), strict=True):
+            if action == "write":
+                each.write(data)
+            elif action == "writelines":
+                each.writelines([data, data])
+            else:
+                of.room += size
+                of.send()
+        assert (client.received, client.unsent) == (plain.received, plain.unsent)
+    assert not plain.direct
+
+
+def test_the_transport_writes_only_what_the_socket_does_not_accept() -> None:
+    client = Client()
+    replies = writer(client)
+    client.room = 5
+    replies.write(b"abc")
+    replies.write(b"def")
+    replies.write(b"ghi")
+    assert (client.received, client.unsent, client.direct) == (b"abcde", b"fghi", 5)
+    client.room = 100
+    replies.write(b"j")  # behind the transport's bytes
+    client.send()
+    replies.write(b"k")
+    assert (client.received, client.direct) == (b"abcdefghijk", 6)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), ConnectionResetError(), OSError(105, "no buffer space")])
+def test_an_error_of_the_socket_aborts_the_connection(error: OSError) -> None:
+    client = Client()
+    client.error = error
+    writer(client).write(b"abc")
+    assert (client.aborted, client.received, client.unsent) == (True, b"", b"")
+
+
+def test_a_request_without_a_reply_writes_nothing() -> None:
+    client = Client()
+    client.error = OSError("it was written to")
+    writer(client).write(b"")
+    assert not client.aborted
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("resets", [False, True], ids=["reads slowly", "resets"])
+def test_a_client_that_reads_slowly_gets_every_reply(new_loop: Callable[[], asyncio.AbstractEventLoop], resets: bool) -> None:
+    """Replies of up to 30,000 bytes fill the socket again and again. A client that resets the connection meanwhile ends it, and no more."""
+    loop = new_loop()
+    random = Random(1)
+    replies = [bytes([number % 256]) * random.randrange(1, 30_000) for number in range(300)]
+    try:
+        assert loop.run_until_complete(asyncio.wait_for(converse(loop, replies, resets), ANSWER_SECONDS))
+    finally:
+        loop.close()
+
+
+async def converse(loop: asyncio.AbstractEventLoop, replies: list[bytes], resets: bool) -> bool:
+    """True when the client has read all replies, or has reset the connection."""
+    accepted, refused = 0, 0
+
+    def write(descriptor: int, data: bytes) -> int:
+        nonlocal accepted, refused
+        try:
+            count = OS_SOCKETS.write(descriptor, data)
+        except BlockingIOError:
+            count = 0
+        accepted += count > 0
+        refused += count < len(data)
+        if not count:
+            raise BlockingIOError
+        return count
+
+    clock = Clock()
+    left = iter(replies)
+    ended = asyncio.Event()
+    host = Host(clock, Turn(loop, clock), lambda connection, data, at: next(left), lambda connection, reason: ended.set(), 1 << 20, UNREAD_MAX, 1 << 20)
+    host.sockets = Sockets(OS_SOCKETS.plain_socket, write)
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    await loop.create_unix_connection(cast(Any, lambda: Connection(host, None, "client")), sock=ours)
+    random = Random(2)
+    for at in range(0, len(replies), 10):  # after every ten replies all are read, and the socket is written to again
+        await loop.sock_sendall(theirs, (frame_size_bytes(100) + bytes(100)) * 10)
+        expected = b"".join(replies[at : at + 10])
+        received = b""
+        while len(received) < len(expected):
+            if resets and at > 100 and received:
+                theirs.close()
+                await ended.wait()
+                return True
+            received += await loop.sock_recv(theirs, random.randrange(1, 60_000))
+            if random.random() < 0.1:
+                await asyncio.sleep(0.001)
+        assert received == expected
+    theirs.close()
+    await ended.wait()
+    assert accepted > 10
+    assert refused > 10
+    return True
