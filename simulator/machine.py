@@ -142,7 +142,7 @@ class SimMachine:
         self.garbage = NoGarbage()
         self.run_cleaner: RunCleaner = self._run_cleaner
         self.random_bytes: Callable[[int], bytes] = world.random.randbytes
-        self.sockets = SimSockets()
+        self.sockets = SimSockets().port
         self.listening: ListeningSocket | None = None
 
     def monotonic(self) -> float:

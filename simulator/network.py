@@ -75,11 +75,11 @@ class AcceptedSocket:
 FULL_EVERY: Final = 50  # writes to a socket, of which one finds no room, and one room for half of the data
 
 
-class SimSockets(Sockets):
+class SimSockets:
     """The sockets of a process. One write in `FULL_EVERY` is refused, and one is accepted in part, as by a client that reads slowly."""
 
     def __init__(self) -> None:
-        super().__init__(self._socket_of, self._write)
+        self.port = Sockets(self._socket_of, self._write)
         self._transports: dict[int, ServerTransport] = {}
         self._writes = 0
 
