@@ -38,6 +38,7 @@ class Absences:
         self._stored: dict[Key, int] = {}  # absences with a note, which are in the log: their begin
         self._leaving: dict[str, list[str]] = {}  # group -> members removed in the current step
         self._requests_arrive: dict[tuple[str, str | None], int] = {}  # group, instance -> arrival of its last request at the broker
+        self._rebalance_ended: dict[str, int] = {}  # group -> when its last rebalance ended
 
     def request_sent(self, group: str, instance: str | None, arrives_at: int) -> None:
         self._requests_arrive[group, instance] = max(self._requests_arrive.get((group, instance), -1), arrives_at)
@@ -81,9 +82,13 @@ class Absences:
         if loaded >= 0 and moment < loaded + session_ns - LOADS_NS:
             raise Broken(self.promise, f"{member_id} was removed at {format_time(moment)}, before one session after {format_time(loaded)}", group)
 
+    def rebalance_ended(self, group: str, moment: int) -> None:
+        self._rebalance_ended[group] = moment
+
     def expired(self, group: str, member_id: str, moment: int) -> None:
-        """A static member of a generation was removed at the end of its session, as standbys are."""
-        standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, moment - REBALANCE_NS, moment + CLOSE_NS))
+        """A static member of a generation was removed at the end of its session, as standbys are until a rebalance without a target ends."""
+        since = min(moment - REBALANCE_NS, self._rebalance_ended.get(group, 0))
+        standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, since, moment + CLOSE_NS))
         possible = self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS)
         if not standbys and all(policies.registration_timeout_ms is not None for policies in possible):
             raise Broken(self.promise, f"{member_id} was removed at the end of its session, instead of being away", group)

@@ -198,6 +198,7 @@ class PolicyWatch:
             self.seats.forget([group])
         if cause == Cause.ASSIGNED:
             self.seats.assigned(group)
+            self.absences.rebalance_ended(group, moment)
 
     def _removed(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
         removal = Removal(body.how)

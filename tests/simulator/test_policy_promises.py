@@ -241,6 +241,17 @@ def test_a_broken_promise_is_noticed_at_its_last_step(stand: Stand, break_it: Ca
     assert broken.traceback[1].lineno + 1 == max(line for _, _, line in code.co_lines() if line is not None)
 
 
+def test_a_standby_may_be_removed_at_the_end_of_its_session_until_a_rebalance_without_a_target_ends(stand: Stand) -> None:
+    absences = away(stand)
+    stand.set(target_group_size="1")
+    stand.settings.acknowledged(stand.settings.send("g", [Change("target.group.size", DELETE, None)]))
+    absences.expired("g", "m0", stand.at(100))
+    absences.rebalance_ended("g", stand.at(110))
+    with pytest.raises(Broken, match="instead of being away"):
+        absences.expired("g", "m0", stand.at(180))
+
+
+
 def test_absences_that_end_in_time_and_together_are_well(stand: Stand) -> None:
     absences = away(stand, 10, 15)
     absences.removed("g", "m0", stand.at(20), True, stand.at(10), 6 * SECOND)
