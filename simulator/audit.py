@@ -94,11 +94,11 @@ class Audit:
     def replaced(self, group: str, body: Any) -> None:
         self._seats.setdefault(group, {})[body.instance_id] = body.new_id
 
-    def changed(self, group: str, cause: Cause, body: Any) -> None:
+    def changed(self, group: str, cause: Cause, body: Any, at_ms: int) -> None:
         self._changed_at[group] = self._world.now
         found = self.in_memory(group)
         if found is not None and body.from_state == State.PREPARING:
-            self.rebalances.ended(found, cause)
+            self.rebalances.ended(found, cause, at_ms)
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
             return
         instance = str(body.reason_text).partition(":")[0][:-UUID_LENGTH]

@@ -17,6 +17,7 @@ class _JoinPhase(NamedTuple):
 
     seen_at: int
     began: int
+    began_wall_ms: int
     deadline: int
     delay_ms: int  # by which the first rebalance of a group may still be extended
     parked: dict[str, Any]  # member id -> its parked JoinGroup
@@ -53,7 +54,7 @@ class Rebalances:
         parked = {member.id: member.join for member in group.members.values() if member.join is not None}
         rejoined = {id for id in parked if not group.members[id].is_new}
         delay_ms = group.delay_remaining_ms if group.initial else 0
-        self._joins[group.id] = _JoinPhase(moment, group.phase_start_ms, group.deadline, delay_ms, parked, rejoined, dict(group.pending))
+        self._joins[group.id] = _JoinPhase(moment, group.phase_start_ms, group.state_ms, group.deadline, delay_ms, parked, rejoined, dict(group.pending))
         if before is None or before.began != group.phase_start_ms or group.deadline <= before.deadline or delay_ms < before.delay_ms:
             return
         for id, join in parked.items():
@@ -90,10 +91,10 @@ class Rebalances:
         if joins is not None and joins.seen_at < sent and group.state is PREPARING and group.phase_start_ms == joins.began:
             raise Broken(PROMISE, f"{what} succeeds although {group.id} rebalances", group.id)
 
-    def ended(self, group: Any, cause: Cause) -> None:
-        """A join phase has ended."""
+    def ended(self, group: Any, cause: Cause, at_ms: int) -> None:
+        """A join phase ended at `at_ms`. At the last check there may have been a later one already: notes wait for the log."""
         joins = self._joins.get(group.id)
-        if joins is not None and cause == Cause.EVERYONE_JOINED:
+        if joins is not None and joins.began_wall_ms < at_ms and cause == Cause.EVERYONE_JOINED:
             for id, pending in joins.pending.items():
                 if group.pending.get(id) is pending:
                     raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for member id {id}, which was handed out", group.id)

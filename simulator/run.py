@@ -325,7 +325,7 @@ class Run(Faults):
             cause = Cause(body.reason)
             states = f"{State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}{f': {body.reason_text}' if body.reason_text else ''})"
             self.world.trace(f"{teller}: {group}: {states}, generation {note.generation}, {plural(body.members, 'member')}", group)
-            audit.changed(group, cause, body)
+            audit.changed(group, cause, body, note.at_ms)
         elif kind == Kind.MEMBER_JOIN:
             self.world.trace(f"{teller}: {group}: {body.member_id} joins{f' as instance {body.instance_id}' if body.instance_id else ''}", group)
             audit.joined(group, body)

@@ -124,8 +124,8 @@ def pending_id_not_waited_for(rebalances: Rebalances) -> None:
     group.pending["b"] = Pending("g", "b", 6_000)
     rebalances.check(group, 0)
     group.state = COMPLETING
-    rebalances.ended(group, Cause.JOIN_TIMEOUT)
-    rebalances.ended(group, Cause.EVERYONE_JOINED)
+    rebalances.ended(group, Cause.JOIN_TIMEOUT, 6)
+    rebalances.ended(group, Cause.EVERYONE_JOINED, 6)
 
 
 def expired_while_it_waits(rebalances: Rebalances) -> None:
@@ -155,6 +155,13 @@ def expired_while_it_waits(rebalances: Rebalances) -> None:
 def test_a_rebalance_that_breaks_a_promise_is_noticed(rebalances: Rebalances, break_it: Callable[[Rebalances], None]) -> None:
     with pytest.raises(Broken):
         break_it(rebalances)
+
+
+def test_the_join_phase_before_need_not_have_waited_for_an_id_of_this_one(rebalances: Rebalances) -> None:
+    group = rebalancing("a")
+    group.pending["b"] = Pending("g", "b", 6_000)
+    rebalances.check(group, 0)
+    rebalances.ended(group, Cause.EVERYONE_JOINED, 5)
 
 
 def with_offset(group: Group, commit_ms: int) -> Group:
