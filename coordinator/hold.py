@@ -32,6 +32,18 @@ class Held(Protocol):
     def fail(self, error: int) -> None: ...
 
 
+class UntilDurable:
+    """Something held that is no reply, and that only a failed append drops: no client waits for it."""
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        raise NotImplementedError
+
+    def fail(self, error: int) -> None:
+        raise NotImplementedError
+
+
 # Handles an exception of one reply in release() or fail(); the other replies are still sent.
 ReplyErrorHandler = Callable[[Held, Exception], None]
 
@@ -146,8 +158,14 @@ class Hold:
     def fail_until(self, fact_number: int, error: int, on_error: ReplyErrorHandler = reraise) -> None:
         """Called when an append takes too long: replies that wait for facts up to this number fail, while the append continues."""
         held = self.held
+        kept: list[tuple[int, Held]] = []
         while held and held[0][0] <= fact_number:
-            _fail(held.popleft()[1], error, on_error)
+            entry = held.popleft()
+            if isinstance(entry[1], UntilDurable):
+                kept.append(entry)
+            else:
+                _fail(entry[1], error, on_error)
+        held.extendleft(reversed(kept))
 
     def fail(self, error: int, on_error: ReplyErrorHandler = reraise) -> None:
         """Called when the log failed: held replies fail with `error`, and facts that are not durable are dropped.

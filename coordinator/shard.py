@@ -27,7 +27,7 @@ from coordinator.deadlines import Deadlines
 from coordinator.expansion import check_newcomers, is_waiting_newcomer, set_newcomer_timer
 from coordinator.facts import group_image, group_key, storable
 from coordinator.group import Group, TopicOffsets
-from coordinator.hold import Fact, Hold
+from coordinator.hold import Fact, Hold, UntilDurable
 from coordinator.join import add, has_room, offers_protocol_twice, remove_over_size, require_member_id
 from coordinator.leave import remove_leavers
 from coordinator.member import Member, Pending
@@ -80,8 +80,8 @@ GROUPS_PER_STEP: Final = 50  # groups opened before `open_groups` yields: a few 
 NoteSink = Callable[[list[Note], int], None]
 
 
-class HeldNotes:
-    """Notes are held as replies are, and dropped when the log fails."""
+class HeldNotes(UntilDurable):
+    """Notes are held as replies are, and dropped when the log fails, but not when it is late."""
 
     __slots__ = ("_note_sink", "_notes", "_stamp")
 
