@@ -135,7 +135,7 @@ def load(report: Report) -> list[str]:
     lines: list[Sequence[str]] = [head]
     reasons: dict[str, list[str]] = {}
     for row, result in rows:
-        measured = {one["metric"]: one for one in result.get("metrics", ())}
+        measured = {metric["metric"]: metric for metric in result.get("metrics", ())}
         lines += [[row.title, *_cells(metric, result, measured.get(metric.name, {}), held, other)] for metric in row.metrics]
         if result["status"] != "measured":
             reasons.setdefault(_reason(result), []).append(row.name)

@@ -65,7 +65,7 @@ class Restarts:
         self.stays = [stay_of(spell, joined.until(spell)) for spell in tables.spells]
         # A member that takes over its own seat has not left.
         self.stays = [stay._replace(joined=None) if stay.member_id in successors else stay for stay in self.stays]
-        self._episodes = sorted(tables.episodes, key=lambda one: one.episode)
+        self._episodes = sorted(tables.episodes, key=lambda episode: episode.episode)
         self._begins = [_begin(episode) for episode in self._episodes]
         self.stays = [self._waiting_in_rebalance(stay, spell) for stay, spell in zip(self.stays, tables.spells, strict=True)]
         self._joins = [(at, stay.joined) for at, stay in enumerate(self.stays) if stay.joined is not None]

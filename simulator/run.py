@@ -95,7 +95,7 @@ class Run(Faults):
         self._audit_from = 0  # events
         self._audit_at = 0
         self._flushed_at = 0  # the last time at which nothing prevented flushes of the groups' logs (offsets.flush=interval)
-        self.void_until = -1
+        self.lost_until = -1
         for group in plan.groups:
             for topic, partitions in group.settings.topics:
                 self.topics[topic] = max(self.topics.get(topic, 1), partitions)
@@ -287,7 +287,7 @@ class Run(Faults):
 
     def is_void(self, request: Request) -> bool:
         """Whether a power failure voids the reply: `offsets.flush` promises nothing about the last moments before it."""
-        return request.sent <= self.void_until
+        return request.sent <= self.lost_until
 
     def offsets_read(self, group: str, request: Request) -> None:
         if self.is_void(request):
@@ -359,7 +359,7 @@ class Run(Faults):
             self.records.lost_since(now - RECORDS_LOST_NS)
             if self.plan.flush != "always":
                 window = LOST_NS if self.plan.flush == "never" else 2 * SLOW_DISK_NS + 2 * SECOND
-                self.void_until = now
+                self.lost_until = now
                 for promise in (self.offsets, self.instances, self.generations, self.policies):
                     promise.lost_since(self._flushed_at - window)
         delay = self.world.between(10 * MS, 3 * SECOND)

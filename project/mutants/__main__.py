@@ -37,7 +37,7 @@ FAST_PATHS = (
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
 # Imports of test files that start processes, whose lines are not traced: these files are left out.
-ELSEWHERE = ("from tests.running import", "from tests.support.lasting import", "from tests.soak", "from tests.kafka_process import")
+ELSEWHERE = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
 # The time budget for the tests of one mutation, the most promising first.
 SECONDS_OF_TESTS = 6.0
 

@@ -19,8 +19,8 @@ import pytest
 import broker.net.connection
 from tests.running import ROOT, Broker, Client, environment
 from tests.running import broker as started_broker
-from tests.support.lasting import create_topic
 from tests.support.peers import eventually, on
+from tests.support.restartable import create_topic
 from tests.support.seats import BATCH, LARGE, TOPIC, Seat, fetching, producing
 
 pytestmark = [

@@ -20,9 +20,9 @@ import pytest
 from bench.native import BuildError, tools
 from tests.clients.stored import listed_groups
 from tests.support.crowd import disperse, gather, settle
-from tests.support.lasting import LastingBroker, described, stored_offsets
 from tests.support.many_offsets import TOPIC, plain_reading, write_offsets
 from tests.support.pinger import PAUSE_SECONDS_MAX, pinging, result_of
+from tests.support.restartable import RestartableBroker, described, stored_offsets
 
 pytestmark = [pytest.mark.alone, pytest.mark.skipif(sys.platform != "linux", reason="memory and processor time are read from /proc")]
 
@@ -62,17 +62,17 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
         pytest.skip(str(error))
     # Longer than a session, so that a lost heartbeat would show.
     seconds = SESSION_MS / 1000 + 1
-    with LastingBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as lasting:
-        assert lasting.broker is not None
-        idle = lasting.broker.memory_kib()
-        command = [str(kgload), "-p", str(lasting.port), "-c", str(CONNECTIONS), "-m", str(MEMBERS), "-M", "10", "-s", "static"]
+    with RestartableBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as restartable:
+        assert restartable.broker is not None
+        idle = restartable.broker.memory_kib()
+        command = [str(kgload), "-p", str(restartable.port), "-c", str(CONNECTIONS), "-m", str(MEMBERS), "-M", "10", "-s", "static"]
         command += ["-i", str(BEAT_MS), "-t", str(seconds), "--session-ms", str(SESSION_MS), "--setup-limit", str(SETUP_SECONDS), "--json"]
-        command += ["--pid", str(lasting.broker.pid)]
+        command += ["--pid", str(restartable.broker.pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SETUP_SECONDS + seconds + 30, check=False)
         assert done.returncode == 0, done.stderr + done.stdout
-        loaded = lasting.broker.memory_kib()
-        states = [state for _, state in listed_groups(lasting.port).values()]
-        assert lasting.broker.lines == []
+        loaded = restartable.broker.memory_kib()
+        states = [state for _, state in listed_groups(restartable.port).values()]
+        assert restartable.broker.lines == []
     result = json.loads(done.stdout)
     assert {name: result[name] for name in ("errors", "lost_conns", "malformed", "rejoins")} == dict.fromkeys(
         ("errors", "lost_conns", "malformed", "rejoins"), 0
@@ -97,7 +97,7 @@ LOAD_MOST = {1: (0.75, 0.6), 10: (4.5, 3.0)}
 
 @pytest.mark.parametrize("per_batch", [1, 10] if FULL else [1])
 def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) -> None:
-    empty = LastingBroker(tmp_path / "empty", "offsets.topic.num.partitions=50")
+    empty = RestartableBroker(tmp_path / "empty", "offsets.topic.num.partitions=50")
     try:
         empty.start()
         assert empty.broker is not None
@@ -109,15 +109,15 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
     def cost(killed: bool) -> float:
         """The cost of one start, ended by a stop or a kill."""
         least = plain_reading(tmp_path / "data")
-        with LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=50", "offsets.retention.minutes=2147483647") as lasting:
-            assert lasting.broker is not None
-            spent = processor_seconds(lasting.broker.pid) - idle_seconds
-            stored = stored_offsets(lasting.port, f"group-{GROUPS - 1:06}")
+        with RestartableBroker(tmp_path / "data", "offsets.topic.num.partitions=50", "offsets.retention.minutes=2147483647") as restartable:
+            assert restartable.broker is not None
+            spent = processor_seconds(restartable.broker.pid) - idle_seconds
+            stored = stored_offsets(restartable.port, f"group-{GROUPS - 1:06}")
             assert stored == {(TOPIC, number): (number, "") for number in range(OFFSETS_EACH)}
             if killed:
-                lasting.kill()
+                restartable.kill()
             else:
-                lasting.stop()
+                restartable.stop()
         return spent / least
 
     costs = [cost(killed=True) for _ in range(3)]
@@ -153,9 +153,9 @@ def test_a_rolling_restart_of_a_thousand_static_members_causes_no_rebalance(tmp_
         assert sum(member.rejoin_errors for member in members) == rejoin_errors
         disperse(members)
 
-    with LastingBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as lasting:
-        asyncio.run(play(lasting.port))
-        group = described(lasting.port, "crowd")
+    with RestartableBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as restartable:
+        asyncio.run(play(restartable.port))
+        group = described(restartable.port, "crowd")
         assert (group.group_state, len(group.members)) == ("Stable", CROWD)
 
 
@@ -179,10 +179,10 @@ def test_a_rebalance_of_a_thousand_members_delays_no_other_client(tmp_path: Path
             assert members[0].generation == before + 1, f"round {number}"
         disperse(members)
 
-    with LastingBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as lasting:
-        assert lasting.broker is not None
+    with RestartableBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as restartable:
+        assert restartable.broker is not None
         slower = yardstick()
-        asyncio.run(play(lasting.port, lasting.broker.pid))
+        asyncio.run(play(restartable.port, restartable.broker.pid))
         slower = (slower + yardstick()) / 2
     best = min(pause["worked"] for pause in pauses) / slower
     print(f"at most {best * 1000:.1f} ms of work before an answer, on a machine slower by {slower:.2f}; {pauses}")

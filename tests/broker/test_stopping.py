@@ -173,7 +173,7 @@ def test_a_held_reply_leaves_during_the_stop_when_the_disk_recovers(tmp_path: Pa
         assert not held_reply_came(held)
         started.signal(signal.SIGTERM)
         started.await_line("stopping")
-        disk.go_on()
+        disk.resume()
         frames, partial_frame = frames_until_end(held.socket)
         assert started.wait() == 0
     assert (len(frames), partial_frame) == (1, b"")

@@ -15,7 +15,17 @@ from cli.arguments import addresses
 from cli.client import EXIT, Cluster, Failure
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tests.cli.fake_brokers import Close, FakeBroker, exactly, frame_of, read_frame
-from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, stammer, web
+from tests.cli.other_servers import (
+    OtherServer,
+    Serve,
+    answer_as_web_server,
+    answer_half,
+    answer_slowly,
+    answer_with,
+    close,
+    keep_silent,
+    reset,
+)
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -44,7 +54,7 @@ def tls_that_ignores_others(connection: socket.socket) -> None:
     """A server that replies only to its own greeting."""
     if connection.recv(1, socket.MSG_PEEK) == b"\x16":
         tls(connection)
-    hang(connection)
+    keep_silent(connection)
 
 
 def tls_that_hangs_up_on_others(connection: socket.socket) -> None:
@@ -55,23 +65,23 @@ def tls_that_hangs_up_on_others(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("serve", "line"),
     [
-        (speak(b"\x15\x03\x03\0\2\2\x50"), TLS),
-        (speak(b"\x15\x03\x01\0\2\2\x46"), TLS),
+        (answer_with(b"\x15\x03\x03\0\2\2\x50"), TLS),
+        (answer_with(b"\x15\x03\x01\0\2\2\x46"), TLS),
         (tls, TLS),
         (tls_that_hangs_up_on_others, TLS),
-        (speak(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
-        (speak(b"SSH-2.0-OpenSSH_9.2\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-OpenSSH_9.2'"),
-        (speak(b"-ERR unknown\x1b[31m command\r\n"), "is not a Kafka broker: its answer is not in Kafka's protocol"),
-        (speak(struct.pack(">ii", 4, 99)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
-        (speak(struct.pack(">i", -1)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
-        (speak(struct.pack(">iih", 6, 1, 0)), ": its reply to ApiVersions is invalid"),
+        (answer_with(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
+        (answer_with(b"SSH-2.0-OpenSSH_9.2\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-OpenSSH_9.2'"),
+        (answer_with(b"-ERR unknown\x1b[31m command\r\n"), "is not a Kafka broker: its answer is not in Kafka's protocol"),
+        (answer_with(struct.pack(">ii", 4, 99)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
+        (answer_with(struct.pack(">i", -1)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
+        (answer_with(struct.pack(">iih", 6, 1, 0)), ": its reply to ApiVersions is invalid"),
         (close, "closes connections without an answer: is a Kafka broker there?"),
         (reset, "closes connections without an answer: is a Kafka broker there?"),
-        (stammer, "closes connections without an answer: is a Kafka broker there?"),
+        (answer_half, "closes connections without an answer: is a Kafka broker there?"),
     ],
 )
 def test_another_protocol_on_the_port_is_named_at_once(serve: Serve, line: str) -> None:
-    with Port(serve) as port:
+    with OtherServer(serve) as port:
         begin = time.monotonic()
         assert failure(port.address).line.startswith(f"{port.address}{line if line.startswith(':') else f' {line}'}")
         assert time.monotonic() - begin < PATIENT
@@ -81,18 +91,18 @@ def test_another_protocol_on_the_port_is_named_at_once(serve: Serve, line: str) 
     ("serve", "line"),
     [
         (tls_that_ignores_others, TLS),
-        (web, "is a web server (HTTP), not a Kafka broker"),
-        (hang, "accepts connections, but does not answer within 0.7 s"),
-        (drip, "accepts connections, but does not answer within 0.7 s"),
+        (answer_as_web_server, "is a web server (HTTP), not a Kafka broker"),
+        (keep_silent, "accepts connections, but does not answer within 0.7 s"),
+        (answer_slowly, "accepts connections, but does not answer within 0.7 s"),
     ],
 )
 def test_a_silent_port_is_probed_for_other_protocols_within_the_timeout(serve: Serve, line: str) -> None:
-    with Port(serve) as port:
+    with OtherServer(serve) as port:
         assert failure(port.address, 0.7).line == f"{port.address} {line}"
 
 
 def test_a_refused_connection_is_reported_at_once() -> None:
-    with Port(hang) as port:
+    with OtherServer(keep_silent) as port:
         address = port.address
     begin = time.monotonic()
     assert failure(address, 30).line == f"{address}: connection refused (is a broker running there?)"
@@ -134,7 +144,7 @@ def ipv6() -> None:
 
 @pytest.mark.usefixtures("ipv6")
 def test_an_ipv6_address_is_dialled_and_written_in_brackets() -> None:
-    with Port(close, "::1") as port:
+    with OtherServer(close, "::1") as port:
         assert failure(port.address).line.startswith("[::1]:")
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")
-def lived(bootstrap: str, admin: Admin) -> str:
+def past_group(bootstrap: str, admin: Admin) -> str:
     """The name of a group that formed, grew, kept a seat through a restart, and lost all members."""
     admin.topic("told", counts=(1, 1, 1, 1), begins={})
     with group_members(bootstrap, "lived", ["told"]) as members:
@@ -33,8 +33,8 @@ def lived(bootstrap: str, admin: Admin) -> str:
     return "lived"
 
 
-def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(lived: str, ask: Tenure) -> None:
-    formed, grown, returned, leaving, emptied = entries_of(ask, lived, 4)
+def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(past_group: str, ask: Tenure) -> None:
+    formed, grown, returned, leaving, emptied = entries_of(ask, past_group, 4)
     assert [entry["kind"] for entry in (formed, grown, returned, leaving, emptied)] == [
         "rebalance",
         "rebalance",
@@ -55,9 +55,9 @@ def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(lived: 
     assert formed["took_ms"] >= 0
 
 
-def test_the_history_is_printed_in_words(lived: str, ask: Tenure) -> None:
-    entries_of(ask, lived, 4)
-    done = ask("group", "history", lived)
+def test_the_history_is_printed_in_words(past_group: str, ask: Tenure) -> None:
+    entries_of(ask, past_group, 4)
+    done = ask("group", "history", past_group)
     assert (done.code, done.err) == (0, "")
     output = done.out
     assert "why       a joined the empty group" in output
@@ -85,22 +85,22 @@ def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, as
     assert output.count("joined again, and partitions without an owner were assigned (cooperative-sticky)") == 1
 
 
-def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(lived: str, ask: Tenure) -> None:
-    entries_of(ask, lived, 4)
-    document = json.loads(ask("group", "history", lived, "--json", "--limit", "1").out)
+def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(past_group: str, ask: Tenure) -> None:
+    entries_of(ask, past_group, 4)
+    document = json.loads(ask("group", "history", past_group, "--json", "--limit", "1").out)
     assert (document["earlier"], [entry["end"] for entry in document["entries"]]) == (4, ["empty"])
-    done = ask("group", "history", lived, "--limit", "2")
+    done = ask("group", "history", past_group, "--limit", "2")
     assert done.out.startswith("3 earlier entries are left out (--limit 0 shows all)\n")
-    assert len(json.loads(ask("group", "history", lived, "--json", "--limit", "0").out)["entries"]) == 5
+    assert len(json.loads(ask("group", "history", past_group, "--json", "--limit", "0").out)["entries"]) == 5
 
 
-def test_since_omits_earlier_entries(lived: str, ask: Tenure) -> None:
-    *before, emptied = entries_of(ask, lived, 4)
-    recent = entries_of(ask, lived, 1, "--since", emptied["at"])
+def test_since_omits_earlier_entries(past_group: str, ask: Tenure) -> None:
+    *before, emptied = entries_of(ask, past_group, 4)
+    recent = entries_of(ask, past_group, 1, "--since", emptied["at"])
     assert recent == [entry for entry in [*before, emptied] if max(entry["at"], entry.get("ended", entry["at"])) >= emptied["at"]]
-    done = ask("group", "history", lived, "--since", "2100-01-01")
-    assert (done.code, done.out) == (0, "group lived has no history since 2100-01-01T00:00:00Z\n")
-    assert len(entries_of(ask, lived, 4, "--since", "1h")) == 5
+    done = ask("group", "history", past_group, "--since", "2100-01-01")
+    assert (done.code, done.out) == (0, f"group {past_group} has no history since 2100-01-01T00:00:00Z\n")
+    assert len(entries_of(ask, past_group, 4, "--since", "1h")) == 5
 
 
 @pytest.mark.parametrize("text", ["yesterday", "12:00", "", "5"])
@@ -157,10 +157,10 @@ def test_new_entries_are_followed_until_an_interrupt(bootstrap: str) -> None:
             process.communicate()
 
 
-def test_a_closed_pipe_ends_the_history_quietly(bootstrap: str, lived: str) -> None:
+def test_a_closed_pipe_ends_the_history_quietly(bootstrap: str, past_group: str) -> None:
     read, write = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tenure", "group", "history", lived, "--bootstrap", bootstrap],
+        [sys.executable, "-P", "-m", "tenure", "group", "history", past_group, "--bootstrap", bootstrap],
         stdout=write,
         stderr=subprocess.PIPE,
         text=True,

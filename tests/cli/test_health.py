@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tenure
-from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, web
+from tests.cli.other_servers import OtherServer, Serve, answer_as_web_server, answer_slowly, answer_with, close, keep_silent, reset
 
 pytestmark = pytest.mark.once  # sockets and timeouts more than Python
 
@@ -32,7 +32,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def serving() -> Iterator[Serving]:
     """The address of a port whose connections this function serves."""
     with ExitStack() as ports:
-        yield lambda serve: str(ports.enter_context(Port(serve)).address)
+        yield lambda serve: str(ports.enter_context(OtherServer(serve)).address)
 
 
 class Broker:
@@ -155,20 +155,20 @@ def test_a_port_without_a_listener_is_exit_code_1(health: Tenure) -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (hang, "accepts connections, but does not answer within 0.2 s"),
-        (drip, "accepts connections, but does not answer within 0.2 s"),
+        (keep_silent, "accepts connections, but does not answer within 0.2 s"),
+        (answer_slowly, "accepts connections, but does not answer within 0.2 s"),
         (close, "does not answer"),
         (reset, "does not answer"),
-        (speak(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
-        (speak(b"\x15\x03\x03\0\x02\x02\x0a\0"), "wants TLS, which this command does not support: name a PLAINTEXT listener"),
-        (speak(b"SSH-2.0-nobody\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-nobody'"),
-        (speak(b"\0\0"), "does not answer as Kafka: it closed the connection"),
-        (speak(struct.pack(">iihi", 10, 1, 35, 0)), "does not answer as Kafka: ApiVersions is answered with error 35"),
-        (speak(struct.pack(">iihi", 10, 1, 0, 2**31 - 1)), "does not answer as Kafka: its ApiVersions reply is too short"),
-        (speak(struct.pack(">iihi", 10, 1, 0, -1)), "does not answer as Kafka: its ApiVersions reply is too short"),
-        (speak(struct.pack(">iih", 6, 1, 0)), "does not answer as Kafka: its ApiVersions reply is too short"),
-        (speak(struct.pack(">ii", 2**31 - 1, 1)), "does not answer as Kafka: a reply of 2147483643 bytes"),
-        (speak(struct.pack(">ii", -1, 1)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
+        (answer_with(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
+        (answer_with(b"\x15\x03\x03\0\x02\x02\x0a\0"), "wants TLS, which this command does not support: name a PLAINTEXT listener"),
+        (answer_with(b"SSH-2.0-nobody\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-nobody'"),
+        (answer_with(b"\0\0"), "does not answer as Kafka: it closed the connection"),
+        (answer_with(struct.pack(">iihi", 10, 1, 35, 0)), "does not answer as Kafka: ApiVersions is answered with error 35"),
+        (answer_with(struct.pack(">iihi", 10, 1, 0, 2**31 - 1)), "does not answer as Kafka: its ApiVersions reply is too short"),
+        (answer_with(struct.pack(">iihi", 10, 1, 0, -1)), "does not answer as Kafka: its ApiVersions reply is too short"),
+        (answer_with(struct.pack(">iih", 6, 1, 0)), "does not answer as Kafka: its ApiVersions reply is too short"),
+        (answer_with(struct.pack(">ii", 2**31 - 1, 1)), "does not answer as Kafka: a reply of 2147483643 bytes"),
+        (answer_with(struct.pack(">ii", -1, 1)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
     ],
 )
 def test_another_program_on_the_port_is_exit_code_1_within_the_timeout(
@@ -324,10 +324,10 @@ def test_health_is_printed_as_json(serving: Serving, health: Tenure) -> None:
 
 
 def test_a_web_server_that_waits_for_more_is_named(serving: Serving, health: Tenure) -> None:
-    endpoint = serving(web)
+    endpoint = serving(answer_as_web_server)
     assert health(endpoint, "--timeout", "1.5")[:2] == (1, f"{endpoint} is a web server (HTTP), not a Kafka broker\n")
 
 
 def test_the_health_timeout_is_an_option(serving: Serving, health: Tenure) -> None:
-    endpoint = serving(hang)
+    endpoint = serving(keep_silent)
     assert health(endpoint, "--timeout", "0.1")[:2] == (1, f"{endpoint} accepts connections, but does not answer within 0.1 s\n")

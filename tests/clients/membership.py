@@ -17,7 +17,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.records import read_assignment
 from tests.clients.members import AWAIT_SECONDS, JAVA_CLIENT, Event, Host, Kind, Member, Place, python_host
 from tests.running import Client
-from tests.support.lasting import LastingBroker, create_topic, described, stored_offsets
+from tests.support.restartable import RestartableBroker, create_topic, described, stored_offsets
 
 TOPIC = "orders"
 FEED_SECONDS = 0.005  # between two messages
@@ -94,8 +94,8 @@ class Group:
 
     def __init__(self, folder: Path, jvm: Callable[[bool], Host], partitions: int = 6, **settings: str) -> None:
         self.name = "workers"
-        self.lasting = LastingBroker(folder / "data", *(f"{name.replace('_', '.')}={value}" for name, value in settings.items()))
-        self.lasting.start()
+        self.restartable = RestartableBroker(folder / "data", *(f"{name.replace('_', '.')}={value}" for name, value in settings.items()))
+        self.restartable.start()
         self.partitions = partitions
         create_topic(self.port, TOPIC, partitions)
         self.members: list[Member] = []
@@ -107,7 +107,7 @@ class Group:
 
     @property
     def port(self) -> int:
-        return self.lasting.port
+        return self.restartable.port
 
     @property
     def bootstrap(self) -> str:
@@ -120,19 +120,19 @@ class Group:
     # The broker.
 
     def stop_broker(self) -> None:
-        assert self.lasting.broker is not None
-        broker = self.lasting.broker
-        self.lasting.stop()
+        assert self.restartable.broker is not None
+        broker = self.restartable.broker
+        self.restartable.stop()
         self._lines += broker.lines
 
     def kill_broker(self) -> None:
-        assert self.lasting.broker is not None
-        broker = self.lasting.broker
-        self.lasting.kill()
+        assert self.restartable.broker is not None
+        broker = self.restartable.broker
+        self.restartable.kill()
         self._lines += broker.lines
 
     def start_broker(self) -> None:
-        self.lasting.start()
+        self.restartable.start()
 
     # Its members.
 
@@ -195,7 +195,7 @@ class Group:
 
     def story(self) -> list[dict[str, Any]]:
         """Every logged state change of this group, by all broker processes of the test."""
-        running = self.lasting.broker.lines if self.lasting.broker is not None else []
+        running = self.restartable.broker.lines if self.restartable.broker is not None else []
         lines = map(json.loads, [line for line in [*self._lines, *running] if '"event": "group"' in line])
         return [line for line in lines if line["group"] == self.name]
 
@@ -273,5 +273,5 @@ class Group:
             member.end()
         for host in self._hosts:
             host.kill()
-        self.lasting.__exit__()
+        self.restartable.__exit__()
 

@@ -6,7 +6,7 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from tests.running import Client
-from tests.support.lasting import Actor, assignment_of, create_topic, settle
+from tests.support.restartable import Actor, assignment_of, create_topic, settle
 
 DAY_MS = 86_400_000
 TOPICS = ("orders", "payments")

@@ -48,7 +48,7 @@ class RecordClient(Protocol):
     def bounds(self, topic: str) -> tuple[int, int]:
         """Beginning and end of partition 0."""
 
-    def pausing(self, topic: str, count: int) -> tuple[int, int]:
+    def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
         """The numbers of records, of `count`, that arrive while the partition is paused and after it is resumed."""
 
     def after_end(self, topic: str, value: bytes) -> Read:
@@ -110,7 +110,7 @@ class KafkaPython:
         partition = kafka.TopicPartition(topic, 0)
         return self._consumer.beginning_offsets([partition])[partition], self._consumer.end_offsets([partition])[partition]
 
-    def pausing(self, topic: str, count: int) -> tuple[int, int]:
+    def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
         partition = self._at(topic, BEGINNING)
         self._consumer.pause(partition)
         paused = sum(map(len, self._consumer.poll(PAUSED_SECONDS * 1000).values()))
@@ -201,7 +201,7 @@ class Aiokafka:
         beginning = self._run(self._consumer.beginning_offsets([partition]))
         return beginning[partition], self._run(self._consumer.end_offsets([partition]))[partition]
 
-    def pausing(self, topic: str, count: int) -> tuple[int, int]:
+    def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
         return self._run(self._pausing(topic, count))
 
     async def _pausing(self, topic: str, count: int) -> tuple[int, int]:
@@ -288,7 +288,7 @@ class Confluent:
         low, high = self._consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=SECONDS)
         return low, high
 
-    def pausing(self, topic: str, count: int) -> tuple[int, int]:
+    def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
         partition = self._at(topic, BEGINNING)
         self._consumer.pause([partition])
         paused = len(self._consumer.consume(count, PAUSED_SECONDS))
@@ -346,7 +346,7 @@ class Java:
         low, high = map(int, self._do("bounds", topic))
         return low, high
 
-    def pausing(self, topic: str, count: int) -> tuple[int, int]:
+    def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
         paused, resumed = map(int, self._do("pausing", topic, count, int(PAUSED_SECONDS * 1000)))
         return paused, resumed
 

@@ -9,7 +9,7 @@ from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_groups import ListGroupsRequest
 from tests.running import Client
-from tests.support.lasting import stored_offsets
+from tests.support.restartable import stored_offsets
 
 AWAIT_SECONDS = 60
 

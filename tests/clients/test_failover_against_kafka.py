@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.lasting_kafka import LastingKafka
+from tests.clients.restartable_kafka import RestartableKafka
 from tests.clients.stored import await_coordinator
 from tests.support.phases import PHASES, Left
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 
 def test_apache_kafka_ends_each_phase_in_the_same_way(tmp_path: Path) -> None:
     # The delay concerns only the group that is killed while it is formed.
-    with LastingKafka(tmp_path / "kafka", group_initial_rebalance_delay_ms="300") as kafka:
+    with RestartableKafka(tmp_path / "kafka", group_initial_rebalance_delay_ms="300") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
         # Kafka's sessions run before it serves, so that a short one may end before the first request.

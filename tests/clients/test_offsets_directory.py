@@ -14,12 +14,12 @@ from protocol.messages import incremental_alter_configs
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from tests.clients.lasting_kafka import LastingKafka
 from tests.clients.people import People
+from tests.clients.restartable_kafka import RestartableKafka
 from tests.clients.stored import await_coordinator, everything_stored
 from tests.oracle import run_java
 from tests.running import Client, wait_until
-from tests.support.lasting import Actor, LastingBroker, settle
+from tests.support.restartable import Actor, RestartableBroker, settle
 
 pytestmark = pytest.mark.kafka
 
@@ -40,7 +40,7 @@ CHECKPOINTS = (
 
 
 def test_kafkas_tool_reads_every_record_that_we_write(tmp_path: Path) -> None:
-    with LastingBroker(tmp_path / "data", "offsets.topic.segment.bytes=2000") as ours:
+    with RestartableBroker(tmp_path / "data", "offsets.topic.segment.bytes=2000") as ours:
         people = People(ours.port)
         people.settle()
         people.keep_their_seats()
@@ -66,7 +66,7 @@ def test_kafkas_tool_reads_every_record_that_we_write(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_kafka_is_served_and_then_served_by_kafka(tmp_path: Path) -> None:
-    with LastingKafka(tmp_path / "kafka") as kafka:
+    with RestartableKafka(tmp_path / "kafka") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
         people = People(kafka.port)
@@ -74,7 +74,7 @@ def test_a_directory_of_kafka_is_served_and_then_served_by_kafka(tmp_path: Path)
         before = everything_stored(kafka.port)
         kafka.stop()
         shutil.copytree(kafka.data, tmp_path / "taken")
-        with LastingBroker(tmp_path / "taken") as ours:
+        with RestartableBroker(tmp_path / "taken") as ours:
             people.move(ours.port)
             await_groups(ours.port, before)
             assert everything_stored(ours.port) == before
@@ -96,7 +96,7 @@ def test_a_directory_of_kafka_is_served_and_then_served_by_kafka(tmp_path: Path)
 
 
 def test_kafka_serves_a_directory_of_a_killed_tenure(tmp_path: Path) -> None:
-    with LastingBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
+    with RestartableBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
         people = People(ours.port)
         people.settle()
         people.keep_their_seats()
@@ -108,7 +108,7 @@ def test_kafka_serves_a_directory_of_a_killed_tenure(tmp_path: Path) -> None:
 
 
 def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_records(tmp_path: Path) -> None:
-    with LastingBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
+    with RestartableBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
         people = People(ours.port)
         people.settle()
         for group in ("absent", "later"):
@@ -141,9 +141,9 @@ def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_record
 
 
 @contextmanager
-def kafka_over(tmp_path: Path, people: People) -> Iterator[LastingKafka]:
+def kafka_over(tmp_path: Path, people: People) -> Iterator[RestartableKafka]:
     """A Kafka over the broker's data directory, to which the members of `people` move; they keep their seats in it."""
-    with LastingKafka(tmp_path / "kafka") as kafka:
+    with RestartableKafka(tmp_path / "kafka") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
         kafka.stop()

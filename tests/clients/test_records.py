@@ -101,7 +101,7 @@ def test_a_consumer_at_the_end_reads_later_records(client: RecordClient, serving
 def test_a_paused_partition_delivers_no_records_until_resumed(client: RecordClient, serving: Broker) -> None:
     topic = make_topic(serving.port)
     client.produce(topic, [Sent(str(number).encode()) for number in range(20)])
-    assert client.pausing(topic, 20) == (0, 20)
+    assert client.consume_with_a_pause(topic, 20) == (0, 20)
 
 
 def test_producers_and_consumers_survive_a_restart_and_a_kill(connect: Open, tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_notes_of_a_late_append_wait_until_it_has_ended(register: Register, succ
 
 
 def test_a_reply_given_while_replies_are_released_comes_after_them(register: Register) -> None:
-    class Chatty(Reply):
+    class ReadsWhenReleased(Reply):
         """Its client sends the next request as soon as the reply leaves."""
 
         def release(self) -> None:
@@ -236,7 +236,7 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
 
     later_reads: list[Reply] = []
     register.hold.emit([(b"register", b"1")])
-    first, second = Chatty(register.sent), Reply(register.sent)
+    first, second = ReadsWhenReleased(register.sent), Reply(register.sent)
     register.hold.reply(first)
     register.hold.reply(second)
     taken(register.hold)

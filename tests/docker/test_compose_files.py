@@ -40,7 +40,7 @@ def test_a_compose_file_is_one_for_old_and_new_compose(path: Path, valid: Callab
     assert document["version"] == "3.8"  # 1.29 takes a file without a version for the format of 2014
 
 
-def spoilt(document: dict[str, Any], defect: str) -> dict[str, Any]:
+def with_defect(document: dict[str, Any], defect: str) -> dict[str, Any]:
     changed = copy.deepcopy(document)
     service = changed["services"]["tenure"]
     match defect:
@@ -58,7 +58,7 @@ def spoilt(document: dict[str, Any], defect: str) -> dict[str, Any]:
 @pytest.mark.parametrize("how", ["a key that is not there", "a condition that is not there", "a port that is none", "a time without a unit"])
 def test_the_schema_refuses(how: str, valid: Callable[[dict[str, Any]], object]) -> None:
     with pytest.raises(fastjsonschema.JsonSchemaValueException):
-        valid(spoilt(compose_file(EXAMPLE), how))
+        valid(with_defect(compose_file(EXAMPLE), how))
 
 
 @FILES

@@ -31,7 +31,7 @@ from history.order import Order
 from history.words import title
 from protocol.messages.coordinator_notes import RoundEnd
 from tests.history.conftest import NotedPlay
-from tests.history.lives import Folded, Life, folds
+from tests.history.random_histories import Folded, RandomHistory, folds
 
 FOREVER = 1 << 62
 
@@ -174,28 +174,28 @@ def at_end(entry: Entry) -> int:
     return entry.at_ms
 
 
-def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[Life, list[Entry]]:
-    life = Life(play, seed, suspended=suspended)
-    life.lead(40)
+def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[RandomHistory, list[Entry]]:
+    history = RandomHistory(play, seed, suspended=suspended)
+    history.play_steps(40)
     truth = story_of("g", play.note_records, play.images, from_start=True, recorded=True)
     assert not [entry for entry in truth if isinstance(entry, (RebalancesMissing, NotesMissing))]
     check(truth, truth)
-    return life, truth
+    return history, truth
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_folded_history_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
-    life, truth = led(play, seed)
-    for fold in folds(life, seed):
+    history, truth = led(play, seed)
+    for fold in folds(history, seed):
         check(fold.story(), truth, recorded=bool(fold.records))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: NotedPlay, seed: int) -> None:
     """A suspension leaves the epoch as it is: its own notes have to be there."""
-    life, truth = led(play, seed, suspended=True)
+    history, truth = led(play, seed, suspended=True)
     coordinators = [note for note in play.note_records if not note.group]
-    for fold in folds(life, seed):
+    for fold in folds(history, seed):
         if [note for note in fold.notes if not note.group] != coordinators:
             continue
         check(fold.story(), truth, recorded=bool(fold.records))
@@ -210,8 +210,8 @@ FOUND += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (516, 240)
 
 @pytest.mark.parametrize(("seed", "number"), FOUND)
 def test_a_scan_reports_the_known_part_of_its_result(play: NotedPlay, seed: int, number: int) -> None:
-    life, truth = led(play, seed)
-    fold = next(islice(folds(life, seed), number, None))
+    history, truth = led(play, seed)
+    fold = next(islice(folds(history, seed), number, None))
     check(fold.story(), truth, recorded=bool(fold.records))
 
 
@@ -248,10 +248,10 @@ def timeless(entry: Entry) -> object:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPlay, seed: int) -> None:
     """If notes are lost, time alone orders the two logs: the order may differ then, but no duration."""
-    life, _ = led(play, seed)
+    history, _ = led(play, seed)
     chance = random.Random(seed)
     all_notes = Folded(play.note_records, play.images, recorded=True)
-    for fold in [all_notes] * 20 + list(islice(folds(life, seed), 0, None, 5)):
+    for fold in [all_notes] * 20 + list(islice(folds(history, seed), 0, None, 5)):
         moved = moved_clock(fold, chance).story()
         if fold is all_notes:
             assert [timeless(entry) for entry in moved] == [timeless(entry) for entry in fold.story()]
@@ -264,10 +264,10 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
 
 def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -> None:
     """A reader that lacks records must not compare with an older generation."""
-    life = Life(play, 3)
+    history = RandomHistory(play, 3)
     for _ in range(3):
-        life.join()
-        life.settle()
+        history.join()
+        history.settle()
     notes, images = play.note_records, play.images
     settled = [entry.after for entry in rebalances(story_of("g", notes, images, from_start=True, recorded=True))]
     first, _, last = [image for image in settled if image is not None]

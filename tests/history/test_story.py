@@ -284,14 +284,14 @@ def leave(notes: Notes, id: str, *, silent: int = 5) -> Notes:
 
 
 def settle(notes: Notes, cause: Cause, generation: int, members: int = 2) -> Notes:
-    return over(notes.change(State.STABLE, State.PREPARING, cause, members, after=0, generation=generation - 1), generation, members)
+    return end_round(notes.change(State.STABLE, State.PREPARING, cause, members, after=0, generation=generation - 1), generation, members)
 
 
 def form(notes: Notes) -> Notes:
-    return over(notes.change(State.EMPTY, State.PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0), 1, 1)
+    return end_round(notes.change(State.EMPTY, State.PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=0), 1, 1)
 
 
-def over(notes: Notes, generation: int, members: int) -> Notes:
+def end_round(notes: Notes, generation: int, members: int) -> Notes:
     notes.change(State.PREPARING, State.COMPLETING, Cause.EVERYONE_JOINED, members, generation=generation)
     return notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, members, generation=generation)
 
@@ -322,7 +322,7 @@ def test_a_rebalance_with_a_new_member_was_not_avoidable() -> None:
     form(join(notes, "a1"))
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
     join(notes, "a2").change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER, 1, after=0, generation=2)
-    over(join(notes, "n1", client="new"), 3, 2)
+    end_round(join(notes, "n1", client="new"), 3, 2)
     restarts = avoidable(notes.story())
     assert len(restarts.restarts) == 1
     assert restarts.rebalances == 1  # the leaving alone

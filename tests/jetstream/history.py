@@ -77,9 +77,8 @@ class History:
         for write in self.writes:
             writes[write.key].append(write)
         for read in reads:
-            mine = writes[read.key]
-            least = max((one.value for one in mine if one.acknowledged and one.ended <= read.begun), default=-1)
-            most = max((one.value for one in mine if one.begun <= read.ended), default=-1)
+            least = max((write.value for write in writes[read.key] if write.acknowledged and write.ended <= read.begun), default=-1)
+            most = max((write.value for write in writes[read.key] if write.begun <= read.ended), default=-1)
             if read.value < least:
                 found.append(f"{read} although {least} was acknowledged")
             elif read.value > most:
@@ -90,7 +89,7 @@ class History:
         """Reads of less than what an earlier read has returned."""
         found = []
         newest: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)  # ends of reads, and the most that was read by then
-        for read in sorted(reads, key=lambda one: one.ended):
+        for read in sorted(reads, key=lambda read: read.ended):
             seen = newest[read.key]
             before = max((value for ended, value in seen if ended <= read.begun), default=-1)
             if read.value < before:
@@ -102,10 +101,10 @@ class History:
     def _generations(self) -> list[str]:
         found = []
         groups = defaultdict(list)
-        for one in self.generations:
-            groups[one.group].append(one)
+        for generation in self.generations:
+            groups[generation.group].append(generation)
         for several in groups.values():
-            several.sort(key=lambda one: one.ended)
+            several.sort(key=lambda generation: generation.ended)
             found += [f"{late} behind {early}" for early, late in pairwise(several) if late.number <= early.number]
         return found
 
@@ -117,5 +116,5 @@ class History:
 
     def _records(self) -> list[str]:
         found = [f"{record} was acknowledged and is gone" for record in self.stored if record not in self.last_fetched]
-        values = {(one.partition, one.offset): one.value for one in self.last_fetched}
-        return found + [f"{one} was read, and now {values.get(one[:2])!r} is there" for one in self.fetched if values.get(one[:2]) != one.value]
+        values = {(record.partition, record.offset): record.value for record in self.last_fetched}
+        return found + [f"{record} was read, and now {values.get(record[:2])!r} is there" for record in self.fetched if values.get(record[:2]) != record.value]

@@ -99,7 +99,7 @@ class Commits(Observer):
         reply = self.ask(id, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH)
         if reply is None or reply.groups[0].error_code:
             return False
-        value = max((one.committed_offset for topic in reply.groups[0].topics for one in topic.partitions), default=-1)
+        value = max((partition.committed_offset for topic in reply.groups[0].topics for partition in topic.partitions), default=-1)
         to.append(Read(group, value, begun, time.monotonic(), id))
         return True
 

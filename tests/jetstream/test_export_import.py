@@ -160,7 +160,7 @@ def test_a_node_serves_what_was_imported(cluster: ClusterFolder, engine: Engine,
         for name in ("orders", "state", "late", "emptied"):
             topic, content = served(node, name), before[f"{name}-0"]
             assert (topic.records.start_offset, topic.records.next_offset) == (content.start, content.end)
-            assert [one for one in topic.records.epochs if one[1] < content.end] == content.epochs
+            assert [epoch for epoch in topic.records.epochs if epoch[1] < content.end] == content.epochs
             assert topic.epoch > content.next_epoch
             assert {id: described(topic._producers, id) for id in topic._producers} == content.producers
             assert read_all(node, topic, content) == content.batches

@@ -18,7 +18,7 @@ from tests.jetstream.history import History
 from tests.jetstream.observers import OFFSETS_PARTITIONS, PARTITIONS, TOPIC, UNANSWERED, Observers
 from tests.running import PACKAGES, wait_until
 from tests.stores.engine_proxy import EngineProxy
-from tests.support.lasting import create_topic
+from tests.support.restartable import create_topic
 from tests.support.nats_engine import binary
 from tests.support.small_disk import fill, mounted
 

@@ -23,7 +23,7 @@ from tests.nodes.cluster import Nodes, ServiceProbe
 from tests.nodes.ledger import Ledger
 from tests.nodes.producers import Sender, broken_promises, read_log
 from tests.running import wait_until
-from tests.support.lasting import create_topic
+from tests.support.restartable import create_topic
 
 GROUP = "workers"
 PARTITIONS = 12

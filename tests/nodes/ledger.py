@@ -12,7 +12,7 @@ from collections.abc import Callable
 from protocol.errors import ErrorCode
 from tests.nodes.cluster import Nodes
 from tests.running import wait_until
-from tests.support.lasting import Actor, hand_out
+from tests.support.restartable import Actor, hand_out
 
 GROUPS = 12
 PAUSE_SECONDS = 0.02  # between two commits of each group

@@ -10,7 +10,7 @@ import pytest
 from cli.failure import EXIT
 from tests.cli.conftest import Tenure, at, bootstrap, tenure
 from tests.nodes.cluster import Nodes
-from tests.support.lasting import create_topic
+from tests.support.restartable import create_topic
 
 __all__ = ["bootstrap", "tenure"]  # fixtures
 pytestmark = pytest.mark.once

@@ -10,7 +10,7 @@ import pytest
 
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.nodes.cluster import Nodes, ServiceProbe
-from tests.support.lasting import create_topic
+from tests.support.restartable import create_topic
 
 pytestmark = pytest.mark.once
 

@@ -13,7 +13,7 @@ from coordinator.notes import Coordinator, Kind
 from tests.broker.groups.test_damaged_partitions import notes
 from tests.nodes.cluster import Nodes
 from tests.running import wait_until
-from tests.support.lasting import Actor
+from tests.support.restartable import Actor
 
 pytestmark = pytest.mark.once
 PARTITIONS = 50  # of __consumer_offsets

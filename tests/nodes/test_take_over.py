@@ -21,7 +21,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.nodes.cluster import FIND_COORDINATOR, METADATA, OFFSET_FETCH, PRODUCE, Nodes
 from tests.running import Client
-from tests.support.lasting import create_topic
+from tests.support.restartable import create_topic
 
 pytestmark = [pytest.mark.alone, pytest.mark.clients]
 

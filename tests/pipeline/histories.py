@@ -25,7 +25,7 @@ class Reported(NamedTuple):
     advised: AdviceTables
 
 
-class Lived(NamedTuple):
+class HistoryWithTruth(NamedTuple):
     world: World
     noted: Reported
     plain: Reported
@@ -46,7 +46,7 @@ class Lived(NamedTuple):
         return {episode.start_ms for episode in self.world.avoidable(GROUP)} - changed
 
 
-def live(seed: int, steps: int = 30, *, alike: bool = True) -> Lived:
+def random_history(seed: int, steps: int = 30, *, alike: bool = True) -> HistoryWithTruth:
     """`alike`: members may share client id and host."""
     memory = Memory()
     world = World(BEGIN_MS, recorder=memory, seed=seed)
@@ -55,7 +55,7 @@ def live(seed: int, steps: int = 30, *, alike: bool = True) -> Lived:
     images: list[GroupRecord] = memory.images(GROUP)
     edges = edges_of(images, commits_of((*record.fact, record.at_ms) for record in memory.records[0]))
     noted = fold(memory.note_records(), images, edges, now_ms=world.now)
-    return Lived(world, truth_of(noted, world), truth_of(fold([], images, edges, now_ms=world.now), world))
+    return HistoryWithTruth(world, truth_of(noted, world), truth_of(fold([], images, edges, now_ms=world.now), world))
 
 
 def truth_of(tables: GroupTables, world: World) -> Reported:

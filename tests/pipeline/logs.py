@@ -59,7 +59,7 @@ def record(offset: int, line: DecodedRecord) -> Record:
     )
 
 
-def anything(seed: int, count: int, groups: int = 3, topics: int = 2, partitions: int = 3) -> list[DecodedRecord]:
+def random_log(seed: int, count: int, groups: int = 3, topics: int = 2, partitions: int = 3) -> list[DecodedRecord]:
     """Commits with rewinds, removals, silences of days and clocks that go back, between group metadata records."""
     draw = random.Random(seed)
     at = 1_700_000_000_000

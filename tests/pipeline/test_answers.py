@@ -10,7 +10,7 @@ import pytest
 from history.inferred import POSSIBLE_CAUSES
 from pipeline.avoidable import NO, UNKNOWN, YES
 from tests.pipeline import histories
-from tests.pipeline.histories import Lived
+from tests.pipeline.histories import HistoryWithTruth
 from tests.pipeline.scenarios import GROUP
 from tests.pipeline.truths import actual, actual_members, counted, stated
 
@@ -23,17 +23,17 @@ RIGHT_AT_LEAST = 0.95  # without notes: the least precision; members removed by 
 
 
 @cache
-def live(seed: int) -> Lived:
-    return histories.live(seed, alike=False)
+def history_of(seed: int) -> HistoryWithTruth:
+    return histories.random_history(seed, alike=False)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_notes_every_rebalance_is_exact(seed: int) -> None:
-    life = live(seed)
-    rows = life.noted.folded.episodes
-    truth = [(*list(actual(episode))[:6], list(dict.fromkeys(episode.also)), *list(actual(episode))[7:]) for episode in life.truth]
+    history = history_of(seed)
+    rows = history.noted.folded.episodes
+    truth = [(*list(actual(episode))[:6], list(dict.fromkeys(episode.also)), *list(actual(episode))[7:]) for episode in history.truth]
     assert [stated(row) for row in rows] == truth
-    for row, episode in zip(rows, life.truth, strict=True):
+    for row, episode in zip(rows, history.truth, strict=True):
         assert row.confidence == "exact"
         assert counted(row.joined) == actual_members(episode, "joined")
         assert counted(row.left + row.expired) == actual_members(episode, "left", "evicted", "removed", "expired")
@@ -41,24 +41,24 @@ def test_with_notes_every_rebalance_is_exact(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kept_seats_and_what_they_saved(seed: int) -> None:
-    life = live(seed)
-    truth = sorted((saved.at_ms, saved.member_id) for saved in life.world.saved(GROUP))
+    history = history_of(seed)
+    truth = sorted((saved.at_ms, saved.member_id) for saved in history.world.saved(GROUP))
     exact, least, most = 0, 0, 0
-    for row in life.noted.advised.replacements:
+    for row in history.noted.advised.replacements:
         exact += row.saved_rebalances
-    for row in life.plain.advised.replacements:
+    for row in history.plain.advised.replacements:
         least += row.saved_at_least
         most += row.saved_rebalances
-    assert sorted((row.at_ms, row.new_member_id) for row in life.noted.folded.replacements if row.verdict == "saved") == truth
-    assert {(row.at_ms, row.new_member_id) for row in life.plain.folded.replacements if row.verdict == "saved"} <= set(truth)
-    instances = [client.instance for client in life.world.clients[GROUP] if client.instance is not None]
+    assert sorted((row.at_ms, row.new_member_id) for row in history.noted.folded.replacements if row.verdict == "saved") == truth
+    assert {(row.at_ms, row.new_member_id) for row in history.plain.folded.replacements if row.verdict == "saved"} <= set(truth)
+    instances = [client.instance for client in history.world.clients[GROUP] if client.instance is not None]
     if len(instances) == len(set(instances)):  # of two processes with the same id, neither was necessarily away
         assert least <= exact <= most
 
 
 def test_avoidable_rebalances_are_found_with_notes() -> None:
     counts = Counter(
-        (row.avoidable, row.start_lo_ms in life.avoidable) for seed in SEEDS for life in [live(seed)] for row in life.noted.advised.episodes
+        (row.avoidable, row.start_lo_ms in history.avoidable) for seed in SEEDS for history in [history_of(seed)] for row in history.noted.advised.episodes
     )
     precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
     recall = counts[YES, True] / (counts[YES, True] + counts[NO, True] + counts[UNKNOWN, True])
@@ -69,9 +69,9 @@ def test_avoidable_rebalances_are_found_with_notes() -> None:
 def test_avoidable_rebalances_are_found_without_notes() -> None:
     counts: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
-        life = live(seed)
-        for row, truth in zip(life.plain.advised.episodes, life.settled, strict=True):
-            counts[row.avoidable, truth.start_ms in life.avoidable] += 1
+        history = history_of(seed)
+        for row, truth in zip(history.plain.advised.episodes, history.settled, strict=True):
+            counts[row.avoidable, truth.start_ms in history.avoidable] += 1
     was = sum(count for (_, truly), count in counts.items() if truly)
     precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
     print(f"without notes: precision {precision:.2%}, recall {counts[YES, True] / was:.2%}, {counts[NO, True] / was:.2%} denied, of {was} avoidable rebalances")
@@ -82,10 +82,10 @@ def test_avoidable_rebalances_are_found_without_notes() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_notes_the_truth_is_in_the_intervals(seed: int) -> None:
-    life = live(seed)
-    rows = life.plain.folded.episodes
-    assert len(rows) == len(life.settled)
-    for row, truth in zip(rows, life.settled, strict=True):
+    history = history_of(seed)
+    rows = history.plain.folded.episodes
+    assert len(rows) == len(history.settled)
+    for row, truth in zip(rows, history.settled, strict=True):
         assert row.start_lo_ms is not None
         assert row.start_hi_ms is not None
         assert row.start_lo_ms <= truth.start_ms <= row.start_hi_ms
@@ -97,8 +97,8 @@ def test_without_notes_the_truth_is_in_the_intervals(seed: int) -> None:
 def test_causes_are_as_certain_as_their_confidence() -> None:
     counts: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
-        life = live(seed)
-        for row, truth in zip(life.plain.folded.episodes, life.settled, strict=True):
+        history = history_of(seed)
+        for row, truth in zip(history.plain.folded.episodes, history.settled, strict=True):
             counts[row.confidence, truth.cause in {cause.name.lower() for cause in POSSIBLE_CAUSES[row.cause]}] += 1
     strong, weak = (counts[name, True] / (counts[name, True] + counts[name, False]) for name in ("strong", "weak"))
     print(f"causes: strong {strong:.2%} right, weak {weak:.2%} right")

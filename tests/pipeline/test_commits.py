@@ -14,7 +14,7 @@ from pipeline.minutes import commit_rate
 from pipeline.rows import Commit, CommitMinute, Edge
 from pipeline.schema import in_order, joined, rows_of, schema_of
 from pipeline.series import connect
-from tests.pipeline.logs import DecodedRecord, anything, cuts, records
+from tests.pipeline.logs import DecodedRecord, cuts, random_log, records
 
 pytestmark = pytest.mark.once
 
@@ -96,20 +96,20 @@ def naive_edges(log: list[DecodedRecord]) -> list[Edge]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_each_commit_is_paired_with_its_predecessor(seed: int) -> None:
-    log = anything(seed, 400)
+    log = random_log(seed, 400)
     assert rows_of(Commit, all_at_once(log).commits) == naive_commits(log)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_edges_hold_the_commits_around_each_group_metadata_record(seed: int) -> None:
-    log = anything(seed, 300)
+    log = random_log(seed, 300)
     done = all_at_once(log)
     assert rows_of(Edge, in_order("edges", joined("edges", [done.edges, done.open_edges]))) == naive_edges(log)
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_any_slicing_gives_the_same_result(seed: int) -> None:
-    log = anything(seed, 400)
+    log = random_log(seed, 400)
     done = all_at_once(log)
     commits, edges = in_slices(log, seed)
     assert commits.equals(done.commits)
@@ -117,7 +117,7 @@ def test_any_slicing_gives_the_same_result(seed: int) -> None:
 
 
 def test_a_settled_edge_is_emitted_once() -> None:
-    log = anything(5, 500)
+    log = random_log(5, 500)
     state, settled = State.new(), []
     for low in range(0, len(log), 50):
         done = step(records(log[low : low + 50], low), state)
@@ -156,7 +156,7 @@ def test_tails_keep_ten_commits_and_the_last_hour() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_minutes_count_commits(seed: int) -> None:
-    log = anything(seed, 300)
+    log = random_log(seed, 300)
     counted: dict[tuple[str, str, int, int], list[Any]] = defaultdict(lambda: [0, 0, 0, None])
     for row in naive_commits(log):
         line = counted[row.group, row.topic, row.topic_partition, row.append_ms // 60_000 * 60_000]

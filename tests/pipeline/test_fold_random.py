@@ -20,7 +20,7 @@ pytestmark = pytest.mark.once
 SEEDS = (*range(100, 116), 60, 159)  # in the last two a seat is stored as the first of two rounds ends
 
 
-class Lived(NamedTuple):
+class HistoryWithTruth(NamedTuple):
     world: World
     memory: Memory
     images: list[GroupRecord]
@@ -38,14 +38,14 @@ class Lived(NamedTuple):
 
 
 @cache
-def lived(seed: int) -> Lived:
+def history_of(seed: int) -> HistoryWithTruth:
     memory = Memory()
     world = World(BEGIN_MS, recorder=memory)
     random_script(seed)(world)
     world.run(HOUR_MS)
     images = memory.images(GROUP)
     edges = edges_until(memory, images)
-    return Lived(world, memory, images, fold([], images, edges), fold(memory.note_records(), images, edges))
+    return HistoryWithTruth(world, memory, images, fold([], images, edges), fold(memory.note_records(), images, edges))
 
 
 def edges_until(memory: Memory, images: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, Edge]:
@@ -54,20 +54,20 @@ def edges_until(memory: Memory, images: Sequence[GroupRecord], offset: int = 1 <
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kept_seats_are_right_with_and_without_notes(seed: int) -> None:
-    life = lived(seed)
-    truth = sorted((saved.at_ms, saved.member_id) for saved in life.world.saved(GROUP))
-    for tables in (life.plain, life.noted):
+    history = history_of(seed)
+    truth = sorted((saved.at_ms, saved.member_id) for saved in history.world.saved(GROUP))
+    for tables in (history.plain, history.noted):
         assert sorted((row.at_ms, row.new_member_id) for row in tables.replacements if row.verdict == "saved") == truth
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> None:
-    life = lived(seed)
-    changes = life.world.partition(GROUP).history(GROUP).changes
+    history = history_of(seed)
+    changes = history.world.partition(GROUP).history(GROUP).changes
     joins = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
     # A member that left while a coordinator died is in the group of the next coordinator.
     went = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]
-    for tables in (life.plain, life.noted):
+    for tables in (history.plain, history.noted):
         for spell in tables.spells:
             assert spell.joined_hi_ms is not None
             assert (spell.joined_lo_ms or 0) <= joins[spell.member_id] <= spell.joined_hi_ms, spell
@@ -82,9 +82,9 @@ def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> No
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_gap_without_notes_contains_the_gap_of_the_notes(seed: int) -> None:
-    life = lived(seed)
-    exact = {(row.old_member_id, row.new_member_id): row for row in life.noted.replacements if row.confidence == "exact"}
-    for row in life.plain.replacements:
+    history = history_of(seed)
+    exact = {(row.old_member_id, row.new_member_id): row for row in history.noted.replacements if row.confidence == "exact"}
+    for row in history.plain.replacements:
         truth = exact.get((row.old_member_id, row.new_member_id))
         if truth is not None:
             assert truth.gap_lo_ms is not None
@@ -94,25 +94,25 @@ def test_a_gap_without_notes_contains_the_gap_of_the_notes(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_exact_values_with_notes_are_true(seed: int) -> None:
     """Some of the notes of these histories are lost."""
-    life = lived(seed)
-    truth = {episode.start_ms: episode for episode in life.truth}
-    for row in (row for row in life.noted.episodes if row.confidence == "exact"):
+    history = history_of(seed)
+    truth = {episode.start_ms: episode for episode in history.truth}
+    for row in (row for row in history.noted.episodes if row.confidence == "exact"):
         assert row.start_lo_ms == row.start_hi_ms
         episode = truth[row.start_lo_ms or 0]
         assert ("new_member" if row.cause == "formation" else row.cause) == episode.cause
         assert row.end in (episode.end, "open")
         if row.end == "stable":
             assert (row.contributing, row.rounds, row.end_ms) == (episode.also, episode.rounds, episode.end_ms)
-    for row in life.noted.episodes:
+    for row in history.noted.episodes:
         if row.confidence in ("strong", "weak") and row.end in ("stable", "empty"):
-            held = next(episode for episode in life.settled if episode.end_ms == row.end_ms and episode.to_generation == row.to_generation)
+            held = next(episode for episode in history.settled if episode.end_ms == row.end_ms and episode.to_generation == row.to_generation)
             assert row.start_lo_ms is not None
             assert row.start_hi_ms is not None
             assert row.start_lo_ms <= held.start_ms <= row.start_hi_ms
 
 
 def test_most_values_are_exact_with_lost_notes() -> None:
-    confidences = Counter(row.confidence for seed in SEEDS for row in lived(seed).noted.episodes)
+    confidences = Counter(row.confidence for seed in SEEDS for row in history_of(seed).noted.episodes)
     assert confidences["exact"] > 0.7 * confidences.total()
 
 
@@ -120,9 +120,9 @@ def test_the_stall_that_commits_bound_is_rarely_shorter_than_the_rebalance() -> 
     """A member that consumes until it rejoins is stopped for less time than the others."""
     held = missed = 0
     for seed in SEEDS:
-        life = lived(seed)
-        exact = {row.end_ms: row for row in life.noted.episodes if row.confidence == "exact"}
-        for row in life.plain.episodes:
+        history = history_of(seed)
+        exact = {row.end_ms: row for row in history.noted.episodes if row.confidence == "exact"}
+        for row in history.plain.episodes:
             truth = exact.get(row.end_ms)
             if truth is None or truth.stalled_lo_ms is None or row.stalled_lo_ms is None:
                 continue
@@ -137,22 +137,22 @@ def test_the_stall_that_commits_bound_is_rarely_shorter_than_the_rebalance() -> 
 @pytest.mark.parametrize("noted", [True, False])
 def test_final_rows_do_not_change(seed: int, noted: bool) -> None:
     """A final row does not change with later input, however far each log was read."""
-    life = lived(seed)
-    note_records = life.memory.note_records() if noted else []
-    complete = life.noted if noted else life.plain
+    history = history_of(seed)
+    note_records = history.memory.note_records() if noted else []
+    complete = history.noted if noted else history.plain
     episodes = {(row.end_ms, row.start_hi_ms): row for row in complete.episodes}
     spells = {(row.member_id, row.joined_hi_ms): row for row in complete.spells}
-    log = life.memory.records[0]
+    log = history.memory.records[0]
     final = 0
     for step in range(1, 12):
         end = log[len(log) * step // 12]
         notes = note_records[: len(note_records) * ((step * 5) % 11 + 1) // 12]
-        images = [image for image in life.images if image.offset < end.offset]
+        images = [image for image in history.images if image.offset < end.offset]
         coverage = [Coverage("c", "offsets", 0, 0, end.offset, BEGIN_MS, end.at_ms, True, "")]
         if noted:
             coverage.append(Coverage("c", "notes", 0, 0, len(notes), BEGIN_MS, notes[-1].at_ms, True, ""))
         now_ms = max(end.at_ms, notes[-1].at_ms if notes else 0)
-        part = fold(notes, images, edges_until(life.memory, images, end.offset), coverage, now_ms)
+        part = fold(notes, images, edges_until(history.memory, images, end.offset), coverage, now_ms)
         for row in part.episodes:
             if row.final:
                 final += 1

@@ -12,7 +12,7 @@ from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since, connect, view_of
 from tests.pipeline.ends import Part, ends_of
-from tests.pipeline.logs import DecodedRecord, anything, commits_of, cuts, ends_table, records, spread
+from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -142,7 +142,7 @@ def slope(by_minute: dict[int, list[tuple[int, int, int | None]]], minute: int, 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_lag_equals_a_naive_computation(seed: int) -> None:
-    log = anything(seed, 150)
+    log = random_log(seed, 150)
     ends = ends_of(log, seed)
     expected = naive(log, ends)
     rows = minutes(log, ends)
@@ -156,7 +156,7 @@ def test_lag_equals_a_naive_computation(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_any_slicing_gives_the_same_result(seed: int) -> None:
-    log = anything(seed, 300)
+    log = random_log(seed, 300)
     ends = ends_of(log, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     at_once = by_minute(commits_of(log), ends_table(ends), BEGINNING)

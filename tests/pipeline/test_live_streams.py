@@ -44,14 +44,14 @@ class Live:
 
 
 @contextmanager
-def ours(folder: Path) -> Iterator[Live]:
+def live_tenure(folder: Path) -> Iterator[Live]:
     (port,) = free_ports(1)
     settings = ("--profile", "test", "--data", str(folder / "data"), "--set", "offsets.topic.num.partitions=2")
     yield Live(port, lambda: broker(*settings, "--listen", f"127.0.0.1:{port}"))
 
 
 @contextmanager
-def kafkas(folder: Path) -> Iterator[Live]:
+def live_kafka(folder: Path) -> Iterator[Live]:
     with kafka_folder(offsets_topic_num_partitions="2", group_initial_rebalance_delay_ms="0") as (home, port):
         yield Live(port, lambda: running_kafka(home, port))
 
@@ -95,7 +95,7 @@ def ingested(out: Path, source: str) -> list[Row]:
     return sorted(rows_of(Row, warehouse.read("records")), key=key)
 
 
-@pytest.mark.parametrize("start", [ours, pytest.param(kafkas, marks=pytest.mark.kafka)])
+@pytest.mark.parametrize("start", [live_tenure, pytest.param(live_kafka, marks=pytest.mark.kafka)])
 def test_a_live_stream_delivers_every_record_once(spark: Any, tmp_path: Path, start: Any) -> None:
     with start(tmp_path) as live:
         live.start()

@@ -16,7 +16,7 @@ from pipeline.schema import joined, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
 from pipeline.status import recompute_since
 from tests.pipeline.ends import Part, ends_of
-from tests.pipeline.logs import DecodedRecord, anything, commits_of, cuts, ends_table, records, spread
+from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
 from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
 from tests.pipeline.statuses import Ranges, no_rows, statuses, stretched
 
@@ -235,7 +235,7 @@ def some_graces(log: list[DecodedRecord], seed: int) -> dict[str, list[tuple[int
 
 @pytest.mark.parametrize("seed", range(12))
 def test_status_intervals_equal_the_rules_at_every_moment(seed: int) -> None:
-    log = anything(seed, 150)
+    log = random_log(seed, 150)
     ends = ends_of(log, seed)
     graces = some_graces(log, seed)
     now = max(line.at for line in log) + 2 * 3_600_000
@@ -252,7 +252,7 @@ def test_status_intervals_equal_the_rules_at_every_moment(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = anything(seed, 250)
+    log = random_log(seed, 250)
     ends = ends_of(log, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     none = no_rows("generations"), no_rows("members")
@@ -276,7 +276,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
 
 
 def test_rows_have_the_key_of_their_table() -> None:
-    rows = statuses(anything(3, 200), ends_of(anything(3, 200), 3), T0 + 90 * 86_400 * S)
+    rows = statuses(random_log(3, 200), ends_of(random_log(3, 200), 3), T0 + 90 * 86_400 * S)
     keys = [tuple(getattr(row, name) for name in TABLES["status"].key) for row in rows]
     assert keys == sorted(keys)
     assert len(keys) == len(set(keys))

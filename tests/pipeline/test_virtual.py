@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 GROUP = "checkout"
 
 
-def a_world() -> World:
+def new_world() -> World:
     return World(BEGIN_MS)
 
 
@@ -45,7 +45,7 @@ def named(rebalance: Rebalance) -> str | None:
     return rebalance.cause.name.lower() if rebalance.cause is not None else None
 
 
-def tells_the_truth(world: World) -> None:
+def check_rebalances_found(world: World) -> None:
     """The fold over both logs finds each episode where it was, with its cause."""
     reported = [(rebalance.began_ms, rebalance.ended_ms, rebalance.from_generation, rebalance.to_generation, named(rebalance)) for rebalance in rebalances(world)]
     true = [(episode.start_ms, episode.end_ms, episode.from_generation, episode.to_generation, episode.cause) for episode in world.episodes(GROUP)]
@@ -57,26 +57,26 @@ def causes(world: World) -> list[str]:
 
 
 def test_members_that_start_together_form_one_generation() -> None:
-    world = a_world()
+    world = new_world()
     members = pods(world)
     (formed,) = world.episodes(GROUP)
     assert (formed.formation, formed.members_after, formed.to_generation, formed.end) == (True, 4, 1, "stable")
     assert sorted(place for pod in members for place in pod.owned) == [("orders", number) for number in range(12)]
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_an_orderly_restart_of_a_dynamic_member_makes_two_rebalances() -> None:
-    world = a_world()
+    world = new_world()
     pod = pods(world)[1]
     pod.restart(20_000)
     world.run(HOUR_MS)
     assert causes(world)[1:] == ["member_left", "new_member"]
     assert world.avoidable(GROUP) == world.episodes(GROUP)[1:]
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_a_restart_of_a_static_member_makes_no_rebalance() -> None:
-    world = a_world()
+    world = new_world()
     pod = pods(world, static=True)[1]
     before = pod.owned
     pod.restart(20_000)
@@ -87,7 +87,7 @@ def test_a_restart_of_a_static_member_makes_no_rebalance() -> None:
 
 
 def test_a_session_ends_its_timeout_after_the_last_heartbeat() -> None:
-    world = a_world()
+    world = new_world()
     pod = pods(world, session_ms=10_000, heartbeat_ms=3_000)[1]
     world.run(12_345)
     last = pod.last_beat()
@@ -95,28 +95,28 @@ def test_a_session_ends_its_timeout_after_the_last_heartbeat() -> None:
     world.run(HOUR_MS)
     lost = world.episodes(GROUP)[1]
     assert (lost.start_ms, lost.cause, lost.trigger) == (last + 10_000, "session_expired", "pod-1")
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_a_static_member_away_for_longer_than_its_session_costs_two_rebalances() -> None:
-    world = a_world()
+    world = new_world()
     pods(world, static=True, session_ms=10_000)[2].restart(15_000)
     world.run(HOUR_MS)
     assert causes(world)[1:] == ["session_expired", "new_member"]
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_a_member_whose_poll_exceeds_its_limit_leaves_and_rejoins() -> None:
-    world = a_world()
+    world = new_world()
     pods(world, rebalance_ms=60_000)[3].busy(90_000)
     world.run(HOUR_MS)
     assert causes(world)[1:] == ["member_left", "new_member"]
     assert world.episodes(GROUP)[-1].members_after == 4
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_a_member_that_does_not_rejoin_in_time_is_evicted() -> None:
-    world = a_world()
+    world = new_world()
     members = pods(world, rebalance_ms=60_000)
     members[0].busy(59_000)
     world.run(20_000)
@@ -126,11 +126,11 @@ def test_a_member_that_does_not_rejoin_in_time_is_evicted() -> None:
     world.run(HOUR_MS)
     episode = world.episodes(GROUP)[1]
     assert [change.what for change in episode.changes] == ["left", "evicted"]
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_a_commit_of_a_resumed_zombie_is_refused() -> None:
-    world = a_world()
+    world = new_world()
     pod = pods(world, session_ms=10_000)[0]
     pod.freeze(30_000)
     world.at(world.now + 29_999, pod.commit, {"orders": [(0, 1)]})
@@ -139,22 +139,22 @@ def test_a_commit_of_a_resumed_zombie_is_refused() -> None:
     assert isinstance(recorder, Memory)
     assert [record.header.kind for record in recorder.note_records()].count(Kind.COMMIT_REFUSED) == 1
     assert causes(world)[1:] == ["session_expired", "new_member"]
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_cooperative_members_move_in_two_steps() -> None:
-    world = a_world()
+    world = new_world()
     members = pods(world, 3, assignors=["cooperative-sticky"])
     late = world.client(GROUP, "pod-3", topics={"orders": 12}, assignors=["cooperative-sticky"])
     late.start()
     world.run(HOUR_MS)
     assert causes(world)[1:] == ["new_member", "member_metadata_changed"] or causes(world)[1:] == ["new_member", "leader_rejoined"]
     assert sorted(len(pod.owned) for pod in [*members, late]) == [3, 3, 3, 3]
-    tells_the_truth(world)
+    check_rebalances_found(world)
 
 
 def test_two_processes_of_one_instance_id_fence_each_other() -> None:
-    world = a_world()
+    world = new_world()
     first = pods(world, static=True)[0]
     second = world.client(GROUP, "twin", topics={"orders": 12}, instance="pod-0")
     second.start()
@@ -163,7 +163,7 @@ def test_two_processes_of_one_instance_id_fence_each_other() -> None:
 
 
 def test_the_coordinator_after_a_kill_knows_its_groups() -> None:
-    world = a_world()
+    world = new_world()
     members = pods(world)
     world.kill_coordinator(5_000)
     world.run(HOUR_MS)
@@ -175,7 +175,7 @@ def test_the_coordinator_after_a_kill_knows_its_groups() -> None:
 
 
 def test_a_coordinator_that_stops_within_a_rebalance_interrupts_it() -> None:
-    world = a_world()
+    world = new_world()
     members = pods(world)
     world.at(world.now + 1_000, members[0].stop)
     world.at(world.now + 1_020, world.restart_coordinator, 3_000)
@@ -186,7 +186,7 @@ def test_a_coordinator_that_stops_within_a_rebalance_interrupts_it() -> None:
 
 def test_equal_scripts_make_equal_logs() -> None:
     def play() -> Memory:
-        world = a_world()
+        world = new_world()
         for pod in pods(world):
             pod.restart(20_000)
             world.run(HOUR_MS)
@@ -201,7 +201,7 @@ def test_equal_scripts_make_equal_logs() -> None:
 
 def test_a_week_of_a_group_of_forty_runs_in_seconds() -> None:
     began = time.monotonic()
-    world = a_world()
+    world = new_world()
     members = pods(world, 40, session_ms=10_000)
     for day in range(7):
         for number, pod in enumerate(members):
@@ -209,4 +209,4 @@ def test_a_week_of_a_group_of_forty_runs_in_seconds() -> None:
     world.run(7 * 24 * HOUR_MS)
     assert len(world.episodes(GROUP)) > 500
     assert time.monotonic() - began < 20
-    tells_the_truth(world)
+    check_rebalances_found(world)

@@ -21,7 +21,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.kafka_process import free_ports
 from tests.project.listings import listings, table
 from tests.running import ROOT, Client, environment
-from tests.support.lasting import create_topic
+from tests.support.restartable import create_topic
 
 pytestmark = pytest.mark.once  # about a page of this checkout
 

@@ -56,7 +56,7 @@ def json_value(item: Field, value: Any, version: int) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def kafkas(lines: list[tuple[str, int, Any]], folder: Path) -> Iterator[bytes]:
+def encoded_by_kafka(lines: list[tuple[str, int, Any]], folder: Path) -> Iterator[bytes]:
     """Kafka's bytes for (class, version, json)."""
     file = folder / "messages.txt"
     file.write_text("".join(f"{name} {version} {json.dumps(body)}\n" for name, version, body in lines))
@@ -71,7 +71,7 @@ def test_every_message_and_version_is_kafkas_bytes(tmp_path: Path) -> None:
         for n in range(1 + DEPTH // 12)
     ]
     lines = [(kafka_class(name), v, as_json(MESSAGES[name][1].struct, message, v)) for name, v, message in listed]
-    for (name, version, message), data in zip(listed, kafkas(lines, tmp_path), strict=True):
+    for (name, version, message), data in zip(listed, encoded_by_kafka(lines, tmp_path), strict=True):
         assert message.encode(version) == data, (name, version)
         assert type(message).decode(data, 0, version) == (message, len(data))
 
@@ -96,7 +96,7 @@ def test_records_of_consumer_offsets_are_kafkas_bytes(tmp_path: Path) -> None:
         (name, v, make(random)) for name, make in (("OffsetCommitValue", offsets), ("GroupMetadataValue", image)) for v in range(5)
     ] * 3
     lines = [(f"{RECORDS}.{name}", v, as_json(MESSAGES[name][1].struct, message, v)) for name, v, message in listed]
-    for (name, version, message), data in zip(listed, kafkas(lines, tmp_path), strict=True):
+    for (name, version, message), data in zip(listed, encoded_by_kafka(lines, tmp_path), strict=True):
         assert message.encode(version) == data, (name, version)
 
 

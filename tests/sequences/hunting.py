@@ -56,7 +56,7 @@ class Arena:
         player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale, self.looking or port == self.kafka_port)
         return await player.play(choose)
 
-    async def punctual(self, port: int, steps: list[Step]) -> Trace:
+    async def play_until_in_time(self, port: int, steps: list[Step]) -> Trace:
         """Play up to LATE_AGAIN times, each time more slowly, until a play is not late; return the last play."""
         for attempt in range(LATE_AGAIN):
             trace = await self.play(port, following(steps), self.scale * (1 + attempt / 2))
@@ -67,7 +67,7 @@ class Arena:
     async def find(self, steps: list[Step], ours: int = OURS_PLAYS, kafkas: int = KAFKA_PLAYS) -> Find | None:
         """The difference that all plays of these steps have in common; None: there is none."""
         ports = [self.kafka_port] * kafkas + [self.other_port] * ours
-        traces = await asyncio.gather(*[self.punctual(port, steps) for port in ports])
+        traces = await asyncio.gather(*[self.play_until_in_time(port, steps) for port in ports])
         difference = real_difference(traces[kafkas:], traces[:kafkas])
         if difference is None or any(trace.late for trace in traces):
             return None

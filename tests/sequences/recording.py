@@ -49,26 +49,26 @@ async def record(port: int, seed: str, wanted_count: int, lanes: int, ticks: int
         await asyncio.sleep(Random().random() * TICK_S)
         while (number := next(numbers)) < 4 * wanted_count:
             trace = await arena.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks, rebalances))
-            if settled := await certain(arena, port, trace):
+            if settled := await reproducible_part(arena, port, trace):
                 kept.append(settled)
 
     await asyncio.gather(*[lane() for _ in range(lanes)])
     say(f"{len(kept)} of {4 * wanted_count} sequences are certain")
-    return most_telling(kept, wanted_count)
+    return chosen_for_coverage(kept, wanted_count)
 
 
-async def certain(arena: Arena, port: int, trace: Trace) -> Trace | None:
+async def reproducible_part(arena: Arena, port: int, trace: Trace) -> Trace | None:
     """The part of the sequence that has the same result in every play."""
     if trace.late:
         return None
-    replays = await asyncio.gather(*[arena.punctual(port, trace.steps) for _ in range(PLAYS)])
+    replays = await asyncio.gather(*[arena.play_until_in_time(port, trace.steps) for _ in range(PLAYS)])
     same = min((difference.step for repeated in replays for difference in differences(repeated, trace)), default=len(trace.steps))
     if same < STEPS_MIN or any(repeated.late for repeated in replays):
         return None
     return Trace(trace.steps[:same], trace.answers[:same], trace.looks[:same])
 
 
-def most_telling(traces: list[Trace], wanted_count: int) -> list[Trace]:
+def chosen_for_coverage(traces: list[Trace], wanted_count: int) -> list[Trace]:
     unused = list(traces)
     chosen: list[Trace] = []
     covered = Coverage()

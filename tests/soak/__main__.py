@@ -25,13 +25,13 @@ from tests.soak.segments import unreadable
 from tests.soak.topics import topics_soaked
 from tests.soak.world import World
 
-GROUP_KILLS, RECORD_KILLS, HISTORIES, CONSUMER_DEEDS = 100, 50, 50, 60
+GROUP_KILLS, RECORD_KILLS, HISTORIES, CONSUMER_ACTIONS = 100, 50, 50, 60
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS}); topics: histories ({HISTORIES}); consume: deeds ({CONSUMER_DEEDS})")
-    parser.add_argument("--seed", type=int, default=None, help="the same seed does the same deeds; moments differ by what the machine does")
+    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS}); topics: histories ({HISTORIES}); consume: actions ({CONSUMER_ACTIONS})")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed does the same actions; moments differ by what the machine does")
     parser.add_argument("--only", choices=("groups", "records", "topics", "consume"), default=None, help="one part alone")
     parser.add_argument("--groups", type=int, default=9)
     parser.add_argument("--producers", type=int, default=4)
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     if options.only in (None, "topics"):
         failed |= topics_soaked(options.kills or HISTORIES, seed, tell)
     if options.only in (None, "consume"):
-        failed |= consumers_soaked(options.kills or CONSUMER_DEEDS, seed, tell)
+        failed |= consumers_soaked(options.kills or CONSUMER_ACTIONS, seed, tell)
     if options.only in (None, "groups"):
         plan = Plan(options.kills or GROUP_KILLS, seed, options.groups, options.flush, silent_deaths=True)
         failed |= soaked("groups", lambda world: Campaign(world, plan, tell), plan)

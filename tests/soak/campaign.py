@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tests.soak.ledger import Ledger, Seat
-from tests.soak.loner import Loner
 from tests.soak.member import TOPIC, GroupPlan, Member
+from tests.soak.standalone_committer import StandaloneCommitter
 from tests.soak.world import World
 
 PARTITIONS = 12
@@ -68,7 +68,7 @@ class Campaign:
         self._tell = tell
         self._random = random.Random(plan.seed)
         self._groups: list[Group] = []
-        self._loner: Loner | None = None
+        self._loner: StandaloneCommitter | None = None
         self._born = 0
 
     async def run(self) -> Ledger:
@@ -96,7 +96,7 @@ class Campaign:
             statics = (3, 0, 2)[number % 3]
             for seat in range(3):
                 self._add(group, f"seat-{number}-{seat}" if seat < statics else None)
-        self._loner = Loner(self._world.port, self.ledger, SIMPLE_GROUPS, random.Random(self._random.random()))
+        self._loner = StandaloneCommitter(self._world.port, self.ledger, SIMPLE_GROUPS, random.Random(self._random.random()))
 
     def _add(self, group: Group, instance: str | None) -> None:
         self._born += 1
@@ -104,7 +104,7 @@ class Campaign:
         group.members.append(Member(self._world.port, self.ledger, group.plan, instance, self._born, randomness))
 
     async def _end(self) -> None:
-        people: list[Member | Loner] = [member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)]
+        people: list[Member | StandaloneCommitter] = [member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)]
         if self._loner is not None:
             people.append(self._loner)
         for person in people:
@@ -125,21 +125,21 @@ class Campaign:
             actions += ["leave"] + ["silent death"] * self._plan.silent_deaths
         if len(group.members) < MEMBERS_MAX:
             actions += ["join"]
-        deed = self._random.choice(actions)
-        self.ledger.count(f"churn: {deed}")
-        if deed == "restart":  # in a settled group too: it must not notice
+        action = self._random.choice(actions)
+        self.ledger.count(f"churn: {action}")
+        if action == "restart":  # in a settled group too: it must not notice
             old = self._random.choice(statics)
             group.kill(old)
             self._add(group, old.instance)
             return
         self.ledger.disturbed(group.plan.name)
-        if deed == "rebalance":
+        if action == "rebalance":
             self._random.choice(group.members).call_for_rebalance()
-        elif deed == "join":
+        elif action == "join":
             self._add(group, None)
         else:
             client = self._random.choice(dynamics)
-            if deed == "leave":
+            if action == "leave":
                 client.leaving = True
                 group.members.remove(client)
                 group.leaving.append(client)
@@ -198,7 +198,7 @@ class Campaign:
             seats = group.seats(self.ledger.life)
             if seats is not None and not self.ledger.is_settled(group.plan.name):
                 self.ledger.settled(group.plan.name, seats)
-        people: list[Member | Loner | None] = [
+        people: list[Member | StandaloneCommitter | None] = [
             self._loner,
             *(member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)),
         ]

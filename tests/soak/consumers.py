@@ -175,5 +175,5 @@ def consumers_soaked(actions: int, seed: int, tell: Callable[[str], None]) -> bo
         for wrong in result.wrong:
             tell(f"BROKEN {wrong}, seed {number}")
         broken += len(result.wrong)
-        tell(f"soak: consume, {actions} deeds, {result.kills} kills, {result.produced} records, seed {number}: {len(result.wrong)} broken promises")
+        tell(f"soak: consume, {actions} actions, {result.kills} kills, {result.produced} records, seed {number}: {len(result.wrong)} broken promises")
     return broken > 0

@@ -70,8 +70,8 @@ class Ledger:
         except Broken as broken:
             self.broken(str(broken))
 
-    def count(self, deed: str) -> None:
-        self.counts[deed] = self.counts.get(deed, 0) + 1
+    def count(self, action: str) -> None:
+        self.counts[action] = self.counts.get(action, 0) + 1
 
     def restarted(self) -> None:
         self.life += 1

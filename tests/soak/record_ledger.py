@@ -44,8 +44,8 @@ class RecordLedger:
     def broken(self, problem: str) -> None:
         self.wrong.append(f"life {self.life}: {problem}")
 
-    def count(self, deed: str, times: int = 1) -> None:
-        self.counts[deed] = self.counts.get(deed, 0) + times
+    def count(self, action: str, times: int = 1) -> None:
+        self.counts[action] = self.counts.get(action, 0) + times
 
     def restarted(self) -> None:
         self.life += 1

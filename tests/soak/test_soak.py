@@ -46,8 +46,8 @@ def test_kills_break_no_promise(make_campaign: Callable[[World, int], Campaign |
     finally:
         world.kill_if_alive()
     assert campaign.kills == kills
-    for deed, least in counts.items():
-        assert campaign.ledger.counts[deed] > least * kills, campaign.summary()
+    for action, least in counts.items():
+        assert campaign.ledger.counts[action] > least * kills, campaign.summary()
     assert cli.main(["log", "verify", str(tmp_path / "data")]) == 0
 
 

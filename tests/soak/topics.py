@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.histories import World
 
-DEEDS = 400
+STEPS = 400
 
 
 def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> bool:
@@ -23,7 +23,7 @@ def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> boo
         try:
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), tempfile.TemporaryDirectory() as folder:
                 world = World(Path(folder), number)
-                world.run(DEEDS)
+                world.run(STEPS)
         except Exception:
             broken += 1
             tell(f"BROKEN history of seed {number}\n{output.getvalue()[-2_000:]}{traceback.format_exc()}")

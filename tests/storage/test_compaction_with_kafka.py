@@ -16,7 +16,7 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import Handles, Log, OsDisk, Producers
-from tests.clients.lasting_kafka import LastingKafka
+from tests.clients.restartable_kafka import RestartableKafka
 from tests.running import Client
 from tests.storage.logs import clean, headers, scan
 
@@ -77,7 +77,7 @@ def opened(folder: Path) -> tuple[Log, Producers]:
 
 
 def test_compaction_keeps_the_same_records_as_kafka(tmp_path: Path) -> None:
-    kafka = LastingKafka(tmp_path / "kafka", log_cleaner_backoff_ms="100", log_initial_task_delay_ms="500")
+    kafka = RestartableKafka(tmp_path / "kafka", log_cleaner_backoff_ms="100", log_initial_task_delay_ms="500")
     folder = kafka.data / f"{TOPIC}-0"
     try:
         kafka.start()

@@ -72,7 +72,7 @@ def test_a_large_part_is_read_once_after_its_batch_boundaries_are_found(disk: Si
     assert reads_since(disk) <= 2
 
 
-def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: SimDisk, log: Log) -> None:
+def test_after_an_orderly_stop_only_the_ends_of_logs_are_read(disk: SimDisk, log: Log) -> None:
     stop(log)
     reads_since(disk)
     reopened = opened(disk, clean=True)

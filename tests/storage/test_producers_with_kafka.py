@@ -15,7 +15,7 @@ from protocol.batch import Record, build, read_header
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import Handles, Log, OsDisk, Producers
-from tests.clients.lasting_kafka import LastingKafka
+from tests.clients.restartable_kafka import RestartableKafka
 from tests.oracle import run_java
 from tests.running import Client
 from tests.storage.logs import DUMP, stop
@@ -30,7 +30,7 @@ Answer = tuple[int, int, int]  # error, base offset, log append time
 class Comparison:
     """A Kafka and a log of ours that get the same batches."""
 
-    def __init__(self, kafka: LastingKafka, place: Path) -> None:
+    def __init__(self, kafka: RestartableKafka, place: Path) -> None:
         self.kafka = kafka
         self.folder = kafka.data / f"{TOPIC}-0"
         self.producers = Producers()
@@ -63,7 +63,7 @@ class Comparison:
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
-    kafka = LastingKafka(tmp_path_factory.mktemp("kafka") / "kafka")
+    kafka = RestartableKafka(tmp_path_factory.mktemp("kafka") / "kafka")
     kafka.start()
     both_brokers = Comparison(kafka, tmp_path_factory.mktemp("ours"))
     with Client(kafka.port) as client:

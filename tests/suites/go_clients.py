@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.suites.results import Tests, go_json
-from tests.suites.suite import ANYBODY_MAY, Run, Suite, SuiteError, call, watch
+from tests.suites.suite import ALLOW_EVERYONE, Run, Suite, SuiteError, call, watch
 
 SECONDS = 2400
 APART_SECONDS = 60
@@ -89,7 +89,7 @@ KAFKA_GO_SUITE = Suite(
         dict.fromkeys(("tenure", "kafka"), "^TestReaderConsumerGroup$/^(consumer_group_commits_on_close|verify_offset_committed.*)$"),
     ),
     settings={"message.max.bytes": "200000000", "group.initial.rebalance.delay.ms": "0"},
-    kafka_settings=ANYBODY_MAY,
+    kafka_settings=ALLOW_EVERYONE,
     host="localhost",  # both are fixed in its tests
     port=9092,
 )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.suites.results import Tests, junit
-from tests.suites.suite import ANYBODY_MAY, ROOT, Run, Suite, SuiteError, call, unpack, watch
+from tests.suites.suite import ALLOW_EVERYONE, ROOT, Run, Suite, SuiteError, call, unpack, watch
 
 VERSION = re.search(r"^kafka-python==(\S+)", (ROOT / "requirements" / "development.txt").read_text(), re.MULTILINE)
 PACKAGES = ("pytest==9.2.0", "pytest-mock==3.17.0", "pytest-timeout==2.4.0", "py==1.11.0")
@@ -62,5 +62,5 @@ SUITE = Suite(
     run=run,
     # Settings of the fixtures' own servers: the first broker is 0, topics have four partitions, sessions may be a second.
     settings={"node.id": "0", "num.partitions": "4", "group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"},
-    kafka_settings=ANYBODY_MAY,
+    kafka_settings=ALLOW_EVERYONE,
 )

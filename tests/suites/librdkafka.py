@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.oracle import JAVA, find_jars
 from tests.suites.results import Case, Result, Tests, first_line
-from tests.suites.suite import ANYBODY_MAY, Run, Suite, SuiteError, call, unpack, watch
+from tests.suites.suite import ALLOW_EVERYONE, Run, Suite, SuiteError, call, unpack, watch
 
 PACKAGE, VERSION = "@confluentinc/kafka-javascript", "1.10.1"
 LIBRDKAFKA = "2.15.1"
@@ -109,5 +109,5 @@ SUITE = Suite(
     fetch=fetch,
     run=run,
     settings={"num.partitions": "4"},
-    kafka_settings=ANYBODY_MAY,
+    kafka_settings=ALLOW_EVERYONE,
 )

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "suites"
 FETCH_SECONDS = 600
 # For suites that require access control: an authorizer that refuses no request.
-ANYBODY_MAY = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found": "true"}
+ALLOW_EVERYONE = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found": "true"}
 
 
 class SuiteError(Exception):

@@ -97,7 +97,7 @@ class Reply:
         self.error = error
 
 
-class JournalBench:
+class JournalHarness:
     """A journal, a turn and time that the test moves."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ def config(policy: str, data: str = "/data") -> Config:
     return load_config(data=[data], settings=[f"offsets.flush={policy}"], environ={})
 
 
-class StoreBench:
+class StoreHarness:
     """A store, one log of it, and a shard whose journal writes there."""
 
     def __init__(self, disk: SimDisk, policy: str) -> None:

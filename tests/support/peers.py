@@ -176,5 +176,5 @@ class SlowDisk:
     def stick(self) -> None:
         self._gate.touch()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._gate.unlink()

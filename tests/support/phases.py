@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from tests.support.lasting import Actor, assignment_of, await_members, await_state, create_topic, described, gather, hand_out, settle
+from tests.support.restartable import Actor, assignment_of, await_members, await_state, create_topic, described, gather, hand_out, settle
 
 NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED, FENCED = 0, 22, 25, 27, 79, 82
 
@@ -50,16 +50,16 @@ class Initial(Phase):
 
     def begin(self) -> None:
         self.static, self.dynamic = self.actor("static"), self.actor()
-        self.static.say_join()
+        self.static.send_join()
         self.dynamic.take_id()
 
     def end(self) -> None:
         assert self.state() in (("Empty",) if self.safe else ("Empty", "Dead"))
         assert self.dynamic.join().error_code == UNKNOWN_MEMBER_ID
         self.dynamic.take_id()
-        self.dynamic.say_join()
-        self.static.say_join("")
-        assert (self.dynamic.hear_join().error_code, self.static.hear_join().error_code) == (NONE, NONE)
+        self.dynamic.send_join()
+        self.static.send_join("")
+        assert (self.dynamic.receive_join().error_code, self.static.receive_join().error_code) == (NONE, NONE)
 
 
 class Joining(Phase):
@@ -68,9 +68,9 @@ class Joining(Phase):
     def begin(self) -> None:
         self.static, self.dynamic, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
         settle(self.static, self.dynamic)
-        self.new_static.say_join()
+        self.new_static.send_join()
         self.new_dynamic.take_id()
-        self.new_dynamic.say_join()
+        self.new_dynamic.send_join()
         await_members(self.port, self.group, 4)
         assert self.static.beat() == REBALANCE_IN_PROGRESS
 
@@ -78,16 +78,16 @@ class Joining(Phase):
         assert (self.static.beat(), self.dynamic.beat()) == (NONE, NONE)
         assert self.new_dynamic.join().error_code == UNKNOWN_MEMBER_ID
         assert self.state() == "Stable"
-        self.new_static.say_join("")
+        self.new_static.send_join("")
         self.new_dynamic.take_id()
-        self.new_dynamic.say_join()
+        self.new_dynamic.send_join()
         await_members(self.port, self.group, 4)
         assert self.static.beat() == REBALANCE_IN_PROGRESS
         before = self.static.generation
-        self.dynamic.say_join()
-        self.static.say_join()
+        self.dynamic.send_join()
+        self.static.send_join()
         for actor in (self.static, self.dynamic, self.new_static, self.new_dynamic):
-            assert (actor.hear_join().error_code, actor.generation) == (NONE, before + 1)
+            assert (actor.receive_join().error_code, actor.generation) == (NONE, before + 1)
         hand_out(self.static, self.dynamic, self.new_static, self.new_dynamic)
 
 
@@ -99,14 +99,14 @@ class Completing(Phase):
         settle(self.leader, self.member)
         self.before = self.leader.generation
         self.new_dynamic.take_id()
-        self.new_static.say_join()
-        self.new_dynamic.say_join()
+        self.new_static.send_join()
+        self.new_dynamic.send_join()
         await_members(self.port, self.group, 4)
-        self.member.say_join()
-        self.leader.say_join()
+        self.member.send_join()
+        self.leader.send_join()
         for actor in (self.leader, self.member, self.new_static, self.new_dynamic):
-            assert actor.hear_join().generation_id == self.before + 1
-        self.member.say_sync()
+            assert actor.receive_join().generation_id == self.before + 1
+        self.member.send_sync()
 
     def end(self) -> None:
         for old in (self.leader, self.member):
@@ -118,12 +118,12 @@ class Completing(Phase):
             assert new.beat() == UNKNOWN_MEMBER_ID
             assert new.join().error_code == UNKNOWN_MEMBER_ID
         assert self.state() == "Stable"
-        self.new_static.say_join("")
+        self.new_static.send_join("")
         await_members(self.port, self.group, 3)
-        self.leader.say_join()
-        self.member.say_join()
+        self.leader.send_join()
+        self.member.send_join()
         for actor in (self.leader, self.member, self.new_static):
-            assert actor.hear_join().generation_id == self.before + 1
+            assert actor.receive_join().generation_id == self.before + 1
         hand_out(self.leader, self.member, self.new_static)
 
 
@@ -173,7 +173,7 @@ class ReplacedStable(Phase):
         self.old = self.static.member_id
         self.answered_process = self.actor("a")  # the leader's next process, which was answered
         assert self.answered_process.join("").error_code == NONE
-        self.static.say_join("")
+        self.static.send_join("")
         while {member.member_id for member in described(self.port, self.group).members} & {self.old}:
             pass
 
@@ -194,10 +194,10 @@ class ReplacedWhileJoining(Phase):
     def begin(self) -> None:
         self.leader, self.static, self.newcomer = self.actor("a"), self.actor("b"), self.actor("c")
         settle(self.leader, self.static)
-        self.newcomer.say_join()
+        self.newcomer.send_join()
         await_state(self.port, self.group, "PreparingRebalance")
         old = self.static.member_id
-        self.static.say_join("")
+        self.static.send_join("")
         while {member.member_id for member in described(self.port, self.group).members} & {old}:
             pass
 
@@ -217,13 +217,13 @@ class ReplacedInRebalance(Phase):
         settle(self.leader, self.static, self.member)
         self.before = self.leader.generation
         self.old_ids = (self.leader.member_id, self.static.member_id)
-        self.newcomer.say_join()
+        self.newcomer.send_join()
         await_state(self.port, self.group, "PreparingRebalance")
-        self.leader.say_join("")
-        self.static.say_join("")
-        self.member.say_join()
+        self.leader.send_join("")
+        self.static.send_join("")
+        self.member.send_join()
         for actor in (self.leader, self.static, self.member, self.newcomer):
-            assert actor.hear_join().generation_id == self.before + 1
+            assert actor.receive_join().generation_id == self.before + 1
 
     def end(self) -> None:
         assert self.member.beat(self.before) == NONE
@@ -236,14 +236,14 @@ class ReplacedInRebalance(Phase):
             else:
                 assert (actor.beat(), actor.sync().error_code, actor.join().error_code) == (FENCED, FENCED, FENCED)
         assert self.newcomer.join().error_code == UNKNOWN_MEMBER_ID
-        self.newcomer.say_join("")
+        self.newcomer.send_join("")
         await_state(self.port, self.group, "PreparingRebalance")
         for actor in (self.leader, self.static):
-            actor.say_join(None if self.safe else "")
-        self.member.say_join()
+            actor.send_join(None if self.safe else "")
+        self.member.send_join()
         members = (self.leader, self.static, self.member, self.newcomer)
         for actor in members:
-            assert actor.hear_join().generation_id == self.before + 1
+            assert actor.receive_join().generation_id == self.before + 1
         hand_out(*members)
 
 

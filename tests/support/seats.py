@@ -25,7 +25,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.running import ANSWER_SECONDS
 from tests.support.headers import encode_request
-from tests.support.lasting import Actor
+from tests.support.restartable import Actor
 
 TOPIC, LARGE = "order", "large"
 BATCH = build([Record(0, 0, None, b"value")])

@@ -13,7 +13,7 @@ from protocol.messages.metadata import MetadataRequest
 from tests.clients.people import People
 from tests.clients.stored import everything_stored
 from tests.running import ROOT, Client
-from tests.support.lasting import LastingBroker
+from tests.support.restartable import RestartableBroker
 
 WRITTEN = ROOT / "tests" / "storage" / "written_by_us"
 METADATA = 12
@@ -44,7 +44,7 @@ def text(part: str | bytes | None) -> str | None:
 
 
 def main(folder: Path) -> None:
-    with LastingBroker(folder / "work") as writer:
+    with RestartableBroker(folder / "work") as writer:
         people = People(writer.port)
         people.settle()
         people.keep_their_seats()

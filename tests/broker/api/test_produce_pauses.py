@@ -17,9 +17,9 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.running import Client
 from tests.support.headers import encode_request
-from tests.support.lasting import LastingBroker
 from tests.support.pinger import PAUSE_SECONDS_MAX, pinging, result_of
 from tests.support.produce_batches import batch, plain_batch, record, varint
+from tests.support.restartable import RestartableBroker
 
 pytestmark = pytest.mark.once
 MANY = 60_000
@@ -76,10 +76,10 @@ def create_topics(client: Client) -> None:
 @pytest.mark.alone
 def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> None:
     batches = nasty()
-    with LastingBroker(tmp_path / "data", "log.level=warning") as lasting, Client(lasting.port) as client:
-        assert lasting.broker is not None
+    with RestartableBroker(tmp_path / "data", "log.level=warning") as restartable, Client(restartable.port) as client:
+        assert restartable.broker is not None
         create_topics(client)
-        with pinging(lasting.port, lasting.broker.pid) as pinger:
+        with pinging(restartable.port, restartable.broker.pid) as pinger:
             answers = {name: answer(client, topic, data)[0] for name, (topic, data) in batches.items()}
             # Many heavy batches in one write, and small batches that take long together.
             frames = [framed(data) for data in [plain_batch(), irregular()] * 20]
@@ -118,13 +118,13 @@ def await_children(pid: int) -> list[int]:
 @pytest.mark.clients
 def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Path) -> None:
     long = counted(body(LAYOUTS["keys null and empty in turn"], LONG), LONG, 4)
-    lasting = LastingBroker(tmp_path / "data", "log.level=warning")
-    with lasting, Client(lasting.port) as client, Client(lasting.port) as second_client:
-        assert lasting.broker is not None
+    restartable = RestartableBroker(tmp_path / "data", "log.level=warning")
+    with restartable, Client(restartable.port) as client, Client(restartable.port) as second_client:
+        assert restartable.broker is not None
         create_topics(client)
         client.socket.settimeout(ANSWER_SECONDS)
         client.send(request("plain", long), 9)
-        for pid in await_children(lasting.broker.pid):
+        for pid in await_children(restartable.broker.pid):
             os.kill(pid, signal.SIGKILL)
         assert answer(second_client, "gzip", plain_batch()) == (0, 0)
         (part,) = client.receive(request("plain", long), 9).responses[0].partition_responses
@@ -132,9 +132,9 @@ def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Pat
 
         client.send(request("plain", long), 9)
         time.sleep(0.2)
-        checkers = await_children(lasting.broker.pid)
+        checkers = await_children(restartable.broker.pid)
         begin = time.monotonic()
-        lasting.stop()
+        restartable.stop()
         assert time.monotonic() - begin < STOP_SECONDS + 1
         for pid in checkers:
             with pytest.raises(ProcessLookupError):
@@ -144,6 +144,6 @@ def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Pat
             stored = 2 * LONG if part.error_code == 0 else LONG
         except ConnectionError:
             stored = LONG
-        lasting.start()
-        with Client(lasting.port) as reconnected:
+        restartable.start()
+        with Client(restartable.port) as reconnected:
             assert answer_once_open(reconnected, "plain", plain_batch()) == (0, stored)

@@ -23,23 +23,33 @@ from protocol.messages.coordinator_notes import NoteHeader, NoteKey
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.records import read_note, read_offsets_key, read_record
 from tests.running import ANSWER_SECONDS, ROOT, Broker, Client, environment
-from tests.support.lasting import Actor, LastingBroker, await_loaded, create_topic, described, fetch_code, list_code, settle, stored_offsets
+from tests.support.restartable import (
+    Actor,
+    RestartableBroker,
+    await_loaded,
+    create_topic,
+    described,
+    fetch_code,
+    list_code,
+    settle,
+    stored_offsets,
+)
 from tests.support.small_disk import fill
 
 pytestmark = pytest.mark.once
 
 Making = Callable[..., Actor]
 
-PARTITIONS = 3  # as LastingBroker has it
+PARTITIONS = 3  # as RestartableBroker has it
 FIRST_SEGMENT = "00000000000000000000.log"
 
 
 @pytest.fixture
-def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
+def restartable(tmp_path: Path) -> Iterator[RestartableBroker]:
     """A broker that is not started yet."""
-    lasting = LastingBroker(tmp_path / "data")
-    yield lasting
-    lasting.__exit__()
+    restartable = RestartableBroker(tmp_path / "data")
+    yield restartable
+    restartable.__exit__()
 
 
 @pytest.fixture
@@ -88,56 +98,56 @@ def notes(data: Path) -> list[tuple[str, int, NoteHeader, Any]]:
     ]
 
 
-def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remedy(lasting: LastingBroker, actor: Making) -> None:
+def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remedy(restartable: RestartableBroker, actor: Making) -> None:
     hurt, sound = group_in(1), group_in(2)
-    lasting.start()
-    create_topic(lasting.port, "t")
+    restartable.start()
+    create_topic(restartable.port, "t")
     for group in (hurt, sound):
-        member = actor(lasting.port, group)
+        member = actor(restartable.port, group)
         for offset in range(5):
             assert member.commit("t", 0, offset) == 0
-    assert health(lasting.port) == (0, "is ready")
-    lasting.kill()
-    file = lasting.data / "__consumer_offsets-1" / FIRST_SEGMENT
+    assert health(restartable.port) == (0, "is ready")
+    restartable.kill()
+    file = restartable.data / "__consumer_offsets-1" / FIRST_SEGMENT
     data = bytearray(file.read_bytes())
     data[30] ^= 1  # in the first batch: later batches follow, so this is no torn end
     file.write_bytes(data)
-    (lasting.data / "recovery-point-offset-checkpoint").write_text("0\n1\n__consumer_offsets 1 5\n")
-    broker = lasting.start(loaded=False)
+    (restartable.data / "recovery-point-offset-checkpoint").write_text("0\n1\n__consumer_offsets 1 5\n")
+    broker = restartable.start(loaded=False)
     until = time.monotonic() + ANSWER_SECONDS
-    while fetch_code(lasting.port, sound):
+    while fetch_code(restartable.port, sound):
         assert time.monotonic() < until
-    assert stored_offsets(lasting.port, sound) == {("t", 0): (4, "")}
-    assert fetch_code(lasting.port, hurt) == 16
-    assert actor(lasting.port, hurt, "i").join().error_code == 16
-    code, line = health(lasting.port)
+    assert stored_offsets(restartable.port, sound) == {("t", 0): (4, "")}
+    assert fetch_code(restartable.port, hurt) == 16
+    assert actor(restartable.port, hurt, "i").join().error_code == 16
+    code, line = health(restartable.port)
     assert (code, line.partition(":")[0]) == (2, "is not ready")
     assert line.startswith(f"is not ready: partition 1 (cannot be read: {FIRST_SEGMENT} is damaged at byte 0: ")
     logged = broker.await_line("partition of groups cannot be read")
     assert f"{file} is damaged at byte 0: " in logged
     assert "restore the file from a backup" in logged
-    lasting.stop()
+    restartable.stop()
     # Not all logs were opened since the kill, so the next start must open them.
-    assert not (lasting.data / ".kafka_cleanshutdown").exists()
+    assert not (restartable.data / ".kafka_cleanshutdown").exists()
     data[30] ^= 1
     file.write_bytes(data)
     for _ in range(20):  # notes logs are opened last, so a quick stop may come first
-        lasting.start()
-        assert stored_offsets(lasting.port, hurt) == {("t", 0): (4, "")}
+        restartable.start()
+        assert stored_offsets(restartable.port, hurt) == {("t", 0): (4, "")}
         time.sleep(0.1)
-        lasting.stop()
-        if (lasting.data / ".kafka_cleanshutdown").exists():
+        restartable.stop()
+        if (restartable.data / ".kafka_cleanshutdown").exists():
             return
     raise AssertionError("never marked as clean again")
 
 
 @pytest.mark.parametrize("flush", ["always", "interval"])
 def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, actor: Making, flush: str) -> None:
-    lasting = LastingBroker(small_disk / "data", f"offsets.flush={flush}", "group.max.session.timeout.ms=1800000")
+    restartable = RestartableBroker(small_disk / "data", f"offsets.flush={flush}", "group.max.session.timeout.ms=1800000")
     try:
-        broker = lasting.start()
-        create_topic(lasting.port, "t")
-        member = actor(lasting.port, "g", "i")
+        broker = restartable.start()
+        create_topic(restartable.port, "t")
+        member = actor(restartable.port, "g", "i")
         settle(member)
         assert member.commit("t", 0, 1) == 0
         newest = 1
@@ -148,63 +158,63 @@ def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, a
             assert time.monotonic() < until
         assert code == 16
         assert member.beat() == 15
-        assert fetch_code(lasting.port, "g") == 16
-        assert list_code(lasting.port) == 15
-        assert actor(lasting.port, "g", "j").join().error_code == 15
+        assert fetch_code(restartable.port, "g") == 16
+        assert list_code(restartable.port) == 15
+        assert actor(restartable.port, "g", "j").join().error_code == 15
         partition = partition_of("g", PARTITIONS)
-        assert health(lasting.port) == (2, f"is suspended: partition {partition} (the disk of __consumer_offsets-{partition} is full)")
+        assert health(restartable.port) == (2, f"is suspended: partition {partition} (the disk of __consumer_offsets-{partition} is full)")
         filler.unlink()
         broker.await_line("log serves again")
-        await_loaded(lasting.port)
-        assert health(lasting.port) == (0, "is ready")
-        assert stored_offsets(lasting.port, "g") == {("t", 0): (newest, "")}
+        await_loaded(restartable.port)
+        assert health(restartable.port) == (0, "is ready")
+        assert stored_offsets(restartable.port, "g") == {("t", 0): (newest, "")}
         assert member.beat() == 0
         assert member.commit("t", 0, 1_000_000) == 0
-        assert described(lasting.port, "g").group_state == "Stable"
-        lasting.kill()
-        lasting.start()
-        assert stored_offsets(lasting.port, "g") == {("t", 0): (1_000_000, "")}
+        assert described(restartable.port, "g").group_state == "Stable"
+        restartable.kill()
+        restartable.start()
+        assert stored_offsets(restartable.port, "g") == {("t", 0): (1_000_000, "")}
     finally:
-        lasting.__exit__()
+        restartable.__exit__()
 
 
-def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(lasting: LastingBroker, actor: Making) -> None:
-    lasting.start()
-    settle(actor(lasting.port, "orders", "i"))
-    lasting.stop()
-    broker = lasting.start("offsets.topic.num.partitions=7")
-    assert described(lasting.port, "orders").group_state == "Stable"
+def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(restartable: RestartableBroker, actor: Making) -> None:
+    restartable.start()
+    settle(actor(restartable.port, "orders", "i"))
+    restartable.stop()
+    broker = restartable.start("offsets.topic.num.partitions=7")
+    assert described(restartable.port, "orders").group_state == "Stable"
     ignored = "offsets.topic.num.partitions is ignored: the data directory was created with another number, which places its groups"
     broker.await_line(ignored)  # it is written in the background, perhaps after the first replies
     (line,) = entries(broker, ignored)
     assert (line["configured"], line["used"]) == (7, PARTITIONS)
-    lasting.stop()
-    assert sorted(folder.name for folder in lasting.data.glob("__consumer_offsets-*")) == [
+    restartable.stop()
+    assert sorted(folder.name for folder in restartable.data.glob("__consumer_offsets-*")) == [
         f"__consumer_offsets-{partition_of('orders', PARTITIONS)}"
     ]
 
 
-def test_offsets_partitions_store_their_topic_id_as_kafka_does(lasting: LastingBroker, actor: Making) -> None:
-    lasting.start()
-    settle(actor(lasting.port, "orders", "i"))
-    with Client(lasting.port) as client:
+def test_offsets_partitions_store_their_topic_id_as_kafka_does(restartable: RestartableBroker, actor: Making) -> None:
+    restartable.start()
+    settle(actor(restartable.port, "orders", "i"))
+    with Client(restartable.port) as client:
         (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name="__consumer_offsets")], False), 12).topics
-    lasting.stop()
-    (file,) = lasting.data.glob("__consumer_offsets-*/partition.metadata")
+    restartable.stop()
+    (file,) = restartable.data.glob("__consumer_offsets-*/partition.metadata")
     assert file.read_text() == f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic.topic_id).decode().rstrip('=')}"
 
 
-def test_notes_name_events_and_offsets_of_their_records(lasting: LastingBroker, actor: Making) -> None:
-    broker = lasting.start()
-    settle(actor(lasting.port, "orders", "a"), actor(lasting.port, "orders", "b"))
-    lasting.stop()
+def test_notes_name_events_and_offsets_of_their_records(restartable: RestartableBroker, actor: Making) -> None:
+    broker = restartable.start()
+    settle(actor(restartable.port, "orders", "a"), actor(restartable.port, "orders", "b"))
+    restartable.stop()
     logged = [entry for entry in entries(broker, "group") if entry["group"] == "orders"]
     assert [entry["to"] for entry in logged][-2:] == ["completing", "stable"]
-    lasting.start()
-    lasting.kill()
+    restartable.start()
+    restartable.kill()
     partition = partition_of("orders", PARTITIONS)
-    log = {offset: read_offsets_key(key) for offset, key, _ in facts(lasting.data / f"__consumer_offsets-{partition}")}
-    notes_read = notes(lasting.data)
+    log = {offset: read_offsets_key(key) for offset, key, _ in facts(restartable.data / f"__consumer_offsets-{partition}")}
+    notes_read = notes(restartable.data)
     assert {partition for _, partition, _, _ in notes_read} == {partition}
     changes = [(header, body) for group, _, header, body in notes_read if header.kind == Kind.STATE_CHANGE]
     assert [body.to_state for _, body in changes][-2:] == [State.COMPLETING, State.STABLE]
@@ -220,13 +230,13 @@ def test_notes_name_events_and_offsets_of_their_records(lasting: LastingBroker, 
     assert notes_read[-1][0] == ""
 
 
-def test_no_reply_waits_for_the_notes_log(lasting: LastingBroker, actor: Making) -> None:
-    lasting.data.mkdir()
+def test_no_reply_waits_for_the_notes_log(restartable: RestartableBroker, actor: Making) -> None:
+    restartable.data.mkdir()
     for partition in range(PARTITIONS):
-        (lasting.data / f"__coordinator_notes-{partition}").write_text("a file where a folder should be")
-    broker = lasting.start()
-    settle(actor(lasting.port, "orders", "a"))
+        (restartable.data / f"__coordinator_notes-{partition}").write_text("a file where a folder should be")
+    broker = restartable.start()
+    settle(actor(restartable.port, "orders", "a"))
     broker.await_line("notes are lost")
-    assert described(lasting.port, "orders").group_state == "Stable"
-    assert health(lasting.port) == (0, "is ready")
-    lasting.stop()
+    assert described(restartable.port, "orders").group_state == "Stable"
+    assert health(restartable.port) == (0, "is ready")
+    restartable.stop()

@@ -180,7 +180,7 @@ def test_a_connection_waiting_for_a_held_reply_is_not_idle(tmp_path: Path) -> No
         held.send(create("held"), 7)
         assert first.closed()
         assert stack.enter_context(Client(started.port)).closed()  # twice the idle limit
-        disk.go_on()
+        disk.resume()
         assert held.receive(create("held"), 7).topics[0].error_code == 0
 
 
@@ -207,15 +207,15 @@ class Sleeper:
 def test_idle_time_counts_from_the_last_bytes_and_not_while_a_reply_is_due() -> None:
     sleeper = Sleeper()
     connections = Connections(sleeper.clock, 1_000)
-    silent, owed = sleeper.connection(connections, "silent"), sleeper.connection(connections, "owed")
-    owed.busy = True
+    silent, answering = sleeper.connection(connections, "silent"), sleeper.connection(connections, "answering")
+    answering.busy = True
     assert sleeper.passes(900, connections) == []
     late = sleeper.connection(connections, "late")
     assert sleeper.passes(200, connections) == ["silent"]
-    owed.busy = False
-    owed.last_active = late.last_active = sleeper.clock.now
+    answering.busy = False
+    answering.last_active = late.last_active = sleeper.clock.now
     assert sleeper.passes(900, connections) == ["silent"]
-    assert sleeper.passes(200, connections) == ["silent", "owed", "late"]
+    assert sleeper.passes(200, connections) == ["silent", "answering", "late"]
     assert silent.reason.startswith("idle")
 
 
@@ -264,7 +264,7 @@ def test_requests_after_an_unanswered_request_are_limited_and_answered_in_order(
         client.send(create("held"), 7)
         assert send_until_stuck(client.socket, NO_TOPIC * 1_000, GREEDY_BYTES, quiet=0.2) < KERNEL_BYTES
         assert started.memory_kib() - before < 12 * 1024
-        disk.go_on()
+        disk.resume()
         client.socket.settimeout(ANSWER_SECONDS)
         assert client.receive(create("held"), 7).topics[0].error_code == 0
         for _ in range(1_000):

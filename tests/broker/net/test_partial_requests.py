@@ -15,8 +15,8 @@ from protocol.framing import Framer
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Client, broker
 from tests.support.connections import Bench
-from tests.support.lasting import create_topic
 from tests.support.peers import LOOPS, answered, defects, eventually, on, reasons
+from tests.support.restartable import create_topic
 
 pytestmark = pytest.mark.once  # limits over sockets and random sizes
 

@@ -13,8 +13,8 @@ import pytest
 from protocol.batch import Record, build
 from tests.running import ANSWER_SECONDS, Broker, broker
 from tests.support.headers import encode_request
-from tests.support.lasting import create_topic
 from tests.support.peers import defects, on
+from tests.support.restartable import create_topic
 from tests.support.seats import BATCH, LARGE, NO_REPLY, TOPIC, Seat, producing
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

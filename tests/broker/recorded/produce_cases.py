@@ -84,11 +84,11 @@ def to_topics(make: Callable[[str, int], list[TopicProduceData]], version: int =
     return lambda topic, partition, now: ProduceRequest(None, -1, 1500, make(topic, partition)).encode(version)
 
 
-def one(name: str, records: bytes | Callable[[int], bytes] | None, kind: str = "plain", version: int = 9, **more: Any) -> Case:
+def case(name: str, records: bytes | Callable[[int], bytes] | None, kind: str = "plain", version: int = 9, **more: Any) -> Case:
     return Case(name, kind, version, (produce(records, version=version, **more),))
 
 
-def several(name: str, *batches: bytes, kind: str = "plain") -> Case:
+def case_of_requests(name: str, *batches: bytes, kind: str = "plain") -> Case:
     return Case(name, kind, 9, tuple(produce(batch_fields) for batch_fields in batches))
 
 
@@ -104,24 +104,24 @@ def every_case() -> Iterator[Case]:
 
 def of_requests() -> Iterator[Case]:
     for version in range(3, 13):
-        yield one(f"v{version}", plain_batch(), version=version)
-        yield one(f"v{version}, a batch of another magic", plain_batch(magic=1), version=version)
-        yield one(f"v{version}, a record without a key in a compacted topic", batch(record(key=None)), "compact", version)
-        yield one(f"v{version}, no such codec", plain_batch(attributes=5), version=version)
-        yield one(f"v{version}, zstd", batch(record(), codec=4), version=version)
+        yield case(f"v{version}", plain_batch(), version=version)
+        yield case(f"v{version}, a batch of another magic", plain_batch(magic=1), version=version)
+        yield case(f"v{version}, a record without a key in a compacted topic", batch(record(key=None)), "compact", version)
+        yield case(f"v{version}, no such codec", plain_batch(attributes=5), version=version)
+        yield case(f"v{version}, zstd", batch(record(), codec=4), version=version)
     for version in (0, 1, 2):
         yield Case(f"v{version}", "plain", version, (produce(plain_batch(), version=3),))
     for acks in (0, 1, 2, -2, *INT16):
-        yield one(f"acks {acks}", plain_batch(), acks=acks)
-    yield one("acks 0 and a checksum that is wrong", plain_batch(crc=1), acks=0)
-    yield one("acks 2 and a checksum that is wrong", plain_batch(crc=1), acks=2)
-    yield one("acks 2 and another magic", plain_batch(magic=1), acks=2)
+        yield case(f"acks {acks}", plain_batch(), acks=acks)
+    yield case("acks 0 and a checksum that is wrong", plain_batch(crc=1), acks=0)
+    yield case("acks 2 and a checksum that is wrong", plain_batch(crc=1), acks=2)
+    yield case("acks 2 and another magic", plain_batch(magic=1), acks=2)
     yield Case("acks 2 and no such topic", "plain", 9, (lambda topic, partition, now: produce(plain_batch(), acks=2)("nothing", 0, now),))
     for timeout in (0, -1, *INT32):
-        yield one(f"timeout {timeout}", plain_batch(), timeout_ms=timeout)
+        yield case(f"timeout {timeout}", plain_batch(), timeout_ms=timeout)
     for id in ("", "t", "t" * LONGEST):
-        yield one(f"transactional id of {len(id)} characters", plain_batch(), transactional_id=id)
-        yield one(f"transactional id of {len(id)} characters, v3", plain_batch(), transactional_id=id, version=3)
+        yield case(f"transactional id of {len(id)} characters", plain_batch(), transactional_id=id)
+        yield case(f"transactional id of {len(id)} characters, v3", plain_batch(), transactional_id=id, version=3)
     for version in (3, 8, 9, 12):
         yield Case(f"v{version} cut short", "plain", version, (produce(plain_batch(), version=version, end=-80),))
         yield Case(f"v{version} with bytes behind it", "plain", version, (produce(plain_batch(), version=version, trailing=b"\0\1\2"),))
@@ -186,65 +186,65 @@ def of_headers() -> Iterator[Case]:
             values |= {3, 4}
         for value in sorted(values):
             if LIMITS[name][0] <= value <= LIMITS[name][1]:
-                yield one(f"{name} {value}", plain_batch(**{name: value}))
+                yield case(f"{name} {value}", plain_batch(**{name: value}))
     for bit in range(16):
         value = 1 << bit if bit < 15 else INT16[0]
-        yield one(f"attributes {value:#x}", plain_batch(attributes=value))
+        yield case(f"attributes {value:#x}", plain_batch(attributes=value))
     for codec in (5, 6, 7):
-        yield one(f"codec {codec}", plain_batch(attributes=codec))
+        yield case(f"codec {codec}", plain_batch(attributes=codec))
     for counted in (0, 1, 2, 3, 4):
         for delta in (-1, 0, 1, 2, 3):
-            yield one(f"three records, counted {counted}, the last at {delta}", three(record_count=counted, last_offset_delta=delta))
+            yield case(f"three records, counted {counted}, the last at {delta}", three(record_count=counted, last_offset_delta=delta))
     for counted in (-1, 0, 1, INT32[1]):
         for delta in (-1, 0, 1, INT32[1] - 1, INT32[1]):
-            yield one(f"no records, counted {counted}, the last at {delta}", batch(record_count=counted, last_offset_delta=delta))
-    yield one("control and transactional", plain_batch(attributes=0x30))
-    yield one("control and compressed", batch(record(), codec=1, attributes=0x21))
-    yield one("of a producer without a sequence", plain_batch(producer_id=7, producer_epoch=0))
-    yield one("of a producer without an epoch", plain_batch(producer_id=7, base_sequence=0))
-    yield one("of a producer with neither", plain_batch(producer_id=7))
-    yield one("of a producer, transactional", of_producer(0, attributes=16))
-    yield one("of a producer, transactional, v12", of_producer(0, attributes=16), version=12)
-    yield one("of a producer, transactional, with an id", of_producer(0, attributes=16), transactional_id="t")
-    yield one("of no producer, with an epoch and a sequence", plain_batch(producer_epoch=3, base_sequence=4))
-    yield one("of producer 0", of_producer(0, id=0))
-    yield one("of the last producer", of_producer(0, id=INT64[1]))
-    yield one("of producer -2", of_producer(0, id=-2))
+            yield case(f"no records, counted {counted}, the last at {delta}", batch(record_count=counted, last_offset_delta=delta))
+    yield case("control and transactional", plain_batch(attributes=0x30))
+    yield case("control and compressed", batch(record(), codec=1, attributes=0x21))
+    yield case("of a producer without a sequence", plain_batch(producer_id=7, producer_epoch=0))
+    yield case("of a producer without an epoch", plain_batch(producer_id=7, base_sequence=0))
+    yield case("of a producer with neither", plain_batch(producer_id=7))
+    yield case("of a producer, transactional", of_producer(0, attributes=16))
+    yield case("of a producer, transactional, v12", of_producer(0, attributes=16), version=12)
+    yield case("of a producer, transactional, with an id", of_producer(0, attributes=16), transactional_id="t")
+    yield case("of no producer, with an epoch and a sequence", plain_batch(producer_epoch=3, base_sequence=4))
+    yield case("of producer 0", of_producer(0, id=0))
+    yield case("of the last producer", of_producer(0, id=INT64[1]))
+    yield case("of producer -2", of_producer(0, id=-2))
 
 
 def of_sizes() -> Iterator[Case]:
     plain = plain_batch()
     for size in (0, 1, 8, 11, 12, 13, 16, 17, 18, 20, 21, 22, 23, 26, 43, 60, 61, 62, len(plain) - 1):
-        yield one(f"{size} bytes of a batch", plain[:size])
+        yield case(f"{size} bytes of a batch", plain[:size])
     for more in (1, 11, 12, 16, 17, 26, 60, 61):
-        yield one(f"{more} zeros behind the batch", plain + bytes(more))
-        yield one(f"{more} bytes of another batch behind the batch", plain + plain[:more])
-        yield one(
+        yield case(f"{more} zeros behind the batch", plain + bytes(more))
+        yield case(f"{more} bytes of another batch behind the batch", plain + plain[:more])
+        yield case(
             f"a batch that is {more} bytes longer than its records", batch(raw=record() + bytes(more), record_count=1, last_offset_delta=0)
         )
-    yield one("two batches", plain + plain)
-    yield one("two batches, the second of another magic", plain + plain_batch(magic=1))
-    yield one("three batches", plain * 3)
-    yield one("null", None)
-    yield one("null, v3", None, version=3)
-    yield one("null, v12", None, version=12)
-    yield one("no bytes, v3", b"", version=3)
-    yield one("zeros", bytes(100))
-    yield one("ones", b"\xff" * 100)
-    yield one("a record of magic 0", old_message(0))
-    yield one("a record of magic 1", old_message(1))
-    yield one("a record of magic 1, v3", old_message(1), version=3)
-    yield one("a batch that says it is one byte shorter", plain_batch(longer=-1))
-    yield one("a batch that says it is one byte longer", plain_batch(longer=1))
-    yield one("a batch that says it is one byte longer, and a byte", plain_batch(longer=1) + b"\0")
-    yield one("a batch of a header alone", batch(record_count=1, last_offset_delta=0))
+    yield case("two batches", plain + plain)
+    yield case("two batches, the second of another magic", plain + plain_batch(magic=1))
+    yield case("three batches", plain * 3)
+    yield case("null", None)
+    yield case("null, v3", None, version=3)
+    yield case("null, v12", None, version=12)
+    yield case("no bytes, v3", b"", version=3)
+    yield case("zeros", bytes(100))
+    yield case("ones", b"\xff" * 100)
+    yield case("a record of magic 0", old_message(0))
+    yield case("a record of magic 1", old_message(1))
+    yield case("a record of magic 1, v3", old_message(1), version=3)
+    yield case("a batch that says it is one byte shorter", plain_batch(longer=-1))
+    yield case("a batch that says it is one byte longer", plain_batch(longer=1))
+    yield case("a batch that says it is one byte longer, and a byte", plain_batch(longer=1) + b"\0")
+    yield case("a batch of a header alone", batch(record_count=1, last_offset_delta=0))
 
 
 def of_records() -> Iterator[Case]:
     def raw(name: str, body: bytes, count: int = 1, kind: str = "plain", **fields: int) -> Iterator[Case]:
         counted = {"record_count": count, "last_offset_delta": count - 1} | fields
-        yield one(f"record: {name}", batch(raw=body, **counted), kind)
-        yield one(f"record: {name}, zstd", batch(raw=compress(body, 4), attributes=4, **counted), kind)
+        yield case(f"record: {name}", batch(raw=body, **counted), kind)
+        yield case(f"record: {name}, zstd", batch(raw=compress(body, 4), attributes=4, **counted), kind)
 
     yield from raw("a null key", record(key=None))
     yield from raw("a null value", record(value=None))
@@ -298,30 +298,30 @@ def of_codecs() -> Iterator[Case]:
         name = Compression(codec).name.lower()
         compressed = compress(record(0) + record(1), codec)
         fields = {"attributes": codec, "record_count": 2, "last_offset_delta": 1}
-        yield one(name, batch(record(0), record(1), codec=codec))
-        yield one(f"{name}: no bytes", batch(raw=b"", **fields))
-        yield one(f"{name}: something else", batch(raw=b"this is not compressed at all", **fields))
-        yield one(f"{name}: not compressed", batch(raw=record(0) + record(1), **fields))
-        yield one(f"{name}: cut short by one", batch(raw=compressed[:-1], **fields))
-        yield one(f"{name}: cut in half", batch(raw=compressed[: len(compressed) // 2], **fields))
-        yield one(f"{name}: a byte behind it", batch(raw=compressed + b"\0", **fields))
-        yield one(f"{name}: twice", batch(raw=compressed + compressed, **fields))
-        yield one(f"{name}: the wrong attributes", batch(raw=compressed, **fields | {"attributes": codec % 4 + 1}))
-        yield one(f"{name}: a byte changed", batch(raw=compressed[:-9] + bytes([compressed[-9] ^ 1]) + compressed[-8:], **fields))
-        yield one(f"{name}: nothing inside", batch(raw=compress(b"", codec), **fields))
-        yield one(f"{name}: three counted", batch(record(0), record(1), codec=codec, record_count=3, last_offset_delta=2))
-        yield one(f"{name}: one counted", batch(record(0), record(1), codec=codec, record_count=1, last_offset_delta=0))
-        yield one(f"{name}: no record counted", batch(record(0), record(1), codec=codec, record_count=0, last_offset_delta=-1))
-        yield one(f"{name}: the wrong newest timestamp", batch(record(0), record(1), codec=codec, max_timestamp=THEN + 9))
-        yield one(f"{name}: 100 KB of zeros", batch(record(0, value=bytes(100_000)), codec=codec))
+        yield case(name, batch(record(0), record(1), codec=codec))
+        yield case(f"{name}: no bytes", batch(raw=b"", **fields))
+        yield case(f"{name}: something else", batch(raw=b"this is not compressed at all", **fields))
+        yield case(f"{name}: not compressed", batch(raw=record(0) + record(1), **fields))
+        yield case(f"{name}: cut short by one", batch(raw=compressed[:-1], **fields))
+        yield case(f"{name}: cut in half", batch(raw=compressed[: len(compressed) // 2], **fields))
+        yield case(f"{name}: a byte behind it", batch(raw=compressed + b"\0", **fields))
+        yield case(f"{name}: twice", batch(raw=compressed + compressed, **fields))
+        yield case(f"{name}: the wrong attributes", batch(raw=compressed, **fields | {"attributes": codec % 4 + 1}))
+        yield case(f"{name}: a byte changed", batch(raw=compressed[:-9] + bytes([compressed[-9] ^ 1]) + compressed[-8:], **fields))
+        yield case(f"{name}: nothing inside", batch(raw=compress(b"", codec), **fields))
+        yield case(f"{name}: three counted", batch(record(0), record(1), codec=codec, record_count=3, last_offset_delta=2))
+        yield case(f"{name}: one counted", batch(record(0), record(1), codec=codec, record_count=1, last_offset_delta=0))
+        yield case(f"{name}: no record counted", batch(record(0), record(1), codec=codec, record_count=0, last_offset_delta=-1))
+        yield case(f"{name}: the wrong newest timestamp", batch(record(0), record(1), codec=codec, max_timestamp=THEN + 9))
+        yield case(f"{name}: 100 KB of zeros", batch(record(0, value=bytes(100_000)), codec=codec))
     body = record(0)
-    yield one(
+    yield case(
         "snappy: one raw block", batch(raw=bytes(cramjam.snappy.compress_raw(body)), attributes=2, record_count=1, last_offset_delta=0)
     )
-    yield one(
+    yield case(
         "snappy: framed as elsewhere", batch(raw=bytes(cramjam.snappy.compress(body)), attributes=2, record_count=1, last_offset_delta=0)
     )
-    yield one(
+    yield case(
         "lz4: with a checksum of its content",
         batch(raw=bytes(cramjam.lz4.compress(body)), attributes=3, record_count=1, last_offset_delta=0),
     )
@@ -329,19 +329,19 @@ def of_codecs() -> Iterator[Case]:
 
 def of_compact_topics() -> Iterator[Case]:
     for kind in ("compact", "gzip-compact"):
-        yield one(f"{kind}: a key", plain_batch(), kind)
-        yield one(f"{kind}: an empty key", batch(record(key=b"")), kind)
-        yield one(f"{kind}: no key", batch(record(key=None)), kind)
-        yield one(f"{kind}: no key and no value", batch(record(key=None, value=None)), kind)
-        yield one(f"{kind}: a tombstone", batch(record(value=None)), kind)
-        yield one(f"{kind}: no key in the middle", batch(record(), record(1, key=None), record(2)), kind)
-        yield one(f"{kind}: no key in two of three", batch(record(key=None), record(1), record(2, key=None)), kind)
-        yield one(f"{kind}: no key in a hundred", batch(*[record(number, key=None) for number in range(100)]), kind)
-        yield one(f"{kind}: no key, gzip", batch(record(), record(1, key=None), codec=1), kind)
-        yield one(f"{kind}: no key and too late", lambda now: batch(record(key=None), base_timestamp=now + 2 * HOUR_MS), kind)
+        yield case(f"{kind}: a key", plain_batch(), kind)
+        yield case(f"{kind}: an empty key", batch(record(key=b"")), kind)
+        yield case(f"{kind}: no key", batch(record(key=None)), kind)
+        yield case(f"{kind}: no key and no value", batch(record(key=None, value=None)), kind)
+        yield case(f"{kind}: a tombstone", batch(record(value=None)), kind)
+        yield case(f"{kind}: no key in the middle", batch(record(), record(1, key=None), record(2)), kind)
+        yield case(f"{kind}: no key in two of three", batch(record(key=None), record(1), record(2, key=None)), kind)
+        yield case(f"{kind}: no key in a hundred", batch(*[record(number, key=None) for number in range(100)]), kind)
+        yield case(f"{kind}: no key, gzip", batch(record(), record(1, key=None), codec=1), kind)
+        yield case(f"{kind}: no key and too late", lambda now: batch(record(key=None), base_timestamp=now + 2 * HOUR_MS), kind)
         late = [lambda now: batch(record(key=None), record(1, timestamp=2 * HOUR_MS), base_timestamp=now, max_timestamp=now + 2 * HOUR_MS)]
-        yield one(f"{kind}: one without a key, one too late", late[0], kind)
-        yield one(f"{kind}: key of length -2", batch(raw=b"\x1a\0\0\0\3key\x0avalue\0", record_count=1, last_offset_delta=0), kind)
+        yield case(f"{kind}: one without a key, one too late", late[0], kind)
+        yield case(f"{kind}: key of length -2", batch(raw=b"\x1a\0\0\0\3key\x0avalue\0", record_count=1, last_offset_delta=0), kind)
 
 
 def of_timestamps() -> Iterator[Case]:
@@ -350,108 +350,108 @@ def of_timestamps() -> Iterator[Case]:
         return lambda now: batch(*parts, base_timestamp=now + offset, max_timestamp=now + offset + max(0, *deltas, 0), **fields)
 
     for kind in ("plain", "append-time", "old-refused", "gzip", "gzip-append-time"):
-        yield one(f"{kind}: now", at(0), kind)
-        yield one(f"{kind}: two hours ahead", at(2 * HOUR_MS), kind)
-        yield one(f"{kind}: the second two hours ahead", at(0, 2 * HOUR_MS, 3), kind)
-        yield one(f"{kind}: two of three two hours ahead", at(0, 2 * HOUR_MS, 2 * HOUR_MS), kind)
-        yield one(f"{kind}: a hundred two hours ahead", at(2 * HOUR_MS, *range(1, 100)), kind)
-        yield one(f"{kind}: two hours ago", at(-2 * HOUR_MS), kind)
-        yield one(f"{kind}: long ago", batch(record()), kind)
-        yield one(f"{kind}: no timestamp", batch(record(), base_timestamp=-1, max_timestamp=-1), kind)
-        yield one(
+        yield case(f"{kind}: now", at(0), kind)
+        yield case(f"{kind}: two hours ahead", at(2 * HOUR_MS), kind)
+        yield case(f"{kind}: the second two hours ahead", at(0, 2 * HOUR_MS, 3), kind)
+        yield case(f"{kind}: two of three two hours ahead", at(0, 2 * HOUR_MS, 2 * HOUR_MS), kind)
+        yield case(f"{kind}: a hundred two hours ahead", at(2 * HOUR_MS, *range(1, 100)), kind)
+        yield case(f"{kind}: two hours ago", at(-2 * HOUR_MS), kind)
+        yield case(f"{kind}: long ago", batch(record()), kind)
+        yield case(f"{kind}: no timestamp", batch(record(), base_timestamp=-1, max_timestamp=-1), kind)
+        yield case(
             f"{kind}: no timestamp in the second", lambda now: batch(record(), record(1, timestamp=-now - 1), base_timestamp=now), kind
         )
-        yield one(f"{kind}: of append time", at(0, attributes=8), kind)
-        yield one(f"{kind}: of append time, no timestamp", batch(record(), base_timestamp=-1, max_timestamp=-1, attributes=8), kind)
-        yield one(f"{kind}: of append time, two hours ahead", at(2 * HOUR_MS, attributes=8), kind)
-        yield one(
+        yield case(f"{kind}: of append time", at(0, attributes=8), kind)
+        yield case(f"{kind}: of append time, no timestamp", batch(record(), base_timestamp=-1, max_timestamp=-1, attributes=8), kind)
+        yield case(f"{kind}: of append time, two hours ahead", at(2 * HOUR_MS, attributes=8), kind)
+        yield case(
             f"{kind}: of append time, newest two hours ahead",
             lambda now: batch(record(), attributes=8, base_timestamp=now, max_timestamp=now + 2 * HOUR_MS),
             kind,
         )
-        yield one(
+        yield case(
             f"{kind}: the newest said to be ahead", lambda now: batch(record(), base_timestamp=now, max_timestamp=now + 2 * HOUR_MS), kind
         )
-        yield one(f"{kind}: the newest said to be none", lambda now: batch(record(), base_timestamp=now, max_timestamp=-1), kind)
-        yield one(
+        yield case(f"{kind}: the newest said to be none", lambda now: batch(record(), base_timestamp=now, max_timestamp=-1), kind)
+        yield case(
             f"{kind}: the newest said to be older",
             lambda now: batch(record(), record(1, timestamp=60), base_timestamp=now - 100_000, max_timestamp=now - 100_000),
             kind,
         )
-        yield one(f"{kind}: a delete horizon", at(0, attributes=0x40), kind)
-        yield one(
+        yield case(f"{kind}: a delete horizon", at(0, attributes=0x40), kind)
+        yield case(
             f"{kind}: the second without a key, of append time",
             lambda now: batch(record(), record(1, key=None, value=None), attributes=8, base_timestamp=-1, max_timestamp=-1),
             kind,
         )
     for value in (*INT64, -2, 0, 1, INT64[1] - 1):
         for kind in ("plain", "append-time", "gzip"):
-            yield one(f"{kind}: all timestamps {value}", batch(record(), base_timestamp=value, max_timestamp=value), kind)
+            yield case(f"{kind}: all timestamps {value}", batch(record(), base_timestamp=value, max_timestamp=value), kind)
 
 
 def of_settings() -> Iterator[Case]:
     for kind in ("gzip", "snappy", "lz4", "zstd", "uncompressed", "gzip-append-time"):
         for codec in (0, 1, 2, 3, 4):
             name = Compression(codec).name.lower()
-            yield one(
+            yield case(
                 f"{kind} of {name}",
                 batch(record(0), record(1, timestamp=8), record(2, key=None, value=None), codec=codec, max_timestamp=THEN + 8),
                 kind,
             )
-        yield one(f"{kind}: newest timestamp wrong", batch(record(0), max_timestamp=THEN + 9), kind)
-        yield one(f"{kind}: records at offsets 0, 0, 5", batch(record(0), record(0), record(5)), kind)
-        yield one(f"{kind}: checksum wrong", plain_batch(crc=1), kind)
-        yield one(f"{kind}: of a producer", of_producer(3, 2), kind)
-        yield one(f"{kind}: headers", batch(record(headers=varint(1) + blob(b"name") + blob(None))), kind)
-        yield one(f"{kind}: attributes of a record", batch(record(attributes=7)), kind)
-        yield one(
+        yield case(f"{kind}: newest timestamp wrong", batch(record(0), max_timestamp=THEN + 9), kind)
+        yield case(f"{kind}: records at offsets 0, 0, 5", batch(record(0), record(0), record(5)), kind)
+        yield case(f"{kind}: checksum wrong", plain_batch(crc=1), kind)
+        yield case(f"{kind}: of a producer", of_producer(3, 2), kind)
+        yield case(f"{kind}: headers", batch(record(headers=varint(1) + blob(b"name") + blob(None))), kind)
+        yield case(f"{kind}: attributes of a record", batch(record(attributes=7)), kind)
+        yield case(
             f"{kind}: a value longer than the record", batch(raw=b"\x20\0\0\0\6key\x7evalue\0", record_count=1, last_offset_delta=0), kind
         )
     for size in (999, 1000, 1001, 1500):
-        yield one(f"{size} bytes where 1000 are allowed", of_size(size), "small")
-        yield one(f"{size} bytes where 1000 are allowed, a wrong checksum", of_size(size, crc=1), "small")
-    yield one("2000 bytes in fewer than 1000", batch(record(value=bytes(2000)), codec=1), "small")
-    yield one("2000 bytes in fewer than 1000, to be unpacked", batch(record(value=bytes(2000)), codec=1), "gzip-small")
-    yield one("more than 1000 bytes that are not of a batch", b"\0" * 2000, "small")
-    yield one("more than 1000 bytes, and a base offset", batch(record(value=bytes(2000)), base_offset=1), "small")
-    yield one("larger than a segment", batch(record(value=bytes(2_000_000))), "wide")
-    yield one("larger than a segment in fewer bytes", batch(record(value=bytes(2_000_000)), codec=1), "wide")
-    yield one("1048588 bytes", of_size(1_048_588))
-    yield one("1048589 bytes", of_size(1_048_589))
+        yield case(f"{size} bytes where 1000 are allowed", of_size(size), "small")
+        yield case(f"{size} bytes where 1000 are allowed, a wrong checksum", of_size(size, crc=1), "small")
+    yield case("2000 bytes in fewer than 1000", batch(record(value=bytes(2000)), codec=1), "small")
+    yield case("2000 bytes in fewer than 1000, to be unpacked", batch(record(value=bytes(2000)), codec=1), "gzip-small")
+    yield case("more than 1000 bytes that are not of a batch", b"\0" * 2000, "small")
+    yield case("more than 1000 bytes, and a base offset", batch(record(value=bytes(2000)), base_offset=1), "small")
+    yield case("larger than a segment", batch(record(value=bytes(2_000_000))), "wide")
+    yield case("larger than a segment in fewer bytes", batch(record(value=bytes(2_000_000)), codec=1), "wide")
+    yield case("1048588 bytes", of_size(1_048_588))
+    yield case("1048589 bytes", of_size(1_048_589))
     for acks in (0, 1, -1):
-        yield one(f"two replicas wanted, acks {acks}", plain_batch(), "two-in-sync", acks=acks)
+        yield case(f"two replicas wanted, acks {acks}", plain_batch(), "two-in-sync", acks=acks)
 
 
 def of_producers() -> Iterator[Case]:
     first = of_producer(0)
-    yield several("producer: three in order", first, of_producer(1), of_producer(2))
-    yield several("producer: the same again", first, first)
-    yield several("producer: the same again, another timestamp", first, of_producer(0, base_timestamp=THEN + 5))
-    yield several("producer: the same again, an older one", first, of_producer(1), first)
-    yield several("producer: the fifth again", *[of_producer(number) for number in range(5)], first)
-    yield several("producer: the sixth again", *[of_producer(number) for number in range(6)], first)
-    yield several("producer: a part of it again", of_producer(0, 3), of_producer(1))
-    yield several("producer: more than it again", of_producer(0, 2), of_producer(0, 3))
-    yield several("producer: one missing", first, of_producer(2))
-    yield several("producer: the first is not 0", of_producer(5))
-    yield several("producer: the first is the last", of_producer(INT32[1]), of_producer(0))
-    yield several("producer: around the end", of_producer(INT32[1] - 1, 3), of_producer(1))
-    yield several("producer: around the end again", of_producer(INT32[1] - 1, 3), of_producer(INT32[1] - 1, 3))
-    yield several("producer: one missing at the end", of_producer(INT32[1] - 1), of_producer(0))
-    yield several("producer: a newer epoch from 0", first, of_producer(0, epoch=1), of_producer(1, epoch=1))
-    yield several("producer: a newer epoch from 1", first, of_producer(1, epoch=1))
-    yield several("producer: an older epoch", of_producer(0, epoch=2), of_producer(1, epoch=1))
-    yield several("producer: an older epoch, the same sequence", of_producer(0, epoch=2), of_producer(0, epoch=1))
-    yield several("producer: the last epoch", of_producer(0, epoch=INT16[1]), of_producer(1, epoch=INT16[1]))
-    yield several("producer: after a refusal", first, of_producer(1, crc=1), of_producer(1))
-    yield several("producer: the same again, its checksum wrong", first, of_producer(0, crc=1))
-    yield several("producer: two of them", first, of_producer(0, id=8), of_producer(1), of_producer(1, id=8))
-    yield several("producer: the same again where the broker sets the time", first, first, kind="append-time")
-    yield several("producer: the same again where the broker compresses", of_producer(0, 2), of_producer(0, 2), kind="gzip")
-    yield several("producer: one and none between", first, plain_batch(), of_producer(1))
+    yield case_of_requests("producer: three in order", first, of_producer(1), of_producer(2))
+    yield case_of_requests("producer: the same again", first, first)
+    yield case_of_requests("producer: the same again, another timestamp", first, of_producer(0, base_timestamp=THEN + 5))
+    yield case_of_requests("producer: the same again, an older one", first, of_producer(1), first)
+    yield case_of_requests("producer: the fifth again", *[of_producer(number) for number in range(5)], first)
+    yield case_of_requests("producer: the sixth again", *[of_producer(number) for number in range(6)], first)
+    yield case_of_requests("producer: a part of it again", of_producer(0, 3), of_producer(1))
+    yield case_of_requests("producer: more than it again", of_producer(0, 2), of_producer(0, 3))
+    yield case_of_requests("producer: one missing", first, of_producer(2))
+    yield case_of_requests("producer: the first is not 0", of_producer(5))
+    yield case_of_requests("producer: the first is the last", of_producer(INT32[1]), of_producer(0))
+    yield case_of_requests("producer: around the end", of_producer(INT32[1] - 1, 3), of_producer(1))
+    yield case_of_requests("producer: around the end again", of_producer(INT32[1] - 1, 3), of_producer(INT32[1] - 1, 3))
+    yield case_of_requests("producer: one missing at the end", of_producer(INT32[1] - 1), of_producer(0))
+    yield case_of_requests("producer: a newer epoch from 0", first, of_producer(0, epoch=1), of_producer(1, epoch=1))
+    yield case_of_requests("producer: a newer epoch from 1", first, of_producer(1, epoch=1))
+    yield case_of_requests("producer: an older epoch", of_producer(0, epoch=2), of_producer(1, epoch=1))
+    yield case_of_requests("producer: an older epoch, the same sequence", of_producer(0, epoch=2), of_producer(0, epoch=1))
+    yield case_of_requests("producer: the last epoch", of_producer(0, epoch=INT16[1]), of_producer(1, epoch=INT16[1]))
+    yield case_of_requests("producer: after a refusal", first, of_producer(1, crc=1), of_producer(1))
+    yield case_of_requests("producer: the same again, its checksum wrong", first, of_producer(0, crc=1))
+    yield case_of_requests("producer: two of them", first, of_producer(0, id=8), of_producer(1), of_producer(1, id=8))
+    yield case_of_requests("producer: the same again where the broker sets the time", first, first, kind="append-time")
+    yield case_of_requests("producer: the same again where the broker compresses", of_producer(0, 2), of_producer(0, 2), kind="gzip")
+    yield case_of_requests("producer: one and none between", first, plain_batch(), of_producer(1))
     for epoch in (-1, -2, INT16[0]):
-        yield several(f"producer: epoch {epoch}", of_producer(0, epoch=epoch))
-        yield several(f"producer: epoch {epoch} after 0", first, of_producer(1, epoch=epoch))
+        yield case_of_requests(f"producer: epoch {epoch}", of_producer(0, epoch=epoch))
+        yield case_of_requests(f"producer: epoch {epoch} after 0", first, of_producer(1, epoch=epoch))
 
 
 def of_producer_ids() -> Iterator[Case]:

@@ -230,8 +230,8 @@ UNORDERED = {
 }
 
 # Values that depend on the time or machine, and messages in our own words.
-SAID = {"error_message", "documentation"}
-SIZES = {"total_bytes", "usable_bytes"}
+TEXT_FIELDS = {"error_message", "documentation"}
+SIZE_FIELDS = {"total_bytes", "usable_bytes"}
 
 
 def plain(value: Any, place: Place) -> Any:
@@ -251,9 +251,9 @@ def plain(value: Any, place: Place) -> Any:
 
 
 def field_as_json(name: str, value: Any, place: Place) -> Any:
-    if name in SAID:
+    if name in TEXT_FIELDS:
         return "said" if value else value
-    if name in SIZES:
+    if name in SIZE_FIELDS:
         return "some" if value > 0 else value
     if name == "log_dir":
         return "<folder>"

@@ -16,8 +16,8 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import PACKAGES, Broker, Client
-from tests.support.lasting import COMMIT, LastingBroker, stored_offsets
 from tests.support.peers import eventually
+from tests.support.restartable import COMMIT, RestartableBroker, stored_offsets
 
 pytestmark = pytest.mark.once  # time more than Python
 
@@ -46,7 +46,7 @@ class Place:
         self.sleep_for(0)
         (folder / "code").mkdir()
         (folder / "code/sitecustomize.py").write_text(FAKE_CLOCK.format(folder=str(folder)))
-        self.lasting = LastingBroker(
+        self.restartable = RestartableBroker(
             folder / "data",
             f"clock.settle.ms={SETTLE_MS}",
             "log.retention.check.interval.ms=100",
@@ -69,18 +69,18 @@ class Place:
         self._write_control("slept", seconds)
 
     def start(self) -> Broker:
-        return self.lasting.start(PYTHONPATH=f"{self.folder / 'code'}{os.pathsep}{PACKAGES}")
+        return self.restartable.start(PYTHONPATH=f"{self.folder / 'code'}{os.pathsep}{PACKAGES}")
 
     def create(self, name: str, **settings: str) -> None:
         configs = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()]
-        with Client(self.lasting.port) as client:
+        with Client(self.restartable.port) as client:
             assert client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, [], configs)], 5_000), 5).topics[0].error_code == 0
 
     def write(self, topic: str, age_seconds: int = 0, sequence: int = -1) -> int:
         """Write one record of this age by the correct clock; returns its offset."""
         record = Record(0, int((time.time() - age_seconds) * 1000), b"k", b"v", [])
         batch = build([record], producer_id=77, producer_epoch=0, base_sequence=sequence) if sequence >= 0 else build([record])
-        with Client(self.lasting.port) as client:
+        with Client(self.restartable.port) as client:
             request = ProduceRequest(None, -1, 5_000, [TopicProduceData(topic, [PartitionProduceData(0, bytes(batch))])])
             reply = client.ask(request, 7).responses[0].partition_responses[0]
             while reply.error_code == 6:  # it is still being opened
@@ -94,7 +94,7 @@ class Place:
             self.write(topic)
         self.records += 1
         group = f"group-{len(self.groups)}"
-        with Client(self.lasting.port) as client:
+        with Client(self.restartable.port) as client:
             committed = OffsetCommitRequestTopic("plain", [OffsetCommitRequestPartition(0, self.records, -1, "")])
             reply = client.ask(OffsetCommitRequest(group, -1, "", None, -1, [committed]), COMMIT)
         assert reply.topics[0].partitions[0].error_code == 0
@@ -103,7 +103,7 @@ class Place:
     def ends(self, topic: str) -> tuple[int, int]:
         """The first offset and the next."""
         partitions = []
-        with Client(self.lasting.port) as client:
+        with Client(self.restartable.port) as client:
             for timestamp in (-2, -1):
                 request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])], 500)
                 partitions.append(client.ask(request, 5).topics[0].partitions[0])
@@ -114,7 +114,7 @@ class Place:
             assert eventually(lambda topic=topic: self.ends(topic)[0] >= 0)  # type: ignore[misc]
             assert self.ends(topic) == (0, self.records)
         for number, group in enumerate(self.groups):
-            assert stored_offsets(self.lasting.port, group) == {("plain", 0): (number + 1, "")}, group
+            assert stored_offsets(self.restartable.port, group) == {("plain", 0): (number + 1, "")}, group
 
     def pass_time(self, seconds: float) -> None:
         """Let retention rounds pass."""
@@ -124,7 +124,7 @@ class Place:
             time.sleep(0.1)
 
     def health(self) -> str:
-        return probe("127.0.0.1", self.lasting.port, 5.0)[1]
+        return probe("127.0.0.1", self.restartable.port, 5.0)[1]
 
     def settles(self) -> None:
         assert eventually(lambda: self.health() == "is ready")
@@ -140,7 +140,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         broker_place.use()
         yield broker_place
     finally:
-        broker_place.lasting.kill()
+        broker_place.restartable.kill()
 
 
 COURSES = {
@@ -164,20 +164,20 @@ def test_a_briefly_wrong_clock_deletes_no_data(place: Place, course: str) -> Non
     place.use()
     place.pass_time(0.3)
     if restart == "wrong":
-        place.lasting.kill()
+        place.restartable.kill()
         log_lines = place.start()
         log_lines.await_line("deletion by time is suspended: the clock is far from when the data directory was last in use")
         place.use()
         place.pass_time(0.3)
     place.set_clock(0)
     if restart in ("right", "stopped"):
-        place.lasting.kill() if restart == "right" else place.lasting.stop()
+        place.restartable.kill() if restart == "right" else place.restartable.stop()
         place.start()
     place.use()
     place.pass_time(0.3)
     place.settles()
     place.pass_time(0.3)
-    place.lasting.stop()
+    place.restartable.stop()
     place.start()
     place.use()
     place.pass_time(0.3)
@@ -218,7 +218,7 @@ def test_a_batch_of_a_backfill_that_is_sent_twice_is_stored_once(place: Place) -
     first = place.write("orders", 30 * DAY, sequence=0)
     time.sleep(0.5)  # some rounds
     assert place.write("orders", 30 * DAY, sequence=0) == first
-    place.lasting.kill()
+    place.restartable.kill()
     place.start()
     time.sleep(0.5)
     assert place.write("orders", 30 * DAY, sequence=0) == first

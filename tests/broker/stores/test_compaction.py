@@ -28,7 +28,7 @@ CLEANER = (sys.executable, "-P", "-m", "storage.cleaner")
 LIMIT_SECONDS = 30.0
 
 
-class Machine:
+class CompactionHarness:
     """A data directory, logs in it, and their cleaning; flushes are immediate."""
 
     def __init__(self, path: Path, command: tuple[str, ...] = CLEANER, time_limit_seconds: float = 60.0) -> None:
@@ -100,9 +100,9 @@ def run_on_both(request: pytest.FixtureRequest) -> Run:
 
 def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, run_on_both: Run) -> None:
     async def main() -> None:
-        machine = Machine(tmp_path)
-        cleaning = machine.cleaning
-        small, large = machine.open(ORDERS), machine.open(PAYMENTS)
+        harness = CompactionHarness(tmp_path)
+        cleaning = harness.cleaning
+        small, large = harness.open(ORDERS), harness.open(PAYMENTS)
         write(small, 50)
         write(large, 120)
         await asyncio.sleep(0.1)
@@ -114,43 +114,43 @@ def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, 
         assert (len(large.closed), small.closed) == (1, [])
         assert large.size < 10 * 300
         assert (cleaning.live_bytes, cleaning.dirty_bytes) == (large.size, small.size)
-        assert read_offsets(machine.disk, f"{tmp_path}/cleaner-offset-checkpoint") == {PAYMENTS: 320}
+        assert read_offsets(harness.disk, f"{tmp_path}/cleaner-offset-checkpoint") == {PAYMENTS: 320}
         assert not [name for name in os.listdir(large.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
-        await machine.end()
-        assert (cleaning.cleanings, cleaning.failures, machine.failures) == (1, 0, [])
+        await harness.end()
+        assert (cleaning.cleanings, cleaning.failures, harness.failures) == (1, 0, [])
 
     run_on_both(main())
 
 
 @pytest.mark.asyncio
 async def test_the_allowed_dirty_bytes_grow_with_the_live_bytes(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    log = machine.open(ORDERS)
+    harness = CompactionHarness(tmp_path)
+    log = harness.open(ORDERS)
     write(log, 1_000, keys=1_000)
-    await until(lambda: machine.cleaning.cleanings)
-    live = machine.cleaning.live_bytes
+    await until(lambda: harness.cleaning.cleanings)
+    live = harness.cleaning.live_bytes
     assert live > 4 * BOUND
     write(log, 500)
-    assert machine.cleaning.dirty_bytes > 2 * BOUND
+    assert harness.cleaning.dirty_bytes > 2 * BOUND
     await asyncio.sleep(0.1)
-    assert machine.cleaning.cleanings == 1
+    assert harness.cleaning.cleanings == 1
     write(log, 700)
-    await until(lambda: machine.cleaning.cleanings == 2)
-    assert machine.cleaning.live_bytes < live + 10 * 300
-    await machine.end()
+    await until(lambda: harness.cleaning.cleanings == 2)
+    assert harness.cleaning.live_bytes < live + 10 * 300
+    await harness.end()
 
 
 @pytest.mark.asyncio
 async def test_cleaned_offsets_are_known_after_a_restart(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    write(machine.open(ORDERS), 400, keys=400)
-    await until(lambda: machine.cleaning.cleanings)
-    live = machine.cleaning.live_bytes
-    await machine.end()
-    machine = Machine(tmp_path)
-    machine.open(ORDERS)
-    assert (machine.cleaning.live_bytes, machine.cleaning.dirty_bytes) == (live, 0)
-    await machine.end()
+    harness = CompactionHarness(tmp_path)
+    write(harness.open(ORDERS), 400, keys=400)
+    await until(lambda: harness.cleaning.cleanings)
+    live = harness.cleaning.live_bytes
+    await harness.end()
+    harness = CompactionHarness(tmp_path)
+    harness.open(ORDERS)
+    assert (harness.cleaning.live_bytes, harness.cleaning.dirty_bytes) == (live, 0)
+    await harness.end()
 
 
 @pytest.mark.parametrize(
@@ -169,33 +169,33 @@ def test_a_failed_cleaner_changes_nothing_and_is_retried(
     tmp_path: Path, run_on_both: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str, limit: float, reason: str
 ) -> None:
     async def main() -> None:
-        machine = Machine(tmp_path, (sys.executable, "-c", f"import os, sys, time; sys.stdin.readline(); {code}"), limit)
-        log = machine.open(ORDERS)
+        harness = CompactionHarness(tmp_path, (sys.executable, "-c", f"import os, sys, time; sys.stdin.readline(); {code}"), limit)
+        log = harness.open(ORDERS)
         write(log, 400)
         expected = state(log)
         reasons: list[str] = []
         with monkeypatch.context() as patched:
             patched.setattr("broker.stores.compaction.log.warning", lambda event, **fields: reasons.append(fields["reason"]))
-            await until(lambda: machine.cleaning.failures >= 2)
+            await until(lambda: harness.cleaning.failures >= 2)
         assert all(reason in warning for warning in reasons), reasons
         assert (state(log), state(reopened(log))) == (expected, expected)
-        assert (log.bytes_since(0), machine.cleaning.cleanings, machine.failures) == (log.size, 0, [])
+        assert (log.bytes_since(0), harness.cleaning.cleanings, harness.failures) == (log.size, 0, [])
         write(log, 1)
-        machine.cleaning._command = CLEANER
-        machine.cleaning.rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND)
-        await until(lambda: machine.cleaning.cleanings)
+        harness.cleaning._command = CLEANER
+        harness.cleaning.rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND)
+        await until(lambda: harness.cleaning.cleanings)
         assert len(state(log)) == 10
-        await machine.end()
+        await harness.end()
 
     run_on_both(main())
 
 
 def test_a_missing_cleaner_program_is_a_failed_cleaning(tmp_path: Path, run_on_both: Run) -> None:
     async def main() -> None:
-        machine = Machine(tmp_path, ("/nowhere/python",))
-        write(machine.open(ORDERS), 400)
-        await until(lambda: machine.cleaning.failures)
-        await machine.end()
+        harness = CompactionHarness(tmp_path, ("/nowhere/python",))
+        write(harness.open(ORDERS), 400)
+        await until(lambda: harness.cleaning.failures)
+        await harness.end()
 
     run_on_both(main())
 
@@ -216,18 +216,18 @@ WAITING = (
 
 def test_stopping_ends_the_cleaner(tmp_path: Path, run_on_both: Run) -> None:
     async def main() -> None:
-        machine = Machine(tmp_path, WAITING)
-        log = machine.open(ORDERS)
+        harness = CompactionHarness(tmp_path, WAITING)
+        log = harness.open(ORDERS)
         write(log, 400)
         expected = state(log)
         await until(lambda: (tmp_path / "pid").exists())  # so it has a nice value
         begun = asyncio.get_running_loop().time()
-        await machine.end()
+        await harness.end()
         assert asyncio.get_running_loop().time() - begun < 3  # it would run for ever, and is slow to end on a busy machine
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text()), 0)
         assert state(log) == state(reopened(log)) == expected
-        assert machine.cleaning.failures == 0
+        assert harness.cleaning.failures == 0
 
     run_on_both(main())
 
@@ -235,9 +235,9 @@ def test_stopping_ends_the_cleaner(tmp_path: Path, run_on_both: Run) -> None:
 @pytest.mark.parametrize("change", ["repaired", "unusable", "given away", "appended to", "read"])
 @pytest.mark.asyncio
 async def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Path, change: str) -> None:
-    machine = Machine(tmp_path, WAITING)
-    cleaning = machine.cleaning
-    log = machine.open(ORDERS)
+    harness = CompactionHarness(tmp_path, WAITING)
+    cleaning = harness.cleaning
+    log = harness.open(ORDERS)
     write(log, 400)
     reader = log.facts()
     await until(lambda: (tmp_path / "pid").exists())
@@ -270,14 +270,14 @@ async def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Pa
     assert read_state.items() <= expected.items() or change == "appended to"
     log.append(build_facts([(b"new", b"1")], 5_000), log.epoch)
     log.flush()
-    await machine.end()
+    await harness.end()
     assert state(reopened(log)) == expected | {b"new": b"1"}
 
 
 @pytest.mark.asyncio
 async def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(tmp_path)
-    log = machine.open(ORDERS)
+    harness = CompactionHarness(tmp_path)
+    log = harness.open(ORDERS)
     write(log, 400)
     expected = state(log)
     renames = 0
@@ -291,19 +291,19 @@ async def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(tmp_pat
         rename(disk, old, new)
 
     monkeypatch.setattr(OsDisk, "rename", refuse)
-    await until(lambda: machine.failures)
+    await until(lambda: harness.failures)
     assert not log.usable
-    assert "Input/output error" in str(machine.failures[0])
+    assert "Input/output error" in str(harness.failures[0])
     recover(log, keep_unflushed=True)
     assert state(log) == expected
     assert log.size < 10 * 300  # it was promoted, so it counts
-    await machine.end()
+    await harness.end()
 
 
 @pytest.mark.asyncio
 async def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    log = machine.open(ORDERS)
+    harness = CompactionHarness(tmp_path)
+    log = harness.open(ORDERS)
 
     def flush(done: Callable[[Any], None]) -> None:
         """An append always arrives during a flush."""
@@ -311,70 +311,70 @@ async def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path
         write(log, 1)
         flush.run()
         log.finish_flush(flush, None)
-        machine.cleaning.flushed(log)
+        harness.cleaning.flushed(log)
         done(None)
 
-    machine.cleaning.watch(ORDERS, log, flush, machine.failures.append)
+    harness.cleaning.watch(ORDERS, log, flush, harness.failures.append)
     write(log, 400)
-    await until(lambda: machine.cleaning.cleanings)
-    await machine.end()
+    await until(lambda: harness.cleaning.cleanings)
+    await harness.end()
 
 
 @pytest.mark.asyncio
 async def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    cleaning = machine.cleaning
+    harness = CompactionHarness(tmp_path)
+    cleaning = harness.cleaning
     cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
-    large, small, smallest = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
+    large, small, smallest = [harness.open(LogId("notes", number), watch=False) for number in range(3)]
     for log, count in ((large, 500), (small, 30), (smallest, 3)):
         log.segment_bytes = 20_000
         write(log, count)
         log.flush()
-        cleaning.retain_log(LogId("notes", [large, small, smallest].index(log)), log, -1, machine.failures.append)
+        cleaning.retain_log(LogId("notes", [large, small, smallest].index(log)), log, -1, harness.failures.append)
     small_bytes = sum(log.size for log in (small, smallest))
-    machine.now = -1  # independent of the clock
+    harness.now = -1  # independent of the clock
     await until(lambda: large.size + small_bytes <= 60_000)
     assert large.size + small_bytes > 39_000
     assert (small.start_offset, smallest.start_offset) == (0, 0)
     assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
     cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
     await until(lambda: not sum(log.size for log in (large, small, smallest)))  # the last segments too
-    await machine.end()
-    assert (machine.failures, reopened(large).start_offset) == ([], 500)
+    await harness.end()
+    assert (harness.failures, reopened(large).start_offset) == ([], 500)
 
 
 @pytest.mark.asyncio
 async def test_a_log_with_time_retention_loses_older_segments(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    log = machine.open(ORDERS, watch=False)
+    harness = CompactionHarness(tmp_path)
+    log = harness.open(ORDERS, watch=False)
     for number in range(3):
         write(log, 10)
         log.append(build_facts([(b"day", b"%d" % number)], 100_000 * number), log.epoch)
         log.flush()
         assert log.roll(0)
-    machine.cleaning.retain_log(ORDERS, log, 900_000, machine.failures.append)
+    harness.cleaning.retain_log(ORDERS, log, 900_000, harness.failures.append)
     await asyncio.sleep(0.1)
     assert log.start_offset == 11
-    machine.now += 1
+    harness.now += 1
     await until(lambda: log.start_offset == 22)
     starts = f"{tmp_path}/log-start-offset-checkpoint"
-    await until(lambda: read_offsets(machine.disk, starts) == {ORDERS: 22})
+    await until(lambda: read_offsets(harness.disk, starts) == {ORDERS: 22})
     assert not [name for name in os.listdir(log.folder) if name.endswith(".deleted")]
-    await machine.end()
+    await harness.end()
     assert reopened(log).start_offset == 22
 
 
 @pytest.mark.asyncio
 async def test_recovery_points_are_written_while_it_runs(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    log = machine.open(ORDERS)
+    harness = CompactionHarness(tmp_path)
+    log = harness.open(ORDERS)
     path = f"{tmp_path}/recovery-point-offset-checkpoint"
     write(log, 5)
     log.flush()
-    await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 5})
+    await until(lambda: read_offsets(harness.disk, path) == {ORDERS: 5})
     write(log, 5)
     await asyncio.sleep(0.15)
-    assert read_offsets(machine.disk, path) == {ORDERS: 5}
+    assert read_offsets(harness.disk, path) == {ORDERS: 5}
     log.flush()
-    await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 10})
-    await machine.end()
+    await until(lambda: read_offsets(harness.disk, path) == {ORDERS: 10})
+    await harness.end()

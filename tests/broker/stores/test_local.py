@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode
 from simulator.disk import SimDisk
 from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
 from tests.storage.logs import overwrite, read
-from tests.support.local_stores import LOG, VALUES, StoreBench, Threads, config
+from tests.support.local_stores import LOG, VALUES, StoreHarness, Threads, config
 from tests.support.stepped_loop import SteppedLoop
 
 
@@ -32,19 +32,19 @@ def disk() -> SimDisk:
 
 
 @pytest.fixture(params=["interval", "never"])
-def relaxed(request: pytest.FixtureRequest, disk: SimDisk) -> StoreBench:
-    return StoreBench(disk, request.param)
+def relaxed(request: pytest.FixtureRequest, disk: SimDisk) -> StoreHarness:
+    return StoreHarness(disk, request.param)
 
 
 @pytest.fixture
-def always(disk: SimDisk) -> StoreBench:
-    return StoreBench(disk, "always")
+def always(disk: SimDisk) -> StoreHarness:
+    return StoreHarness(disk, "always")
 
 
 # Replies and flushes
 
 
-def test_with_always_a_reply_waits_for_its_flush_and_only_one_flush_runs(always: StoreBench) -> None:
+def test_with_always_a_reply_waits_for_its_flush_and_only_one_flush_runs(always: StoreHarness) -> None:
     first = always.put(b"a")
     second, third = always.put(b"b"), always.put(b"c")
     assert (len(always.threads.jobs), first.error) == (1, None)
@@ -62,7 +62,7 @@ def test_with_always_a_reply_waits_for_its_flush_and_only_one_flush_runs(always:
 @pytest.mark.parametrize("raising", ["submit", "start_flush"])
 @pytest.mark.parametrize("waits_behind", [False, True], ids=["a flush", "a flush behind another"])
 def test_a_flush_that_cannot_begin_fails_and_the_next_is_attempted(
-    always: StoreBench, monkeypatch: pytest.MonkeyPatch, raising: str, waits_behind: bool
+    always: StoreHarness, monkeypatch: pytest.MonkeyPatch, raising: str, waits_behind: bool
 ) -> None:
     def refuse(*arguments: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -97,7 +97,7 @@ def test_a_flush_that_cannot_begin_fails_and_the_next_is_attempted(
     assert {b"a", b"d"} <= always.restart_after_crash().keys()
 
 
-def test_few_logs_of_a_turn_are_flushed_in_parallel(always: StoreBench) -> None:
+def test_few_logs_of_a_turn_are_flushed_in_parallel(always: StoreHarness) -> None:
     logs = always.more_logs(LOGS_MIN - 1)
     results: list[int | AppendFailed] = []
     for log in logs:
@@ -109,7 +109,7 @@ def test_few_logs_of_a_turn_are_flushed_in_parallel(always: StoreBench) -> None:
     assert (results, [log.log.flushed_offset for log in logs]) == ([0] * len(logs), [1] * len(logs))
 
 
-def test_with_interval_and_never_a_reply_waits_only_for_the_write(relaxed: StoreBench) -> None:
+def test_with_interval_and_never_a_reply_waits_only_for_the_write(relaxed: StoreHarness) -> None:
     assert relaxed.put(b"a").error == 0
     assert relaxed.put(b"b").error == 0
     assert relaxed.threads.jobs == []
@@ -120,20 +120,20 @@ def test_with_interval_and_never_a_reply_waits_only_for_the_write(relaxed: Store
 
 
 def test_with_interval_writes_are_flushed_after_the_interval(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "interval")
-    machine.put(b"a")
-    assert machine.loop.delays() == [0.1]
-    machine.loop.jump(10)
-    machine.threads.run_all()
-    machine.put(b"b")
-    assert len(machine.loop.timers) == 1
-    assert b"a" in machine.restart_after_crash()
+    harness = StoreHarness(disk, "interval")
+    harness.put(b"a")
+    assert harness.loop.delays() == [0.1]
+    harness.loop.jump(10)
+    harness.threads.run_all()
+    harness.put(b"b")
+    assert len(harness.loop.timers) == 1
+    assert b"a" in harness.restart_after_crash()
 
 
 # Failures
 
 
-def test_with_always_a_failed_flush_refuses_waiting_appends_and_cuts_them(always: StoreBench) -> None:
+def test_with_always_a_failed_flush_refuses_waiting_appends_and_cuts_them(always: StoreHarness) -> None:
     always.put(b"a")
     always.threads.run()
     refused = always.put(b"b")
@@ -155,67 +155,67 @@ def test_with_always_a_failed_flush_refuses_waiting_appends_and_cuts_them(always
 
 @pytest.mark.parametrize("loses", [True, False])
 def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_nothing(disk: SimDisk, loses: bool) -> None:
-    machine = StoreBench(disk, "interval")
-    machine.put(b"a")
-    machine.loop.jump(10)
-    machine.threads.run_all()
-    assert machine.put(b"b").error == 0
-    machine.disk.fail_syncs, machine.disk.failed_sync_loses = 1, loses
-    machine.loop.jump(10)
-    machine.threads.run_all()
-    assert not machine.journal.writable
-    assert machine.shard.values == {b"a": b"1", b"b": b"1"}
-    machine.disk.fail_syncs = 3
-    machine.retry()
-    assert not machine.journal.writable
-    machine.disk.fail_syncs = 0
-    machine.retry()
-    assert machine.journal.writable
-    assert machine.put(b"c").error == 0
-    assert machine.restart_after_crash().items() >= {b"a": b"1", b"b": b"1"}.items()
+    harness = StoreHarness(disk, "interval")
+    harness.put(b"a")
+    harness.loop.jump(10)
+    harness.threads.run_all()
+    assert harness.put(b"b").error == 0
+    harness.disk.fail_syncs, harness.disk.failed_sync_loses = 1, loses
+    harness.loop.jump(10)
+    harness.threads.run_all()
+    assert not harness.journal.writable
+    assert harness.shard.values == {b"a": b"1", b"b": b"1"}
+    harness.disk.fail_syncs = 3
+    harness.retry()
+    assert not harness.journal.writable
+    harness.disk.fail_syncs = 0
+    harness.retry()
+    assert harness.journal.writable
+    assert harness.put(b"c").error == 0
+    assert harness.restart_after_crash().items() >= {b"a": b"1", b"b": b"1"}.items()
 
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
 def test_a_full_disk_suspends_and_loses_nothing_acknowledged(disk: SimDisk, policy: str) -> None:
-    machine = StoreBench(disk, policy)
-    result = machine.put(b"a")
-    machine.threads.run_all()
-    machine.disk.room = 30
-    refused = machine.put(b"b")
+    harness = StoreHarness(disk, policy)
+    result = harness.put(b"a")
+    harness.threads.run_all()
+    harness.disk.room = 30
+    refused = harness.put(b"b")
     assert (result.error, refused.error) == (0, 56)
-    assert (machine.journal.writable, machine.journal.readable) == (False, True)
-    machine.disk.room = 60_000  # room for one batch is not enough to resume
-    machine.retry()
-    assert not machine.journal.writable
-    assert machine.shard.values == {b"a": b"1"}
-    machine.disk.room = None
-    machine.retry()
-    assert machine.journal.writable
-    reply = machine.put(b"c")
-    machine.threads.run_all()
+    assert (harness.journal.writable, harness.journal.readable) == (False, True)
+    harness.disk.room = 60_000  # room for one batch is not enough to resume
+    harness.retry()
+    assert not harness.journal.writable
+    assert harness.shard.values == {b"a": b"1"}
+    harness.disk.room = None
+    harness.retry()
+    assert harness.journal.writable
+    reply = harness.put(b"c")
+    harness.threads.run_all()
     assert reply.error == 0
     assert not [name for name in disk.list("/data") if "probe" in name]
     disk.locks.clear()
-    machine.start()
-    assert machine.shard.values == {b"a": b"1", b"c": b"1"}
+    harness.start()
+    assert harness.shard.values == {b"a": b"1", b"c": b"1"}
 
 
 def test_a_repair_waits_for_the_flush_under_way(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "interval")
-    machine.put(b"a")
-    machine.loop.jump(10)
-    machine.disk.fail_writes = machine.disk.fail_truncates = 1
-    assert machine.put(b"b").error == 56
-    machine.loop.pass_ms(20_000)
-    assert len(machine.threads.jobs) == 1  # the hanging flush
-    assert not machine.journal.writable
-    machine.threads.run()
-    machine.retry()
-    assert machine.journal.writable
-    assert machine.shard.values == {b"a": b"1"}
+    harness = StoreHarness(disk, "interval")
+    harness.put(b"a")
+    harness.loop.jump(10)
+    harness.disk.fail_writes = harness.disk.fail_truncates = 1
+    assert harness.put(b"b").error == 56
+    harness.loop.pass_ms(20_000)
+    assert len(harness.threads.jobs) == 1  # the hanging flush
+    assert not harness.journal.writable
+    harness.threads.run()
+    harness.retry()
+    assert harness.journal.writable
+    assert harness.shard.values == {b"a": b"1"}
 
 
-def test_any_exception_of_a_flush_is_a_failure(always: StoreBench) -> None:
+def test_any_exception_of_a_flush_is_a_failure(always: StoreHarness) -> None:
     refused = always.put(b"a")
     _, done = always.threads.jobs.pop()
     done([ValueError("not an error of the system")])
@@ -223,7 +223,7 @@ def test_any_exception_of_a_flush_is_a_failure(always: StoreBench) -> None:
     assert not always.owned.usable()
 
 
-def test_appends_that_wait_for_the_next_flush_fail_at_once(always: StoreBench) -> None:
+def test_appends_that_wait_for_the_next_flush_fail_at_once(always: StoreHarness) -> None:
     failures: list[AppendFailed | None] = []
     always.put(b"a")
     always.owned.flusher.flush(failures.append)
@@ -235,37 +235,37 @@ def test_appends_that_wait_for_the_next_flush_fail_at_once(always: StoreBench) -
 
 
 def test_a_read_error_makes_the_shard_unreadable_until_reads_work(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "always")
-    machine.put(b"a")
-    machine.threads.run()
-    machine.put(b"b")
-    machine.disk.fail_syncs, machine.disk.unreadable = 1, ".log"
-    machine.threads.run()
-    assert (machine.journal.writable, machine.journal.readable) == (False, False)
-    machine.retry()
-    assert not machine.journal.readable
-    machine.disk.unreadable = ""
-    machine.retry()
-    assert (machine.journal.writable, machine.shard.values) == (True, {b"a": b"1"})
+    harness = StoreHarness(disk, "always")
+    harness.put(b"a")
+    harness.threads.run()
+    harness.put(b"b")
+    harness.disk.fail_syncs, harness.disk.unreadable = 1, ".log"
+    harness.threads.run()
+    assert (harness.journal.writable, harness.journal.readable) == (False, False)
+    harness.retry()
+    assert not harness.journal.readable
+    harness.disk.unreadable = ""
+    harness.retry()
+    assert (harness.journal.writable, harness.shard.values) == (True, {b"a": b"1"})
 
 
-def test_the_former_owner_of_a_released_log_is_fenced(always: StoreBench) -> None:
+def test_the_former_owner_of_a_released_log_is_fenced(always: StoreHarness) -> None:
     always.owned.release()
     assert not always.owned.usable()
     assert always.put(b"a").error == 56
     assert always.threads.jobs == []
 
 
-def acquire(machine: StoreBench, id: LogId = VALUES) -> LocalLog | Unreadable:
+def acquire(harness: StoreHarness, id: LogId = VALUES) -> LocalLog | Unreadable:
     acquired: list[OwnedLog | HeldBy | Unreadable] = []
-    machine.store.acquire(id, acquired.append)
-    machine.threads.run_all()
+    harness.store.acquire(id, acquired.append)
+    harness.threads.run_all()
     (result,) = acquired
     assert not isinstance(result, HeldBy)
     return cast(LocalLog | Unreadable, result)
 
 
-def test_a_released_log_can_be_acquired_at_a_newer_epoch(always: StoreBench) -> None:
+def test_a_released_log_can_be_acquired_at_a_newer_epoch(always: StoreHarness) -> None:
     always.put(b"a")
     always.threads.run_all()
     always.owned.release()
@@ -284,38 +284,38 @@ def test_a_released_log_can_be_acquired_at_a_newer_epoch(always: StoreBench) -> 
 
 
 def test_only_one_flush_runs_when_the_owner_of_the_log_changes(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "interval")
-    machine.put(b"a")
-    machine.loop.jump(10)
-    machine.owned.release()
+    harness = StoreHarness(disk, "interval")
+    harness.put(b"a")
+    harness.loop.jump(10)
+    harness.owned.release()
     acquired: list[Any] = []
-    machine.store.acquire(VALUES, acquired.append)
+    harness.store.acquire(VALUES, acquired.append)
     (reacquired,) = acquired
     reacquired.append(build_facts([(b"b", b"2")], 0), 1, lambda result: None)
-    machine.loop.jump(10)
-    assert len(machine.threads.jobs) == 1
-    machine.threads.run_all()
+    harness.loop.jump(10)
+    assert len(harness.threads.jobs) == 1
+    harness.threads.run_all()
     assert disk.syncs
     assert reacquired.usable()
 
 
 def test_a_log_released_broken_is_repaired_when_acquired(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "always")
-    machine.put(b"a")
+    harness = StoreHarness(disk, "always")
+    harness.put(b"a")
     disk.fail_syncs = 1
-    machine.threads.run()
-    machine.owned.release()
+    harness.threads.run()
+    harness.owned.release()
     disk.room = 0
-    refused = acquire(machine)
+    refused = acquire(harness)
     assert refused == Unreadable("the disk of /data/values-0 is full", False)
     disk.room = None
-    reacquired = acquire(machine)
+    reacquired = acquire(harness)
     assert isinstance(reacquired, LocalLog)
     assert reacquired.usable()
     assert list(reacquired.replay()) == []
 
 
-def test_an_existing_log_is_opened_by_a_worker_and_a_new_log_at_once(always: StoreBench) -> None:
+def test_an_existing_log_is_opened_by_a_worker_and_a_new_log_at_once(always: StoreHarness) -> None:
     always.put(b"a")
     always.threads.run_all()
     always.disk.crash()
@@ -335,7 +335,7 @@ def test_an_existing_log_is_opened_by_a_worker_and_a_new_log_at_once(always: Sto
 
 
 @pytest.mark.parametrize(("fault", "damaged"), [("unreadable", False), ("damaged", True)])
-def test_a_log_that_cannot_be_opened_is_reported(always: StoreBench, fault: str, damaged: bool) -> None:
+def test_a_log_that_cannot_be_opened_is_reported(always: StoreHarness, fault: str, damaged: bool) -> None:
     always.put(b"a")
     always.threads.run_all()
     assert stop(always) == ""
@@ -360,7 +360,7 @@ def test_a_hole_in_the_offsets_log_is_cut_only_with_deferred_flushing_and_past_f
     disk: SimDisk, policy: str, flushed: bool
 ) -> None:
     """The system writes pages back in any order: after a power failure sound batches may follow lost ones."""
-    bench = StoreBench(disk, policy)
+    bench = StoreHarness(disk, policy)
     offsets = LogId("__consumer_offsets", 0)
     owned = cast(LocalLog, acquire(bench, offsets))
     batches = [build_facts([(b"k%d" % number, b"v")], 0) for number in range(3)]
@@ -389,14 +389,14 @@ def test_a_hole_in_the_offsets_log_is_cut_only_with_deferred_flushing_and_past_f
         assert disk.list("/data/set-aside") == ["000001-__consumer_offsets-0"]
 
 
-def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: StoreBench) -> None:
+def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: StoreHarness) -> None:
     me = NodeInfo(1, (("PLAINTEXT", "here", 9092),))
     always.store.start(me)
     assert always.store.view().nodes() == [me]
     assert always.store.view().owner(VALUES) == me
 
 
-def test_the_notes_log_has_its_own_flush_policy(always: StoreBench) -> None:
+def test_the_notes_log_has_its_own_flush_policy(always: StoreHarness) -> None:
     notes = acquire(always, LogId("__coordinator_notes", 0))
     assert isinstance(notes, LocalLog)
     results: list[int | AppendFailed] = []
@@ -410,29 +410,29 @@ def test_the_notes_log_has_its_own_flush_policy(always: StoreBench) -> None:
 # Stopping and starting
 
 
-def stop(machine: StoreBench, everything_written: bool = True) -> str:
+def stop(harness: StoreHarness, everything_written: bool = True) -> str:
     """The error of the stop, or ""."""
     problems: list[str] = []
-    machine.store.finish(everything_written, problems.append)
-    machine.threads.run_all()
-    machine.store.close()
+    harness.store.finish(everything_written, problems.append)
+    harness.threads.run_all()
+    harness.store.close()
     (problem,) = problems
     return problem
 
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
 def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no_segment(disk: SimDisk, policy: str) -> None:
-    machine = StoreBench(disk, policy)
-    machine.put(b"a")
-    machine.threads.run_all()
-    assert stop(machine) == ""
+    harness = StoreHarness(disk, policy)
+    harness.put(b"a")
+    harness.threads.run_all()
+    assert stop(harness) == ""
     assert disk.opened == 0
     before = len(disk.changes)
-    machine.start()
-    assert machine.shard.values == {b"a": b"1"}
-    assert stop(machine) == ""
+    harness.start()
+    assert harness.shard.values == {b"a": b"1"}
+    assert stop(harness) == ""
     assert [path for path in disk.changes[before:] if "/values-0" in path] == []
-    assert machine.restart_after_crash() == {b"a": b"1"}
+    assert harness.restart_after_crash() == {b"a": b"1"}
 
 
 @pytest.mark.parametrize(
@@ -444,49 +444,49 @@ def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no
     ],
 )
 def test_a_stop_that_fails_reports_it_and_is_not_marked_clean(disk: SimDisk, fault: str, value: int | None, problem: str) -> None:
-    machine = StoreBench(disk, "never")
-    machine.put(b"a")
+    harness = StoreHarness(disk, "never")
+    harness.put(b"a")
     setattr(disk, fault, value)
-    assert problem in stop(machine, everything_written=value is not None)
+    assert problem in stop(harness, everything_written=value is not None)
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
 def test_a_log_not_opened_since_a_crash_keeps_the_shutdown_unclean(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "always")
-    machine.put(b"a")
-    machine.threads.run_all()
-    offsets_log = acquire(machine, LogId("__consumer_offsets", 7))
+    harness = StoreHarness(disk, "always")
+    harness.put(b"a")
+    harness.threads.run_all()
+    offsets_log = acquire(harness, LogId("__consumer_offsets", 7))
     assert isinstance(offsets_log, LocalLog)
     offsets_log.append(build_facts([(b"k", b"v")], 0), 1, lambda result: None)
-    machine.loop.run()
-    machine.threads.run_all()
+    harness.loop.run()
+    harness.threads.run_all()
     disk.crash()
-    machine.start()
-    assert machine.store.unchecked() == [offsets_log.id]
-    assert stop(machine) == ""
+    harness.start()
+    assert harness.store.unchecked() == [offsets_log.id]
+    assert stop(harness) == ""
     assert not disk.exists("/data/.kafka_cleanshutdown")
     disk.locks.clear()
-    machine.start()
-    acquire(machine, offsets_log.id)
-    assert machine.store.unchecked() == []
-    assert stop(machine) == ""
+    harness.start()
+    acquire(harness, offsets_log.id)
+    assert harness.store.unchecked() == []
+    assert stop(harness) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
     disk.locks.clear()
-    machine.start()  # all logs were closed in order, so opening only some keeps the others in order
-    assert machine.store.unchecked() == []
-    assert stop(machine) == ""
+    harness.start()  # all logs were closed in order, so opening only some keeps the others in order
+    assert harness.store.unchecked() == []
+    assert stop(harness) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
 
 
 def test_a_log_opened_during_the_stop_is_closed_again(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "always")
-    machine.put(b"a")
-    machine.threads.run_all()
-    machine.disk.make_folder("/data/values-1")
+    harness = StoreHarness(disk, "always")
+    harness.put(b"a")
+    harness.threads.run_all()
+    harness.disk.make_folder("/data/values-1")
     acquired: list[Any] = []
-    machine.store.acquire(LogId("values", 1), acquired.append)
-    machine.store.finish(True, acquired.append)
-    machine.threads.run_all()
+    harness.store.acquire(LogId("values", 1), acquired.append)
+    harness.store.finish(True, acquired.append)
+    harness.threads.run_all()
     assert acquired == [""]
 
 
@@ -523,13 +523,13 @@ def unusable(disk: SimDisk) -> Iterator[tuple[str, ExitCode, str]]:
 
 
 def test_an_unusable_directory_is_one_line_and_an_exit_code(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "always")
-    machine.put(b"a")
-    machine.threads.run()
-    machine.store.close()
+    harness = StoreHarness(disk, "always")
+    harness.put(b"a")
+    harness.threads.run()
+    harness.store.close()
     for name, code, message in unusable(disk):
         with pytest.raises(StartError) as caught:
-            machine.start()
+            harness.start()
         assert (caught.value.code, message in str(caught.value), "\n" in str(caught.value)) == (code, True, False), (
             name,
             str(caught.value),
@@ -537,7 +537,7 @@ def test_an_unusable_directory_is_one_line_and_an_exit_code(disk: SimDisk) -> No
         disk.locks.clear()
 
 
-def test_a_torn_tail_is_cut_at_the_start(always: StoreBench) -> None:
+def test_a_torn_tail_is_cut_at_the_start(always: StoreHarness) -> None:
     always.put(b"a")
     always.threads.run()
     overwrite(always.disk, LOG, read(always.disk, LOG) + b"torn")

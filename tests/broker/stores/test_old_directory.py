@@ -13,7 +13,7 @@ import pytest
 
 from broker.runtime.start import ExitCode
 from tests.running import start
-from tests.support.lasting import LastingBroker
+from tests.support.restartable import RestartableBroker
 from tests.support.write_directory import WRITTEN, served
 
 pytestmark = pytest.mark.once  # processes and a directory
@@ -55,14 +55,14 @@ def test_the_directory_holds_every_kind_of_group_and_is_small() -> None:
 def test_an_old_directory_serves_the_same_groups_offsets_topics_and_ids(data: Path, clean: bool) -> None:
     if not clean:
         (data / ".kafka_cleanshutdown").unlink()
-    with LastingBroker(data, *FOR_EVER) as lasting:
-        assert served(lasting.port) == written()
+    with RestartableBroker(data, *FOR_EVER) as restartable:
+        assert served(restartable.port) == written()
 
 
 def test_opening_and_stopping_an_old_directory_rewrites_few_files(data: Path) -> None:
     before = snapshot(data)
-    with LastingBroker(data, *FOR_EVER) as lasting:
-        lasting.stop()
+    with RestartableBroker(data, *FOR_EVER) as restartable:
+        restartable.stop()
     after = snapshot(data)
     assert before.keys() - after.keys() == set()
     changed = {name for name in after if after[name] != before.get(name)}

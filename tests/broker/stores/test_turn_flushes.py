@@ -22,12 +22,12 @@ from storage import AppendFailed, LogId, Unreadable
 from storage.turn_format import file_header
 from storage.turn_log import is_turn_log
 from tests.storage.logs import overwrite, read
-from tests.support.local_stores import StoreBench, config
+from tests.support.local_stores import StoreHarness, config
 
 MANY = LOGS_MIN + 2
 
 
-class Writers(StoreBench):
+class Writers(StoreHarness):
     """A store with many logs, and the acknowledged keys of each."""
 
     def __init__(self, disk: SimDisk) -> None:

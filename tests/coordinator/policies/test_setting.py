@@ -152,7 +152,7 @@ def test_another_policy_that_is_set_does_not_repeat_the_request(play: Play) -> N
     play.group_is(State.STABLE, generation=1)
 
 
-def test_a_request_for_a_group_without_members_only_keeps_its_text(play: Play) -> None:
+def test_a_rebalance_request_for_a_group_without_members_is_only_stored(play: Play) -> None:
     assert not shard_of(play).request_rebalance("g", "x", play.now, play.wall)
     assert shard_of(play).policy_texts("g") == {"rebalance.request": "x"}
     assert shard_of(play).request_rebalance("g", "", play.now, play.wall)

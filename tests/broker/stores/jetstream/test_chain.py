@@ -14,7 +14,7 @@ def test_appends_take_the_places_behind_the_claim_in_order() -> None:
     log.append(b"b", 3)
     assert log.results == [2, 3]
     entries = [parse_entry(text) for text, _ in log.connection.entries[1:]]
-    assert [(one.epoch, one.base_offset, one.records) for one in entries] == [(3, 0, 2), (3, 2, 3)]
+    assert [(entry.epoch, entry.base_offset, entry.records) for entry in entries] == [(3, 0, 2), (3, 2, 3)]
 
 
 def test_an_append_leaves_when_the_one_before_has_its_answer() -> None:
@@ -42,7 +42,7 @@ def test_batches_that_wait_share_the_next_entry_up_to_its_limit() -> None:
     assert log.payloads == [b"a", b"bc", bytes(SHARED_BYTES_MAX)]
     assert log.results == [2, 3, 3, 4]
     entries = [parse_entry(text) for text, _ in log.connection.entries[1:]]
-    assert [(one.base_offset, one.records) for one in entries] == [(0, 1), (1, 5), (6, 1)]
+    assert [(entry.base_offset, entry.records) for entry in entries] == [(0, 1), (1, 5), (6, 1)]
 
 
 def test_an_entry_that_was_sent_takes_no_more_batches() -> None:

@@ -19,7 +19,7 @@ from tests.soak.wire import Lost, Silent, Wire
 ANSWER_SECONDS = 15
 
 
-class Loner(Actor):
+class StandaloneCommitter(Actor):
     def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
         self.checked_life = -1  # the last life of the broker in which it found all its offsets
         self._port = port
@@ -32,7 +32,7 @@ class Loner(Actor):
         while True:
             try:
                 if self._wire is None:
-                    self._wire = await Wire.open(self._port, "loner")
+                    self._wire = await Wire.open(self._port, "standalone_committer")
                 life = self._ledger.life
                 if all([await self._check(group) for group in self._groups]):
                     self.checked_life = life

@@ -15,7 +15,7 @@ ORDERLY_STOP_SECONDS = 30
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100", "offsets.topic.num.partitions": "3"}
 
 
-class LastingKafka:
+class RestartableKafka:
     def __init__(self, folder: Path, **settings: str) -> None:
         """Formats `folder`; its logs will be in `data` below it. Skips the test where Kafka cannot be had."""
         self._jars = kafka_jars()
@@ -63,7 +63,7 @@ class LastingKafka:
         """Its log: errors only."""
         return (self._folder / "output").read_text()
 
-    def __enter__(self) -> LastingKafka:
+    def __enter__(self) -> RestartableKafka:
         return self
 
     def __exit__(self, *error: object) -> None:

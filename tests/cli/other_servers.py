@@ -1,4 +1,4 @@
-"""Programs on a port that are no Kafka brokers."""
+"""Servers that are not Kafka brokers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.cli.fake_brokers import Close, Listener, read_frame
 Serve = Callable[[socket.socket], None]
 
 
-class Port(Listener):
+class OtherServer(Listener):
     def __init__(self, serve: Serve, host: str = "127.0.0.1") -> None:
-        self._how = serve
+        self._serve_connection = serve
         super().__init__(host)
 
     def serve(self, connection: socket.socket) -> None:
-        self._how(connection)
+        self._serve_connection(connection)
 
 
-def speak(data: bytes) -> Serve:
+def answer_with(data: bytes) -> Serve:
     def serve(connection: socket.socket) -> None:
         read_frame(connection)
         connection.sendall(data)
@@ -39,24 +39,24 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-def stammer(connection: socket.socket) -> None:
+def answer_half(connection: socket.socket) -> None:
     connection.recv(1000)
     connection.sendall(b"\0\0")
 
 
-def hang(connection: socket.socket) -> None:
+def keep_silent(connection: socket.socket) -> None:
     while connection.recv(1000):
         pass
 
 
-def drip(connection: socket.socket) -> None:
+def answer_slowly(connection: socket.socket) -> None:
     connection.sendall(struct.pack(">ii", 1 << 20, 1))
     while True:
         connection.sendall(b"\0")
         time.sleep(0.005)
 
 
-def web(connection: socket.socket) -> None:
+def answer_as_web_server(connection: socket.socket) -> None:
     """Waits for an empty line."""
     data = b""
     while b"\r\n\r\n" not in data:

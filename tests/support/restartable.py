@@ -25,7 +25,7 @@ TOPIC_ALREADY_EXISTS = 36
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=100", "offsets.topic.num.partitions=3")
 
 
-class LastingBroker:
+class RestartableBroker:
     """A broker that can be stopped, killed and restarted on the same port."""
 
     def __init__(self, data: Path, *settings: str) -> None:
@@ -57,7 +57,7 @@ class LastingBroker:
         self.broker = None
         assert code == 0, errors
 
-    def __enter__(self) -> LastingBroker:
+    def __enter__(self) -> RestartableBroker:
         self.start()
         return self
 
@@ -107,31 +107,31 @@ class Actor:
         self._client = None
         self._unanswered.clear()
 
-    def say(self, request: Any, version: int) -> None:
+    def send(self, request: Any, version: int) -> None:
         if self._client is None:
             self.connect()
         assert self._client is not None
         self._client.send(request, version)
         self._unanswered.append((request, version))
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         assert self._client is not None
         return self._client.receive(*self._unanswered.pop(0))
 
     def ask(self, request: Any, version: int) -> Any:
-        self.say(request, version)
+        self.send(request, version)
         assert len(self._unanswered) == 1, "the reply to another request arrived first"
-        return self.hear()
+        return self.receive()
 
-    # Joining; the reply to a `say_` request is read later.
+    # Joining; the reply to a `send_` request is read later.
 
-    def say_join(self, member_id: str | None = None) -> None:
+    def send_join(self, member_id: str | None = None) -> None:
         id = self.member_id if member_id is None else member_id
         offer = [JoinGroupRequestProtocol(name, name.encode()) for name in self.offers.split()]
-        self.say(JoinGroupRequest(self.group, self.session_ms, self.rebalance_ms, id, self.instance, self._type, offer), JOIN)
+        self.send(JoinGroupRequest(self.group, self.session_ms, self.rebalance_ms, id, self.instance, self._type, offer), JOIN)
 
-    def hear_join(self) -> Any:
-        reply = self.hear()
+    def receive_join(self) -> Any:
+        reply = self.receive()
         if reply.error_code in (0, 79):
             self.member_id = reply.member_id
         if not reply.error_code:
@@ -140,21 +140,21 @@ class Actor:
         return reply
 
     def join(self, member_id: str | None = None) -> Any:
-        self.say_join(member_id)
-        return self.hear_join()
+        self.send_join(member_id)
+        return self.receive_join()
 
     def take_id(self) -> None:
         """A dynamic newcomer gets its id first."""
         assert self.join("").error_code == 79
 
-    def say_sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
+    def send_sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
         requested = [SyncGroupRequestAssignment(id, assignment) for id, assignment in (assignments or {}).items()]
         generation_id = self.generation if generation is None else generation
-        self.say(SyncGroupRequest(self.group, generation_id, self.member_id, self.instance, self._type, self._protocol, requested), SYNC)
+        self.send(SyncGroupRequest(self.group, generation_id, self.member_id, self.instance, self._type, self._protocol, requested), SYNC)
 
     def sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> Any:
-        self.say_sync(assignments, generation)
-        return self.hear()
+        self.send_sync(assignments, generation)
+        return self.receive()
 
     # Requests answered with a code.
 
@@ -184,10 +184,10 @@ def gather(first: Actor, *others: Actor) -> dict[str, Any]:
     replies = [first.join()]  # the first member forms the group
     if others:
         for actor in others:
-            actor.say_join()
+            actor.send_join()
         await_members(first.port, first.group, len(others) + 1)
-        first.say_join()
-        replies = [actor.hear_join() for actor in (first, *others)]
+        first.send_join()
+        replies = [actor.receive_join() for actor in (first, *others)]
     assert {reply.error_code for reply in replies} == {0}, replies
     assert {reply.leader for reply in replies} == {first.member_id}
     return dict(zip([first.member_id, *[actor.member_id for actor in others]], replies, strict=True))
@@ -197,10 +197,10 @@ def hand_out(first: Actor, *others: Actor) -> None:
     """The leader assigns each member its own name."""
     assignments = {actor.member_id: assignment_of(actor) for actor in (first, *others)}
     for actor in others:
-        actor.say_sync()
+        actor.send_sync()
     assert first.sync(assignments).assignment == assignment_of(first)
     for actor in others:
-        reply = actor.hear()
+        reply = actor.receive()
         assert (reply.error_code, reply.assignment) == (0, assignment_of(actor))
 
 

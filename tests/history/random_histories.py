@@ -1,4 +1,4 @@
-"""Random lives of a group, and their notes with random losses."""
+"""Random histories of a group, and their notes with random losses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from history import Entry, GroupRecord, NoteRecord, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange
 from tests.history.conftest import NotedPlay
 
-# Lives of a group.
+# Histories.
 
 
-class Life:
+class RandomHistory:
     """A group whose members join, leave, expire, restart and rejoin at random, with crashes of the coordinator."""
 
     def __init__(self, play: NotedPlay, seed: int, *, suspended: bool = False) -> None:
@@ -26,7 +26,7 @@ class Life:
         self.names: list[str] = []  # the members
         self.count = 0
 
-    def lead(self, steps: int) -> None:
+    def play_steps(self, steps: int) -> None:
         acts = [self.join] * 4 + [self.leave, self.expire, self.rejoin, self.restart_member, self.offer] * 2
         acts += [self.settle] * 8 + [self.crash, self.restart, self.empty, self.delete]
         if self.suspended:
@@ -192,9 +192,9 @@ class Folded(NamedTuple):
         return story_of("g", self.notes, self.records, from_start=True, recorded=self.recorded)
 
 
-def folds(life: Life, seed: int) -> Iterator[Folded]:
+def folds(history: RandomHistory, seed: int) -> Iterator[Folded]:
     """For each loss: with all records, with those that remain after a compaction, and without records."""
-    notes, images = life.play.note_records, life.play.images
+    notes, images = history.play.note_records, history.play.images
     chance = random.Random(seed)
     for remaining_notes in losses(notes, chance):
         for records in (images, compacted(images, chance), []):
