@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clients.each import Aiokafka, AnyClient, Confluent, Java, KafkaPython, java_probe
+from tests.clients.java_tools import Tools, java_tools
 from tests.clients.members import Host, compiled_probe, java_host
 from tests.clients.membership import Group
 from tests.oracle import kafka_jars
@@ -54,6 +55,12 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
             return connected
 
         yield connect
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    with java_tools(tmp_path_factory.mktemp("tools")) as started:
+        yield started
 
 
 class Probe(NamedTuple):

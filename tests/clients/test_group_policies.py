@@ -13,7 +13,7 @@ from kafka.admin import ConfigResource as KafkaConfigResource
 from kafka.admin import ConfigResourceType
 
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from tests.clients.java_tools import Tools, java_tools
+from tests.clients.java_tools import Tools
 from tests.running import Broker, Client, broker
 
 pytestmark = pytest.mark.clients
@@ -26,12 +26,6 @@ TIMEOUT = "registration.timeout.ms"
 def served() -> Iterator[Broker]:
     with broker("--profile", "test") as ours:
         yield ours
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    with java_tools(tmp_path_factory.mktemp("tools")) as started:
-        yield started
 
 
 def described(port: int, group: str, *names: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.admin import Admin
-from tests.clients.java_tools import CLASSES, Printed, Tools, java_tools
+from tests.clients.java_tools import CLASSES, Printed, Tools
 from tests.kafka_process import kafka
 from tests.oracle import run_java
 from tests.running import broker
@@ -41,12 +41,6 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
             yield Served("kafka", started.enter_context(kafka(group_initial_rebalance_delay_ms="0", auto_create_topics_enable="false")))
         else:
             yield Served("tenure", started.enter_context(broker("--profile", "test", "--set", "auto.create.topics.enable=false")).port)
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    with java_tools(tmp_path_factory.mktemp("tools")) as started:
-        yield started
 
 
 @pytest.fixture

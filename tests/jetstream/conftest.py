@@ -1,4 +1,4 @@
-"""The engine's servers, as tests/stores starts them, and one that a test may stop."""
+"""The engine's servers and nodes over them, as tests/stores starts them, and one that a test may stop."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores.conftest import one_server, started, three_servers
+from tests.stores.conftest import nodes, one_server, proxy, started, three_servers
 from tests.support.nats_engine import NatsEngine
 
-__all__ = ["one_server", "own_server", "three_servers"]
+__all__ = ["nodes", "one_server", "own_server", "proxy", "three_servers"]
 
 
 @pytest.fixture

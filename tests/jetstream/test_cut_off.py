@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,35 +14,13 @@ from protocol.batch import build_facts
 from storage import AppendFailed, LogId
 from tests.jetstream.writers import Writer, check_heir
 from tests.stores.engine_proxy import EngineProxy
-from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
 from tests.stores.nodes import append
-from tests.support.nats_engine import NatsEngine
 
 pytestmark = pytest.mark.jetstream
 
 LOG = LogId("__consumer_offsets", 3)
 HOUR_NS = 3_600_000_000_000
-
-
-@pytest.fixture
-def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    yield from over_jetstream(one_server)
-
-
-@pytest.fixture
-def proxy(nodes: NodesOverJetStream, one_server: NatsEngine) -> Iterator[EngineProxy]:
-    """Between node 1 and the engine."""
-    proxy = EngineProxy(one_server.members[0].port)
-    nodes.loop.run_until_complete(proxy.start())
-    nodes.urls[1] = f"nats://127.0.0.1:{proxy.port}"
-    yield proxy
-    nodes.loop.run_until_complete(proxy.close())
-
-
-def owned(node: JetStreamNode) -> GroupLog:
-    log = node.own(LOG)
-    assert isinstance(log, GroupLog)
-    return log
 
 
 def silence_beats(node: JetStreamNode) -> None:
@@ -58,25 +35,25 @@ def silence_beats(node: JetStreamNode) -> None:
     connection.publish = without_beats
 
 
-@pytest.mark.parametrize("way", ["mute", "deaf", "both", "beats"])
+@pytest.mark.parametrize("way", ["drops_requests", "drops_replies", "both", "beats"])
 def test_a_node_that_is_cut_off_in_any_way_ends_before_its_heir_begins(nodes: NodesOverJetStream, proxy: EngineProxy, way: str) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     ended: list[float] = []
     log.watch(lambda failure: ended.append(time.monotonic()))
     if way == "beats":
         silence_beats(first)
     else:
-        proxy.mute = way in ("mute", "both")
-        proxy.deaf = way in ("deaf", "both")
+        proxy.drops_requests = way in ("drops_requests", "both")
+        proxy.drops_replies = way in ("drops_replies", "both")
     second.wait(lambda: 1 not in second.store.view().live)
     dead_at = time.monotonic()
     assert ended, "its heir could begin while it still served"
     assert ended[0] <= dead_at
     assert not log.usable()
     assert isinstance(append(first, log, b"late"), AppendFailed)
-    taken = owned(second)
+    taken = second.own(LOG)
     append(second, taken, b"b")
     assert second.keys(taken) == [b"a", b"b"]
 
@@ -97,7 +74,7 @@ def delay_acknowledgements(node: JetStreamNode, stream: str, seconds: float) -> 
 def test_acknowledgements_that_come_late_are_no_failure(nodes: NodesOverJetStream) -> None:
     nodes.lease_ms = 20_000
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     delay_acknowledgements(first, log.place.stream, 5.0)  # longer than all times after which something is sent again
     begun = time.monotonic()
     results: list[int | AppendFailed] = []
@@ -108,7 +85,7 @@ def test_acknowledgements_that_come_late_are_no_failure(nodes: NodesOverJetStrea
     assert time.monotonic() > begun + 0.9, "sent again at least once"
     assert not first.store.meta.lease_lost
     nodes.end(first, second)
-    assert second.keys(owned(second)) == [b"%d" % number for number in range(10)]
+    assert second.keys(second.own(LOG)) == [b"%d" % number for number in range(10)]
 
 
 def test_acknowledgements_that_get_lost_again_and_again_are_no_loss(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
@@ -116,11 +93,11 @@ def test_acknowledgements_that_get_lost_again_and_again_are_no_loss(nodes: Nodes
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first, 2)
     for _ in range(4):
-        proxy.deaf = True
-        writer.go_on(0.2)
+        proxy.drops_replies = True
+        writer.append_for(0.2)
         proxy.cut()
-        proxy.deaf = False
-        writer.go_on(0.2)
+        proxy.drops_replies = False
+        writer.append_for(0.2)
     writer.until_all_answer()
     assert not writer.failures
     check_heir(nodes, writer, second)
@@ -130,7 +107,7 @@ def test_wall_clocks_that_jump_by_hours_change_nothing(nodes: NodesOverJetStream
     jumps = [0]
     nodes.wall_ns = lambda: time.time_ns() + jumps[-1]
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     for jump in (5 * HOUR_NS, -9 * HOUR_NS, 0):
         jumps.append(jump)
         first.loop.run_until_complete(asyncio.sleep(1.0))
@@ -168,7 +145,7 @@ def test_three_claimants_and_a_returning_owner_never_share_an_epoch(nodes: Nodes
             nodes.loop.run_until_complete(asyncio.sleep(0.002))
     nodes.loop.run_until_complete(asyncio.sleep(0.3))
     assert len(set(epochs)) == len({epoch for epoch, _ in epochs}), "two nodes wrote in one epoch"
-    last = owned(all_nodes[0])
+    last = all_nodes[0].own(LOG)
     found = all_nodes[0].keys(last)
     assert len(acknowledged) > 20
     assert set(acknowledged) <= set(found)

@@ -39,8 +39,8 @@ def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
         yield nodes
 
 
-class Dying:
-    """Ends the talk of a node with the engine at one publication."""
+class DyingConnection:
+    """Patches a node's connection to the engine: the node dies at its publication number `step`."""
 
     def __init__(self, connection: Connection, step: int, when: str) -> None:
         self.dead = False
@@ -57,7 +57,7 @@ class Dying:
 
     def publish(self, subject: str, payload: bytes | bytearray, reply: str = "", headers: bytes = b"") -> None:
         if self.dead or ".meta.node." in subject:
-            return  # that it lives is told once, at its start
+            return  # a node announces itself once, at its start
         self.steps += 1
         if self.steps == self._step:
             self._last_reply = reply
@@ -79,7 +79,7 @@ class Story:
     def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
         self.node = node
         self.id = id
-        self.dying = Dying(node.store.connection, step, when)
+        self.dying = DyingConnection(node.store.connection, step, when)
         self.appended: dict[bytes, int] = dict.fromkeys((b"key-%d" % key for key in range(KEYS)), -1)
         self.acknowledged = dict(self.appended)
         self.turn = 0
@@ -157,7 +157,7 @@ class TopicStory:
 
     def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
         self.node = node
-        self.dying = Dying(node.store.connection, step, when)
+        self.dying = DyingConnection(node.store.connection, step, when)
         self.written = Written(id, segment_bytes=600)
 
     def tell(self) -> None:
@@ -233,7 +233,6 @@ def test_an_owner_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream,
         ended = not story.dying.dead
         nodes.end(node, heir)
         taken = heir.own(id)
-        assert isinstance(taken, GroupLog)
         found = last_values(heir, taken)
         where = (step, when)
         for key, turn in story.acknowledged.items():

@@ -63,7 +63,7 @@ def leaders(engine: NatsEngine, writer: Writer) -> list[Member]:
 def everyone_lives(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None:
     """No node has taken another one for dead, and none has lost its lease."""
     for node in all_nodes:
-        assert node.store.view().live.keys() == {one.id for one in all_nodes}
+        assert node.store.view().live.keys() == {other.id for other in all_nodes}
         assert not node.store.meta.lease_lost
 
 
@@ -72,13 +72,13 @@ def everyone_lives(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None
 def test_a_leader_of_the_engine_is_replaced(nodes: NodesOverJetStream, engine: NatsEngine, number: signal.Signals, whose: int) -> None:
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
-    writer.go_on(0.2)
+    writer.append_for(0.2)
     victim = leaders(engine, writer)[whose]
     if number == signal.SIGKILL:
         victim.kill()
     else:
         victim.signal(number)
-    writer.go_on(1.0)
+    writer.append_for(1.0)
     writer.until_all_answer()
     everyone_lives(nodes, first, second)
     heal(engine)
@@ -89,13 +89,13 @@ def test_a_leader_of_the_engine_is_replaced(nodes: NodesOverJetStream, engine: N
 def test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_on(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
-    writer.go_on(0.2)
+    writer.append_for(0.2)
     writer.settle()
     before = writer.count
     frozen = engine.members[:2]
     for member in frozen:
         member.signal(signal.SIGSTOP)
-    writer.go_on(3.0)
+    writer.append_for(3.0)
     assert writer.count == before
     heal(engine)
     writer.until_all_answer()
@@ -105,10 +105,10 @@ def test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_
 def test_all_servers_killed_at_once_have_what_they_acknowledged(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
-    writer.go_on(0.5)
+    writer.append_for(0.5)
     for member in engine.members:
         member.kill()
-    writer.go_on(0.5)
+    writer.append_for(0.5)
     heal(engine)
     writer.until_all_answer()
     check_heir(nodes, writer, second)
@@ -118,9 +118,9 @@ def test_servers_restarted_one_after_the_other_under_load(nodes: NodesOverJetStr
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
     for member in engine.members:
-        writer.go_on(0.3)
+        writer.append_for(0.3)
         member.stop()
-        writer.go_on(0.3)
+        writer.append_for(0.3)
         heal(engine)
         writer.until_all_answer()
     everyone_lives(nodes, first, second)
@@ -130,7 +130,7 @@ def test_servers_restarted_one_after_the_other_under_load(nodes: NodesOverJetStr
 def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
-    writer.go_on(0.3)
+    writer.append_for(0.3)
     stream = first.store.names.internal(writer.ids[0]).stream
     leader = engine.leader(stream)
     emptied = next(member for member in engine.members if member is not leader)
@@ -184,7 +184,7 @@ def refused_or_whole(writer: Writer, heir: JetStreamNode) -> None:
 def test_a_damaged_file_of_one_server_is_never_served_as_a_hole(nodes: NodesOverJetStream, engine: NatsEngine, damage: object) -> None:
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
-    writer.go_on(0.5)
+    writer.append_for(0.5)
     writer.settle()
     stream = first.store.names.internal(writer.ids[0]).stream
     victim = engine.leader(stream)
@@ -200,13 +200,13 @@ def test_a_damaged_file_of_one_server_is_never_served_as_a_hole(nodes: NodesOver
 def test_a_server_whose_disk_went_back_to_an_older_state_loses_nothing(nodes: NodesOverJetStream, engine: NatsEngine, tmp_path: Path) -> None:
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
-    writer.go_on(0.3)
+    writer.append_for(0.3)
     victim = engine.leader(first.store.names.internal(writer.ids[0]).stream)
     victim.kill()
     shutil.copytree(victim.folder, tmp_path / "older")
     heal(engine)
     writer.until_all_answer()
-    writer.go_on(0.5)
+    writer.append_for(0.5)
     victim.kill()
     shutil.rmtree(victim.folder)
     shutil.copytree(tmp_path / "older", victim.folder)
@@ -224,7 +224,7 @@ def test_a_log_with_a_hole_is_refused(nodes: NodesOverJetStream) -> None:
     first.store.engine.create(place.stream, place.subject, 3, {"deny_delete": False}, done.append)
     first.wait(lambda: done)
     writer = Writer(first, 1)
-    writer.go_on(0.5)
+    writer.append_for(0.5)
     writer.settle()
     first.store.engine.call(f"STREAM.MSG.DELETE.{place.stream}", {"seq": 5}, done.append)
     first.wait(lambda: len(done) == 2)
@@ -260,7 +260,7 @@ def small_disks(tmp_path: Path) -> Iterator[NodesOverJetStream]:
 def write_until_unhealthy(writer: Writer, *members: Member) -> None:
     """Until these servers have met their full disks."""
     for _ in range(ATTEMPTS):
-        writer.go_on(0.5)
+        writer.append_for(0.5)
         if not any(member.healthy() for member in members):
             return
     raise AssertionError([member.name for member in members if member.healthy()])
@@ -276,7 +276,7 @@ def test_a_server_whose_disk_is_full_is_replaced(small_disks: NodesOverJetStream
     engine = small_disks.engine
     first, second = small_disks.start(1), small_disks.start(2)
     writer = Writer(first)
-    writer.go_on(0.2)
+    writer.append_for(0.2)
     victim = leaders(engine, writer)[0]
     filler = fill(victim.folder)
     write_until_unhealthy(writer, victim)
@@ -292,11 +292,11 @@ def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on
     engine = small_disks.engine
     first, second = small_disks.start(1), small_disks.start(2)
     writer = Writer(first)
-    writer.go_on(0.2)
+    writer.append_for(0.2)
     fillers = [fill(member.folder) for member in engine.members]
     write_until_unhealthy(writer, *engine.members)
     before = writer.count
-    writer.go_on(1.0)
+    writer.append_for(1.0)
     assert writer.count == before
     for filler in fillers:
         filler.unlink()
@@ -369,7 +369,7 @@ def test_a_batch_larger_than_the_engine_takes_fails_alone(nodes: NodesOverJetStr
 def test_a_damaged_file_of_the_only_server_is_never_served_as_a_hole(small: NodesOverJetStream, damage: object) -> None:
     first, second = small.start(1), small.start(2)
     writer = Writer(first)
-    writer.go_on(0.5)
+    writer.append_for(0.5)
     writer.settle()
     told = writer.logs[writer.ids[0]].chain.committed_seq
     first.wait(lambda: second.store.view().owners[writer.ids[0]].seq == told)

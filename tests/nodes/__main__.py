@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         return java_host(jars, classes, folder / f"{program}.errors", program)
 
     tell(f"nodes: {options.rounds} kills of {options.nodes} nodes, seed {seed}, consumers and producers: {', '.join(map(version_of, kinds))}")
-    campaign = Campaign(folder, seed, kinds, jvm, tell, options.nodes)
+    campaign = Campaign(folder, seed, kinds, tell, options.nodes, jvm=jvm)
     try:
         campaign.run(options.rounds)
         if code := campaign.nodes.stop():

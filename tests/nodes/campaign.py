@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from broker.runtime.build import build
 from protocol.records import read_assignment
@@ -45,6 +45,10 @@ class Kill(NamedTuple):
     stable_seconds: float
 
 
+def no_jvm(program: str = "") -> NoReturn:
+    raise AssertionError
+
+
 class Campaign:
     """Three nodes, their clients, and the violations found."""
 
@@ -53,12 +57,12 @@ class Campaign:
         folder: Path,
         seed: int,
         kinds: Sequence[Kind],
-        jvm: Callable[..., Host],
         tell: Callable[[str], None],
         nodes: int = 3,
         sessions_ms: Mapping[Kind, int] | None = None,
         settings: Sequence[str] = (),
         new_nodes: Callable[..., Nodes] = Nodes,
+        jvm: Callable[..., Host] = no_jvm,
     ) -> None:
         self.nodes = new_nodes(folder / "data", nodes, "group.initial.rebalance.delay.ms=0", "num.partitions=1", *settings)
         self._sessions_ms = sessions_ms or {}

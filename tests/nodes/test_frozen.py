@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -25,13 +24,9 @@ RETURN_SECONDS = 30.0
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Iterator[Campaign]:
-    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, CONFLUENT), no_jvm, print, 3, SESSIONS_MS, ("cluster.node.timeout.ms=0",))
+    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, CONFLUENT), print, 3, SESSIONS_MS, ("cluster.node.timeout.ms=0",))
     yield campaign
     campaign.close()
-
-
-def no_jvm() -> NoReturn:
-    raise AssertionError
 
 
 def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:

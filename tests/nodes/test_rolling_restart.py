@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -16,13 +15,9 @@ pytestmark = [pytest.mark.clients, pytest.mark.once]
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Iterator[Campaign]:
-    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, AIOKAFKA, CONFLUENT), no_jvm, print)
+    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, AIOKAFKA, CONFLUENT), print)
     yield campaign
     campaign.close()
-
-
-def no_jvm() -> NoReturn:
-    raise AssertionError
 
 
 def test_a_rolling_restart_costs_no_rebalance_and_no_error(campaign: Campaign) -> None:

@@ -6,13 +6,15 @@ Runs about policies must find the bugs of bugs/policies, runs of several nodes t
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,48 +25,58 @@ SEEDS: Final = 100_000
 
 
 class Verdict(NamedTuple):
-    name: str
-    how: str  # the promise that was broken, or ""
-    seconds: float  # of CPU time
-    virtual: str
+    found: bool
+    text: str
 
 
-def find(patch: Path, seconds: float) -> Verdict:
+def find(patch: Path, options: Namespace) -> Verdict:
     """Plant a bug and run the simulator until it breaks a promise."""
-    with tempfile.TemporaryDirectory(prefix="tenure-bug-") as folder:
-        copy = Path(folder)
-        for package in PACKAGES:
-            shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        subprocess.run(["patch", "--quiet", "-p0", "-i", str(patch)], cwd=copy, check=True)
-        command = [sys.executable, "-m", "simulator", "--seeds", str(SEEDS), "--cpu-seconds", str(seconds), "--stop"]
+    with planted(patch, PACKAGES) as copy:
+        command = [sys.executable, "-m", "simulator", "--seeds", str(SEEDS), "--cpu-seconds", str(options.seconds), "--stop"]
         if patch.parent.name == "policies":
             command += ["--seed", "4", "--step", "4"]
         elif patch.parent.name == "nodes":
             command += ["--nodes", "0"]
-        ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=10 * seconds + 120, check=False)
+        ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=10 * options.seconds + 120, check=False)
     spent = re.search(r"in ([0-9:]+)[0-9.]* of virtual time .*, ([0-9.]+) s of CPU time", ended.stdout)
     took, virtual = (float(spent[2]), spent[1]) if spent else (0.0, "")
     first = next((line for line in ended.stdout.splitlines() if line.startswith("seed ")), "")
-    if ended.returncode not in (0, 1) or (ended.returncode == 1 and not first):
-        return Verdict(patch.stem, f"the simulator failed: {ended.stderr.strip().splitlines()[-1:]}", took, virtual)
-    return Verdict(patch.stem, first, took, virtual)
+    failed = ended.returncode not in (0, 1) or (ended.returncode == 1 and not first)
+    text = f"the simulator failed: {ended.stderr.strip().splitlines()[-1:]}" if failed else first or "NOT FOUND"
+    return Verdict(bool(first) and not failed, f"{text} ({took:.1f} s of CPU time, {virtual} of virtual time)")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulator.planted")
-    parser.add_argument("--seconds", type=float, default=30, help="how long to look for each bug, of CPU time (default 30)")
+@contextmanager
+def planted(patch: Path, packages: Sequence[str]) -> Iterator[Path]:
+    """A copy of these packages with the bug in it."""
+    with tempfile.TemporaryDirectory(prefix="tenure-bug-") as folder:
+        copy = Path(folder)
+        for package in packages:
+            shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        subprocess.run(["patch", "--quiet", "-p0", "-i", str(patch)], cwd=copy, check=True)
+        yield copy
+
+
+def find_all(parser: ArgumentParser, bugs: Path, find: Callable[[Path, Namespace], Verdict]) -> int:
+    """Look for each bug that the command line names, and print what becomes of it."""
     parser.add_argument("--jobs", type=int, default=2, help="bugs to look for at a time, a core each (default 2)")
     parser.add_argument("names", nargs="*", help="bugs; without any, all")
     options = parser.parse_args()
-    patches = sorted(patch for patch in BUGS.rglob("*.patch") if not options.names or patch.stem in options.names)
+    patches = sorted(patch for patch in bugs.rglob("*.patch") if not options.names or patch.stem in options.names)
     missed = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        for result in pool.map(lambda patch: find(patch, options.seconds), patches):
-            if not result.how or result.how.startswith("the simulator failed"):
-                missed.append(result.name)
-            print(f"{result.name}: {result.how or 'NOT FOUND'} ({result.seconds:.1f} s of CPU time, {result.virtual} of virtual time)", flush=True)
+        for patch, verdict in zip(patches, pool.map(lambda patch: find(patch, options), patches), strict=True):
+            if not verdict.found:
+                missed.append(patch.stem)
+            print(f"{patch.stem}: {verdict.text}", flush=True)
     print(f"{len(patches) - len(missed)} of {len(patches)} planted bugs found{': missed ' + ', '.join(missed) if missed else ''}")
     return 1 if missed else 0
+
+
+def main() -> int:
+    parser = ArgumentParser(prog="python -m tests.simulator.planted")
+    parser.add_argument("--seconds", type=float, default=30, help="how long to look for each bug, of CPU time (default 30)")
+    return find_all(parser, BUGS, find)
 
 
 if __name__ == "__main__":

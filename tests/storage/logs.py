@@ -35,6 +35,10 @@ def keyed_batch(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: C
     return build_facts(pairs, timestamp)
 
 
+def bases(log: Log) -> list[int]:
+    return [segment.base for segment in log._segments]
+
+
 def append_all(log: Log, names: str | int, records: int = 1, **fields: int) -> None:
     """Append a batch for each letter, or this many named b0, b1, ...; `how` is for `batch`."""
     for name in names if isinstance(names, str) else [f"b{number}" for number in range(names)]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simulator.disk import SimDisk
 from storage import Disk, LogId
-from storage.checkpoints import write_offsets
 from storage.node_directory import NodeDirectory
 from storage.owners import FREE, OwnerTable, Slot
 from storage.turn_log import TurnLog
@@ -44,10 +43,6 @@ def leave_turns(disk: Disk, folder: str, *names: str) -> None:
     turns = TurnLog(disk, folder, 1)
     turns.write(turn_of(*[(name, stamped_batch(f"{folder} {name}", 0)) for name in names]))
     turns.close()
-
-
-def leave_offsets(disk: Disk, file: str, offsets: dict[tuple[str, int], int]) -> None:
-    write_offsets(disk, file, offsets)
 
 
 def files_in(disk: SimDisk, folder: str = ROOT) -> dict[str, bytes]:

@@ -16,19 +16,9 @@ from storage.checkpoints import read_offsets, write_offsets
 from tests.running import environment
 from tests.storage.conftest import Place
 from tests.storage.logs import overwrite, read
+from tests.storage.node_folders import Ids
 
 NODE = 1
-
-
-class Ids:
-    """Ids that a test can predict."""
-
-    def __init__(self) -> None:
-        self.given = 0
-
-    def __call__(self) -> str:
-        self.given += 1
-        return f"id-{self.given}"
 
 
 def opened(place: Place, node_id: int = NODE, cluster_id: str = "") -> DataDirectory:

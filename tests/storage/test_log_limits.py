@@ -14,6 +14,7 @@ from tests.storage.logs import (
     FOLDER,
     append_all,
     append_flushed,
+    bases,
     batch,
     fail_flush,
     headers,
@@ -35,10 +36,6 @@ TOPIC_ID = "iRZ7lAlfQrWo7gLtEdup9A"
 
 def opened(disk: SimDisk, segment_bytes: int = 1 << 20, point: int = 0, clean: bool = False, **options: object) -> Log:
     return Log.open(Handles(disk), PATH, segment_bytes, point, clean, **options)[0]  # type: ignore[arg-type]
-
-
-def bases(log: Log) -> list[int]:
-    return [segment.base for segment in log._segments]
 
 
 # Where a segment ends.

@@ -8,12 +8,12 @@ import pytest
 
 from simulator.disk import Crashed, NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryLocked, DirectoryUnusable, LogId
-from storage.checkpoints import read_offsets
+from storage.checkpoints import read_offsets, write_offsets
 from storage.node_merge import finish_merge, is_shared, merge_nodes, node_folder, remove_files
 from storage.owners import NO_WRITER, SINGLE_BROKER, closed_by, open_for
 from storage.turn_log import LeftoverTurns
 from tests.storage.logs import overwrite, read
-from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_offsets, leave_turns, open_node, written_by
+from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_turns, open_node, written_by
 
 POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 MERGED = f"{ROOT}/nodes/merged"
@@ -38,8 +38,8 @@ def left_by_nodes(disk: SimDisk, turns: bool = True) -> None:
     for number, name in enumerate(("single", "1", "2")):
         folder = f"{ROOT}/nodes/{name}"
         disk.make_folder(folder)
-        leave_offsets(disk, f"{folder}/{POINTS}", {(log.name, log.partition): 100 * (number + 1) + at for at, log in enumerate(LOGS)})
-        leave_offsets(disk, f"{folder}/{STARTS}", {(log.name, log.partition): 10 * (number + 1) + at for at, log in enumerate(LOGS)})
+        write_offsets(disk, f"{folder}/{POINTS}", {(log.name, log.partition): 100 * (number + 1) + at for at, log in enumerate(LOGS)})
+        write_offsets(disk, f"{folder}/{STARTS}", {(log.name, log.partition): 10 * (number + 1) + at for at, log in enumerate(LOGS)})
         if turns:
             leave_turns(disk, folder, *names(LOGS))
     disk.write_back()

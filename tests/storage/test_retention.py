@@ -9,7 +9,7 @@ from simulator.disk import SimDisk
 from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_set_aside, remove_folder
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place, in_memory
-from tests.storage.logs import FOLDER, batch, names, overwrite, read, recover, result_of, run_flush, scan
+from tests.storage.logs import FOLDER, bases, batch, names, overwrite, read, recover, result_of, run_flush, scan
 
 ONE = len(batch("b00", padding=100))
 
@@ -35,10 +35,6 @@ def filled(place: Place, count: int = 18) -> Log:
     for number in range(count):
         log.append(batch(f"b{number:02}", padding=100, timestamp=1_000 * number), log.epoch)
     return log
-
-
-def bases(log: Log) -> list[int]:
-    return [segment.base for segment in log._segments]
 
 
 def bases_on_disk(place: Place) -> list[int]:

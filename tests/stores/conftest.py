@@ -1,4 +1,4 @@
-"""Servers of the engine, started once for all tests that use them."""
+"""Servers of the engine, started once for all tests that use them, and nodes over them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.stores.engine_proxy import EngineProxy
+from tests.stores.jetstream_nodes import NodesOverJetStream, over_jetstream
 from tests.support.nats_engine import NatsEngine, binary
 
 
@@ -27,3 +29,18 @@ def started(folders: pytest.TempPathFactory, members: int) -> Iterator[NatsEngin
         yield engine
     finally:
         engine.stop()
+
+
+@pytest.fixture
+def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
+    yield from over_jetstream(one_server)
+
+
+@pytest.fixture
+def proxy(nodes: NodesOverJetStream, one_server: NatsEngine) -> Iterator[EngineProxy]:
+    """Between node 1 and the engine."""
+    proxy = EngineProxy(one_server.members[0].port)
+    nodes.loop.run_until_complete(proxy.start())
+    nodes.urls[1] = f"nats://127.0.0.1:{proxy.port}"
+    yield proxy
+    nodes.loop.run_until_complete(proxy.close())

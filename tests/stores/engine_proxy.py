@@ -1,4 +1,4 @@
-"""A TCP proxy between a node and the engine that drops the bytes of either direction."""
+"""A TCP proxy between a node and the engine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import suppress
 
 
 class EngineProxy:
-    """`mute`: the bytes of clients are lost; `deaf`: the replies of the engine are lost."""
+    """It can drop the bytes of either direction."""
 
     def __init__(self, target: int) -> None:
-        self.mute = False
-        self.deaf = False
+        self.drops_requests = False
+        self.drops_replies = False
         self.port = 0
         self._target = target
         self._server: asyncio.Server | None = None
@@ -28,7 +28,7 @@ class EngineProxy:
             writer.close()
             return
         self._writers += [writer, engine_writer]
-        await asyncio.gather(self._pass(reader, engine_writer, "mute"), self._pass(engine_reader, writer, "deaf"))
+        await asyncio.gather(self._pass(reader, engine_writer, "drops_requests"), self._pass(engine_reader, writer, "drops_replies"))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: str) -> None:
         with suppress(OSError):

@@ -9,6 +9,7 @@ from itertools import count
 from typing import TypeVar
 
 from broker.settings.config import load_config
+from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_logs import StreamTopicStore
 from storage import NOT_YET, LogId, NodeInfo, OwnedLog
@@ -47,6 +48,11 @@ class JetStreamNode(Node):
         """Let every node read what all have told."""
         self._nodes.settle()
 
+    def own(self, id: LogId) -> GroupLog:
+        log = super().own(id)
+        assert isinstance(log, GroupLog)
+        return log
+
     def release(self, id: LogId) -> None:
         released: list[bool] = []
         self.store.release(id, lambda: released.append(True))
@@ -84,7 +90,7 @@ class NodesOverJetStream:
         node = JetStreamNode(self, id, flush)
         self._live.append(node)
         self.settle()
-        ids = {one.id for one in self._live}
+        ids = {node.id for node in self._live}
         self.wait(lambda: node.store.view().live.keys() <= ids)  # nodes that were killed before have messages that look fresh
         return node
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,19 +12,13 @@ from broker.stores.jetstream.group_cleaning import GroupCleaning
 from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import Fact, build_facts
 from storage import NOT_YET, LogId, OwnedLog
-from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
-from tests.support.nats_engine import NatsEngine
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
 
 pytestmark = pytest.mark.jetstream
 
 LOG = LogId("__consumer_offsets", 3)
 REGISTRY = LogId("__tenure_topics", 0)
 State = dict[bytes, bytes]
-
-
-@pytest.fixture
-def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    yield from over_jetstream(one_server)
 
 
 def write(log: OwnedLog, state: State, facts: list[Fact]) -> None:
@@ -65,7 +58,6 @@ def stream(node: JetStreamNode, log: GroupLog) -> StreamState:
 def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
-    assert isinstance(log, GroupLog)
     state: State = {}
     for turn in range(60):
         write(log, state, [(b"key-%d" % number, b"%d" % turn) for number in range(100)])
@@ -104,7 +96,6 @@ def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetSt
 def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
-    assert isinstance(log, GroupLog)
     state: State = {}
     for turn in range(30):
         write(log, state, [(b"key-%d" % number, b"%d" % turn) for number in range(2_000)])
@@ -117,7 +108,6 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
     nodes.kill(first)
 
     acquired = second.own(LOG)
-    assert isinstance(acquired, GroupLog)
     assert replayed(second, acquired)[0] == state
     second_cleaning = GroupCleaning(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
     second_cleaning.clean(acquired)
@@ -130,7 +120,6 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
 def test_the_registry_is_compacted_too_and_readers_in_memory_begin_after_the_cut(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(REGISTRY)
-    assert isinstance(log, GroupLog)
     state: State = {}
     for turn in range(40):
         write(log, state, [(b"topic-%d" % number, b"%d" % turn * 100) for number in range(20)])

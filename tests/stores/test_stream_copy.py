@@ -62,7 +62,7 @@ async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -
     async def disturb() -> None:
         for number in count():
             await asyncio.sleep(0.03)
-            proxy.deaf = number % 3 == 1
+            proxy.drops_replies = number % 3 == 1
             if number % 5 == 4:
                 proxy.cut()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,39 +14,17 @@ from broker.stores.jetstream.meta import Owner
 from protocol.batch import build_facts
 from storage import AppendFailed, Fenced, HeldBy, LogId, OwnedLog, Unreadable
 from tests.stores.engine_proxy import EngineProxy
-from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
 from tests.stores.nodes import append
-from tests.support.nats_engine import NatsEngine
 
 pytestmark = pytest.mark.jetstream
 
 LOG = LogId("__consumer_offsets", 3)
 
 
-@pytest.fixture
-def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    yield from over_jetstream(one_server)
-
-
-@pytest.fixture
-def proxy(nodes: NodesOverJetStream, one_server: NatsEngine) -> Iterator[EngineProxy]:
-    """Between node 1 and the engine."""
-    proxy = EngineProxy(one_server.members[0].port)
-    nodes.loop.run_until_complete(proxy.start())
-    nodes.urls[1] = f"nats://127.0.0.1:{proxy.port}"
-    yield proxy
-    nodes.loop.run_until_complete(proxy.close())
-
-
 def stop_noticing(node: JetStreamNode) -> None:
     """Simulate a frozen node: it does not renew its lease, and does not notice that the lease has expired."""
     node.store.meta.close()
-
-
-def owned(node: JetStreamNode) -> GroupLog:
-    log = node.own(LOG)
-    assert isinstance(log, GroupLog)
-    return log
 
 
 def await_death(node: JetStreamNode, of: JetStreamNode) -> None:
@@ -56,11 +33,11 @@ def await_death(node: JetStreamNode, of: JetStreamNode) -> None:
 
 def test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    stale = owned(first)
+    stale = first.own(LOG)
     append(first, stale, b"a")
     stop_noticing(first)
     await_death(second, first)
-    acquired = owned(second)
+    acquired = second.own(LOG)
     append(second, acquired, b"b")
     assert stale.usable()
     results = [append(first, stale, b"stale") for _ in range(3)]
@@ -70,7 +47,7 @@ def test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease(
 
 def test_a_pipeline_at_full_rate_is_cut_by_a_claim(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    stale = owned(first)
+    stale = first.own(LOG)
     stop_noticing(first)
     await_death(second, first)
     results: list[int | AppendFailed] = []
@@ -90,12 +67,12 @@ def test_a_pipeline_at_full_rate_is_cut_by_a_claim(nodes: NodesOverJetStream) ->
 def test_an_owner_that_does_not_write_hears_of_a_claim(nodes: NodesOverJetStream) -> None:
     """The other node considers it dead, for whatever reason."""
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     failures: list[AppendFailed] = []
     log.watch(failures.append)
     second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
-    acquired = owned(second)
+    acquired = second.own(LOG)
     first.wait(lambda: failures)
     assert isinstance(failures[0], Fenced)
     assert not log.usable()
@@ -117,32 +94,18 @@ def test_of_many_claimants_at_once_each_epoch_has_one(nodes: NodesOverJetStream)
     assert written == [newest]
 
 
-def test_appends_whose_acknowledgements_get_lost_are_stored_once(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
+@pytest.mark.parametrize("lost", ["requests", "replies"])
+def test_appends_are_stored_once_though_messages_get_lost(nodes: NodesOverJetStream, proxy: EngineProxy, lost: str) -> None:
     first = nodes.start(1)
-    log = owned(first)
+    log = first.own(LOG)
     results: list[int | AppendFailed] = []
-    proxy.deaf = True  # replies of the engine are lost
+    proxy.drops_requests, proxy.drops_replies = lost == "requests", lost == "replies"
     for number in range(20):
         log.append(build_facts([(b"%d" % number, b"1")], 1), 1, results.append)
     first.loop.run_until_complete(asyncio.sleep(0.2))
     assert results == []
     proxy.cut()
-    proxy.deaf = False
-    first.wait(lambda: len(results) == 20)
-    assert results == list(range(20))
-    assert first.keys(log) == [b"%d" % number for number in range(20)]
-
-
-def test_appends_that_get_lost_on_the_way_are_stored_once(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
-    first = nodes.start(1)
-    log = owned(first)
-    results: list[int | AppendFailed] = []
-    proxy.mute = True  # requests of the node are lost
-    for number in range(20):
-        log.append(build_facts([(b"%d" % number, b"1")], 1), 1, results.append)
-    first.loop.run_until_complete(asyncio.sleep(0.2))
-    proxy.cut()
-    proxy.mute = False
+    proxy.drops_requests = proxy.drops_replies = False
     first.wait(lambda: len(results) == 20)
     assert results == list(range(20))
     assert first.keys(log) == [b"%d" % number for number in range(20)]
@@ -150,17 +113,17 @@ def test_appends_that_get_lost_on_the_way_are_stored_once(nodes: NodesOverJetStr
 
 def test_a_node_without_the_engine_stops_by_itself_and_claims_again(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
     first = nodes.start(1)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     failures: list[AppendFailed] = []
     log.watch(failures.append)
-    proxy.mute = proxy.deaf = True
+    proxy.drops_requests = proxy.drops_replies = True
     first.wait(lambda: failures)
     assert not log.usable()
     recovered: list[AppendFailed | None] = []
     log.recover(recovered.append)
     proxy.cut()
-    proxy.mute = proxy.deaf = False
+    proxy.drops_requests = proxy.drops_replies = False
     first.wait(lambda: recovered)
     assert recovered == [None]
     assert log.usable()
@@ -170,17 +133,17 @@ def test_a_node_without_the_engine_stops_by_itself_and_claims_again(nodes: Nodes
 
 def test_a_node_that_comes_back_finds_its_log_with_another_owner(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
-    proxy.mute = proxy.deaf = True
+    proxy.drops_requests = proxy.drops_replies = True
     await_death(second, first)
-    acquired = owned(second)
+    acquired = second.own(LOG)
     append(second, acquired, b"b")
     recovered: list[AppendFailed | None] = []
     first.wait(lambda: not log.usable())
     log.recover(recovered.append)
     proxy.cut()
-    proxy.mute = proxy.deaf = False
+    proxy.drops_requests = proxy.drops_replies = False
     first.wait(lambda: recovered)
     assert "node 2" in str(recovered[0])
     assert second.keys(acquired) == [b"a", b"b"]
@@ -190,7 +153,7 @@ def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) 
     first, second = nodes.start(1), nodes.start(2)
     deposed: list[str] = []
     first.store.deposed = lambda: deposed.append("older")
-    log = owned(first)
+    log = first.own(LOG)
     restarted = nodes.start(1)
     restarted.store.deposed = lambda: deposed.append("newer")
     nodes.wait(lambda: deposed)
@@ -200,7 +163,7 @@ def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) 
     nodes.wait(lambda: finished)
     nodes.settle()
     assert not log.usable()
-    assert owned(restarted).epoch > log.epoch
+    assert restarted.own(LOG).epoch > log.epoch
     assert second.store.view().live.keys() == {1, 2}
     assert second.store.view().is_live(1, restarted.store.incarnation)
     assert deposed == ["older"]
@@ -209,13 +172,13 @@ def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) 
 def test_a_second_process_with_an_id_waits_for_the_lease_of_the_first_one(nodes: NodesOverJetStream) -> None:
     """The first node is cut off, and may reply from memory for so long."""
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     first.store.meta.closed = True  # it neither reads nor sends
     begun = time.monotonic()
     restarted = nodes.start(1)
     assert isinstance(second.store.view().owned_by(LOG), Owner)
-    acquired = owned(restarted)
+    acquired = restarted.own(LOG)
     assert time.monotonic() > begun + 0.9 * nodes.lease_ms / 1000
     assert restarted.keys(acquired) == [b"a"]
 
@@ -223,14 +186,14 @@ def test_a_second_process_with_an_id_waits_for_the_lease_of_the_first_one(nodes:
 def test_a_second_process_that_knows_that_the_first_one_has_ended_does_not_wait(nodes: NodesOverJetStream) -> None:
     nodes.lease_ms = 60_000
     first, _ = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     first.store.meta._mark += "1"  # of a process with the same number, which was started at another time
     first.store.meta._send_heartbeat()
     first.wait(lambda: not first.store.meta._heartbeat_pending)
     first.store.close()
     restarted = nodes.start(1)
-    assert restarted.keys(owned(restarted)) == [b"a"]
+    assert restarted.keys(restarted.own(LOG)) == [b"a"]
 
 
 def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_show(
@@ -238,7 +201,7 @@ def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_s
 ) -> None:
     nodes.lease_ms = 60_000
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     meta, read = second.store.meta, second.store.engine.read
     del meta.view.live[1]
@@ -258,7 +221,7 @@ def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_s
 
 def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     done: list[object] = []
     first.store.engine.delete(log.place.stream, done.append)
@@ -278,7 +241,7 @@ def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) ->
 
 def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     owner = second.store.view().owned_by(LOG)
     assert owner is not None
@@ -295,13 +258,13 @@ def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> Non
     second.store.engine.call(f"STREAM.PURGE.{second.store.names.meta_stream}", {"filter": subject}, done.append)
     second.wait(lambda: done)
     third = nodes.start(3)
-    assert third.keys(owned(third)) == [b"a"]
+    assert third.keys(third.own(LOG)) == [b"a"]
     assert not third.store.quarantined
 
 
 def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream) -> None:
     first = nodes.start(1)
-    log = owned(first)
+    log = first.own(LOG)
     append(first, log, b"a")
     stored: list[object] = []
     strange = Entry(DATA, log.epoch, 1, "other", 1, 7, 1, 0)  # the next offset after 0 is 1
@@ -309,6 +272,6 @@ def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream)
     first.store.connection.append(log.place.subject, build_facts([(b"x", b"1")], 1), headers, stored.append)
     first.wait(lambda: stored)
     log.fence(AppendFailed("by the test"))
-    reacquired = owned(first)
+    reacquired = first.own(LOG)
     with pytest.raises(Exception, match="begins at offset 7 instead of 1"):
         first.keys(reacquired)
