@@ -54,7 +54,7 @@ KINDS = (KAFKA_PYTHON, AIOKAFKA, CONFLUENT, JAVA_CLIENT)
 class Listener(Protocol):
     name: str
 
-    def hear(self, event: Event) -> None: ...
+    def add_event(self, event: Event) -> None: ...
 
 
 class Host:
@@ -88,7 +88,7 @@ class Host:
         for line in self.process.stdout:
             event = json.loads(line)
             member = self._members[event["member"]] if "member" in event else next(iter(self._members.values()))
-            member.hear(event)
+            member.add_event(event)
 
     def output(self) -> str:
         """On standard error."""
@@ -130,7 +130,7 @@ class Member:
     def __repr__(self) -> str:
         return f"{self.name} ({self.kind}): {sorted(self.places)}"
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         with self._event_added:
             places = {(topic, partition) for topic, partition in event.get("partitions", ())}
             match event["event"]:

@@ -38,7 +38,7 @@ class Feed:
         self._numbers = count()
         self._refused: list[str] = []
         self._running: threading.Thread | None = None
-        self._enough = threading.Event()
+        self._stopping = threading.Event()
         self._producer = confluent_kafka.Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, "reconnect.backoff.max.ms": 200, "log_level": 0}
         )
@@ -50,27 +50,27 @@ class Feed:
         self._flush()
 
     def begin(self, pause_seconds: float = FEED_SECONDS) -> None:
-        self._enough.clear()
+        self._stopping.clear()
         self._running = threading.Thread(target=self._run, args=(pause_seconds,), daemon=True)
         self._running.start()
 
     def end(self) -> None:
         if self._running is not None:
-            self._enough.set()
+            self._stopping.set()
             self._running.join()
             self._running = None
             self._flush()
 
     def close(self) -> None:
         """Unsent messages are dropped."""
-        self._enough.set()
+        self._stopping.set()
         if self._running is not None:
             self._running.join()
         self._producer.purge()
         self._producer.flush(1)
 
     def _run(self, pause_seconds: float) -> None:
-        while not self._enough.wait(pause_seconds):
+        while not self._stopping.wait(pause_seconds):
             self._send_one()
             self._producer.poll(0)
 

@@ -28,7 +28,7 @@ from tests.support.nats_engine import NatsEngine
 pytestmark = pytest.mark.jetstream
 
 KEYS = 20
-STEPS_MIN = 20  # of the story below
+STEPS_MIN = 20  # publications of an owner
 BEFORE, UNANSWERED, UNHEARD = "before it leaves", "without its answer", "with an answer that nobody heard"
 
 
@@ -73,18 +73,18 @@ class DyingConnection:
             self._dispatch(message)
 
 
-class Story:
-    """What the node that dies does: it takes a log, appends, shortens the log, appends, hands it over, takes it again and reads it."""
+class GroupLogOwner:
+    """The node that dies: it takes a log, appends, shortens the log, appends, hands it over, takes it again and reads it."""
 
     def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
         self.node = node
         self.id = id
-        self.dying = DyingConnection(node.store.connection, step, when)
+        self.connection = DyingConnection(node.store.connection, step, when)
         self.appended: dict[bytes, int] = dict.fromkeys((b"key-%d" % key for key in range(KEYS)), -1)
         self.acknowledged = dict(self.appended)
         self.turn = 0
 
-    def tell(self) -> None:
+    def run(self) -> None:
         log = self.take()
         if log is None:
             return
@@ -117,7 +117,7 @@ class Story:
 
     def read(self, log: GroupLog | None) -> None:
         for facts in log.replay() if log is not None else ():
-            if self.dying.dead:
+            if self.connection.dead:
                 return
             if facts is NOT_YET:
                 self.node.loop.run_until_complete(asyncio.sleep(0.001))
@@ -137,8 +137,8 @@ class Story:
 
     def until(self, condition: Callable[[], bool]) -> bool:
         """Whether it came to be before the node died."""
-        self.node.wait(lambda: condition() or self.dying.dead)
-        return not self.dying.dead
+        self.node.wait(lambda: condition() or self.connection.dead)
+        return not self.connection.dead
 
 
 def last_values(node: JetStreamNode, log: GroupLog) -> dict[bytes, int]:
@@ -152,15 +152,15 @@ def last_values(node: JetStreamNode, log: GroupLog) -> dict[bytes, int]:
     return found
 
 
-class TopicStory:
+class TopicLogOwner:
     """The same with the log of a compacted topic: it takes the log, fills some segments, cleans them, appends and hands the log over."""
 
     def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
         self.node = node
-        self.dying = DyingConnection(node.store.connection, step, when)
+        self.connection = DyingConnection(node.store.connection, step, when)
         self.written = Written(id, segment_bytes=600)
 
-    def tell(self) -> None:
+    def run(self) -> None:
         node, written = self.node, self.written
         opened: list[Any] = []
         node.topics.open_topic_log(written.id, TopicInfo(TOPIC_ID, 600, Producers(), lambda folder: None), opened.append)
@@ -186,8 +186,8 @@ class TopicStory:
             self.until(lambda: bool(released))
 
     def until(self, condition: Callable[[], bool]) -> bool:
-        self.node.wait(lambda: condition() or self.dying.dead)
-        return not self.dying.dead
+        self.node.wait(lambda: condition() or self.connection.dead)
+        return not self.connection.dead
 
 
 @pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])
@@ -201,11 +201,11 @@ def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(
     while not ended:
         step += 1
         node = nodes.start(1)
-        story = TopicStory(node, LogId("states", step), step, when)
-        story.tell()
-        ended = not story.dying.dead
+        owner = TopicLogOwner(node, LogId("states", step), step, when)
+        owner.run()
+        ended = not owner.connection.dead
         nodes.end(node, heir)
-        written = story.written
+        written = owner.written
         taken = written.own(heir)
         before = written.check(heir, taken, taken.clean_to)
         del written.sent[taken.records.high_watermark :]  # what was not acknowledged, and is not there
@@ -228,15 +228,15 @@ def test_an_owner_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream,
         step += 1
         id = LogId("__consumer_offsets", step)
         node = nodes.start(1)
-        story = Story(node, id, step, when)
-        story.tell()
-        ended = not story.dying.dead
+        owner = GroupLogOwner(node, id, step, when)
+        owner.run()
+        ended = not owner.connection.dead
         nodes.end(node, heir)
         taken = heir.own(id)
         found = last_values(heir, taken)
         where = (step, when)
-        for key, turn in story.acknowledged.items():
-            assert turn <= found.get(key, -1) <= story.appended[key], where
+        for key, turn in owner.acknowledged.items():
+            assert turn <= found.get(key, -1) <= owner.appended[key], where
         assert append(heir, taken, b"key-0", b"1000") == taken.chain.committed_offset - 1, where
         assert last_values(heir, taken)[b"key-0"] == 1000, where
         heir.release(id)

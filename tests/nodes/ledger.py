@@ -83,7 +83,7 @@ class Ledger:
         self._place = place
         self._wrong = wrong
         self._turn = threading.Lock()  # either the thread or `check` uses the connections
-        self._enough = threading.Event()
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def begin(self) -> None:
@@ -92,7 +92,7 @@ class Ledger:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._enough.wait(PAUSE_SECONDS):
+        while not self._stopping.wait(PAUSE_SECONDS):
             with self._turn:
                 for account in self.accounts:
                     if not account.waits:
@@ -115,12 +115,12 @@ class Ledger:
         return sum(account.commits for account in self.accounts)
 
     def end(self) -> None:
-        self._enough.set()
+        self._stopping.set()
         self._thread.join()
         self.check()
 
     def close(self) -> None:
-        self._enough.set()
+        self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
         for account in self.accounts:

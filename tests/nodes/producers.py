@@ -30,7 +30,7 @@ class Sender:
         self._host = host
         host.add(self)
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         match event["event"]:
             case "stored":
                 self.stored[event["value"]] = (event["partition"], event["offset"])

@@ -27,7 +27,7 @@ class FakeHost:
 def sender(*events: dict[str, Any]) -> Sender:
     new_sender = Sender(KAFKA_PYTHON, FakeHost())  # type: ignore[arg-type]
     for event in (*events, {"event": "finished"}):
-        new_sender.hear(json.loads(json.dumps(event)))
+        new_sender.add_event(json.loads(json.dumps(event)))
     return new_sender
 
 

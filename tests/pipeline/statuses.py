@@ -30,10 +30,10 @@ def statuses(
     graces: Ranges | None = None,
 ) -> list[Status]:
     tables = table_of("generations", generations), table_of("members", members)
-    return rows_of(Status, stretched(commits_of(log), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
+    return rows_of(Status, updated(commits_of(log), ends_table(ends), *tables, graces or {}, no_rows("status"), BEGINNING, now))
 
 
-def stretched(
+def updated(
     commits: pa.Table, ends: pa.Table, generations: pa.Table, members: pa.Table, graces: Ranges, previous: pa.Table, since_ms: int, now_ms: int
 ) -> pa.Table:
     """The unchanged part of earlier rows, and the new rows."""

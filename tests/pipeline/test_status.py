@@ -18,7 +18,7 @@ from pipeline.status import recompute_since
 from tests.pipeline.ends import Part, ends_of
 from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
 from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
-from tests.pipeline.statuses import Ranges, no_rows, statuses, stretched
+from tests.pipeline.statuses import Ranges, no_rows, statuses, updated
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -129,10 +129,10 @@ def test_new_rows_of_a_time_slot_replace_all_of_it() -> None:
     log = [commit(2, 5), commit(16, 4), commit(24, 9)]
     ends = ends_table([sample(-10, 50)])
     none = no_rows("generations"), no_rows("members")
-    before = stretched(commits_of(log[:2]), ends, *none, {}, no_rows("status"), BEGINNING, T0 + 22 * S)
-    after = stretched(commits_of(log), ends, *none, {}, before, log[2].at, log[2].at)
+    before = updated(commits_of(log[:2]), ends, *none, {}, no_rows("status"), BEGINNING, T0 + 22 * S)
+    after = updated(commits_of(log), ends, *none, {}, before, log[2].at, log[2].at)
     assert "REWIND" in before.filter(pa.compute.equal(before["ruleset"], "tenure"))["status"].to_pylist()
-    assert after.equals(stretched(commits_of(log), ends, *none, {}, no_rows("status"), BEGINNING, log[2].at))
+    assert after.equals(updated(commits_of(log), ends, *none, {}, no_rows("status"), BEGINNING, log[2].at))
 
 
 def test_without_end_offsets_the_tenure_status_is_unknown_and_burrow_has_none() -> None:
@@ -257,7 +257,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     none = no_rows("generations"), no_rows("members")
     now = max(line.at for line in log)
-    at_once = stretched(commits_of(log), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
+    at_once = updated(commits_of(log), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
     monkeypatch.setattr("pipeline.series.MOMENTS_PER_VIEW", 100)
     state, commits, rows, ends_read = State.new(), joined("commits", []), no_rows("status"), 0
     for (low, high), (_, until) in zip(cuts(seed, len(log), 6), spread(seed, len(ends), 6), strict=False):
@@ -270,7 +270,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
         now_so_far = max((line.at for line in log[:high]), default=0)
         since = recompute_since(rows, since if since is not None else now_so_far)
         enough = since - LOOKBACK_MS >= state.kept_from_ms
-        rows = stretched(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
+        rows = updated(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
         state = state.trimmed(now_so_far)
     assert rows.equals(at_once)
 

@@ -68,8 +68,8 @@ class Campaign:
         self._tell = tell
         self._random = random.Random(plan.seed)
         self._groups: list[Group] = []
-        self._loner: StandaloneCommitter | None = None
-        self._born = 0
+        self._standalone: StandaloneCommitter | None = None
+        self._started = 0
 
     async def run(self) -> Ledger:
         watch = asyncio.create_task(self._watch_pauses())
@@ -96,21 +96,21 @@ class Campaign:
             statics = (3, 0, 2)[number % 3]
             for seat in range(3):
                 self._add(group, f"seat-{number}-{seat}" if seat < statics else None)
-        self._loner = StandaloneCommitter(self._world.port, self.ledger, SIMPLE_GROUPS, random.Random(self._random.random()))
+        self._standalone = StandaloneCommitter(self._world.port, self.ledger, SIMPLE_GROUPS, random.Random(self._random.random()))
 
     def _add(self, group: Group, instance: str | None) -> None:
-        self._born += 1
+        self._started += 1
         randomness = random.Random(self._random.random())
-        group.members.append(Member(self._world.port, self.ledger, group.plan, instance, self._born, randomness))
+        group.members.append(Member(self._world.port, self.ledger, group.plan, instance, self._started, randomness))
 
     async def _end(self) -> None:
-        people: list[Member | StandaloneCommitter] = [member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)]
-        if self._loner is not None:
-            people.append(self._loner)
-        for person in people:
-            person.stop()
-        for person in people:
-            await person.ended()
+        clients: list[Member | StandaloneCommitter] = [member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)]
+        if self._standalone is not None:
+            clients.append(self._standalone)
+        for client in clients:
+            client.stop()
+        for client in clients:
+            await client.ended()
 
     # Kills and other events.
 
@@ -198,14 +198,14 @@ class Campaign:
             seats = group.seats(self.ledger.life)
             if seats is not None and not self.ledger.is_settled(group.plan.name):
                 self.ledger.settled(group.plan.name, seats)
-        people: list[Member | StandaloneCommitter | None] = [
-            self._loner,
+        clients: list[Member | StandaloneCommitter | None] = [
+            self._standalone,
             *(member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)),
         ]
-        for person in people:
-            if person is not None and (failure := person.failure()) is not None:
+        for client in clients:
+            if client is not None and (failure := client.failure()) is not None:
                 raise failure
-        checked = self._loner is not None and self._loner.checked_life == self.ledger.life
+        checked = self._standalone is not None and self._standalone.checked_life == self.ledger.life
         return checked and all(group.seats(self.ledger.life) is not None for group in self._groups)
 
     async def _watch_pauses(self) -> None:

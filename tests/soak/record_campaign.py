@@ -39,7 +39,7 @@ class RecordCampaign:
         self._producers: list[Producer] = []
         self._dead: list[Producer] = []
         self._reader: Reader | None = None
-        self._born = 0
+        self._started = 0
 
     async def run(self) -> RecordLedger:
         try:
@@ -61,17 +61,17 @@ class RecordCampaign:
         return random.Random(self._random.random())
 
     def _add_producer(self) -> None:
-        self._born += 1
-        self._producers.append(Producer(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._born, self._chance()))
+        self._started += 1
+        self._producers.append(Producer(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._started, self._chance()))
 
     async def _end(self) -> None:
-        people: list[Producer | Reader] = [*self._producers, *self._dead]
+        clients: list[Producer | Reader] = [*self._producers, *self._dead]
         if self._reader is not None:
-            people.append(self._reader)
-        for person in people:
-            person.stop()
-        for person in people:
-            await person.ended()
+            clients.append(self._reader)
+        for client in clients:
+            client.stop()
+        for client in clients:
+            await client.ended()
 
     # Kills and other events.
 
@@ -134,8 +134,8 @@ class RecordCampaign:
         return self._well() and self._reader.checked_life == life and all(producer.steady_life == life for producer in self._producers)
 
     def _well(self) -> bool:
-        for person in (self._reader, *self._producers, *self._dead):
-            if person is not None and (failure := person.failure()) is not None:
+        for client in (self._reader, *self._producers, *self._dead):
+            if client is not None and (failure := client.failure()) is not None:
                 raise failure
         return True
 

@@ -62,7 +62,7 @@ def pinging(port: int, pid: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def result_of(pinger: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = pinger.communicate("that will do\n", timeout=10)
+    output, _ = pinger.communicate("stop\n", timeout=10)
     result: dict[str, Any] = json.loads(output)
     return result
 

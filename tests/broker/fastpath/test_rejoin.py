@@ -396,8 +396,8 @@ def test_each_request_is_answered_once(harness: Harness, pair: Pair, kind: type[
     assert isinstance(repeat, JoinFastPath | SyncFastPath)
     b.sync() if kind is SyncFastPath else b.join()
     assert b.peer.reply().error_code == 0
-    for hear in (repeat.release, lambda: repeat.fail(16)):
-        hear()
+    for answer_again in (repeat.release, lambda: repeat.fail(16)):
+        answer_again()
         assert b.peer._received == b""
     a.join()
     b.join()
@@ -410,8 +410,8 @@ def test_each_request_is_answered_once(harness: Harness, pair: Pair, kind: type[
     if member.peer.reply() is None:
         repeat.fail(16)
         assert member.peer.reply().error_code == 16
-    for hear in (lambda: repeat.fail(16), repeat.release):
-        hear()
+    for answer_again in (lambda: repeat.fail(16), repeat.release):
+        answer_again()
         assert member.peer._received == b""
 
 

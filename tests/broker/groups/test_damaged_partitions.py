@@ -38,7 +38,7 @@ from tests.support.small_disk import fill
 
 pytestmark = pytest.mark.once
 
-Making = Callable[..., Actor]
+MakeActor = Callable[..., Actor]
 
 PARTITIONS = 3  # as RestartableBroker has it
 FIRST_SEGMENT = "00000000000000000000.log"
@@ -53,7 +53,7 @@ def restartable(tmp_path: Path) -> Iterator[RestartableBroker]:
 
 
 @pytest.fixture
-def actor() -> Iterator[Making]:
+def actor() -> Iterator[MakeActor]:
     with ExitStack() as stack:
 
         def make(*arguments: Any) -> Actor:
@@ -98,7 +98,7 @@ def notes(data: Path) -> list[tuple[str, int, NoteHeader, Any]]:
     ]
 
 
-def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remedy(restartable: RestartableBroker, actor: Making) -> None:
+def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remedy(restartable: RestartableBroker, actor: MakeActor) -> None:
     hurt, sound = group_in(1), group_in(2)
     restartable.start()
     create_topic(restartable.port, "t")
@@ -142,7 +142,7 @@ def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remed
 
 
 @pytest.mark.parametrize("flush", ["always", "interval"])
-def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, actor: Making, flush: str) -> None:
+def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, actor: MakeActor, flush: str) -> None:
     restartable = RestartableBroker(small_disk / "data", f"offsets.flush={flush}", "group.max.session.timeout.ms=1800000")
     try:
         broker = restartable.start()
@@ -178,7 +178,7 @@ def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, a
         restartable.__exit__()
 
 
-def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(restartable: RestartableBroker, actor: Making) -> None:
+def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(restartable: RestartableBroker, actor: MakeActor) -> None:
     restartable.start()
     settle(actor(restartable.port, "orders", "i"))
     restartable.stop()
@@ -194,7 +194,7 @@ def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(rest
     ]
 
 
-def test_offsets_partitions_store_their_topic_id_as_kafka_does(restartable: RestartableBroker, actor: Making) -> None:
+def test_offsets_partitions_store_their_topic_id_as_kafka_does(restartable: RestartableBroker, actor: MakeActor) -> None:
     restartable.start()
     settle(actor(restartable.port, "orders", "i"))
     with Client(restartable.port) as client:
@@ -204,7 +204,7 @@ def test_offsets_partitions_store_their_topic_id_as_kafka_does(restartable: Rest
     assert file.read_text() == f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic.topic_id).decode().rstrip('=')}"
 
 
-def test_notes_name_events_and_offsets_of_their_records(restartable: RestartableBroker, actor: Making) -> None:
+def test_notes_name_events_and_offsets_of_their_records(restartable: RestartableBroker, actor: MakeActor) -> None:
     broker = restartable.start()
     settle(actor(restartable.port, "orders", "a"), actor(restartable.port, "orders", "b"))
     restartable.stop()
@@ -230,7 +230,7 @@ def test_notes_name_events_and_offsets_of_their_records(restartable: Restartable
     assert notes_read[-1][0] == ""
 
 
-def test_no_reply_waits_for_the_notes_log(restartable: RestartableBroker, actor: Making) -> None:
+def test_no_reply_waits_for_the_notes_log(restartable: RestartableBroker, actor: MakeActor) -> None:
     restartable.data.mkdir()
     for partition in range(PARTITIONS):
         (restartable.data / f"__coordinator_notes-{partition}").write_text("a file where a folder should be")

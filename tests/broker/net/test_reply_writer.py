@@ -84,14 +84,14 @@ def test_bytes_leave_in_order_whatever_the_socket_accepts(actions: list[tuple[st
     writers = writer(client), writer(plain, descriptor=-1)
     for number, (action, size) in enumerate(actions):
         data = bytes([number]) * size
-        for each, of in zip(writers, (client, plain), strict=True):
+        for replies, sender in zip(writers, (client, plain), strict=True):
             if action == "write":
-                each.write(data)
+                replies.write(data)
             elif action == "writelines":
-                each.writelines([data, data])
+                replies.writelines([data, data])
             else:
-                of.room += size
-                of.send()
+                sender.room += size
+                sender.send()
         assert (client.received, client.unsent) == (plain.received, plain.unsent)
     assert not plain.direct
 

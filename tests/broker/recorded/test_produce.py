@@ -47,7 +47,7 @@ DEVIATIONS = [
         87,
     ),
     Deviation(r"record: a length of six bytes", "Kafka fails with -1, where it says 87 of other such records", 87),
-    Deviation(r"(gzip|snappy|lz4): a byte behind it|snappy: twice", "what stands behind compressed records is not left out of account", -1),
+    Deviation(r"(gzip|snappy|lz4): a byte behind it|snappy: twice", "bytes after compressed records are not ignored", -1),
     Deviation(r"length 2147483647", "Kafka fails with -1 for a length to which nothing can be added", 87),
     Deviation(r"null(, v\d+)?", "Kafka never answers a partition without records", 87),
     Deviation(
