@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from coordinator import Commit, Fact, GroupConfig, Hold, Parts, Shard, facts_bytes
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
-from coordinator.hold import BATCH_OVERHEAD_BYTES, UntilDurable
+from coordinator.hold import BATCH_OVERHEAD_BYTES
+from coordinator.shard import HeldNotes
 from protocol.batch import facts_of
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
@@ -48,10 +49,6 @@ class Reply:
     def fail(self, error: int) -> None:
         self.error = error
         self.sent_replies.append(self)
-
-
-class Step(Reply, UntilDurable):
-    """What a step told the notes."""
 
 
 class Register:
@@ -207,23 +204,28 @@ def test_an_append_with_an_undecided_outcome_is_answered_with_its_code_and_conti
 @pytest.mark.parametrize("succeeds", [True, False])
 def test_notes_of_a_late_append_wait_until_it_has_ended(register: Register, succeeds: bool) -> None:
     hold = register.hold
+    written: list[int] = []
+
+    def hold_notes(step: int) -> None:
+        hold.reply(HeldNotes(lambda notes, stamp: written.append(stamp), [], step))
+
     late = register.write(b"1")
-    steps = [Step(register.sent), Step(register.sent)]
-    for step in steps:
-        hold.reply(step)
+    hold_notes(1)
+    hold_notes(2)
     taken(hold)
     register.write(b"2")
-    next_step = Step(register.sent)
-    hold.reply(next_step)
+    hold_notes(3)
     hold.fail_until(1, 7)
-    assert register.sent == [late]
-    assert [step.error for step in (*steps, next_step)] == [None, None, None]
+    assert (late.error, register.sent, written) == (7, [late], [])
     if succeeds:
         hold.confirm(1)
+        assert written == [1, 2]
+        taken(hold)
+        hold.confirm(2)
+        assert written == [1, 2, 3]
     else:
         hold.fail(56)
-    assert register.sent[1:3] == steps
-    assert [step.error for step in (*steps, next_step)] == ([0, 0, None] if succeeds else [56, 56, 56])
+        assert not written
 
 
 def test_a_reply_given_while_replies_are_released_comes_after_them(register: Register) -> None:
