@@ -1,4 +1,4 @@
-"""Random requests, crashes, failovers and policy changes: the invariants hold after each step, and then the group settles."""
+"""Random requests, crashes, failovers and policy changes. After each step the invariants hold, and no two members work with one seat."""
 
 from __future__ import annotations
 
@@ -6,165 +6,268 @@ from random import Random
 
 import pytest
 
+from coordinator.standby import EMPTY_ASSIGNMENT
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0, T0_T1, Play
-from tests.coordinator.sent_requests import SentRequest
+from tests.coordinator.sent_requests import SentJoin, SentRequest, SentSync
 
-CHOICES: dict[str, list[str]] = {
-    "registration.timeout.ms": ["1000", "15000", "60000"],
-    "expansion.timeout.ms": ["1000", "5000", "30000"],
-    "instance.ids": ["i0,i1,i2", "i0,i1,i2,i3,i4", "i[0-5]"],
+POLICIES: dict[str, list[str]] = {
+    "target.group.size": ["1", "2", "3", "4"],
+    "registration.timeout.ms": ["1000", "5000", "30000", "60000"],
+    "expansion.timeout.ms": ["1000", "3000", "30000"],
+    "instance.ids": ["i0,i1,i2", "i[0-4]", "i[0-6]"],
     "roster.timeout.ms": ["5000", "30000"],
     "roster.strict": ["true", "false"],
-    "target.group.size": ["2", "4"],
     "subscription.change": ["rebalance", "keep"],
     "pending.release": ["true"],
     "topics.watch": ["true"],
 }
+SESSION_MS = 10_000
 
 
 class Connection:
     closed = False
 
 
-class Client:
-    """A consumer: joins, syncs and heartbeats as its replies say."""
+class Process:
+    """One process of a consumer: it acts only on replies that have left the coordinator."""
 
-    def __init__(self, play: Play, number: int, instance: str | None) -> None:
+    def __init__(self, play: Play, actor: str, instance: str | None) -> None:
         self.play = play
-        self.number = number
+        self.actor = actor
         self.instance = instance
-        self.processes = 0
-        self.start()
-
-    def start(self) -> None:
-        """A new process, which knows no member id."""
-        self.processes += 1
-        self.actor = f"p{self.number}-{self.processes}"
+        self.id = ""
         self.connection = Connection()
-        self.generation = -1
+        self.calm = False  # it always subscribes to the same topics
         self.sent: SentRequest | None = None
-        self.is_leader = False
-        self.knows_id = False
-        self.stopped = False
-
-    def stop(self) -> None:
-        self.connection.closed = True
-        self.stopped = True
+        self.generation = -1
+        self.held: tuple[int, bytes] | None = None  # the generation and assignment that it works with
 
     def step(self, random: Random) -> None:
-        if self.stopped:
-            return
-        play = self.play
         sent = self.sent
-        if sent is not None:
-            if sent.parked:
-                return
-            self.sent = None
-            self.answered(sent, sent.reply.error)
-        elif self.generation < 0:
-            self.join(random)
-        else:
-            beat = play.heartbeat(self.actor, self.generation, instance=self.instance)
-            if beat.reply == ErrorCode.REBALANCE_IN_PROGRESS:
+        if sent is None:
+            if self.generation < 0:
                 self.join(random)
-            elif beat.reply:
-                self.generation = -1
-                self.knows_id = False
+            else:
+                self.sent = self.play.heartbeat(self.actor, self.generation, instance=self.instance)
+        elif sent.answered:
+            self.sent = None
+            self.replied(sent, random)
 
     def join(self, random: Random) -> None:
-        play = self.play
-        play.connection = self.connection
-        topics = T0_T1 if random.random() < 0.1 else T0
-        id = None if self.knows_id else ""
-        self.sent = play.join(self.actor, instance=self.instance, id=id, metadata=topics, rebalance=random.choice([7_000, 20_000]))
-        play.connection = None
+        metadata = T0 if self.calm else random.choice([T0] * 30 + [T0[:-4] + b"\0\0\0\1x", T0_T1])
+        self.held = None  # an eager consumer revokes its partitions first
+        if self.connection.closed:
+            self.connection = Connection()
+        self.play.connection = self.connection
+        self.sent = self.play.join(
+            self.actor, instance=self.instance, id=self.id, metadata=metadata, session=SESSION_MS, rebalance=12_000, version=random.choice([5, 9])
+        )
+        self.play.connection = None
 
-    def answered(self, sent: SentRequest, error: int) -> None:
-        play = self.play
-        if sent.title.startswith("join"):
-            if error == ErrorCode.MEMBER_ID_REQUIRED:
-                self.knows_id = True
-            elif error:
-                self.generation = -1
-                self.knows_id = False
-            else:
-                self.knows_id = True
-                play.ids[self.actor] = sent.member_id  # type: ignore[attr-defined]
-                self.generation = sent.reply.generation
-                members = sent.reply.members
-                assignment = {id: number for number, (id, _, _) in enumerate(members)}
-                self.sent = play.sync(self.actor, assignment, generation=self.generation, instance=self.instance)  # type: ignore[arg-type]
+    def replied(self, sent: SentRequest, random: Random) -> None:
+        error = sent.reply.error if isinstance(sent, SentJoin | SentSync) else sent.reply
+        if isinstance(sent, SentJoin) and error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.id = self.play.ids[self.actor] = sent.member_id
+        if error == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.generation = -1
         elif error:
             self.generation = -1
-            self.knows_id = error == ErrorCode.REBALANCE_IN_PROGRESS
+            self.held = None
+            if error != ErrorCode.MEMBER_ID_REQUIRED:
+                self.id = ""
+                self.actor += "+"  # no id is assigned twice
+        elif isinstance(sent, SentJoin):
+            self.generation = sent.reply.generation
+            assignment = {id: number for number, (id, _, _) in enumerate(sent.reply.members, 1)}
+            self.sent = self.play.sync(self.actor, assignment, generation=self.generation, instance=self.instance)  # type: ignore[arg-type]
+        elif isinstance(sent, SentSync):
+            self.held = self.generation, sent.assignment
+
+    def works(self) -> bool:
+        """Whether the coordinator would store its commits."""
+        group = self.play._of("g")
+        if group is None or self.held is None or self.held[0] != group.generation:
+            return False
+        return self.id in group.members and group.members[self.id].instance_id == self.instance
 
 
-def random_policies(random: Random) -> dict[str, str]:
-    names = random.sample(sorted(CHOICES), random.randrange(len(CHOICES)))
-    return {name: random.choice(CHOICES[name]) for name in names}
+class World:
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.calm = Random(1)
+        self.play = Play()
+        self.started = 0
+        self.members = 7
+        self.running: list[Process | None] = [None] * self.members
+        self.all: list[Process] = []  # stopped or disconnected processes may return
+        for number in range(self.members):
+            self.start(number)
+        self.holds = False
 
+    def stop(self, number: int) -> None:
+        process = self.running[number]
+        if process is not None:
+            process.connection.closed = True
+        self.running[number] = None
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_group_with_any_policies_stays_sound_and_settles(seed: int) -> None:
-    random = Random(seed)
-    play = Play()
-    clients = [Client(play, number, f"i{number}" if random.random() < 0.8 else None) for number in range(6)]
-    for client in clients:
-        client.stop()
-    for _ in range(250):
-        client = random.choice(clients)
+    def start(self, number: int) -> None:
+        self.stop(number)
+        self.started += 1
+        process = Process(self.play, f"p{number}-{self.started}", f"i{number}" if number < 5 else None)
+        self.running[number] = process
+        self.all.append(process)
+
+    def step(self) -> None:
+        random, play = self.random, self.play
+        number = random.randrange(self.members)
+        running = self.running[number]
+        for process in self.running:
+            if process is not None and random.random() < 0.7:
+                process.step(random)
+                self.check()
         match random.randrange(40):
-            case 0 | 1 | 2:
-                client.stop()
-            case 3 | 4 | 5 | 6:
-                client.start()
+            case 0 | 1:
+                self.stop(number)
+            case 2 | 3 | 4:
+                if running is None or random.random() < 0.2:
+                    self.start(number)
+            case 5:
+                if running is not None and running.sent is None and running.id:
+                    play.leave((running.id, running.instance))
+                    self.stop(number)
+            case 6:
+                play.leave(("", f"i{number}"))
             case 7:
-                play.policy(random_policies(random), random.choice([None, None, "reason"]))
+                if random.random() < 0.3:
+                    self.set_policies()
             case 8:
-                play.failover()
-                for sender in clients:
-                    sender.sent = None
-                    sender.generation = -1
-                    sender.knows_id = sender.knows_id and sender.actor in play.ids
+                self.failover(written=random.random() < 0.5)
             case 9:
-                if client.instance is not None and random.random() < 0.3:
-                    play.leave(("", client.instance))
-            case 10:
+                play.hold_appends()
+                self.holds = True
+            case 10 | 11:
+                self.confirm()
+            case 12 | 13 | 14:
+                if not self.holds or random.random() < 0.2:
+                    play.after(random.choice([100, 1_000, 3_000, 9_999, 12_000]))
+            case 15 if self.all:  # a process that was cut off and does not know
+                random.choice(self.all).step(random)
+            case 16:
                 assert play.shard is not None
                 play.shard.topics_changed(["t0"], play.now, play.wall)
                 play.after(0)
-            case 11 | 12 | 13 | 14:
-                play.after(random.choice([100, 1_000, 3_000, 12_000]))
             case _:
-                client.step(random)
-    settle(play, clients, random)
-    play.close()
+                if not self.holds:
+                    play.after(random.choice([1, 300]))
+        self.check()
+
+    def set_policies(self) -> None:
+        random = self.random
+        names = [name for name in POLICIES if random.random() < (0.9 if name == "target.group.size" else 0.3)]
+        self.play.policy({name: random.choice(POLICIES[name]) for name in names}, random.choice([None, None, "reason"]))
+
+    def failover(self, *, written: bool) -> None:
+        self.play.failover(written=written)
+        self.holds = False
+        for process in self.all:
+            if process.sent is not None and not process.sent.answered:
+                process.sent = None  # the connection broke
+                process.generation = -1
+
+    def confirm(self) -> None:
+        self.play.confirm()
+        self.holds = False
+
+    def restart_all(self) -> None:
+        for number in range(self.members):
+            self.start(number)
+            running = self.running[number]
+            assert running is not None
+            running.calm = True
+
+    def run(self, steps: int) -> None:
+        """Let the processes act every half second."""
+        for _ in range(steps):
+            for process in self.running:
+                if process is not None:
+                    process.step(self.calm)
+                    process.step(self.calm)
+                    self.check()
+            self.play.after(500)
+
+    def check(self) -> None:
+        """Appends in flight may be lost, but no reply that depends on them has left."""
+        seats: dict[bytes, Process] = {}
+        for process in self.all:
+            if not process.works():
+                continue
+            assert process.held is not None
+            _, assignment = process.held
+            if assignment in (b"", EMPTY_ASSIGNMENT):
+                continue
+            assert assignment not in seats, f"{process.actor} and {seats[assignment].actor} have the same seat"
+            seats[assignment] = process
+        group = self.play._of("g")
+        if group is not None and group.state is State.STABLE:
+            assignments = [member.assignment for member in group.members.values() if member.assignment not in (b"", EMPTY_ASSIGNMENT)]
+            assert len(assignments) == len(set(assignments)), "two members have the same seat"
 
 
-def settle(play: Play, clients: list[Client], random: Random) -> None:
-    """All clients run for five minutes: then each that may be is in the group, which no longer changes."""
-    for client in clients:
-        client.start()
-    play.policy({name: text for name, text in play.texts().items() if name != "rebalance.request"})
+@pytest.mark.parametrize("seed", range(40))
+def test_a_seat_has_one_holder_in_any_sequence(seed: int) -> None:
+    world = World(seed)
+    world.play.policy({"target.group.size": "2"})
     for _ in range(300):
-        for client in clients:
-            client.step(Random(1))
-            client.step(Random(1))
-        play.after(1_000)
-    policies = play.policies()
-    listed = policies.instance_ids or ()
-    expected = {client.actor for client in clients if not policies.roster_strict or client.instance in listed}
-    if not expected:
-        return
+        world.step()
+    world.confirm()
+    settle(world)
+    world.play.close()
+
+
+def settle(world: World) -> None:
+    """All processes run on: the group has its active members and standbys, and no longer changes."""
+    play = world.play
+    play.policy({"target.group.size": "3"})
+    world.restart_all()
+    world.run(120)
     group = play.group()
-    assert group.state is State.STABLE, group.state
-    assert set(group.members) == {play.id_of(actor) for actor in expected}
-    assert not group.away_count
+    assert group.state is State.STABLE
+    assert group.policy is not None
+    assert (len(group.members), len(group.policy.standbys), len(group.policy.take_overs)) == (7, 4, 0)
     generation = group.generation
-    for _ in range(60):
-        for client in clients:
-            client.step(Random(1))
-        play.after(1_000)
+    leader = group.leader
+    # Two crash, one of them the leader: two standbys take their seats.
+    crashed = [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id == leader]
+    crashed += [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id not in (*group.policy.standbys, leader)][:1]
+    for number in crashed:
+        world.stop(number)
+    world.run(60)
+    assert group.state is State.STABLE
     assert group.generation == generation
+    assert (len(group.members), len(group.policy.standbys), len(group.policy.take_overs)) == (5, 2, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_group_with_any_policies_settles(seed: int) -> None:
+    """All processes run for five minutes: then each that may be is in the group, which no longer changes."""
+    world = World(seed)
+    play = world.play
+    for _ in range(250):
+        world.step()
+    world.confirm()
+    play.policy({name: text for name, text in play.texts().items() if name != "rebalance.request"})
+    world.restart_all()
+    world.run(600)
+    policies = play.policies()
+    expected = {process.id for process in world.running if process is not None and (not policies.roster_strict or process.instance in (policies.instance_ids or ()))}
+    if expected:
+        group = play.group()
+        assert group.state is State.STABLE
+        assert set(group.members) == expected
+        assert not group.away_count
+        generation = group.generation
+        world.run(120)
+        assert group.generation == generation
+    play.close()
