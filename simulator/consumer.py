@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
 BACKOFF_NS: Final = 100 * MS
+TAKE_OVER_LATE: Final = 0.2  # the least part of SyncGroups, by which standbys take a seat over, that are late
 
 
 class Consumer(Client):
@@ -191,7 +192,7 @@ class Consumer(Client):
                 run.restart_later(self)
                 self.kill()
                 yield SECOND  # the process has ended
-        elif not run.faults_over and world.chance(run.plan.slow_sync):
+        elif not run.faults_over and world.chance(max(run.plan.slow_sync, TAKE_OVER_LATE) if self.rejoin_announced_at >= 0 else run.plan.slow_sync):
             yield world.between(0, 2 * settings.rebalance_ns)
         yield from self._sync(wire, assignments)
 
