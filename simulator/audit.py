@@ -73,15 +73,15 @@ class Audit:
         if body.instance_id is not None and seats.get(body.instance_id) == body.member_id:
             del seats[body.instance_id]
 
-    def check_lateness(self, group: str, body: Any) -> None:
-        """The session of a member has ended: at most a tick ago, unless the broker was disturbed. Standbys have other deadlines.
+    def check_lateness(self, group: str, body: Any, moment: int) -> None:
+        """A member was removed at `moment`, at most a tick after the end of its session, unless the broker was disturbed. Standbys have other deadlines.
 
         A session begins with a request of the member, and again when a phase of a rebalance ends. After a slow append it is extended
         once, for as long again.
         """
-        found, node, world = self.in_memory(group), self._node, self._world
-        began = max(world.now - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
-        late_ms = (world.now - began) // MS - body.session_ms
+        found, node = self.in_memory(group), self._node
+        began = max(moment - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
+        late_ms = (moment - began) // MS - body.session_ms
         if found is None or found.policy is not None or late_ms <= self._late_ms_max or not self._run.sessions.knows(group, body.member_id):
             return
         member = self._members.get(group, {}).get(body.member_id)

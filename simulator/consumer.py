@@ -271,7 +271,7 @@ class Consumer(Client):
             if self.owned:
                 run.policies.assigned(self, request, data, self.rejoin_announced_at)
         self.settled = True
-        self.world.trace(f"{self.name}: is settled in generation {self.generation} with {plural(len(self.owned), 'partition')}", self.group)
+        self.world.trace(f"{self.name}: consumes {plural(len(self.owned), 'partition')} in generation {self.generation}", self.group)
         yield from self._read_offsets(wire)
 
     # Steady.

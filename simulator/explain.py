@@ -40,7 +40,7 @@ def explain(seed: int, events: int | None, nodes: int | None = None) -> int:
                 plan, (broken, world) = reduced, outcome
                 smaller = True
                 break
-    print(f"\nThe smallest run that breaks it too ({tries} runs tried):")
+    print(f"\nThe smallest run that breaks the same promise ({tries} runs tried; its members, ids and times are others):")
     for text in plan.lines():
         print(f"  {text}")
     print()

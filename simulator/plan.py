@@ -190,13 +190,14 @@ def _with_rare_settings(plan: Plan) -> Plan:
 
 
 def _about_expiry(plan: Plan) -> Plan:
-    """Members commit less often than offsets are retained, many groups have one member, and only time removes offsets."""
+    """Offsets are checked every second and removed only by time. Members commit less often than offsets are retained; many groups have one, which stays away for long."""
     groups = []
     for number, group in enumerate(plan.groups):
         alone = group if number % 2 else replace(group, static=min(group.static, 1), dynamic=0 if group.static else 1)
         groups.append(replace(alone, settings=group.settings._replace(commit_ns=150 * SECOND)))
     faults = tuple(fault for fault in plan.faults if fault not in ("admin", "wall", "delete_topic"))
-    return replace(plan, groups=tuple(groups), faults=faults, safety_seconds=600)
+    broker = {**plan.broker, "offsets.retention.check.interval.ms": 1_000}
+    return replace(plan, groups=tuple(groups), faults=faults, fault_rate=0.25, safety_seconds=600, broker=broker)
 
 
 def _about_retention(plan: Plan) -> Plan:

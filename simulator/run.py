@@ -334,7 +334,7 @@ class Run(Faults):
             self.world.trace(f"{teller}: {group}: {body.member_id} is removed ({how.name})", group)
             self.world.events += 1
             if how == Removal.EXPIRED:
-                audit.check_lateness(group, body)
+                audit.check_lateness(group, body, moment if audit.clock_is_steady else self.world.now)
             if how == Removal.EXPIRED and audit.clock_is_steady:
                 self.sessions.expired(group, body.member_id, moment)
             else:

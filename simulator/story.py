@@ -20,11 +20,14 @@ ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch", "Produce", "Fetch"
 WITH_OFFSETS: Final = ("offsets", "records")  # promises that name an offset
 PARTITION: Final = re.compile(r"\b(?:t|data)\d+-\d+\b")
 NO_OFFSET: Final = re.compile(rf"{PARTITION.pattern}|\d+:\d+:[\d.]+|'[^']*'")  # partitions, times, values of records
-NAMES: Final = """\
-  g0/s1  the process of the static member i1 of group g0; g0/s1' is a second process with that instance id
-  g0/d2  the process of a dynamic member
-  note   the coordinator notes a change of a group
-  >      the line has an offset or member id of the broken promise; member ids are shortened to their last eight characters
+ROLES: Final = (  # the start of a line of the story, and what it means
+    (re.compile(r"\b(g\d+)/s(\d+): "), "the process of the static member i{2} of group {1}"),
+    (re.compile(r"\b(g\d+)/s(\d+)': "), "a second process with the instance id i{2}"),
+    (re.compile(r"\b(g\d+)/d\d+: "), "the process of a dynamic member of group {1}"),
+    (re.compile(r"\bnote: "), "the coordinator notes a change of a group; a static member counts until its session ends, also without a process"),
+)
+LEGEND: Final = """\
+  >       the line has an offset or member id of the broken promise; member ids are shortened to their last eight characters
 Heartbeats, commits, OffsetFetches, Produces and Fetches without an error are shown only with such an offset, or in the last second."""
 ID_LENGTH: Final = 8  # of shortened member ids
 
@@ -142,7 +145,12 @@ class Story:
 def print_story(world: World, broken: Broken) -> None:
     story = Story(world, broken)
     omitted = max(0, len(story.lines) - LINES_MAX)
-    print(f"The promise: {PROMISED[broken.promise]}.\n\n{NAMES}\n")
+    print(f"The promise: {PROMISED[broken.promise]}.\n")
+    for pattern, meaning in ROLES:
+        example = next(filter(None, (pattern.search(line.text) for line in story.lines[omitted:])), None)
+        if example is not None:
+            print(f"  {example[0].rstrip(': '):7} {meaning.format(*example.group(0, *range(1, pattern.groups + 1)))}")
+    print(f"{LEGEND}\n")
     print(f"What happened, in virtual time{f' (without {omitted} earlier lines)' if omitted else ''}:")
     for line in story.lines[omitted:]:
         print(story.show(line))

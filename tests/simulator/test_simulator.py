@@ -11,6 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from coordinator.member import Member
+from coordinator.notes import Cause, Kind, Note, Removal
+from coordinator.states import State
+from protocol.message import Message
+from protocol.messages.coordinator_notes import MemberGone, StateChange
 from simulator.cluster_run import new_run
 from simulator.command import main, simulate_plan
 from simulator.explain import reductions
@@ -18,7 +23,7 @@ from simulator.plan import FAULTS, RARE_FAULTS, draw
 from simulator.promises import Generations, Instances, Offsets, Sessions
 from simulator.records import Records
 from simulator.story import PROMISED, print_story
-from simulator.world import SECOND, Broken, World
+from simulator.world import MS, SECOND, Broken, World
 from tests.simulator.planted import BUGS, ROOT
 
 pytestmark = pytest.mark.once
@@ -312,3 +317,29 @@ def test_a_deleted_group_may_begin_again_after_a_power_failure() -> None:
         at(world, second)
         generations.assigned("g", generation, "a", f"leader@{second}", b"1", [("t", 0)], world.now)
         has_offsets = True
+
+
+def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a_late_note() -> None:
+    run = new_run(replace(draw(11), safety_seconds=20, faults=(), varied_sessions=False))
+    run.run()
+    (audit,) = run.audits.values()
+    name = next(group.name for group in run.plan.groups if audit.in_memory(group.name) is not None and audit.in_memory(group.name).policy is None)
+    audit.check()
+    first, second = list(audit.in_memory(name).members.values())[:2]
+    journal = run.node.broker.shards.journal_of(name)
+
+    def note_a_second_late(kind: Kind, body: Message) -> None:
+        at_ms = run.node.wall_ms
+        run.world.now += SECOND  # the log is slow
+        run._note(run.node, journal, Note(name, kind, at_ms, 1, State.STABLE, body))
+
+    def note_removal(member: Member) -> None:
+        note_a_second_late(Kind.MEMBER_GONE, MemberGone(member.id, member.instance_id, Removal.EXPIRED, 3_600_000, member.session_timeout_ms))
+
+    run.world.now += 3600 * SECOND
+    note_a_second_late(Kind.STATE_CHANGE, StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # sessions begin again
+    run.world.now += first.session_timeout_ms * MS
+    note_removal(first)
+    run.world.now += SECOND
+    with pytest.raises(Broken, match="after the end of its session"):
+        note_removal(second)
