@@ -33,15 +33,9 @@ class Held(Protocol):
 
 
 class UntilDurable:
-    """Something held that is no reply, and that only a failed append drops: no client waits for it."""
+    """Marks a `Held` that is no reply: no client waits for it, so a late append does not fail it."""
 
     __slots__ = ()
-
-    def release(self) -> None:
-        raise NotImplementedError
-
-    def fail(self, error: int) -> None:
-        raise NotImplementedError
 
 
 # Handles an exception of one reply in release() or fail(); the other replies are still sent.
