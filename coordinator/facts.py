@@ -1,6 +1,6 @@
 """Facts in the record formats of Kafka's __consumer_offsets.
 
-A group record is an image of the whole group (value version 3). An offset record is one committed offset (version 3, or 1
+A group record has the state of the whole group (value version 3). An offset record is one committed offset (version 3, or 1
 with an explicit expiry). Older and newer versions can be read.
 """
 
@@ -55,7 +55,7 @@ def group_key(group_id: str) -> bytes:
     return with_version(GroupMetadataKey(group_id), GROUP_KEY_VERSION)
 
 
-def group_image(
+def group_value(
     group: Group,
     members: Iterable[Member],
     leader: str | None,
@@ -92,13 +92,13 @@ def group_image(
     return b"".join(out)
 
 
-def replace_generation(image: bytes, generation: int, state_ms: int) -> bytes:
-    """Return the image with another generation and time."""
-    at = 4 + _SIZE(image, 2)[0]  # after version and protocol type
+def replace_generation(value: bytes, generation: int, state_ms: int) -> bytes:
+    """Return the value of a group record with another generation and time."""
+    at = 4 + _SIZE(value, 2)[0]  # after version and protocol type
     protocol_at = at + 4
-    leader_at = protocol_at + 2 + _SIZE(image, protocol_at)[0]
-    time_at = leader_at + 2 + _SIZE(image, leader_at)[0]
-    return image[:at] + _FOUR_BYTES(generation) + image[protocol_at:time_at] + _INT64.pack(state_ms) + image[time_at + 8 :]
+    leader_at = protocol_at + 2 + _SIZE(value, protocol_at)[0]
+    time_at = leader_at + 2 + _SIZE(value, leader_at)[0]
+    return value[:at] + _FOUR_BYTES(generation) + value[protocol_at:time_at] + _INT64.pack(state_ms) + value[time_at + 8 :]
 
 
 def _write_text(out: list[bytes], text: str | None) -> None:
@@ -109,17 +109,17 @@ def _write_text(out: list[bytes], text: str | None) -> None:
         out += (_TWO_BYTES(len(data)), data)
 
 
-def read_image(value: bytes) -> GroupMetadataValue:
+def read_group(value: bytes) -> GroupMetadataValue:
     return read_record(GroupMetadataValue, value)
 
 
-def update_static_ids(image: bytes, statics: dict[str, str]) -> bytes | None:
-    """Return the image with the current member ids of static members; None if they have not changed.
+def update_static_ids(value: bytes, statics: dict[str, str]) -> bytes | None:
+    """Return the value of a group record with the current member ids of static members; None if they have not changed.
 
-    Without it, a coordinator that takes over between a static member's return and the next image would fence the running
+    Without it, a coordinator that takes over between a static member's return and the next group record would fence the running
     process.
     """
-    stored = read_image(image)
+    stored = read_group(value)
     changed = False
     for member in stored.members:
         instance = member.group_instance_id

@@ -49,10 +49,9 @@ class Group(Timed):
         "extended_since_ms",
         "generation",
         "id",
-        "image_changed",
         "initial",
         "laggards",
-        "last_image",
+        "last_record",
         "leader",
         "members",
         "new_member_added",
@@ -71,6 +70,7 @@ class Group(Timed):
         "protocol_counts",
         "protocol_name",
         "protocol_type",
+        "record_changed",
         "round_start_ms",
         "state",
         "state_ms",
@@ -112,10 +112,10 @@ class Group(Timed):
         self.newest_unread: UnreadCommit | None = None
         self.offsets_version = object()  # replaced when an offset changes, except by commits in `_unread`
         self.version = object()  # replaced when a cached verdict on a heartbeat or commit may be stale
-        self.last_image: bytes | None = None  # the newest group record, as stored
-        self.image_changed = True  # the next image differs in more than generation, time and assignments
+        self.last_record: bytes | None = None  # the newest group record, as stored
+        self.record_changed = True  # the next group record differs in more than generation, time and assignments
         self._rebalance_timeout_ms = -1  # cached; -1: unknown
-        self.static_ids_changed = False  # a static member's id may differ from the one in last_image
+        self.static_ids_changed = False  # a static member's id may differ from the one in last_record
         self.round_start_ms = now
         self.phase_start_ms = now  # the same moment as state_ms, monotonic
         self.laggards: list[str] = []  # members that did not rejoin in time for the last join phase
@@ -143,7 +143,7 @@ class Group(Timed):
 
     def invalidate_members(self) -> None:
         """Invalidate all values derived from the members."""
-        self.image_changed = True
+        self.record_changed = True
         self._rebalance_timeout_ms = -1
         self.version = object()
 

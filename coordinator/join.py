@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
 from coordinator.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
-from coordinator.facts import group_image, group_key
+from coordinator.facts import group_key, group_value
 from coordinator.group import Group
 from coordinator.member import Member, Pending
 from coordinator.newcomer import admit_member, new_member, note_join
@@ -203,8 +203,8 @@ def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequ
     new = _successor(out, old, request, id)
     old_leader = group.leader or ""
     members = [new if member is old else member for member in group.members.values()]
-    image = group_image(group, members, id if old_leader == old.id else old_leader, group.protocol_name)
-    fact = (group_key(group.id), image)
+    value = group_value(group, members, id if old_leader == old.id else old_leader, group.protocol_name)
+    fact = (group_key(group.id), value)
     if not out.fits([fact]):
         # Refused before anything changes: the old member keeps its seat.
         error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -212,7 +212,7 @@ def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequ
         return
     _note_replaced(out, group, old, new, request, Replacement.NO_REBALANCE)
     _swap_member(out, group, old, new)
-    group.last_image = image
+    group.last_record = value
     out.facts.append(fact)
     out.reply_join(waiter, new.id, _reply_without_rebalance(group, new, old_leader, request.knows_skip_assignment))
 

@@ -40,7 +40,7 @@ def admit_member(out: Outcome, group: Group, request: JoinRequest, waiter: JoinW
         group.protocol_type = request.protocol_type
     group.add(member)
     grant_note_budget(group)
-    if member.instance_id is not None and group.last_image is not None:
+    if member.instance_id is not None and group.last_record is not None:
         group.static_ids_changed = True
     timeout_ms = NEW_MEMBER_TIMEOUT_MS
     if group.policy is not None and (group.state is EMPTY or group.initial):

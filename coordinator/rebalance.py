@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from coordinator.calls import JoinedMember, JoinReply
 from coordinator.deadlines import NEVER
 from coordinator.expansion import admit_waiting, refuse_unlisted_newcomers
-from coordinator.facts import group_image, group_key, update_static_ids
+from coordinator.facts import group_key, group_value, update_static_ids
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, Kind, Removal, RoundResult, cause_detail, spend_note_budget
@@ -113,7 +113,7 @@ def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
             member.sync = None
             member.seen_ms = out.now
             out.restart_session(member)
-    group.image_changed = True  # the last image has the previous generation's assignments
+    group.record_changed = True  # the last group record has the previous generation's assignments
 
 
 def end_join_phase(out: Outcome, group: Group) -> None:
@@ -152,11 +152,11 @@ def complete_join(out: Outcome, group: Group, cause: Cause) -> None:
             remove_member(out, group, member, Removal.SEAT_TAKEN)
     if group.leader is None or members[group.leader].join is None:
         group.leader = next(member.id for member in members.values() if member.join is not None and not is_standby(group, member))
-        group.image_changed = True
+        group.record_changed = True
     if group.static_ids_changed:
         _store_static_ids(out, group)
     metadata: Sequence[bytes] | None = group.subscriptions
-    if group.image_changed or metadata is None:
+    if group.record_changed or metadata is None:
         _set_protocol(group, group.select_protocol())
         metadata = group.all_metadata()
         group.remember_subscriptions(metadata)
@@ -175,7 +175,7 @@ def _set_protocol(group: Group, protocol: str | None) -> None:
     if protocol != group.protocol_name:
         group.protocol_name = protocol
         group.sync_reply = None
-        group.image_changed = True
+        group.record_changed = True
 
 
 def _answer_joins(out: Outcome, group: Group, metadata: Sequence[bytes]) -> None:
@@ -224,14 +224,14 @@ def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember
 def _store_static_ids(out: Outcome, group: Group) -> None:
     """Store the new ids of static members before their clients receive them.
 
-    Otherwise a coordinator that takes over before the next image would know only the old ids, and fence the running processes.
+    Otherwise a coordinator that takes over before the next group record would know only the old ids, and fence the running processes.
     """
     group.static_ids_changed = False
-    if group.last_image is not None:
-        image = update_static_ids(group.last_image, group.statics)
-        if image is not None:
-            group.last_image = image
-            out.facts.append((group_key(group.id), image))
+    if group.last_record is not None:
+        value = update_static_ids(group.last_record, group.statics)
+        if value is not None:
+            group.last_record = value
+            out.facts.append((group_key(group.id), value))
 
 
 def become_empty(out: Outcome, group: Group) -> None:
@@ -241,8 +241,8 @@ def become_empty(out: Outcome, group: Group) -> None:
     end_round(out, group, RoundResult.EMPTY, out.now - group.round_start_ms, 0)
     change_state(out, group, EMPTY, Cause.GROUP_EMPTIED)
     group.static_ids_changed = False
-    group.last_image = group_image(group, (), None, None)
-    out.facts.append((group_key(group.id), group.last_image))
+    group.last_record = group_value(group, (), None, None)
+    out.facts.append((group_key(group.id), group.last_record))
     store_seats_record(out, group)
     delete_records_of_removed(out, group)
 

@@ -4,7 +4,7 @@ An away member stays in the generation and in the leader's member list, but no p
 lasted for the policy's timeout, all members that are away at that moment are removed in one rebalance (`end_absences`).
 
 Each absence is a record, so that a failover does not restart it. After a load every member first gets a full session; a stored
-absence continues only if that session ends too. The record of a removed member is deleted with the first image without it.
+absence continues only if that session ends too. The record of a removed member is deleted with the first group record without it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _pop_absence(out: Outcome, group: Group, member: Member) -> tuple[bool, Abse
 
 
 def delete_records_of_removed(out: Outcome, group: Group) -> None:
-    """Called after an image without the removed members was emitted in this step. Tombstones that do not fit wait for the next image."""
+    """Called after a group record without the removed members was emitted in this step. Tombstones that do not fit wait for the next one."""
     policy = group.policy
     if policy is None or not policy.removed_away:
         return

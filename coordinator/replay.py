@@ -1,6 +1,6 @@
 """Replay: rebuild the groups from the facts in the log when a coordinator takes over a partition.
 
-Offset records are kept encoded. Only the newest image of a group counts; it is decoded at the end of the log.
+Offset records are kept encoded. Only the newest record of a group itself counts; it is decoded at the end of the log.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
 
-from coordinator.facts import offset_key_prefix, read_image, read_offset
+from coordinator.facts import offset_key_prefix, read_group, read_offset
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
 from coordinator.member import Member
@@ -123,7 +123,7 @@ class Replay:
 
     def _fold_group(self, id: str, value: bytes | None) -> None:
         if value is not None:
-            self._group(id).last_image = value
+            self._group(id).last_record = value
             return
         group = self._groups.pop(id, None)
         if group is None:
@@ -159,20 +159,20 @@ class Replay:
 
 
 def open_group(group: Group, intern: Callable[[str], str]) -> None:
-    """Initialize the group from its newest image: EMPTY, or STABLE with members that offer only the selected protocol.
+    """Initialize the group from its newest record: EMPTY, or STABLE with members that offer only the selected protocol.
 
     `intern` returns one object for equal strings, since client ids and hosts repeat often.
     """
     for topic in [topic for topic, stored in group.offsets.items() if not stored.values]:
         del group.offsets[topic]
-    if group.last_image is None:
+    if group.last_record is None:
         return
-    image = read_image(group.last_image)
-    group.protocol_type = intern(image.protocol_type) or None
-    group.generation = image.generation
-    group.protocol_name = image.protocol
-    group.state_ms = image.current_state_timestamp
-    for stored in image.members:
+    record = read_group(group.last_record)
+    group.protocol_type = intern(record.protocol_type) or None
+    group.generation = record.generation
+    group.protocol_name = record.protocol
+    group.state_ms = record.current_state_timestamp
+    for stored in record.members:
         instance = stored.group_instance_id
         if instance in group.statics:
             raise ProtocolError(f"two members of group {group.id!r} have the instance id {instance!r}")
@@ -185,12 +185,12 @@ def open_group(group: Group, intern: Callable[[str], str]) -> None:
             intern(stored.client_host),
             rebalance_ms,
             stored.session_timeout,
-            ((intern(image.protocol or ""), stored.subscription),),
+            ((intern(record.protocol or ""), stored.subscription),),
             stored.assignment,
             is_new=False,
         )
         group.add(member)
-    if image.leader in group.members:  # otherwise the first member leads: the image may come from another writer
-        group.leader = image.leader
+    if record.leader in group.members:  # otherwise the first member leads: the record may come from another writer
+        group.leader = record.leader
     group.state = State.STABLE if group.members else State.EMPTY
     group.remember_subscriptions(group.all_metadata())

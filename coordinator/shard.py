@@ -25,7 +25,7 @@ from coordinator.calls import (
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
 from coordinator.expansion import check_newcomers, is_waiting_newcomer, set_newcomer_timer
-from coordinator.facts import group_image, group_key, storable
+from coordinator.facts import group_key, group_value, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold, UntilDurable
 from coordinator.join import add, has_room, offers_protocol_twice, remove_over_size, require_member_id
@@ -264,8 +264,8 @@ class Shard:
             if excludes(policies, policies.instance_ids or (), request, None):
                 return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
             group = self._create(request.group_id)
-            group.last_image = group_image(group, (), None, None)
-            out.facts.append((group_key(group.id), group.last_image))
+            group.last_record = group_value(group, (), None, None)
+            out.facts.append((group_key(group.id), group.last_record))
         if group.policy is not None and excludes(group.policy.policies, group.policy.listed, request, group.members.get(id)):
             note_refusal(out, group, request)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)

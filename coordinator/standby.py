@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from coordinator.calls import JoinRequest
-from coordinator.facts import group_image, group_key
+from coordinator.facts import group_key, group_value
 from coordinator.group import CONSUMER, Group
 from coordinator.hold import Fact
 from coordinator.member import Member
@@ -151,7 +151,7 @@ def add_standby(out: Outcome, group: Group, member: Member) -> bool:
     member.is_new = False
     group.add(member)
     policy.standbys[member.id] = out.wall
-    if not out.fits([_image_fact(group), seats_fact(group, policy)]):
+    if not out.fits([_group_fact(group), seats_fact(group, policy)]):
         del policy.standbys[member.id]
         group.remove(member)
         return False
@@ -244,20 +244,20 @@ def store_seats(out: Outcome, group: Group) -> bool:
     """Store a STABLE group and its seats in one batch, if they fit."""
     policy = group.policy
     assert policy is not None
-    image = _image_fact(group)
-    if not out.fits([*out.facts, image, seats_fact(group, policy)]):
+    fact = _group_fact(group)
+    if not out.fits([*out.facts, fact, seats_fact(group, policy)]):
         return False
-    group.last_image = image[1]
-    group.image_changed = True
+    group.last_record = fact[1]
+    group.record_changed = True
     group.remember_subscriptions(group.all_metadata())
-    out.facts.append(image)
+    out.facts.append(fact)
     store_seats_record(out, group)
     delete_records_of_removed(out, group)
     return True
 
 
-def _image_fact(group: Group) -> Fact:
-    return group_key(group.id), group_image(group, group.members.values(), group.leader, group.protocol_name)
+def _group_fact(group: Group) -> Fact:
+    return group_key(group.id), group_value(group, group.members.values(), group.leader, group.protocol_name)
 
 
 def must_rejoin(group: Group, member: Member) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.calls import SyncReply, SyncRequest, SyncWaiter
 from coordinator.deadlines import NEVER
-from coordinator.facts import group_image, group_key, replace_generation
+from coordinator.facts import group_key, group_value, replace_generation
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, RoundResult
@@ -51,19 +51,19 @@ def assign(out: Outcome, group: Group, leader_assignments: dict[str, bytes]) -> 
     assignments = {id: leader_assignments.get(id, b"") for id in members}
     if group.policy is not None:
         assignments.update(assignments_of_standbys(group))
-    last = group.last_image
-    if last is not None and not group.image_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
-        image = replace_generation(last, group.generation, group.state_ms)  # members and assignments are mostly unchanged
+    last = group.last_record
+    if last is not None and not group.record_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
+        value = replace_generation(last, group.generation, group.state_ms)  # members and assignments are mostly unchanged
     else:
-        image = group_image(group, members.values(), group.leader, group.protocol_name, assignments)
-    fact = (group_key(group.id), image)
+        value = group_value(group, members.values(), group.leader, group.protocol_name, assignments)
+    fact = (group_key(group.id), value)
     if not out.fits([fact] if group.policy is None else [fact, seats_fact(group, group.policy)]):
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
         begin_rebalance(out, group, Cause.SYNC_FAILED)
         return
     out.facts.append(fact)
-    group.last_image = image
-    group.image_changed = False
+    group.last_record = value
+    group.record_changed = False
     if group.policy is not None:
         store_seats_record(out, group)
     delete_records_of_removed(out, group)

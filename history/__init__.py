@@ -1,6 +1,6 @@
 """Folds notes and group records into the history of a group. Pure.
 
-`story_of(group, notes, images)` is the complete fold; `Order` and `Story` are its two halves, for notes that arrive over time.
+`story_of(group, notes, records)` is the complete fold; `Order` and `Story` are its two halves, for notes that arrive over time.
 """
 
 from history.episodes import (
@@ -22,7 +22,7 @@ from history.episodes import (
     at_ms,
 )
 from history.moves import Move, Owner, Owners, moves, moves_of, owners_of, spans
-from history.note_records import GroupRecord, NoteRecord, read_image, read_note_record
+from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.order import Order
 from history.restarts import Avoidable, Restart, avoidable
 from history.story import Story, story_of
@@ -57,7 +57,7 @@ __all__ = [
     "moves",
     "moves_of",
     "owners_of",
-    "read_image",
+    "read_group_record",
     "read_note_record",
     "spans",
     "story_of",

@@ -217,8 +217,8 @@ class Rebalance:
             return self.cause_detail or None
         ids = [join.member_id for join in self.joins] + [removal.member_id for removal in self.removals] + [back.new_id for back in self.returns]
         ids += [removal.instance_id for removal in self.removals if removal.instance_id is not None]
-        for image in (self.before, self.after):
-            ids += image.member_ids if image is not None else ()
+        for record in (self.before, self.after):
+            ids += record.member_ids if record is not None else ()
         named = [id for id in ids if self.cause_detail == id or self.cause_detail.startswith(f"{id}: ")]
         if named:
             return max(named, key=len)

@@ -74,8 +74,8 @@ class InferenceCache:
             inferred = self._known[offsets] = infer(before, after, self.around(after))
         return inferred
 
-    def around(self, image: GroupRecord) -> NearbyCommits:
-        return self.commits.get(image.offset, NO_COMMITS)
+    def around(self, record: GroupRecord) -> NearbyCommits:
+        return self.commits.get(record.offset, NO_COMMITS)
 
 
 def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits) -> Inferred:
@@ -93,15 +93,15 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
     return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, mover, evidence, expired)
 
 
-def is_replacement(before: GroupRecord, image: GroupRecord) -> bool:
+def is_replacement(before: GroupRecord, record: GroupRecord) -> bool:
     """Whether the record stores the same generation again: only member ids of static members may differ."""
-    if before.stored is None or image.stored is None or before.generation != image.generation:
+    if before.stored is None or record.stored is None or before.generation != record.generation:
         return False
-    return _dynamic(before) == _dynamic(image) and len(before.stored.members) == len(image.stored.members)
+    return _dynamic(before) == _dynamic(record) and len(before.stored.members) == len(record.stored.members)
 
 
-def _dynamic(image: GroupRecord) -> set[str]:
-    return {member.member_id for member in image.stored.members if member.group_instance_id is None} if image.stored is not None else set()
+def _dynamic(record: GroupRecord) -> set[str]:
+    return {member.member_id for member in record.stored.members if member.group_instance_id is None} if record.stored is not None else set()
 
 
 def at_rest(same: Sequence[GroupRecord], number: int, after: GroupRecord) -> GroupRecord:
@@ -116,34 +116,34 @@ def at_rest(same: Sequence[GroupRecord], number: int, after: GroupRecord) -> Gro
     return same[number]
 
 
-def stored_at_rest(before: GroupRecord, image: GroupRecord, after: GroupRecord, doubtful: int) -> bool:
+def stored_at_rest(before: GroupRecord, record: GroupRecord, after: GroupRecord, doubtful: int) -> bool:
     """Whether the record was stored while the group was stable, and not at the end of a join phase (then its state has the old time).
 
     `doubtful`: the number of records up to this one that may have been stored at the end of an aborted round's join phase.
     """
-    if image.at_ms >= join_phase_end_ms(after):
+    if record.at_ms >= join_phase_end_ms(after):
         return False
-    same_state = before.stored is not None and image.stored is not None and before.stored.current_state_timestamp == image.stored.current_state_timestamp
-    return doubtful <= 0 or not same_state or image.at_ms < earliest_begin_ms(image, after)
+    same_state = before.stored is not None and record.stored is not None and before.stored.current_state_timestamp == record.stored.current_state_timestamp
+    return doubtful <= 0 or not same_state or record.at_ms < earliest_begin_ms(record, after)
 
 
-def earliest_begin_ms(image: GroupRecord, after: GroupRecord) -> int:
+def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
     """The earliest begin of the rebalance, -1 if it is unknown.
 
     A join phase lasts at most the longest rebalance timeout, if a dynamic member was in the group throughout. Static members that do not
     rejoin may extend it to the end of their sessions. An aborted round has two phases.
     """
-    if image.stored is None or after.stored is None:
+    if record.stored is None or after.stored is None:
         return -1
-    before = {member.member_id for member in image.stored.members}
+    before = {member.member_id for member in record.stored.members}
     stayed = [member for member in after.stored.members if member.member_id in before]
     if not stayed:
         return -1
-    members = (*image.stored.members, *after.stored.members)
+    members = (*record.stored.members, *after.stored.members)
     longest = max(timeout_ms(member) for member in members)
     if all(member.group_instance_id is not None for member in stayed):
         longest += max(member.session_timeout for member in members)
-    return join_phase_end_ms(after) - (2 * max(after.generation - image.generation, 1) - 1) * longest - LATE_MS
+    return join_phase_end_ms(after) - (2 * max(after.generation - record.generation, 1) - 1) * longest - LATE_MS
 
 
 def rested_ms(before: GroupRecord, after: GroupRecord) -> int:

@@ -35,7 +35,7 @@ class KnownState:
         self._may_be_newer = False  # `_stable_generation` or a later generation: begin or end of the last rebalance is unknown
         self._known_at_ms = UNKNOWN  # time of the last note or record about the group itself
         self._last: Rebalance | None = None  # the last rebalance that settled
-        self._image: GroupRecord | None = None  # the last record
+        self._last_record: GroupRecord | None = None  # the last record
         self._records_complete = recorded  # no record since is missing
         # Position in the notes.
         self._from_start = from_start
@@ -66,8 +66,8 @@ class KnownState:
         if self._gap_before_ms == at_ms:
             opened.missing_notes = UNKNOWN
         self._phase = (phase, generation)
-        if self._at_image and from_generation == self._stable_generation:
-            opened.before = self._image
+        if self._at_last_record and from_generation == self._stable_generation:
+            opened.before = self._last_record
         return opened
 
     def _ended(self, opened: Rebalance, end: End, at_ms: int, generation: int) -> None:
@@ -112,7 +112,7 @@ class KnownState:
             if member_id in self._members:
                 return True
             # If the record has another id for this instance, the note of the replacement is missing or follows.
-            ids = self._image.ids_of(instance_id) if instance_id is not None and self._image is not None else set()
+            ids = self._last_record.ids_of(instance_id) if instance_id is not None and self._last_record is not None else set()
             return None if ids & self._members else False
         opened = self._open
         if opened is not None:
@@ -120,12 +120,12 @@ class KnownState:
                 return True
             if instance_id is not None and any(join.instance_id == instance_id for join in opened.joins):
                 return None
-        image = opened.before if opened is not None else self._image if self._at_image else None
-        if image is None or image.stored is None:
+        record = opened.before if opened is not None else self._last_record if self._at_last_record else None
+        if record is None or record.stored is None:
             return None
-        if member_id in image.member_ids:
+        if member_id in record.member_ids:
             return True
-        if instance_id is not None and any(member.group_instance_id == instance_id for member in image.stored.members):
+        if instance_id is not None and any(member.group_instance_id == instance_id for member in record.stored.members):
             return None  # it returned under a new id, or it was removed and is new
         return False
 
@@ -135,16 +135,16 @@ class KnownState:
         return UNKNOWN if self._may_be_newer else self._stable_generation
 
     @property
-    def _at_image(self) -> bool:
+    def _at_last_record(self) -> bool:
         """Whether the group is stable as in the last record."""
-        return self._image is not None and self._image.generation == self._stable_generation and not self._may_be_newer
+        return self._last_record is not None and self._last_record.generation == self._stable_generation and not self._may_be_newer
 
     def _size_of(self, generation: int) -> int:
         """The number of members of this generation."""
         if generation == 0:
             return 0
-        image = self._image
-        return len(image.stored.members) if image is not None and image.stored is not None and image.generation == generation else UNKNOWN
+        record = self._last_record
+        return len(record.stored.members) if record is not None and record.stored is not None and record.generation == generation else UNKNOWN
 
     # The time before a note or record.
 
@@ -226,7 +226,7 @@ class KnownState:
                     generation,
                     0 if self._may_be_newer else 1,
                     missing_max,
-                    before=self._image if self._at_image else None,
+                    before=self._last_record if self._at_last_record else None,
                     after=after,
                     older=not self._any_note,
                 )
@@ -244,7 +244,7 @@ class KnownState:
             done.append(RebalancesMissing(self._known_at_ms, at_ms, self._first_missing_generation, UNKNOWN, 0, UNKNOWN))
         self._stable_generation = 0
         self._may_be_newer = False
-        self._image = self._last = None
+        self._last_record = self._last = None
         self._records_complete = False
         self._members = None
         self._deleted = self._stable_empty = True
@@ -252,72 +252,72 @@ class KnownState:
 
     # Records.
 
-    def _stored(self, image: GroupRecord) -> list[Entry]:
-        belongs = self._records_complete or image.offset == self._note_offset  # the record belongs to this group, not to an earlier group of that name
-        if image.epoch > self._newest_epoch:
-            self._newest_epoch = image.epoch
+    def _stored(self, record: GroupRecord) -> list[Entry]:
+        belongs = self._records_complete or record.offset == self._note_offset  # the record belongs to this group, not to an earlier group of that name
+        if record.epoch > self._newest_epoch:
+            self._newest_epoch = record.epoch
             self._loaded = True
-        done = self._without_state_change() if image.generation != self._waiting_at[1] or not belongs else []
+        done = self._without_state_change() if record.generation != self._waiting_at[1] or not belongs else []
         if self._closing:
             done += self._close()
-        if image.stored is None:
-            return done + self._tombstone(image)
-        generation = image.generation
-        members = bool(image.stored.members)
+        if record.stored is None:
+            return done + self._tombstone(record)
+        generation = record.generation
+        members = bool(record.stored.members)
         opened = self._open
         if opened is not None:
             phase, phase_generation = self._phase
             before = generation <= (phase_generation if phase is PREPARING else phase_generation - 1)
-            later = image.epoch > self._epoch >= 0  # another coordinator wrote this
+            later = record.epoch > self._epoch >= 0  # another coordinator wrote this
             if before and belongs and not later:
                 # An instance has a new member id; the assignment is unchanged.
-                self._image = image
+                self._last_record = record
                 self._records_complete = True
                 if opened.before is not None and opened.before.generation == generation:
-                    opened.before = image
+                    opened.before = record
                 return done
-            if later or (image.epoch != self._epoch and UNKNOWN not in (image.epoch, self._epoch)):
+            if later or (record.epoch != self._epoch and UNKNOWN not in (record.epoch, self._epoch)):
                 # Another coordinator wrote this: if the open rebalance had settled, there would be an earlier record.
                 done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
             elif belongs and not before:
-                self._ended(opened, End.STABLE if members else End.EMPTY, image.at_ms, generation)
-                opened.members_after = len(image.stored.members)
+                self._ended(opened, End.STABLE if members else End.EMPTY, record.at_ms, generation)
+                opened.members_after = len(record.stored.members)
                 opened.missing_notes = opened.missing_notes or UNKNOWN
                 done += self._close()
             else:
                 done += self._close(End.UNKNOWN)
         last = self._last
         if last is not None and last.after is None and last.to_generation == generation == self._stable_generation and belongs:
-            last.after = image
-            last.members_after = len(image.stored.members)
+            last.after = record
+            last.members_after = len(record.stored.members)
         elif not belongs and (self._stable_generation == generation or (self._stable_generation < 0 and self._may_be_newer)):
             # The record has no note, and earlier records may be compacted, perhaps of an earlier group of that name.
             self._last = None
-            to, after = (generation, image) if generation else (UNKNOWN, None)  # a new group has had no rebalance
-            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._any_note))
+            to, after = (generation, record) if generation else (UNKNOWN, None)  # a new group has had no rebalance
+            done.append(RebalancesMissing(self._known_at_ms, record.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._any_note))
         else:
-            done += self._note_stable(image.at_ms, generation, image)
-        self._image = image
+            done += self._note_stable(record.at_ms, generation, record)
+        self._last_record = record
         self._records_complete = True
         self._deleted = self._deleted and not generation  # the record of a new group comes before its first note
-        self._recreated_in_epoch = image.epoch if self._deleted else UNKNOWN
+        self._recreated_in_epoch = record.epoch if self._deleted else UNKNOWN
         self._stable_empty = not members
-        self._members = image.member_ids
-        self._known_at_ms = max(self._known_at_ms, image.at_ms)
+        self._members = record.member_ids
+        self._known_at_ms = max(self._known_at_ms, record.at_ms)
         return done
 
-    def _tombstone(self, image: GroupRecord) -> list[Entry]:
+    def _tombstone(self, record: GroupRecord) -> list[Entry]:
         done: list[Entry] = []
         if self._open is not None:
             done += self._close(End.UNKNOWN)
         if (self._stable_generation >= 0 or self._may_be_newer) and not self._records_complete:  # compaction may have removed earlier records
-            done.append(RebalancesMissing(self._known_at_ms, image.at_ms, self._first_missing_generation, UNKNOWN, 0, UNKNOWN))
-        if self._stable_generation > 0 or self._image is not None or not self._records_complete:
-            done.append(GroupDeleted(image.at_ms, True))
+            done.append(RebalancesMissing(self._known_at_ms, record.at_ms, self._first_missing_generation, UNKNOWN, 0, UNKNOWN))
+        if self._stable_generation > 0 or self._last_record is not None or not self._records_complete:
+            done.append(GroupDeleted(record.at_ms, True))
         self._stable_generation = 0
-        self._known_at_ms = max(self._known_at_ms, image.at_ms)
+        self._known_at_ms = max(self._known_at_ms, record.at_ms)
         self._may_be_newer = False
-        self._image = self._last = None
+        self._last_record = self._last = None
         self._records_complete = True
         self._members = set()
         self._deleted = self._stable_empty = True

@@ -32,14 +32,14 @@ class Move(NamedTuple):
     after: Owner | None
 
 
-def owners_of(image: GroupMetadataValue) -> Owners | None:
+def owners_of(record: GroupMetadataValue) -> Owners | None:
     """The owner of each partition; None if the assignments are not of the consumer protocol."""
-    if image.protocol_type != CONSUMER:
+    if record.protocol_type != CONSUMER:
         return None
     owners: Owners = {}
-    for member in image.members:
+    for member in record.members:
         owner = Owner(member.member_id, member.group_instance_id)
-        partitions = assigned(image, member)
+        partitions = assigned(record, member)
         if partitions is None:
             return None
         for partition in partitions:

@@ -61,7 +61,7 @@ def read_note_record(key: bytes | None, value: bytes | None) -> NoteRecord | Non
     return NoteRecord(read_record(NoteKey, key).group, header, body)
 
 
-def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> GroupRecord | None:
+def read_group_record(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> GroupRecord | None:
     """Decode a group record; None for other records of __consumer_offsets. Raises ProtocolError for other bytes."""
     if key is None:
         return None

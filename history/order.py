@@ -1,7 +1,7 @@
 """Merge the notes and records of one group, from two logs, in the order of events.
 
 A note has the offset in __consumer_offsets of the last record of its operation: this record follows right after the notes of the
-operation. Policy records may be between an image and that offset. The order of a record whose offset is in no note follows from the
+operation. Policy records may be between a record and that offset. The order of a record whose offset is in no note follows from the
 notes around it: from their offsets, its time and its generation.
 """
 
@@ -36,42 +36,42 @@ class Order:
     """`feed` returns events whose order is known; `remaining_records` returns the records that still wait for their notes."""
 
     def __init__(self) -> None:
-        self._images: deque[GroupRecord] = deque()
+        self._records: deque[GroupRecord] = deque()
         self._last_note_offset = NO_OFFSET  # the offset in the last note
 
-    def feed(self, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = ()) -> Iterator[NoteRecord | GroupRecord]:
-        """`images` must contain all records up to the highest offset in a note, in the order of their offsets."""
-        self._images.extend(images)
+    def feed(self, notes: Iterable[NoteRecord], records: Iterable[GroupRecord] = ()) -> Iterator[NoteRecord | GroupRecord]:
+        """`records` must contain all records up to the highest offset in a note, in the order of their offsets."""
+        self._records.extend(records)
         note_records = list(notes)
         next_offsets = self._next_offsets(note_records)
         for note, next_offset in zip(note_records, next_offsets, strict=True):
             offset = note.header.offsets_log_offset
             if self._last_note_offset != NO_OFFSET and offset != self._last_note_offset:
-                yield from self._images_up_to(self._last_note_offset)
+                yield from self._records_up_to(self._last_note_offset)
                 self._last_note_offset = NO_OFFSET
             if offset >= 0:
-                while self._images and self._images[0].offset < offset and not _settles(self._images[0], note):
-                    yield self._images.popleft()
+                while self._records and self._records[0].offset < offset and not _settles(self._records[0], note):
+                    yield self._records.popleft()
                 self._last_note_offset = offset
             else:
-                while self._images and _precedes(self._images[0], note, next_offset):
-                    yield self._images.popleft()
+                while self._records and _precedes(self._records[0], note, next_offset):
+                    yield self._records.popleft()
             yield note
         if self._last_note_offset != NO_OFFSET:
-            yield from self._images_up_to(self._last_note_offset)
+            yield from self._records_up_to(self._last_note_offset)
 
     def remaining_records(self) -> Iterator[GroupRecord]:
-        while self._images:
-            yield self._images.popleft()
+        while self._records:
+            yield self._records.popleft()
 
     @property
     def newest_without_note(self) -> GroupRecord | None:
         """The newest record without a note so far."""
-        return self._images[-1] if self._images else None
+        return self._records[-1] if self._records else None
 
-    def _images_up_to(self, offset: int) -> Iterator[GroupRecord]:
-        while self._images and self._images[0].offset <= offset:
-            yield self._images.popleft()
+    def _records_up_to(self, offset: int) -> Iterator[GroupRecord]:
+        while self._records and self._records[0].offset <= offset:
+            yield self._records.popleft()
 
     def _next_offsets(self, note_records: list[NoteRecord]) -> list[int]:
         """For each note the first offset in it or a later note."""
@@ -84,31 +84,31 @@ class Order:
         return offsets[::-1]
 
 
-def _settles(image: GroupRecord, note: NoteRecord) -> bool:
-    """Whether this note ends the rebalance that the image stores. Policy records may be between the image and the note's offset."""
+def _settles(record: GroupRecord, note: NoteRecord) -> bool:
+    """Whether this note ends the rebalance that the record stores. Policy records may be between the record and the note's offset."""
     header, body = note.header, note.body
     ends = isinstance(body, RoundEnd) or (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY))
-    if not ends or image.stored is None or image.generation != header.generation:
+    if not ends or record.stored is None or record.generation != header.generation:
         return False
-    return image.at_ms >= note.at_ms and image.epoch in (NO_EPOCH, header.coordinator_epoch)
+    return record.at_ms >= note.at_ms and record.epoch in (NO_EPOCH, header.coordinator_epoch)
 
 
-def _precedes(image: GroupRecord, note: NoteRecord, next_offset: int) -> bool:
-    if next_offset != NO_OFFSET and image.offset >= next_offset:
+def _precedes(record: GroupRecord, note: NoteRecord, next_offset: int) -> bool:
+    if next_offset != NO_OFFSET and record.offset >= next_offset:
         return False
     epoch = note.header.coordinator_epoch
-    if image.epoch >= 0 and image.epoch != epoch:
-        return image.epoch < epoch
-    if isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.UNLOADED and image.epoch == epoch:
+    if record.epoch >= 0 and record.epoch != epoch:
+        return record.epoch < epoch
+    if isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.UNLOADED and record.epoch == epoch:
         return True
-    if image.at_ms < note.at_ms:
+    if record.at_ms < note.at_ms:
         return True
     if isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.SUSPENDED:
-        return image.at_ms == note.at_ms  # nothing is stored while it is suspended
-    if not note.group or image.stored is None or image.at_ms > note.at_ms + APPENDED_LATE_MS:
+        return record.at_ms == note.at_ms  # nothing is stored while it is suspended
+    if not note.group or record.stored is None or record.at_ms > note.at_ms + APPENDED_LATE_MS:
         return False
     state, generation = point_before(note)
-    # An image is stored at the end of COMPLETING: while its generation is COMPLETING, the image is later.
-    return 0 < image.generation < generation or (  # 0: the image of a new group with the same name
-        image.generation == generation and image.at_ms == note.at_ms and state in (STABLE, EMPTY, PREPARING)
+    # A record is stored at the end of COMPLETING: while its generation is COMPLETING, the record is later.
+    return 0 < record.generation < generation or (  # 0: the record of a new group with the same name
+        record.generation == generation and record.at_ms == note.at_ms and state in (STABLE, EMPTY, PREPARING)
     )

@@ -99,7 +99,7 @@ class Spells:
         self._between = between
         self._open: dict[str, Spell] = {}
         self._ended: dict[str, Spell] = {}
-        self._image: GroupRecord | None = None
+        self._last_record: GroupRecord | None = None
         self._generation_records: list[GroupRecord] = []  # all records of that generation so far
         self._generation = 0
         self._members_known_ms = -1  # the latest time at which the members are known
@@ -214,83 +214,83 @@ class Spells:
 
     def _coordinator_loaded(self, at_ms: int) -> None:
         """End the spells of members that are not in the stored group: the loaded coordinator does not know them."""
-        stored = self._image.member_ids if self._image is not None else set()
+        stored = self._last_record.member_ids if self._last_record is not None else set()
         for spell in list(self._open.values()):
             if spell.member_id not in stored:
                 self._end(spell, UNKNOWN, min(spell.seen_ms, at_ms), at_ms, self._generation, guessed=True)
-        if self._image is not None:
-            self._generation = self._image.generation
+        if self._last_record is not None:
+            self._generation = self._last_record.generation
             for spell in self._open.values():
                 spell.to_generation = min(spell.to_generation, self._generation)
 
     # Records.
 
-    def _stored(self, image: GroupRecord, linked: bool) -> None:
-        before, self._image = self._image, image
-        same_generation, self._generation_records = self._generation_records, [image]
-        around = self._between.around(image)
+    def _stored(self, record: GroupRecord, linked: bool) -> None:
+        before, self._last_record = self._last_record, record
+        same_generation, self._generation_records = self._generation_records, [record]
+        around = self._between.around(record)
         for spell in (*self._open.values(), *self._recently_ended):
             _note_commits(spell, around)
         self._recently_ended.clear()
-        if image.stored is None or (before is not None and image.generation < before.generation):
+        if record.stored is None or (before is not None and record.generation < before.generation):
             before = None
-            self._another_group(image)
-        if not image.generation:  # a new group, stored when its first member has joined
+            self._another_group(record)
+        if not record.generation:  # a new group, stored when its first member has joined
             before = None
-        if image.generation <= 0:
+        if record.generation <= 0:
             pass
-        elif before is not None and before.stored is not None and is_replacement(before, image):
-            same_generation.append(image)
+        elif before is not None and before.stored is not None and is_replacement(before, record):
+            same_generation.append(record)
             self._generation_records = same_generation
-            self._same_generation(before, image)
+            self._same_generation(before, record)
         else:
-            self._next_generation(at_rest(same_generation, len(same_generation) - 1, image) if before is not None and same_generation else before, image, linked)
-            self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(image))
+            self._next_generation(at_rest(same_generation, len(same_generation) - 1, record) if before is not None and same_generation else before, record, linked)
+            self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(record))
             self._notes_missing = True  # until the next note's number shows that none is missing
-        if self._count is not None and image.generation > 0:
+        if self._count is not None and record.generation > 0:
             self._notes_missing = False
-            self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(image))
+            self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(record))
 
-    def _another_group(self, image: GroupRecord) -> None:
+    def _another_group(self, record: GroupRecord) -> None:
         """End the spells of the previous group of this name, which was deleted."""
         for spell in list(self._open.values()):
-            self._end(spell, UNKNOWN, min(spell.seen_ms, image.at_ms), image.at_ms, self._generation, guessed=True)
+            self._end(spell, UNKNOWN, min(spell.seen_ms, record.at_ms), record.at_ms, self._generation, guessed=True)
         self._ended.clear()
         self._generation = 0
 
-    def _same_generation(self, before: GroupRecord, image: GroupRecord) -> None:
+    def _same_generation(self, before: GroupRecord, record: GroupRecord) -> None:
         """Replace spells of instances with a new member id: the process returned and kept the seat, or will keep it in the next generation."""
         assert before.stored is not None
-        assert image.stored is not None
+        assert record.stored is not None
         old_ids = {member.group_instance_id: member.member_id for member in before.stored.members if member.group_instance_id is not None}
-        for member in image.stored.members:
+        for member in record.stored.members:
             instance = member.group_instance_id
             old_id = old_ids.get(instance) if instance is not None else None
             if old_id is None or old_id == member.member_id or member.member_id in self._open or member.member_id in self._ended:
                 continue
             old = self._open.get(old_id)
-            new = self._begin(MemberIdentity(member.member_id, instance, member.client_id, member.client_host), image.at_ms, image.generation)
+            new = self._begin(MemberIdentity(member.member_id, instance, member.client_id, member.client_host), record.at_ms, record.generation)
             new.joined_lo_ms, new.noted = before.at_ms, False
             if old is not None:
                 old.replaced_by, old.outcome = member.member_id, Replacement.NO_REBALANCE
-                self._end(old, REPLACED, max(old.last_alive_ms, before.at_ms), image.at_ms, image.generation, guessed=True)
-                self._seats_kept.append((old, before, image))
+                self._end(old, REPLACED, max(old.last_alive_ms, before.at_ms), record.at_ms, record.generation, guessed=True)
+                self._seats_kept.append((old, before, record))
                 self._pass_seat(old, new)
-            self._update_from_image(new, image, member)
+            self._update_from_record(new, record, member)
 
-    def _next_generation(self, before: GroupRecord | None, image: GroupRecord, linked: bool) -> None:
-        stored = image.stored
+    def _next_generation(self, before: GroupRecord | None, record: GroupRecord, linked: bool) -> None:
+        stored = record.stored
         assert stored is not None
-        at = join_phase_end_ms(image)
+        at = join_phase_end_ms(record)
         members = {member.member_id: member for member in stored.members}
         ended_without_note = [spell for spell in self._open.values() if spell.member_id not in members]
         new_members = [member for id, member in members.items() if id not in self._open and (id not in self._ended or self._ended[id].guessed)]
-        inferred = self._between.infer(before, image) if (ended_without_note or new_members or self._seats_kept) and before is not None else None
-        aborted_rounds = image.generation - 1 - (before.generation if before is not None else 0)
+        inferred = self._between.infer(before, record) if (ended_without_note or new_members or self._seats_kept) and before is not None else None
+        aborted_rounds = record.generation - 1 - (before.generation if before is not None else 0)
         offsets = sorted({record_after.offset for _, _, record_after in self._seats_kept if record_after.at_ms < at}, reverse=True)
         for spell, record_before, record_after in self._seats_kept:
             later = offsets.index(record_after.offset) if record_after.offset in offsets else 0
-            if not stored_at_rest(record_before, record_after, image, aborted_rounds - later):  # a rebalance was under way
+            if not stored_at_rest(record_before, record_after, record, aborted_rounds - later):  # a rebalance was under way
                 spell.outcome = _outcome(spell, inferred)
         self._seats_kept.clear()
         generation = before.generation if before is not None else -1
@@ -305,10 +305,10 @@ class Spells:
                 continue
             new = self._begin(MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host), at, generation)
             new.joined_lo_ms, new.noted = max(began, self._members_known_ms if before is not None else -1), False
-        self._generation = image.generation
+        self._generation = record.generation
         for id, member in members.items():
             if id in self._open:
-                self._update_from_image(self._open[id], image, member)
+                self._update_from_record(self._open[id], record, member)
 
     def _guess_end(
         self, spell: Spell, new_members: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
@@ -323,16 +323,16 @@ class Spells:
             end = REPLACED
         self._end(spell, end, lo, at_ms, generation, guessed=True)
 
-    def _update_from_image(self, spell: Spell, image: GroupRecord, member: MemberMetadata) -> None:
-        assert image.stored is not None
-        spell.partitions = partitions_of(image.stored, member)
-        spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, join_phase_end_ms(image))
+    def _update_from_record(self, spell: Spell, record: GroupRecord, member: MemberMetadata) -> None:
+        assert record.stored is not None
+        spell.partitions = partitions_of(record.stored, member)
+        spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, join_phase_end_ms(record))
         spell.session_ms = member.session_timeout
         spell.client_id = spell.client_id or member.client_id
         spell.host = spell.host or member.client_host
-        spell.to_generation = image.generation
+        spell.to_generation = record.generation
         if spell.from_generation < 0:
-            spell.from_generation = image.generation
+            spell.from_generation = record.generation
 
 
 def _note_commits(spell: Spell, around: NearbyCommits) -> None:

@@ -95,8 +95,8 @@ class Story(KnownState):
             # It may be a new group with the same name, after a long time.
             done.append(RebalancesMissing(self._known_at_ms, header.ts, self._first_missing_generation, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._any_note))
             self._stable_generation, self._may_be_newer = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
-            self._last = self._image = None
-        elif counter_restarted and not explained and not lost and (made_before or (generation > 0 and (self._any_note or self._image is not None))):
+            self._last = self._last_record = None
+        elif counter_restarted and not explained and not lost and (made_before or (generation > 0 and (self._any_note or self._last_record is not None))):
             done.append(NotesMissing(header.ts, UNKNOWN))
         before = self._open
         self._note_offset = UNKNOWN
@@ -190,7 +190,7 @@ class Story(KnownState):
             self._reloaded_in_epoch = header.coordinator_epoch if begins else UNKNOWN
             self._orderly = self._orderly and orderly is not False and not header.dropped
         if begins:  # with the members that were stored
-            self._members = self._image.member_ids if self._image is not None and self._records_complete else None
+            self._members = self._last_record.member_ids if self._last_record is not None and self._records_complete else None
         self._any_note = True
         return [*done, CoordinatorChanged(header.ts, change, body.load_ms, body.groups, orderly, header.dropped)]
 
@@ -280,13 +280,13 @@ def names(detail: str | None, member_id: str) -> bool:
     return detail is not None and (detail == member_id or detail.startswith(f"{member_id}: "))
 
 
-def story_of(group: str, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = (), *, from_start: bool = False, recorded: bool = False) -> list[Entry]:
+def story_of(group: str, notes: Iterable[NoteRecord], records: Iterable[GroupRecord] = (), *, from_start: bool = False, recorded: bool = False) -> list[Entry]:
     """The complete story from notes and group records, each in log order."""
     story = Story(group, from_start=from_start, recorded=recorded)
     order = Order()
     entries: list[Entry] = []
-    for event in order.feed(notes, images):
+    for event in order.feed(notes, records):
         entries += story.add(event)
-    for image in order.remaining_records():
-        entries += story.add(image)
+    for record in order.remaining_records():
+        entries += story.add(record)
     return entries + story.finish()

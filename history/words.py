@@ -136,9 +136,9 @@ def mover(rebalance: Rebalance) -> str | None:
         if back.new_id == id:
             return back.instance_id
     instances = {join.member_id: join.instance_id for join in rebalance.joins} | {removal.member_id: removal.instance_id for removal in rebalance.removals}
-    for image in (rebalance.before, rebalance.after):
-        if image is not None and image.stored is not None:
-            instances = {member.member_id: member.group_instance_id for member in image.stored.members} | instances
+    for record in (rebalance.before, rebalance.after):
+        if record is not None and record.stored is not None:
+            instances = {member.member_id: member.group_instance_id for member in record.stored.members} | instances
     return short_name(id, instances.get(id))
 
 

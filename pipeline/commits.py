@@ -96,9 +96,9 @@ def step(records: pa.Table, state: State) -> Step:
     keys = keys[order]
     all_commits = _with_predecessors(all_commits, keys, is_new)
 
-    images = records.filter(pc.equal(records["kind"], "group"))
+    group_records = records.filter(pc.equal(records["kind"], "group"))
     rows = Rows(all_commits, keys, key_columns[0][order], key_columns[1], is_new)
-    edges = edges_of(rows, images, ints(records["offset"]), log_ms, state.waiting, state.around)
+    edges = edges_of(rows, group_records, ints(records["offset"]), log_ms, state.waiting, state.around)
     newest = int(log_ms[-1]) if len(log_ms) else state.log_ms
     next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, log_ms=newest)
     return Step(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)

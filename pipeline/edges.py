@@ -53,9 +53,9 @@ class Edges(NamedTuple):
     around: pa.Table
 
 
-def edges_of(rows: Rows, images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
-    """`images`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; its time never decreases."""
-    heads, is_new = _heads(images, offsets, log_ms, waiting)
+def edges_of(rows: Rows, group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
+    """`group_records`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; its time never decreases."""
+    heads, is_new = _heads(group_records, offsets, log_ms, waiting)
     if not len(heads):
         empty = schema_of("edges").empty_table()
         return Edges(empty, empty, [], heads, around)
@@ -78,11 +78,11 @@ def edges_of(rows: Rows, images: pa.Table, offsets: Ints, log_ms: Ints, waiting:
     )
 
 
-def _heads(images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
+def _heads(group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
     """Known and new edges by group and offset, with the offset of the group's next record if known."""
-    at = log_ms[np.searchsorted(offsets, ints(images["offset"]))] if len(images) else np.empty(0, np.int64)
+    at = log_ms[np.searchsorted(offsets, ints(group_records["offset"]))] if len(group_records) else np.empty(0, np.int64)
     new = pa.table(
-        [images["cluster"], images["group"], images["offset"], pa.array(at + WAIT_MS), pa.nulls(len(images), pa.int64())], schema=WAITING
+        [group_records["cluster"], group_records["group"], group_records["offset"], pa.array(at + WAIT_MS), pa.nulls(len(group_records), pa.int64())], schema=WAITING
     )
     heads = pa.concat_tables([waiting, new])
     (groups,), _ = ranks(heads["group"])

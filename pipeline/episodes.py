@@ -34,11 +34,11 @@ def fold_group(
     """`edges` by the offset of the group metadata record; `coverage` of both logs of the group's partition."""
     holes = Holes(coverage, events.unreadable)
     if not group:  # notes about coordinators and end offsets; stored records of a group with an empty name are not dropped either
-        images = generation_rows(cluster, group, events.images, holes), member_rows(cluster, group, events.images)
-        return GroupTables(*images, note_rows(cluster, group, events.notes), [], [], [])
+        group_records = generation_rows(cluster, group, events.group_records, holes), member_rows(cluster, group, events.group_records)
+        return GroupTables(*group_records, note_rows(cluster, group, events.notes), [], [], [])
     between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
-    story = Story(group, from_start=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)
+    story = Story(group, from_start=True, recorded=not holes.between(-1, events.group_records[0].offset) if events.group_records else True)
     spells = Spells(between)
     entries: list[Entry] = []
     before = -1
@@ -56,8 +56,8 @@ def fold_group(
     rebalances.add(entries + story.finish())
     settled_ms = horizon - IDLE_MS
     return GroupTables(
-        generation_rows(cluster, group, events.images, holes),
-        member_rows(cluster, group, events.images),
+        generation_rows(cluster, group, events.group_records, holes),
+        member_rows(cluster, group, events.group_records),
         note_rows(cluster, group, events.notes),
         sorted(spell_rows(cluster, group, spells.all, settled_ms), key=lambda row: (row.member_id, row.joined_hi_ms or 0)),
         sorted(replacement_rows(cluster, group, spells.all), key=lambda row: (row.at_ms, row.new_member_id)),
@@ -67,7 +67,7 @@ def fold_group(
 
 def _in_order(events: Events) -> Iterator[NoteRecord | GroupRecord]:
     order = Order()
-    yield from order.feed([noted.record for noted in events.notes], events.images)
+    yield from order.feed([noted.record for noted in events.notes], events.group_records)
     yield from order.remaining_records()
 
 

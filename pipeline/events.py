@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from coordinator.notes import Kind
-from history import GroupRecord, NoteRecord, read_image, read_note_record
+from history import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.compared import MemberIdentity, identity_of
 from pipeline.rows import Coverage, NoteRow
 from protocol.errors import ProtocolError
@@ -48,14 +48,14 @@ class Events(NamedTuple):
     """
 
     notes: Sequence[NoteAt]
-    images: Sequence[GroupRecord]
+    group_records: Sequence[GroupRecord]
     unreadable: Sequence[int] = ()  # offsets of the group's unreadable records
 
 
 def events_of(records: Iterable[Raw]) -> dict[str, Events]:
     """The events of all groups of one bucket. Offset commits are skipped."""
     notes: dict[str, list[NoteAt]] = {}
-    images: dict[str, list[GroupRecord]] = {}
+    group_records: dict[str, list[GroupRecord]] = {}
     unreadable: dict[str, list[int]] = {}
     coordinator: list[NoteAt] = []
     for record in records:
@@ -74,20 +74,20 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
             continue
         if not isinstance(decoded_key, GroupMetadataKey):
             continue
-        images.setdefault(decoded_key.group, [])
+        group_records.setdefault(decoded_key.group, [])
         try:
-            image = read_image(decoded_key.group, record.offset, record.append_ms, record.leader_epoch, record.key, record.value)
+            group_record = read_group_record(decoded_key.group, record.offset, record.append_ms, record.leader_epoch, record.key, record.value)
         except ProtocolError:
             unreadable.setdefault(decoded_key.group, []).append(record.offset)
             continue
-        if image is not None:
-            images[decoded_key.group].append(image)
+        if group_record is not None:
+            group_records[decoded_key.group].append(group_record)
     events_by_group: dict[str, Events] = {}
-    for group in sorted({*notes, *images}):
+    for group in sorted({*notes, *group_records}):
         group_notes = notes.get(group, [])
         if group:
             group_notes = sorted([*group_notes, *coordinator], key=lambda note: (note.partition, note.offset))
-        events_by_group[group] = Events(group_notes, sorted(images.get(group, []), key=lambda image: image.offset), unreadable.get(group, ()))
+        events_by_group[group] = Events(group_notes, sorted(group_records.get(group, []), key=lambda group_record: group_record.offset), unreadable.get(group, ()))
     return events_by_group
 
 
@@ -127,8 +127,8 @@ class MemberIdentities:
                 self._known.setdefault(body.member_id, MemberIdentity(body.member_id, body.instance_id, body.client_id, body.host))
             elif isinstance(body, StaticReplaced):
                 self._known.setdefault(body.new_id, MemberIdentity(body.new_id, body.instance_id, body.client_id, body.host))
-        for image in events.images:
-            for member in image.stored.members if image.stored is not None else ():
+        for group_record in events.group_records:
+            for member in group_record.stored.members if group_record.stored is not None else ():
                 if member.member_id not in self._known:
                     self._known[member.member_id] = identity_of(member)
 

@@ -15,31 +15,31 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 NO_GENERATION = -1  # of a tombstone
 
 
-def generation_rows(cluster: str, group: str, images: Sequence[GroupRecord], holes: Holes) -> list[Generation]:
+def generation_rows(cluster: str, group: str, group_records: Sequence[GroupRecord], holes: Holes) -> list[Generation]:
     rows = []
     before: GroupRecord | None = None
-    for image in images:
-        rows.append(_generation(cluster, group, before, image, holes))
-        before = image
+    for record in group_records:
+        rows.append(_generation(cluster, group, before, record, holes))
+        before = record
     return rows
 
 
-def _generation(cluster: str, group: str, before: GroupRecord | None, image: GroupRecord, holes: Holes) -> Generation:
-    stored = image.stored
+def _generation(cluster: str, group: str, before: GroupRecord | None, record: GroupRecord, holes: Holes) -> Generation:
+    stored = record.stored
     if stored is None:
-        return Generation(cluster, group, NO_GENERATION, image.offset, image.at_ms, None, None, None, None, None, 0, 0, None, True, True, False)
-    replaced = before is not None and is_replacement(before, image)
-    settled = not replaced and image.generation > 0
-    contiguous = not holes.between(before.offset if before is not None else -1, image.offset)
-    aborted = max(image.generation - max(before.generation if before is not None else 0, 0) - 1, 0) if settled and contiguous else None
+        return Generation(cluster, group, NO_GENERATION, record.offset, record.at_ms, None, None, None, None, None, 0, 0, None, True, True, False)
+    replaced = before is not None and is_replacement(before, record)
+    settled = not replaced and record.generation > 0
+    contiguous = not holes.between(before.offset if before is not None else -1, record.offset)
+    aborted = max(record.generation - max(before.generation if before is not None else 0, 0) - 1, 0) if settled and contiguous else None
     return Generation(
         cluster,
         group,
-        image.generation,
-        image.offset,
-        image.at_ms,
+        record.generation,
+        record.offset,
+        record.at_ms,
         stored.current_state_timestamp if stored.current_state_timestamp >= 0 else None,
-        image.at_ms - join_phase_end_ms(image) if settled and stored.current_state_timestamp >= 0 else None,
+        record.at_ms - join_phase_end_ms(record) if settled and stored.current_state_timestamp >= 0 else None,
         stored.protocol_type or None,
         stored.protocol or None,
         stored.leader or None,
@@ -52,21 +52,21 @@ def _generation(cluster: str, group: str, before: GroupRecord | None, image: Gro
     )
 
 
-def member_rows(cluster: str, group: str, images: Sequence[GroupRecord]) -> list[Member]:
+def member_rows(cluster: str, group: str, group_records: Sequence[GroupRecord]) -> list[Member]:
     rows: list[Member] = []
-    for image in images:
-        stored = image.stored
+    for record in group_records:
+        stored = record.stored
         if stored is not None:
-            rows += [_member(cluster, group, image, stored, member) for member in sorted(stored.members, key=lambda metadata: metadata.member_id)]
+            rows += [_member(cluster, group, record, stored, member) for member in sorted(stored.members, key=lambda metadata: metadata.member_id)]
     return rows
 
 
-def _member(cluster: str, group: str, image: GroupRecord, stored: GroupMetadataValue, member: MemberMetadata) -> Member:
+def _member(cluster: str, group: str, record: GroupRecord, stored: GroupMetadataValue, member: MemberMetadata) -> Member:
     return Member(
         cluster,
         group,
-        image.generation,
-        image.offset,
+        record.generation,
+        record.offset,
         member.member_id,
         member.group_instance_id,
         member.client_id,

@@ -48,8 +48,8 @@ class Rebalances:
         self._cluster = cluster
         self._group = group
         self._members = MemberIdentities(events)
-        self._same_generation = _generations(events.images)
-        self._offsets = [image.offset for image in events.images]
+        self._same_generation = _generations(events.group_records)
+        self._offsets = [record.offset for record in events.group_records]
         self._index_of = {offset: at for at, offset in enumerate(self._offsets)}
         self._between = between
         self._holes = holes
@@ -131,7 +131,7 @@ class Rebalances:
         first_record = after if after and self._is_fresh(after) else None
         if end_ms < 0 and rebalance.end in (End.STABLE, End.EMPTY) and first_record:
             end_ms = first_record.at_ms
-        protocol = next((image.stored.protocol for image in (after, before) if image and image.stored and image.stored.protocol), None)
+        protocol = next((record.stored.protocol for record in (after, before) if record and record.stored and record.stored.protocol), None)
         moves = moves_of(rebalance)
         owners = _owners(rebalance)
         stalled = stalled_partitions(owners, moves, protocol) if owners is not None else None
@@ -256,10 +256,10 @@ class Rebalances:
             return rested_ms(first, after)
         return known(first.stored.current_state_timestamp) if first.stored is not None else None
 
-    def _is_fresh(self, image: GroupRecord) -> bool:
+    def _is_fresh(self, record: GroupRecord) -> bool:
         """Whether it is the first record of its generation: its times are those of the rebalance."""
-        at = self._index_of[image.offset]
-        return not self._same_generation[image.offset][1] and not self._holes.between(self._offsets[at - 1] if at else -1, image.offset)
+        at = self._index_of[record.offset]
+        return not self._same_generation[record.offset][1] and not self._holes.between(self._offsets[at - 1] if at else -1, record.offset)
 
     def _from_records(self, rebalance: RebalancesMissing, after: GroupRecord, inferred: Inferred) -> Episode:
         stored = after.stored
@@ -316,28 +316,28 @@ class Rebalances:
         )
 
 
-def _generations(images: Sequence[GroupRecord]) -> dict[int, tuple[list[GroupRecord], int]]:
+def _generations(group_records: Sequence[GroupRecord]) -> dict[int, tuple[list[GroupRecord], int]]:
     """For each record the records of its generation, and its index among them."""
     records_by_offset: dict[int, tuple[list[GroupRecord], int]] = {}
     same: list[GroupRecord] = []
-    for image in images:
-        same = same if same and is_replacement(same[-1], image) else []
-        same.append(image)
-        records_by_offset[image.offset] = same, len(same) - 1
+    for record in group_records:
+        same = same if same and is_replacement(same[-1], record) else []
+        same.append(record)
+        records_by_offset[record.offset] = same, len(same) - 1
     return records_by_offset
 
 
 def _window_ms(entry: Entry) -> int:
-    images = [entry.before, entry.after] if isinstance(entry, Rebalance | RebalancesMissing) else []
-    return window_ms(timeout_ms(member) for image in images if image and image.stored for member in image.stored.members)
+    group_records = [entry.before, entry.after] if isinstance(entry, Rebalance | RebalancesMissing) else []
+    return window_ms(timeout_ms(member) for record in group_records if record and record.stored for member in record.stored.members)
 
 
-def _stored(image: GroupRecord | None) -> GroupRecord | None:
-    return image if image is not None and image.stored is not None else None
+def _stored(record: GroupRecord | None) -> GroupRecord | None:
+    return record if record is not None and record.stored is not None else None
 
 
-def _size(image: GroupRecord) -> int:
-    return len(image.stored.members) if image.stored is not None else 0
+def _size(record: GroupRecord) -> int:
+    return len(record.stored.members) if record.stored is not None else 0
 
 
 def _owners(entry: Rebalance | RebalancesMissing) -> Owners | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from coordinator import Fact, GroupConfig, Shard
 from coordinator.deadlines import NEVER
-from coordinator.facts import group_image, group_key, read_image, replace_generation
+from coordinator.facts import group_key, group_value, read_group, replace_generation
 from coordinator.group import Group
 from coordinator.notes import Cause
 from coordinator.policy_state import PolicyState
@@ -77,11 +77,11 @@ def check_group(group: Group) -> None:
         assert member.scheduled_at <= member.deadline, f"the session of {member.id} is checked after its deadline"
     if members:
         assert group.rebalance_timeout_ms == max(0, *[member.rebalance_timeout_ms for member in members.values()]), "the rebalance timeout is not the longest"
-    if not group.image_changed:
-        assert group.last_image is not None, "the group has no stored image"
-        assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
-        image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)
-        assert replace_generation(group.last_image, group.generation, group.state_ms) == image, "the group changed, and its cached image stayed"
+    if not group.record_changed:
+        assert group.last_record is not None, "the group has no stored record"
+        assigned = {stored.member_id: stored.assignment for stored in read_group(group.last_record).members}
+        value = group_value(group, members.values(), group.leader, group.protocol_name, assigned)
+        assert replace_generation(group.last_record, group.generation, group.state_ms) == value, "the group changed, and its cached record stayed"
         assert group.subscriptions in (None, tuple(group.all_metadata())), "the cached subscriptions are not those of the members"
     assert all(pending.deadline != NEVER for pending in group.pending.values()), "a pending member id has no deadline"
 
@@ -114,7 +114,7 @@ class Record(NamedTuple):
 
     kind: str
     group: str
-    image: GroupMetadataValue | None = None
+    stored_group: GroupMetadataValue | None = None
     topic: str = ""
     partition: int = -1
     value: bytes | None = None
@@ -135,15 +135,15 @@ def as_record(fact: Fact, group: Group | None, during: str) -> Record:
     assert isinstance(key_message, GroupMetadataKey)
     if value is None:
         return Record("group tombstone", key_message.group)
-    image = read_image(value)
+    stored = read_group(value)
     assert group is not None
-    if not image.members:
-        kind = "new group" if not image.protocol_type and not image.generation else "empty group"
+    if not stored.members:
+        kind = "new group" if not stored.protocol_type and not stored.generation else "empty group"
     elif during == "sync":
         kind = "assignments"
     else:
-        kind = "replacement" if image.generation == group.generation else "replacement in a rebalance"
-    return Record(kind, key_message.group, image, value=value)
+        kind = "replacement" if stored.generation == group.generation else "replacement in a rebalance"
+    return Record(kind, key_message.group, stored, value=value)
 
 
 def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:
@@ -156,32 +156,32 @@ def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:
 
 
 def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
-    """A coordinator that loads the log has the same offsets and images, and of a stable or empty group the same members."""
+    """A coordinator that loads the log has the same offsets and group records, and of a stable or empty group the same members."""
     # With the default configuration: a group above group.max.size would rebalance.
     loaded = replayed(log, now, GroupConfig())
-    stored = {id: group for id, group in shard.groups.items() if group.last_image is not None or group.offsets}
-    known = {id for id, group in loaded.groups.items() if group.last_image is not None or group.offsets}
+    stored = {id: group for id, group in shard.groups.items() if group.last_record is not None or group.offsets}
+    known = {id for id, group in loaded.groups.items() if group.last_record is not None or group.offsets}
     assert known == set(stored), f"{', '.join(sorted(known ^ set(stored)))}: a group is in the log or in memory only"
     for id, group in stored.items():
         other = loaded.groups[id]
         assert offsets_of(other) == offsets_of(group), f"{id}: the log has other offsets"
-        if other.last_image != group.last_image:
+        if other.last_record != group.last_record:
             # The load removes members that a strict roster does not list, and stores the result.
-            assert dict(log).get(group_key(id)) == group.last_image, f"{id}: the log has another image"
+            assert dict(log).get(group_key(id)) == group.last_record, f"{id}: the log has another group record"
             strict = other.policy is not None and other.policy.policies.roster_strict
-            assert strict, f"{id}: a load changes the image"
+            assert strict, f"{id}: a load changes the group record"
             continue
-        if group.state == State.STABLE or (group.state == State.EMPTY and group.last_image is not None):
+        if group.state == State.STABLE or (group.state == State.EMPTY and group.last_record is not None):
             assert other.state == group.state, f"{id}: {other.state.name} in the log, {group.state.name} in memory"
-            assert image_values(other) == image_values(group), f"{id}: the log has other members"
+            assert stored_values(other) == stored_values(group), f"{id}: the log has other members"
 
 
 def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:
     return {(topic, partition): value for topic, partition, value in group.all_offsets()}
 
 
-def image_values(group: Group) -> tuple[object, ...]:
-    """The values of a group that its image has."""
+def stored_values(group: Group) -> tuple[object, ...]:
+    """The values of a group in its record."""
     name = group.protocol_name
     members = {
         member.id: (
@@ -195,6 +195,6 @@ def image_values(group: Group) -> tuple[object, ...]:
         )
         for member in group.members.values()
     }
-    # The image of a stable group has the end of its join phase instead.
+    # The record of a stable group has the end of its join phase instead.
     since = group.state_ms if group.state == State.EMPTY else 0
     return group.protocol_type, group.generation, name, group.leader, since, group.statics, members

@@ -38,18 +38,18 @@ class Reading:
     def __init__(self, notes: Notes, since_ms: int | None) -> None:
         self._notes = notes
         self._order = Order()
-        images = notes.images()
+        group_records = notes.group_records()
         # The newest record before --since has the group's state at that time.
-        old = [image for image in images if since_ms is not None and image.at_ms < since_ms]
-        self.story = Story(notes.group, from_start=since_ms is None, recorded=notes.recorded if since_ms is None else bool(images))
-        for image in old[-1:]:
-            self.story.add(image)
-        self._images = images[len(old) :]
+        old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
+        self.story = Story(notes.group, from_start=since_ms is None, recorded=notes.recorded if since_ms is None else bool(group_records))
+        for record in old[-1:]:
+            self.story.add(record)
+        self._group_records = group_records[len(old) :]
 
     def entries_of(self, records: Iterable[NoteRecord]) -> list[Entry]:
         notes = list(records)
-        images, self._images = [*self._images, *self._notes.images()], []
-        return [entry for event in self._order.feed(notes, images) for entry in self.story.add(event)]
+        group_records, self._group_records = [*self._group_records, *self._notes.group_records()], []
+        return [entry for event in self._order.feed(notes, group_records) for entry in self.story.add(event)]
 
     def entries_so_far(self) -> list[Entry]:
         """The entries of all notes and records so far."""
@@ -60,7 +60,7 @@ class Reading:
         return entries
 
     def pending_entries(self) -> list[Entry]:
-        return [entry for image in self._order.remaining_records() for entry in self.story.add(image)]
+        return [entry for record in self._order.remaining_records() for entry in self.story.add(record)]
 
 
 def partitions_of(entry: Entry) -> Partitions:
@@ -69,9 +69,9 @@ def partitions_of(entry: Entry) -> Partitions:
     moves = moves_of(entry)
     if moves is None:
         return NOTHING_KNOWN
-    owned = {partition for image in (entry.before, entry.after) if image and image.stored for partition in owners_of(image.stored) or ()}
-    # An empty group has no protocol, so the other image is used.
-    protocols = [image.stored.protocol for image in (entry.after, entry.before) if image and image.stored and image.stored.protocol]
+    stored = [record.stored for record in (entry.after, entry.before) if record and record.stored]
+    owned = {partition for group in stored for partition in owners_of(group) or ()}
+    protocols = [group.protocol for group in stored if group.protocol]  # an empty group has none
     return Partitions(moves, len(owned), protocols[0] if protocols else "")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cli.client import EXIT, Failure, check, failure
 from coordinator.facts import group_key
 from coordinator.placement import partition_of
-from history.note_records import GroupRecord, NoteRecord, read_image, read_note_record
+from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
 from protocol.batch import BatchHeader, iterate, records
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -138,7 +138,7 @@ class Notes:
 
     # Records
 
-    def images(self) -> list[GroupRecord]:
+    def group_records(self) -> list[GroupRecord]:
         """New records of the group since the last call; none if this client is not authorized to read them."""
         collected: list[GroupRecord] = []
         try:
@@ -148,7 +148,7 @@ class Notes:
             while True:
                 before = self._records_at
                 batches = self._fetch(OFFSETS, before, READ_BYTES, 0)
-                self._read_images(batches.data, collected)
+                self._read_group_records(batches.data, collected)
                 if self._records_at >= batches.end or self._records_at == before:
                     return collected
         except Failure as trouble:
@@ -156,7 +156,7 @@ class Notes:
                 raise
             return collected  # the notes are enough for a history
 
-    def _read_images(self, data: bytes, collected: list[GroupRecord]) -> None:
+    def _read_group_records(self, data: bytes, collected: list[GroupRecord]) -> None:
         for at, header in positions_and_headers(data):
             if header.next_offset <= self._records_at:
                 continue
@@ -168,11 +168,11 @@ class Notes:
                 continue
             for record in records(data, at):
                 try:
-                    image = read_image(self.group, record.offset, header.max_timestamp, header.leader_epoch, record.key, record.value)
+                    group_record = read_group_record(self.group, record.offset, header.max_timestamp, header.leader_epoch, record.key, record.value)
                 except ProtocolError:
                     continue  # a record of a newer version
-                if image is not None:
-                    collected.append(image)
+                if group_record is not None:
+                    collected.append(group_record)
 
 
 def positions_and_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator import Fact
-from history import GroupRecord, NoteRecord, read_image
+from history import GroupRecord, NoteRecord, read_group_record
 from protocol.batch import facts_of
 
 
@@ -47,9 +47,9 @@ class Memory:
     def note_records(self, partition: int = 0) -> list[NoteRecord]:
         return self.notes.get(partition, [])
 
-    def images(self, group: str, partition: int = 0) -> list[GroupRecord]:
-        read = [read_image(group, stored.offset, stored.at_ms, stored.epoch, *stored.fact) for stored in self.records.get(partition, [])]
-        return [image for image in read if image is not None]
+    def group_records(self, group: str, partition: int = 0) -> list[GroupRecord]:
+        read = [read_group_record(group, stored.offset, stored.at_ms, stored.epoch, *stored.fact) for stored in self.records.get(partition, [])]
+        return [record for record in read if record is not None]
 
 
 class Nowhere:

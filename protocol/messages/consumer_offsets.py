@@ -184,7 +184,7 @@ class OffsetCommitValue(Message):
 
 
 class GroupMetadataKey(Message):
-    """Key of a group's image, version 2."""
+    """Key of a group record, version 2."""
 
     __slots__ = ("group",)
     FLEXIBLE_FROM: ClassVar[int] = 32767
@@ -387,7 +387,7 @@ class MemberMetadata(Part):
 
 
 class GroupMetadataValue(Message):
-    """A group's image: generation, protocol, leader and members, versions 0 to 4, flexible from 4."""
+    """A group record: generation, protocol, leader and members, versions 0 to 4, flexible from 4."""
 
     __slots__ = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp", "members")
     FLEXIBLE_FROM: ClassVar[int] = 4

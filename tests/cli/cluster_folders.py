@@ -15,7 +15,7 @@ from storage.epochs import write_epochs
 from storage.flush import read_topic_id
 from storage.log_files import LogFiles
 from storage.segment import Segment
-from tests.cli.log_folders import MOMENT, PARTITIONS, groups_of, image, member, offset, state_change
+from tests.cli.log_folders import MOMENT, PARTITIONS, group_record, groups_of, member, offset, state_change
 
 OFFSETS, NOTES, REGISTRY = "__consumer_offsets", "__coordinator_notes", "__tenure_topics"
 IDS = {OFFSETS: bytes([1] * 16), "orders": bytes([2] * 16), "state": bytes([3] * 16), "late": bytes([4] * 16), "emptied": bytes([5] * 16)}
@@ -47,7 +47,7 @@ class ClusterFolder:
         self.append(REGISTRY, 0, [*registry, (with_version(ProducerIdsKey(0), 1), with_version(ProducerIdsValue(3_000), 0))])
         self.groups = [groups_of(partition, 1)[0] for partition in range(PARTITIONS)]
         for partition, group in enumerate(self.groups):
-            self.append(OFFSETS, partition, [image(group, [member("a", "i1"), member("b")]), offset(group, 0, 20 + partition)])
+            self.append(OFFSETS, partition, [group_record(group, [member("a", "i1"), member("b")]), offset(group, 0, 20 + partition)])
             self.append(OFFSETS, partition, [offset(group, 0, 30, "late"), (policies_key(group), policies_value({"target.group.size": "2"}))])
             self.append(NOTES, partition, [state_change(group)])
         self._orders(batches)

@@ -54,7 +54,7 @@ def member(id: str, instance: str | None = None) -> MemberMetadata:
     return MemberMetadata(id, instance, "client", "/127.0.0.1", 300_000, 45_000, subscription, assignment)
 
 
-def image(group: str, members: Sequence[MemberMetadata], version: int = 3) -> Fact:
+def group_record(group: str, members: Sequence[MemberMetadata], version: int = 3) -> Fact:
     leader = members[0].member_id if members else None
     value = GroupMetadataValue("consumer", 3, "range" if members else None, leader, MOMENT, list(members))
     return with_version(GroupMetadataKey(group), 2), with_version(value, version)
@@ -95,9 +95,9 @@ class Folder:
         self.ends: dict[tuple[str, int], int] = {}
         settings = {"cleanup.policy": "compact"}
         self.append(TOPICS, 0, [topic(OFFSETS, PARTITIONS, settings), topic("orders", 2), topic("gone", 1), (topic("gone", 1)[0], None)])
-        self.append(OFFSETS, 0, [image(self.group, [member("a", "i1"), member("b")])])
+        self.append(OFFSETS, 0, [group_record(self.group, [member("a", "i1"), member("b")])])
         self.append(OFFSETS, 0, [offset(self.group, 0, 41), offset(self.group, 0, 42), (offset(self.group, 1, 0)[0], None)])
-        self.append(OFFSETS, 0, [image(self.other, []), (image(self.other, [])[0], None)])
+        self.append(OFFSETS, 0, [group_record(self.other, []), (group_record(self.other, [])[0], None)])
         ends = EndOffsets("orders", [PartitionEnds(0, 5, 9)])
         self.append(NOTES, 0, [state_change(self.group), note("", Kind.END_OFFSETS, ends)])
         log = self.open("orders", 0, segment_bytes=5_000)

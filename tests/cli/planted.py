@@ -14,7 +14,7 @@ from protocol.batch import Record, build, iterate, stamp
 from storage import OsDisk
 from storage.turn_format import FILE_BYTES, file_header
 from storage.turn_log import TurnLog
-from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Folder, change, cut, groups_of, image, member, offset, topic
+from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Folder, change, cut, group_record, groups_of, member, offset, topic
 
 Plant = Callable[[Folder], Path]  # plants a problem, and returns the file that must be named
 
@@ -256,7 +256,7 @@ def a_group_in_the_wrong_partition(folder: Folder) -> Path:
 
 
 def an_instance_twice(folder: Folder) -> Path:
-    folder.append(OFFSETS, 0, [image(folder.third, [member("a", "i"), member("b"), member("c", "i")])])
+    folder.append(OFFSETS, 0, [group_record(folder.third, [member("a", "i"), member("b"), member("c", "i")])])
     return folder.segment(OFFSETS)
 
 

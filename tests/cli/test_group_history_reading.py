@@ -90,7 +90,7 @@ def note(group: str, generation: int, kind: int = Kind.ROUND_END) -> tuple[bytes
     return with_version(NoteKey(group), 0), write_note(header, RoundEnd(0, 1, 1, []))
 
 
-def image(generation: int, group: str = "g") -> tuple[bytes, bytes]:
+def group_record(generation: int, group: str = "g") -> tuple[bytes, bytes]:
     return group_key(group), with_version(GroupMetadataValue("consumer", generation, "range", None, -1, []), 3)
 
 
@@ -140,7 +140,7 @@ def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(fake: FakeNot
 
 def test_records_that_compaction_removed_from_the_end_are_not_waited_for(fake: FakeNotesBroker, notes: Notes) -> None:
     fake.is_unread = True
-    assert notes.images() == []
+    assert notes.group_records() == []
     assert fake.waits == [0, WAIT_MS]  # once
 
 
@@ -167,17 +167,17 @@ def test_since_a_later_time_begins_at_the_end(fake: FakeNotesBroker, notes: Note
 
 
 def test_records_of_a_group_are_read_once_and_gaps_are_found(fake: FakeNotesBroker, notes: Notes) -> None:
-    fake.batches = [batch(5, image(1), image(2), image(3, "other")), batch(8, image(4))]
-    assert [(image_note.offset, image_note.generation) for image_note in notes.images()] == [(5, 1), (6, 2), (8, 4)]
+    fake.batches = [batch(5, group_record(1), group_record(2), group_record(3, "other")), batch(8, group_record(4))]
+    assert [(record.offset, record.generation) for record in notes.group_records()] == [(5, 1), (6, 2), (8, 4)]
     assert not notes.recorded  # the log began at 5
     fake.batches = [batch(9, (group_key("g"), None))]
-    assert [(image_note.offset, image_note.stored) for image_note in notes.images()] == [(9, None)]
+    assert [(record.offset, record.stored) for record in notes.group_records()] == [(9, None)]
     assert fake.fetches == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
 
 
 def test_unauthorized_records_are_treated_as_absent(fake: FakeNotesBroker, notes: Notes) -> None:
     fake.errors = [29]
-    assert notes.images() == []
+    assert notes.group_records() == []
 
 
 def test_an_ordinary_topic_named_like_the_notes_topic_is_not_read(fake: FakeNotesBroker) -> None:

@@ -28,14 +28,14 @@ from protocol.messages.coordinator_notes import (
 from protocol.messages.topics_registry import DeletedTopicKey, DeletedTopicValue, ProducerIdsKey, ProducerIdsValue
 from protocol.records import NOTES as KINDS_OF_NOTES
 from protocol.records import with_version
-from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, first_batch, image, member, note, offset
+from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, first_batch, group_record, member, note, offset
 from tests.support.kafka_records import GROUP_KEY, GROUP_VALUES, OFFSET_KEY, OFFSET_VALUES
 
 pytestmark = pytest.mark.once  # text
 
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
-def test_an_image_is_read_in_every_version(version: int, folder: Folder, command: Command) -> None:
+def test_a_group_record_is_read_in_every_version(version: int, folder: Folder, command: Command) -> None:
     folder.append(OFFSETS, 0, [(bytes.fromhex(GROUP_KEY), bytes.fromhex(GROUP_VALUES[version]))])
     *_, record = command.records(folder.path / f"{OFFSETS}-0")
     (only,) = record["value"].pop("members")
@@ -118,7 +118,7 @@ def test_the_members_subscriptions_and_assignments_are_decoded(folder: Folder, c
 
 
 def test_metadata_of_other_protocols_is_shown_as_bytes(folder: Folder, command: Command) -> None:
-    key, value = image(folder.third, [member("a")])
+    key, value = group_record(folder.third, [member("a")])
     assert value is not None
     folder.append(OFFSETS, 0, [(key, value.replace(b"\0\x08consumer", b"\0\x07connect"))])
     *_, record = command.records(folder.path / f"{OFFSETS}-0")

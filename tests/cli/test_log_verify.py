@@ -15,7 +15,7 @@ from cli.logs.check import Expected, LogCheck
 from cli.logs.files import SegmentFile, log_folder, segments_of
 from cli.logs.problems import REMEDIES, SHOWN_MAX, WARNINGS
 from protocol.batch import Record, build, build_facts, iterate
-from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Command, Folder, change, groups_of, image, member, offset
+from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Command, Folder, change, group_record, groups_of, member, offset
 from tests.cli.planted import (
     PLANTED,
     Plant,
@@ -179,7 +179,7 @@ def test_a_segment_may_be_removed_while_a_log_in_use_is_read(in_use: bool, folde
 
 def test_a_superseded_invalid_group_record_is_no_problem(folder: Folder, command: Command) -> None:
     an_instance_twice(folder)
-    folder.append(OFFSETS, 0, [image(folder.third, [member("a", "i")])])
+    folder.append(OFFSETS, 0, [group_record(folder.third, [member("a", "i")])])
     code, problems, _ = command.problems()
     assert (code, problems) == (0, [])
 

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.batch import build_facts
 from tests.cli.kafka_dump import DUMP, KAFKA_WRITTEN, RECORD
-from tests.cli.log_folders import OFFSETS, Command, Folder, image, member, offset
+from tests.cli.log_folders import OFFSETS, Command, Folder, group_record, member, offset
 from tests.oracle import run_java
 from tests.support.kafka_records import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES
 
@@ -71,7 +71,7 @@ def test_records_written_by_kafka_are_printed_as_by_kafkas_tool(command: Command
 
 def test_records_written_by_tenure_are_printed_as_by_kafkas_tool(tmp_path: Path, command: Command) -> None:
     folder = Folder(tmp_path / "data")
-    facts = [image(folder.group, [member("a", "i1"), member("b")], version) for version in range(5)]
+    facts = [group_record(folder.group, [member("a", "i1"), member("b")], version) for version in range(5)]
     facts += [(bytes.fromhex(OFFSET_KEY), bytes.fromhex(value)) for value in OFFSET_VALUES.values()]
     facts += [offset(folder.group, 3, 9), (bytes.fromhex(GROUP_KEY), None), (bytes.fromhex(OFFSET_KEY), None)]
     log = folder.open(OFFSETS, 0)

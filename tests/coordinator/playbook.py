@@ -54,12 +54,12 @@ from tests.coordinator.scenarios import row, scenario
 from tests.coordinator.sent_requests import SentJoin, SentSync
 from tests.coordinator.stage import BEGIN_MS, T0, T0_T1, subscription
 
-__all__ = ["BEGIN_MS", "T0", "T0_T1", "Play", "image", "row", "scenario", "subscription"]
+__all__ = ["BEGIN_MS", "T0", "T0_T1", "Play", "group_record", "row", "scenario", "subscription"]
 
 PerActor = int | dict[str, int]
 
 
-def image(
+def group_record(
     generation: int, members: Sequence[MemberMetadata] = (), protocol: str | None = "range", type: str = "consumer", state_ms: int = -1
 ) -> bytes:
     """The value of a group record; its leader is the first member."""
@@ -211,7 +211,7 @@ class Play(Requests):
             offer.rebalance_ms = rebalance
             members.append(MemberMetadata(name, offer.instance, "c", "/127.0.0.1", rebalance, offer.session_ms, T0, bytes([number + 1])))
             self.ids[name] = name
-        self.load((group_key("g"), image(7, members, state_ms=self.now)))
+        self.load((group_key("g"), group_record(7, members, state_ms=self.now)))
         return self._ready()
 
     def two_loaded_static(self, **options: Any) -> Self:

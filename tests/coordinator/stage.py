@@ -247,11 +247,11 @@ class Stage:
         assert [record.kind for record in records] == list(kinds)
         return records
 
-    def wrote_image(self, kind: str) -> GroupMetadataValue:
-        """The group image of the only new record, which is of this kind."""
+    def wrote_group(self, kind: str) -> GroupMetadataValue:
+        """The group record of the only new record, which is of this kind."""
         (record,) = self.wrote(kind)
-        assert record.image is not None
-        return record.image
+        assert record.stored_group is not None
+        return record.stored_group
 
     def noted(self, kind: Kind, **body: Any) -> Note:
         """Return the newest note of this kind since the set-up whose body has these values (actors by name)."""

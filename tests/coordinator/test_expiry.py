@@ -185,10 +185,10 @@ def test_a_group_stays_until_its_last_offset_expires(play: Play) -> None:
 @scenario("EX-12")
 @pytest.mark.parametrize("version", [0, 1])
 def test_without_a_stored_empty_since_time_retention_counts_from_the_commit(play: Play, version: int) -> None:
-    image = with_version(GroupMetadataValue("consumer", 3, None, None, -1, []), version)
+    group_record = with_version(GroupMetadataValue("consumer", 3, None, None, -1, []), version)
     prefix = offset_key_prefix("g", "t0")
     play.load(
-        (group_key("g"), image),
+        (group_key("g"), group_record),
         (offset_key(prefix, 0), offset_value(5, -1, b"", play.now - RETENTION)),
         (offset_key(prefix, 1), offset_value(6, -1, b"", play.now)),
     )

@@ -7,12 +7,12 @@ import pytest
 from coordinator import GroupConfig, StoredOffset, partition_of, read_offset
 from coordinator.facts import (
     expiring_offset_value,
-    group_image,
     group_key,
+    group_value,
     offset_key,
     offset_key_prefix,
     offset_value,
-    read_image,
+    read_group,
     storable,
     update_static_ids,
 )
@@ -45,27 +45,27 @@ def the_group() -> Group:
 def test_a_group_is_stored_as_kafka_stores_it() -> None:
     group = the_group()
     assert group_key("g1") == bytes.fromhex(GROUP_KEY)
-    assert group_image(group, group.members.values(), group.leader, group.protocol_name) == bytes.fromhex(GROUP_VALUES[3])
+    assert group_value(group, group.members.values(), group.leader, group.protocol_name) == bytes.fromhex(GROUP_VALUES[3])
 
 
 def test_new_assignments_are_stored_in_place_of_the_members_current_assignments() -> None:
     group = the_group()
     group.members["i1-x"].assignment = b"old"
-    image = group_image(group, group.members.values(), group.leader, group.protocol_name, {"i1-x": b"\2"})
-    assert image == bytes.fromhex(GROUP_VALUES[3])
+    group_record = group_value(group, group.members.values(), group.leader, group.protocol_name, {"i1-x": b"\2"})
+    assert group_record == bytes.fromhex(GROUP_VALUES[3])
 
 
 def test_new_and_empty_groups_are_stored_as_kafka_stores_them() -> None:
-    assert group_image(Group("g1", MS, MS), (), None, None) == bytes.fromhex(NEW_GROUP)
+    assert group_value(Group("g1", MS, MS), (), None, None) == bytes.fromhex(NEW_GROUP)
     group = the_group()
     group.generation = 4
-    assert group_image(group, (), None, None) == bytes.fromhex(EMPTY_AGAIN)
+    assert group_value(group, (), None, None) == bytes.fromhex(EMPTY_AGAIN)
 
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
 def test_a_group_of_any_version_is_read(version: int) -> None:
     group = Group("g1", 0, -1)
-    group.last_image = bytes.fromhex(GROUP_VALUES[version])
+    group.last_record = bytes.fromhex(GROUP_VALUES[version])
     open_group(group, str)
     (member,) = group.members.values()
     assert (group.protocol_type, group.generation, group.protocol_name, group.leader) == ("consumer", 3, "range", "i1-x")
@@ -78,10 +78,10 @@ def test_a_group_of_any_version_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("leader", [None, "", "nobody"])
 def test_a_group_whose_stored_leader_is_no_member_is_led_by_its_first(leader: str | None) -> None:
-    image = read_image(bytes.fromhex(GROUP_VALUES[3]))
-    image.leader = leader
+    group_record = read_group(bytes.fromhex(GROUP_VALUES[3]))
+    group_record.leader = leader
     group = Group("g1", 0, -1)
-    group.last_image = with_version(image, 3)
+    group.last_record = with_version(group_record, 3)
     open_group(group, str)
     assert group.leader == "i1-x"
 
@@ -117,7 +117,7 @@ def test_a_group_that_is_cut_short_is_refused(version: int) -> None:
     value = bytes.fromhex(GROUP_VALUES[version])
     for size in range(len(value)):
         with pytest.raises(ProtocolError):
-            read_image(value[:size])
+            read_group(value[:size])
 
 
 def test_texts_too_long_for_a_record_are_recognized() -> None:
@@ -131,19 +131,19 @@ def test_texts_too_long_for_a_record_are_recognized() -> None:
 
 def test_a_member_missing_from_the_assignments_gets_an_empty_assignment() -> None:
     group = the_group()
-    image = read_image(group_image(group, group.members.values(), group.leader, group.protocol_name, {}))
-    assert [member.assignment for member in image.members] == [b""]
+    group_record = read_group(group_value(group, group.members.values(), group.leader, group.protocol_name, {}))
+    assert [member.assignment for member in group_record.members] == [b""]
 
 
-def test_an_image_gets_the_ids_that_instances_have_now_and_its_leader_with_them() -> None:
+def test_a_group_record_gets_the_ids_that_instances_have_now_and_its_leader_with_them() -> None:
     group = the_group()
     group.add(Member("g1", "d-1", None, "c", "/127.0.0.1", 300_000, 45_000, (("range", b""),), b""))
-    image = group_image(group, group.members.values(), "i1-x", "range")
-    assert update_static_ids(image, {"i1": "i1-x"}) is None
-    assert update_static_ids(image, {}) is None
-    changed = update_static_ids(image, {"i1": "i1-y"})
+    group_record = group_value(group, group.members.values(), "i1-x", "range")
+    assert update_static_ids(group_record, {"i1": "i1-x"}) is None
+    assert update_static_ids(group_record, {}) is None
+    changed = update_static_ids(group_record, {"i1": "i1-y"})
     assert changed is not None
-    assert (read_image(changed).leader, [member.member_id for member in read_image(changed).members]) == ("i1-y", ["i1-y", "d-1"])
+    assert (read_group(changed).leader, [member.member_id for member in read_group(changed).members]) == ("i1-y", ["i1-y", "d-1"])
 
 
 @pytest.mark.parametrize("metadata", [b"", b"m", b"a longer text, of more than a few bytes", b"\xff\xfe"])

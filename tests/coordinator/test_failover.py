@@ -13,7 +13,7 @@ from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
-from tests.coordinator.playbook import T0, Play, image, row, scenario
+from tests.coordinator.playbook import T0, Play, group_record, row, scenario
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -53,7 +53,7 @@ def test_a_newcomer_to_a_loaded_group_must_know_its_protocol(play: Play) -> None
 def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Play) -> None:
     play.two_loaded_static()
     play.join("m1'", protocols=["range", "roundrobin"], session=30_000, rebalance=40_000).expect(generation=7, leader="m0", members=[])
-    stored = play.wrote_image("replacement").members[1]
+    stored = play.wrote_group("replacement").members[1]
     assert (stored.member_id, stored.assignment) == (play.id_of("m1'"), b"\x02")
     assert (stored.session_timeout, stored.rebalance_timeout) == (30_000, 40_000)
     play.heartbeat("m1", 7).expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -81,7 +81,7 @@ def test_a_loaded_group_empties_when_no_member_returns(play: Play) -> None:
 
 @scenario("FO-08")
 def test_a_loaded_empty_group_has_no_members(play: Play) -> None:
-    play.load((KEY, image(3)))
+    play.load((KEY, group_record(3)))
     play.heartbeat("m0").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.join("m0", id="m0").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="m0")
     play.join("x").expect(ErrorCode.MEMBER_ID_REQUIRED)
@@ -138,9 +138,9 @@ def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenc
     play.two_loaded_static()
     play.join("m0").parks()
     play.join("m1'").expect(generation=8, id="m1'")
-    image = play.wrote_image("replacement in a rebalance")
-    assert [member.member_id for member in image.members] == ["m0", play.id_of("m1'")]
-    assert (image.generation, image.members[1].assignment) == (7, b"\x02")
+    group_record = play.wrote_group("replacement in a rebalance")
+    assert [member.member_id for member in group_record.members] == ["m0", play.id_of("m1'")]
+    assert (group_record.generation, group_record.members[1].assignment) == (7, b"\x02")
     play.failover()
     play.sync("m1'", generation=8).expect(ErrorCode.ILLEGAL_GENERATION)
     play.heartbeat("m1'", 8).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -157,7 +157,7 @@ def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: 
     play.wrote("replacement")
     play.join("m1", metadata=b"\0\0\0\0\0\0\0\0\0\0").parks()
     play.join("m0''").expect(generation=8, leader="m0''")
-    assert play.wrote_image("replacement in a rebalance").leader == play.id_of("m0''")
+    assert play.wrote_group("replacement in a rebalance").leader == play.id_of("m0''")
     play.failover()
     play.heartbeat("m0''", 7).expect(ErrorCode.NONE)
 
@@ -223,7 +223,7 @@ def member(id: str, instance: str | None) -> MemberMetadata:
 @scenario("FO-18")
 def test_two_members_with_one_instance_id_cannot_be_loaded(play: Play) -> None:
     with pytest.raises(ProtocolError, match="two members of group 'g' have the instance id 'i'"):
-        play.load((KEY, image(7, [member("one", "i"), member("two", "i")])))
+        play.load((KEY, group_record(7, [member("one", "i"), member("two", "i")])))
     play.shard = None
 
 
@@ -248,7 +248,7 @@ def test_offsets_without_a_group_record_make_a_simple_group(play: Play) -> None:
 
 @scenario("FO-21")
 def test_an_offset_after_a_groups_tombstone_makes_it_a_simple_group(play: Play) -> None:
-    play.load((KEY, image(7, [member("m", None)])), (KEY, None), (OFFSET, offset_value(42, -1, b"", 1)))
+    play.load((KEY, group_record(7, [member("m", None)])), (KEY, None), (OFFSET, offset_value(42, -1, b"", 1)))
     play.group_is(State.EMPTY, generation=0, members=[])
     assert play.group().protocol_type is None
     play.fetch().expect(42)
@@ -265,7 +265,7 @@ def test_an_offset_that_was_committed_after_its_group_had_ended_is_not_lost(play
 
 @pytest.mark.parametrize("version", [row("FO-22", version) for version in range(3, 16)])
 def test_records_of_consumer_share_and_streams_groups_are_ignored(play: Play, version: int) -> None:
-    play.load((KEY, image(3)), (version.to_bytes(2, "big") + b"\0\1g", b"whatever it says"))
+    play.load((KEY, group_record(3)), (version.to_bytes(2, "big") + b"\0\1g", b"whatever it says"))
     assert list(play.shard.groups) == ["g"]  # type: ignore[union-attr]
 
 
@@ -273,9 +273,9 @@ def test_records_of_consumer_share_and_streams_groups_are_ignored(play: Play, ve
     ("key", "value"),
     [
         row("FO-23", b"", b""),
-        row("FO-23", b"\0\2\0\5g", image(3)),
+        row("FO-23", b"\0\2\0\5g", group_record(3)),
         row("FO-23", KEY, b"\0\3\0"),
-        row("FO-23", KEY, image(7, [member("m", None)])[:-1]),
+        row("FO-23", KEY, group_record(7, [member("m", None)])[:-1]),
         row("FO-23", OFFSET, b"\0\3short"),
         row("FO-23", OFFSET[:-1], offset_value(42, -1, b"", 1)),
     ],

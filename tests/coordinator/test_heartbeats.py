@@ -89,8 +89,8 @@ def test_when_the_last_member_expires_the_group_is_empty(play: Play) -> None:
     play.one_static()
     play.at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.EMPTY, generation=2)
-    image = play.wrote_image("empty group")
-    assert (image.protocol_type, image.generation, image.current_state_timestamp) == ("consumer", 2, play.now)
+    group_record = play.wrote_group("empty group")
+    assert (group_record.protocol_type, group_record.generation, group_record.current_state_timestamp) == ("consumer", 2, play.now)
 
 
 @scenario("HB-12")

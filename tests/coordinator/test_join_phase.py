@@ -42,7 +42,7 @@ def test_a_static_member_that_does_not_rejoin_stays(play: Play) -> None:
     absent_leader(play)
     play.group_is(State.COMPLETING, generation=2, leader="b", members=["a", "b"])
     play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
-    assert [member.assignment for member in play.wrote_image("assignments").members] == [b"\7", b"\10"]
+    assert [member.assignment for member in play.wrote_group("assignments").members] == [b"\7", b"\10"]
 
 
 def test_the_leader_stays_when_a_follower_leaves(play: Play) -> None:

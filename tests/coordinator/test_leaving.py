@@ -52,8 +52,8 @@ def test_the_last_leave_is_answered_when_the_empty_group_is_durable(play: Play) 
     play.confirm()
     leave_reply.expect(ErrorCode.NONE)
     play.group_is(State.EMPTY, generation=2, members=[])
-    image = play.wrote_image("empty group")
-    assert (image.protocol_type, image.protocol, image.leader) == ("consumer", None, None)
+    group_record = play.wrote_group("empty group")
+    assert (group_record.protocol_type, group_record.protocol, group_record.leader) == ("consumer", None, None)
 
 
 @scenario("LV-04")

@@ -14,9 +14,9 @@ from tests.coordinator.playbook import T0_T1, Play, row, scenario
 def test_a_newcomer_gets_an_id_first_and_its_group_exists_from_then_on(play: Play) -> None:
     play.join("p", version=4).expect(ErrorCode.MEMBER_ID_REQUIRED, id="p", generation=-1, leader="", members=[])
     play.group_is(State.EMPTY, generation=0, members=[], pending=["p"])
-    image = play.wrote_image("new group")
-    assert (image.protocol_type, image.generation, image.protocol, image.leader) == ("", 0, None, None)
-    assert image.current_state_timestamp == play.now
+    group_record = play.wrote_group("new group")
+    assert (group_record.protocol_type, group_record.generation, group_record.protocol, group_record.leader) == ("", 0, None, None)
+    assert group_record.current_state_timestamp == play.now
 
 
 @scenario("DJ-02")
@@ -36,7 +36,7 @@ def test_a_newcomer_joins_with_its_id_and_leads_after_the_initial_delay(play: Pl
 @scenario("DJ-03")
 def test_an_old_client_is_added_at_once(play: Play) -> None:
     joining = play.join("p", version=3).parks()
-    assert play.wrote_image("new group").members == []
+    assert play.wrote_group("new group").members == []
     play.at(3_000)
     joining.expect(generation=1, at=3_000)
 
@@ -163,9 +163,9 @@ def test_the_record_of_a_generation_has_the_end_of_its_join_phase(play: Play) ->
     a.expect(assignment=1)
     b.expect(assignment=2)
     play.group_is(State.STABLE, generation=2)
-    image = play.wrote_image("assignments")
-    assert (image.generation, image.current_state_timestamp) == (2, joined_ms)
-    assert [(member.member_id, member.assignment) for member in image.members] == [(play.id_of("a"), b"\1"), (play.id_of("b"), b"\2")]
+    group_record = play.wrote_group("assignments")
+    assert (group_record.generation, group_record.current_state_timestamp) == (2, joined_ms)
+    assert [(member.member_id, member.assignment) for member in group_record.members] == [(play.id_of("a"), b"\1"), (play.id_of("b"), b"\2")]
 
 
 @scenario("DJ-18")

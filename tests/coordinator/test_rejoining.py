@@ -98,7 +98,7 @@ def test_after_a_restart_the_other_members_that_have_not_synced_are_still_expect
     play.noted(Kind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
 
 
-def test_a_static_member_may_restart_before_the_group_has_an_image(play: Play) -> None:
+def test_a_static_member_may_restart_before_the_group_has_a_record(play: Play) -> None:
     play.join("a", instance="ia").parks()
     joined = play.join("a'")
     joined.parks()
@@ -128,7 +128,7 @@ def test_an_unused_pending_id_does_not_end_the_join_phase(play: Play) -> None:
     parked.expect(generation=2, members=["a"])
 
 
-def test_a_refused_assignment_leaves_no_old_assignments_in_the_next_image(play: Play) -> None:
+def test_a_refused_assignment_leaves_no_old_assignments_in_the_next_group_record(play: Play) -> None:
     play.configure(batch_bytes_max=2_000)
     play.two_dynamic()
     play.join("a").parks()

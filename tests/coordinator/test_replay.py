@@ -87,8 +87,8 @@ def test_offsets_of_a_deleted_group_are_kept_and_return_to_a_group_of_its_name()
 def test_a_stored_member_without_a_protocol_offers_no_protocols() -> None:
     """No coordinator writes it; a log that has it is read nevertheless."""
     member = MemberMetadata("m", None, "c", "/here", 60_000, 10_000, b"subscription", b"assignment")
-    image = with_version(GroupMetadataValue("consumer", 3, None, "m", MS, [member]), 3)
-    shard = replayed([(group_key("g"), image)], MS, GroupConfig())
+    group_record = with_version(GroupMetadataValue("consumer", 3, None, "m", MS, [member]), 3)
+    shard = replayed([(group_key("g"), group_record)], MS, GroupConfig())
     group = shard.groups["g"]
     assert group.members["m"].protocols == (("", b"subscription"),)
     assert [member.metadata for member in shard.describe("g").members] == [b""]

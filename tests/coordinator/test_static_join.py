@@ -61,7 +61,7 @@ def test_members_stay_static_through_a_round_without_instance_ids(play: Play) ->
     assert [member[1] for member in a.reply.members] == ["ia", "ib"]
     play.sync("a", {"a": 1, "b": 2}, generation=2, instance=None).expect(assignment=1)
     play.sync("b", generation=2, instance=None).expect(assignment=2)
-    assert [member.group_instance_id for member in play.wrote_image("assignments").members] == ["ia", "ib"]
+    assert [member.group_instance_id for member in play.wrote_group("assignments").members] == ["ia", "ib"]
 
 
 @scenario("SJ-06")

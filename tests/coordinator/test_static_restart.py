@@ -20,9 +20,9 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
     play.after(1_000)
     play.join("b'").expect(generation=1, id="b'", leader="a", members=[], protocol="range", type="consumer", at=1_000)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b'"])
-    image = play.wrote_image("replacement")
-    assert (image.generation, image.leader, image.current_state_timestamp) == (1, "ia-a", since_ms)
-    assert [(member.member_id, member.group_instance_id, member.assignment) for member in image.members] == [
+    group_record = play.wrote_group("replacement")
+    assert (group_record.generation, group_record.leader, group_record.current_state_timestamp) == (1, "ia-a", since_ms)
+    assert [(member.member_id, member.group_instance_id, member.assignment) for member in group_record.members] == [
         ("ia-a", "ia", b"\1"),
         ("ib-b'", "ib", b"\2"),
     ]
@@ -75,7 +75,7 @@ def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) 
 def test_a_restarted_leader_leads_and_skips_the_assignment(play: Play) -> None:
     play.two_static()
     play.join("a'").expect(generation=1, id="a'", leader="a'", members=["a'", "b"], skip=True)
-    assert play.wrote_image("replacement").leader == play.id_of("a'")
+    assert play.wrote_group("replacement").leader == play.id_of("a'")
 
 
 @scenario("SR-07")
@@ -127,7 +127,7 @@ def test_a_restart_with_other_metadata_is_stored_without_a_rebalance(play: Play)
     play.two_static()
     play.join("b'", metadata=T0_T1).expect(generation=1)
     play.group_is(State.STABLE, generation=1)
-    assert [member.subscription for member in play.wrote_image("replacement").members] == [T0, T0_T1]
+    assert [member.subscription for member in play.wrote_group("replacement").members] == [T0, T0_T1]
 
 
 @scenario("SR-13")
@@ -162,8 +162,8 @@ def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, protocol="roundrobin", members=["a", "b'"])
     restart.expect(generation=2, protocol="roundrobin", id="b'")
-    image = play.wrote_image("replacement in a rebalance")  # Z13: Kafka writes nothing before the leader's assignments
-    assert (image.generation, [member.member_id for member in image.members]) == (1, ["ia-a", "ib-b'"])
+    group_record = play.wrote_group("replacement in a rebalance")  # Z13: Kafka writes nothing before the leader's assignments
+    assert (group_record.generation, [member.member_id for member in group_record.members]) == (1, ["ia-a", "ib-b'"])
     play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
 
 
@@ -349,8 +349,8 @@ def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play
     play.join("b").expect(generation=2)
     c.expect(generation=2, id="c'")
     play.expect("a", generation=2, members=["a", "b", "c'"])
-    image = play.wrote_image("replacement in a rebalance")  # Z13: c' was answered as a member, so the next coordinator must know it
-    assert [member.member_id for member in image.members] == ["ia-a", "ib-b", "ic-c'"]
+    group_record = play.wrote_group("replacement in a rebalance")  # Z13: c' was answered as a member, so the next coordinator must know it
+    assert [member.member_id for member in group_record.members] == ["ia-a", "ib-b", "ic-c'"]
 
 
 @scenario("SR-31")

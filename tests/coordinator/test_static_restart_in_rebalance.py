@@ -18,8 +18,8 @@ def test_the_last_missing_member_may_restart_in_the_join_phase(play: Play) -> No
     restart = play.join("b'")
     a.expect(generation=2, members=["a", "b'"])
     restart.expect(generation=2, id="b'", leader="a")
-    image = play.wrote_image("replacement in a rebalance")  # Z13: Kafka writes nothing
-    assert [(member.member_id, member.assignment) for member in image.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
+    group_record = play.wrote_group("replacement in a rebalance")  # Z13: Kafka writes nothing
+    assert [(member.member_id, member.assignment) for member in group_record.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
     play.noted(Kind.STATIC_REPLACED, old_id="b", new_id="b'", outcome=Replacement.PREPARING)
 
 
@@ -170,8 +170,8 @@ def test_the_leaders_new_id_is_stored_as_the_leaders_z13(play: Play) -> None:
     play.two_static()
     play.join("b", metadata=b"").parks()
     play.join("a'").expect(generation=2, leader="a'")
-    image = play.wrote_image("replacement in a rebalance")
-    assert (image.leader, image.generation) == ("ia-a'", 1)
+    group_record = play.wrote_group("replacement in a rebalance")
+    assert (group_record.leader, group_record.generation) == ("ia-a'", 1)
 
 
 def test_a_restart_before_anything_of_the_group_but_offsets_was_stored_stores_no_identities_z13(play: Play) -> None:

@@ -36,10 +36,10 @@ def test_each_generation_is_stored_with_its_leaders_assignments(play: Play) -> N
         play.after(10)
         play.sync("a", {"a": assignment, "b": 2}).expect(assignment=assignment)
         play.sync("b").expect(assignment=2)
-        image = play.wrote_image("assignments")
-        assert image.generation == generation
-        assert image.current_state_timestamp == play.now - 10
-        assert [member.assignment for member in image.members] == [bytes([assignment]), b"\2"]
+        group_record = play.wrote_group("assignments")
+        assert group_record.generation == generation
+        assert group_record.current_state_timestamp == play.now - 10
+        assert [member.assignment for member in group_record.members] == [bytes([assignment]), b"\2"]
 
 
 @scenario("SY-02")
@@ -82,7 +82,7 @@ def test_assignments_of_unknown_members_are_dropped_and_missing_ones_are_empty(p
     b = play.follower_awaits_assignment()
     play.sync("a", {"a": 1, "ghost": 3}).expect(assignment=1)
     b.expect(assignment=b"")
-    assert [(member.group_instance_id, member.assignment) for member in play.wrote_image("assignments").members] == [("ia", b"\1"), ("ib", b"")]
+    assert [(member.group_instance_id, member.assignment) for member in play.wrote_group("assignments").members] == [("ia", b"\1"), ("ib", b"")]
 
 
 @scenario("SY-07")

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from coordinator.notes import Coordinator, Kind, Note
-from history import Entry, GroupRecord, NoteRecord, read_image, story_of
+from history import Entry, GroupRecord, NoteRecord, read_group_record, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
 from tests.coordinator.playbook import Play
 
 
 class NotedPlay(Play):
-    """`note_records` and `images` are the records of __coordinator_notes and __consumer_offsets since the begin of the play."""
+    """`note_records` and `group_records` are the records of __coordinator_notes and __consumer_offsets since the begin of the play."""
 
     def __init__(self) -> None:
         self.note_records: list[NoteRecord] = []
@@ -72,10 +72,10 @@ class NotedPlay(Play):
         begin()
 
     @property
-    def images(self) -> list[GroupRecord]:
+    def group_records(self) -> list[GroupRecord]:
         appended = enumerate(zip(self.log, self._appended, strict=True))
-        images = [read_image("g", offset, at, epoch, key, value) for offset, ((key, value), (at, epoch)) in appended]
-        return [image for image in images if image is not None]
+        group_records = [read_group_record("g", offset, at, epoch, key, value) for offset, ((key, value), (at, epoch)) in appended]
+        return [group_record for group_record in group_records if group_record is not None]
 
 
 @pytest.fixture

@@ -176,9 +176,9 @@ def unloaded(kept_notes: list[NoteRecord], notes: list[NoteRecord]) -> list[Note
     return selected
 
 
-def compacted(images: list[GroupRecord], chance: random.Random) -> list[GroupRecord]:
+def compacted(group_records: list[GroupRecord], chance: random.Random) -> list[GroupRecord]:
     """The records that remain after a compaction: a random number of the newest records."""
-    return images[chance.randrange(len(images) + 1) :] if images else []
+    return group_records[chance.randrange(len(group_records) + 1) :] if group_records else []
 
 
 class Folded(NamedTuple):
@@ -194,8 +194,8 @@ class Folded(NamedTuple):
 
 def folds(history: RandomHistory, seed: int) -> Iterator[Folded]:
     """For each loss: with all records, with those that remain after a compaction, and without records."""
-    notes, images = history.play.note_records, history.play.images
+    notes, group_records = history.play.note_records, history.play.group_records
     chance = random.Random(seed)
     for remaining_notes in losses(notes, chance):
-        for records in (images, compacted(images, chance), []):
-            yield Folded(unloaded(remaining_notes, notes), records, records is images and chance.random() < 0.5)
+        for records in (group_records, compacted(group_records, chance), []):
+            yield Folded(unloaded(remaining_notes, notes), records, records is group_records and chance.random() < 0.5)

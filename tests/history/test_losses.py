@@ -177,7 +177,7 @@ def at_end(entry: Entry) -> int:
 def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[RandomHistory, list[Entry]]:
     history = RandomHistory(play, seed, suspended=suspended)
     history.play_steps(40)
-    truth = story_of("g", play.note_records, play.images, from_start=True, recorded=True)
+    truth = story_of("g", play.note_records, play.group_records, from_start=True, recorded=True)
     assert not [entry for entry in truth if isinstance(entry, (RebalancesMissing, NotesMissing))]
     check(truth, truth)
     return history, truth
@@ -217,7 +217,7 @@ def test_a_scan_reports_the_known_part_of_its_result(play: NotedPlay, seed: int,
 
 def moved_clock(fold: Folded, chance: random.Random) -> Folded:
     """The same, where the wall clock was set some times: ahead or back."""
-    moments = sorted({note.at_ms for note in fold.notes} | {image.at_ms for image in fold.records})
+    moments = sorted({note.at_ms for note in fold.notes} | {group_record.at_ms for group_record in fold.records})
     steps = {moment: chance.choice((-3_600_000, -20_000, -900, 700, 5_000, 86_400_000)) for moment in chance.sample(moments, min(4, len(moments)))}
 
     def wall(ms: int) -> int:
@@ -230,7 +230,7 @@ def moved_clock(fold: Folded, chance: random.Random) -> Folded:
         if header.counted_from >= 0:
             header.counted_from = wall(header.counted_from)
         notes.append(original._replace(header=header))
-    return Folded(notes, [image._replace(at_ms=wall(image.at_ms)) for image in fold.records], fold.recorded)
+    return Folded(notes, [group_record._replace(at_ms=wall(group_record.at_ms)) for group_record in fold.records], fold.recorded)
 
 
 def timeless(entry: Entry) -> object:
@@ -250,7 +250,7 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
     """If notes are lost, time alone orders the two logs: the order may differ then, but no duration."""
     history, _ = led(play, seed)
     chance = random.Random(seed)
-    all_notes = Folded(play.note_records, play.images, recorded=True)
+    all_notes = Folded(play.note_records, play.group_records, recorded=True)
     for fold in [all_notes] * 20 + list(islice(folds(history, seed), 0, None, 5)):
         moved = moved_clock(fold, chance).story()
         if fold is all_notes:
@@ -268,10 +268,10 @@ def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -
     for _ in range(3):
         history.join()
         history.settle()
-    notes, images = play.note_records, play.images
-    settled = [entry.after for entry in rebalances(story_of("g", notes, images, from_start=True, recorded=True))]
-    first, _, last = [image for image in settled if image is not None]
-    for records, is_known in (([first, last], False), (images, True)):
+    notes, group_records = play.note_records, play.group_records
+    settled = [entry.after for entry in rebalances(story_of("g", notes, group_records, from_start=True, recorded=True))]
+    first, _, last = [group_record for group_record in settled if group_record is not None]
+    for records, is_known in (([first, last], False), (group_records, True)):
         entries = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
         assert (moves_of(entries[-1]) is not None) is is_known
 
@@ -280,7 +280,7 @@ def test_a_record_with_the_time_of_a_suspension_precedes_it(play: NotedPlay) -> 
     play.one_dynamic()
     play.suspend()
     suspended = [note for note in play.note_records if not note.group]
-    assert play.images[-1].at_ms == suspended[0].at_ms
+    assert play.group_records[-1].at_ms == suspended[0].at_ms
     order = Order()
-    events = [*order.feed(suspended, play.images), *order.remaining_records()]
-    assert events.index(suspended[0]) == len(play.images) > 0
+    events = [*order.feed(suspended, play.group_records), *order.remaining_records()]
+    assert events.index(suspended[0]) == len(play.group_records) > 0

@@ -22,7 +22,7 @@ def folded(world: World, *, notes: bool = True, until_ms: int | None = None) -> 
     assert isinstance(memory, Memory)
     now = world.now if until_ms is None else until_ms
     notes_until_now = [note_record for note_record in memory.note_records() if note_record.at_ms <= now] if notes else []
-    return fold(notes_until_now, [image for image in memory.images(GROUP) if image.at_ms <= now], now_ms=now)
+    return fold(notes_until_now, [group_record for group_record in memory.group_records(GROUP) if group_record.at_ms <= now], now_ms=now)
 
 
 def advised(world: World, *, notes: bool = True, until_ms: int | None = None, options: Options | None = None) -> AdviceTables:

@@ -52,10 +52,10 @@ def random_history(seed: int, steps: int = 30, *, alike: bool = True) -> History
     world = World(BEGIN_MS, recorder=memory, seed=seed)
     RandomHistory(world, seed, alike).play(steps)
     world.run(2 * HOUR_MS)
-    images: list[GroupRecord] = memory.images(GROUP)
-    edges = edges_of(images, commits_of((*record.fact, record.at_ms) for record in memory.records[0]))
-    noted = fold(memory.note_records(), images, edges, now_ms=world.now)
-    return HistoryWithTruth(world, truth_of(noted, world), truth_of(fold([], images, edges, now_ms=world.now), world))
+    group_records: list[GroupRecord] = memory.group_records(GROUP)
+    edges = edges_of(group_records, commits_of((*record.fact, record.at_ms) for record in memory.records[0]))
+    noted = fold(memory.note_records(), group_records, edges, now_ms=world.now)
+    return HistoryWithTruth(world, truth_of(noted, world), truth_of(fold([], group_records, edges, now_ms=world.now), world))
 
 
 def truth_of(tables: GroupTables, world: World) -> Reported:

@@ -25,35 +25,35 @@ def noted(note_records: Sequence[NoteRecord]) -> list[NoteAt]:
 
 def fold(
     notes: Sequence[NoteRecord],
-    images: Sequence[GroupRecord],
+    group_records: Sequence[GroupRecord],
     edges: dict[int, Edge] | None = None,
     coverage: Sequence[Coverage] = (),
     now_ms: int | None = None,
 ) -> GroupTables:
-    newest = max([note.at_ms for note in notes] + [image.at_ms for image in images], default=0) + LATER_MS
-    return fold_group(CLUSTER, GROUP, Events(noted(notes), list(images)), edges or {}, coverage, newest if now_ms is None else now_ms)
+    newest = max([note.at_ms for note in notes] + [group_record.at_ms for group_record in group_records], default=0) + LATER_MS
+    return fold_group(CLUSTER, GROUP, Events(noted(notes), list(group_records)), edges or {}, coverage, newest if now_ms is None else now_ms)
 
 
 def with_notes(play: NotedPlay) -> GroupTables:
-    return fold(play.note_records, play.images)
+    return fold(play.note_records, play.group_records)
 
 
 def without_notes(play: NotedPlay, edges: dict[int, Edge] | None = None) -> GroupTables:
-    return fold([], play.images, edges)
+    return fold([], play.group_records, edges)
 
 
-def edges_of(images: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, Edge]:
+def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, Edge]:
     """`commits`: by `topic-partition`, when each was made, in order."""
     edges = {}
-    for image in images:
+    for group_record in group_records:
         last, first, usual = [], [], []
         for times in commits.values():
-            at = bisect_right(times, image.at_ms)
+            at = bisect_right(times, group_record.at_ms)
             gaps = [later - earlier for earlier, later in zip(times[max(at - 11, 0) : at], times[max(at - 10, 1) : at], strict=False)]
             last.append(times[at - 1] if at else NONE)
             first.append(times[at] if at < len(times) else NONE)
             usual.append(int(median(gaps)) if gaps else NONE)
-        edges[image.offset] = Edge(CLUSTER, GROUP, image.offset, list(commits), last, first, usual)
+        edges[group_record.offset] = Edge(CLUSTER, GROUP, group_record.offset, list(commits), last, first, usual)
     return edges
 
 

@@ -1,7 +1,7 @@
 """Scripted histories with their truth, which a reader of the logs must find.
 
     played = play("rolling restart of dynamic members")           # in memory
-    played.note_records, played.images                            # what the fold reads
+    played.note_records, played.group_records                            # what the fold reads
     played.scenario.episodes, .avoidable, .saved                  # the truth, written by hand
     write("rolling restart of dynamic members", directory)        # the same as a data directory (`notes=False`: as a Kafka leaves it)
 
@@ -65,8 +65,8 @@ class Played(NamedTuple):
         return self.memory.note_records()
 
     @property
-    def images(self) -> list[GroupRecord]:
-        return self.memory.images(GROUP)
+    def group_records(self) -> list[GroupRecord]:
+        return self.memory.group_records(GROUP)
 
 
 SCENARIOS: dict[str, Scenario] = {}

@@ -28,7 +28,7 @@ def commit(group: str, topic: str, partition: int, offset: int, at_ms: int, vers
     return with_version(OffsetCommitKey(group, topic, partition), 1), with_version(value, version)
 
 
-def image(group: str, generation: int, members: Sequence[str] = (), version: int = 3) -> Pair:
+def group_record(group: str, generation: int, members: Sequence[str] = (), version: int = 3) -> Pair:
     inside = [MemberMetadata(name, name if version >= 3 else None, "client", "/host", 60_000 if version else -1, 10_000, b"sub", b"got") for name in members]
     value = GroupMetadataValue("consumer", generation, "range", members[0] if members else None, EPOCH_MS if version >= 2 else -1, inside)
     return with_version(GroupMetadataKey(group), 2), with_version(value, version)
@@ -44,7 +44,7 @@ def random_pair(rng: random.Random, at_ms: int) -> Pair:
     if kind < 0.7:
         key, value = commit(group, topic, rng.randrange(40), rng.randrange(1 << 40), at_ms, rng.randrange(5), rng.choice(["", "", "meta", "m" * 300]))
     elif kind < 0.8:
-        key, value = image(group, rng.randrange(100), ["a", "b"][: rng.randrange(3)], rng.randrange(5))
+        key, value = group_record(group, rng.randrange(100), ["a", "b"][: rng.randrange(3)], rng.randrange(5))
     elif kind < 0.85:
         key, value = with_version(GroupMetadataKey(group), 2)[:-1] + rng.choice([b"", b"zz"]), rng.randbytes(rng.randrange(40))
     elif kind < 0.9:

@@ -63,15 +63,15 @@ def naive_commits(log: list[DecodedRecord]) -> list[Commit]:
 
 def naive_edges(log: list[DecodedRecord]) -> list[Edge]:
     out = []
-    for offset, image in enumerate(log):
-        if image.topic is not None:
+    for offset, group_record in enumerate(log):
+        if group_record.topic is not None:
             continue
         log_ms = max(line.at for line in log[: offset + 1])
-        following = next((o for o, line in enumerate(log) if o > offset and line.topic is None and line.group == image.group), len(log))
-        keys = sorted({(line.topic, line.partition) for line in log if line.topic is not None and line.group == image.group})
+        following = next((o for o, line in enumerate(log) if o > offset and line.topic is None and line.group == group_record.group), len(log))
+        keys = sorted({(line.topic, line.partition) for line in log if line.topic is not None and line.group == group_record.group})
         lines = []
         for key in keys:
-            sequence = [(o, line) for o, line in enumerate(log) if (line.group, line.topic, line.partition) == (image.group, *key)]
+            sequence = [(o, line) for o, line in enumerate(log) if (line.group, line.topic, line.partition) == (group_record.group, *key)]
             past: list[DecodedRecord] = []
             for o, line in sequence:
                 if o < offset:
@@ -82,7 +82,7 @@ def naive_edges(log: list[DecodedRecord]) -> list[Edge]:
                 newest = max(newest, line.at)
                 if newest > log_ms + WAIT_MS:
                     break
-                if (line.group, line.topic, line.partition) == (image.group, *key) and line.committed is not None:
+                if (line.group, line.topic, line.partition) == (group_record.group, *key) and line.committed is not None:
                     later_commits.append((o, line.at))
             if not past and not (later_commits and later_commits[0][0] < following):
                 continue
@@ -90,7 +90,7 @@ def naive_edges(log: list[DecodedRecord]) -> list[Edge]:
             usual = (statistics.median_low(gaps) + statistics.median_high(gaps)) // 2 if gaps else -1
             lines.append((f"{key[0]}-{key[1]}", past[-1].at if past else -1, later_commits[0][1] if later_commits else -1, usual))
         columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[], [], [], []]
-        out.append(Edge("c", image.group, offset, *columns))
+        out.append(Edge("c", group_record.group, offset, *columns))
     return sorted(out, key=lambda row: (row.group, row.offset))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import cli
 from coordinator import read_offset
-from history import NotesMissing, Rebalance, RebalancesMissing, read_image, read_note_record, story_of
+from history import NotesMissing, Rebalance, RebalancesMissing, read_group_record, read_note_record, story_of
 from pipeline.demo import write_world
 from pipeline.demo.cast import HOSTILE_GROUP
 from pipeline.demo.commits import write_commits
@@ -66,8 +66,8 @@ def test_the_logs_of_the_demo_have_its_events(world: Path, truth: dict[str, Any]
         records = batches(world / "data", f"__consumer_offsets-{group_truth['partition']}")
         noted = [read_note_record(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{group_truth['partition']}")]
         notes = [note for note in noted if note is not None]
-        images = [image for offset, at, epoch, fact in records if (image := read_image(group, offset, at, epoch, *fact)) is not None]
-        story = story_of(group, notes, images)
+        group_records = [group_record for offset, at, epoch, fact in records if (group_record := read_group_record(group, offset, at, epoch, *fact)) is not None]
+        story = story_of(group, notes, group_records)
         assert not [entry for entry in story if isinstance(entry, (RebalancesMissing, NotesMissing))]
         rebalances = [(entry.began_ms, entry.to_generation) for entry in story if isinstance(entry, Rebalance)]
         assert rebalances == [(episode["start_ms"], episode["to_generation"]) for episode in group_truth["episodes"]]

@@ -29,9 +29,9 @@ def rolling() -> Played:
 
 
 def test_the_first_record_left_by_compaction_is_no_rebalance() -> None:
-    images = rolling().images
-    complete = fold([], images)
-    compacted = images[3:]  # compaction keeps the newest record of the part that it has processed
+    group_records = rolling().group_records
+    complete = fold([], group_records)
+    compacted = group_records[3:]  # compaction keeps the newest record of the part that it has processed
     first = compacted[0].offset
     tables = fold([], compacted, coverage=[cover(0, first + 1, "compacted"), cover(first + 2, 10_000)])
     generations = [row.to_generation for row in complete.episodes]
@@ -44,30 +44,30 @@ def test_the_first_record_left_by_compaction_is_no_rebalance() -> None:
 
 
 def test_lost_records_are_a_row_with_an_unknown_number_of_rebalances() -> None:
-    images = rolling().images
-    before, after = images[2], images[5]
-    tables = fold([], [*images[:3], *images[5:]], coverage=[cover(0, before.offset), cover(before.offset + 1, after.offset - 1, "damaged"), cover(after.offset, 10_000)])
+    group_records = rolling().group_records
+    before, after = group_records[2], group_records[5]
+    tables = fold([], [*group_records[:3], *group_records[5:]], coverage=[cover(0, before.offset), cover(before.offset + 1, after.offset - 1, "damaged"), cover(after.offset, 10_000)])
     (gap,) = [row for row in tables.episodes if row.missing]
     assert (gap.missing, gap.cause, gap.confidence, gap.end) == (-1, "unknown", "none", "unknown")
     assert (gap.from_generation, gap.to_generation) == (before.generation, after.generation)
     assert (gap.start_lo_ms, gap.end_ms) == (before.at_ms, after.at_ms)
-    complete = fold([], images).episodes
+    complete = fold([], group_records).episodes
     assert tables.episodes[-1]._replace(episode=0, storm=None) == complete[-1]._replace(episode=0, storm=None)
 
 
 def test_a_gap_without_events_of_the_group_is_no_row() -> None:
     played = play("rolling restart of static members")
-    images = played.images
-    a, b = images[-2], images[-1]
-    tables = fold([], images, coverage=[cover(0, a.offset), cover(a.offset + 1, b.offset - 1, "damaged"), cover(b.offset, 10_000)])
+    group_records = played.group_records
+    a, b = group_records[-2], group_records[-1]
+    tables = fold([], group_records, coverage=[cover(0, a.offset), cover(a.offset + 1, b.offset - 1, "damaged"), cover(b.offset, 10_000)])
     assert not [row for row in tables.episodes if row.missing]
 
 
 def test_a_late_log_start_gives_no_rows_before_it() -> None:
-    images = rolling().images[2:]
-    tables = fold([], images, coverage=[cover(images[0].offset, 10_000)])
-    assert tables.episodes[0].from_generation == images[0].generation
-    assert all(spell.joined_lo_ms is None for spell in tables.spells if spell.from_generation == images[0].generation)
+    group_records = rolling().group_records[2:]
+    tables = fold([], group_records, coverage=[cover(group_records[0].offset, 10_000)])
+    assert tables.episodes[0].from_generation == group_records[0].generation
+    assert all(spell.joined_lo_ms is None for spell in tables.spells if spell.from_generation == group_records[0].generation)
 
 
 def test_bronze_becomes_events_group_by_group() -> None:
@@ -78,41 +78,41 @@ def test_bronze_becomes_events_group_by_group() -> None:
     rows.append(Raw("notes", 0, len(rows), 0, 0, b"\0", b""))  # no note
     events = events_of(rows)
     assert sorted(events) == ["", GROUP]
-    assert events[GROUP].images == played.images
+    assert events[GROUP].group_records == played.group_records
     assert [noted.record for noted in events[GROUP].notes] == played.note_records
     assert [noted.record.group for noted in events[""].notes] == ["", ""]
-    assert fold([noted.record for noted in events[GROUP].notes], events[GROUP].images) == fold(played.note_records, played.images)
+    assert fold([noted.record for noted in events[GROUP].notes], events[GROUP].group_records) == fold(played.note_records, played.group_records)
 
 
 def test_an_unreadable_record_is_a_gap() -> None:
-    images = rolling().images
+    group_records = rolling().group_records
     events = events_of([Raw("offsets", 0, 7, 0, 0, with_version(GroupMetadataKey(GROUP), 2), b"\0\3\0")])
     assert list(events[GROUP].unreadable) == [7]
-    assert not events[GROUP].images
-    assert images
+    assert not events[GROUP].group_records
+    assert group_records
 
 
 def test_notes_are_rows_with_their_bodies() -> None:
     played = rolling()
-    rows = fold(played.note_records, played.images).notes
+    rows = fold(played.note_records, played.group_records).notes
     assert len(rows) == len([record for record in played.note_records if record.group == GROUP])
     assert rows[0].name == "member_join"
     assert '"client_id":"p0"' in rows[0].body
 
 
 def test_rebalances_close_to_each_other_are_a_storm() -> None:
-    storm_rows = fold(play("a crash loop").note_records, play("a crash loop").images).episodes
+    storm_rows = fold(play("a crash loop").note_records, play("a crash loop").group_records).episodes
     assert {row.storm for row in storm_rows[1:]} == {1}
     assert storm_rows[0].storm is None
-    calm = fold(rolling().note_records, rolling().images, None).episodes
-    assert {row.storm for row in fold(play("scale out and in").note_records, play("scale out and in").images).episodes} == {None}
+    calm = fold(rolling().note_records, rolling().group_records, None).episodes
+    assert {row.storm for row in fold(play("scale out and in").note_records, play("scale out and in").group_records).episodes} == {None}
     assert {row.storm for row in calm[1:]} == {1}
 
 
 def test_a_cooperative_rebalance_stops_only_moving_partitions() -> None:
     played = play("cooperative members")
     for notes in (played.note_records, []):
-        formed, revoked, reassigned = fold(notes, played.images).episodes
+        formed, revoked, reassigned = fold(notes, played.group_records).episodes
         assert formed.cooperative
         assert (revoked.moved_partitions, reassigned.moved_partitions) == (4, 4)
         if notes:

@@ -28,12 +28,12 @@ def left_by_compaction(records: Sequence[GroupRecord]) -> list[Coverage]:
 def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None:
     history = RandomHistory(play, seed)
     history.play_steps(40)
-    truth = [entry for entry in story_of("g", play.note_records, play.images, from_start=True, recorded=True) if isinstance(entry, Rebalance)]
+    truth = [entry for entry in story_of("g", play.note_records, play.group_records, from_start=True, recorded=True) if isinstance(entry, Rebalance)]
     strong: list[bool] = []
     for number, lost in enumerate(folds(history, seed)):
         if number % EVERY or not lost.records:
             continue
-        coverage = left_by_compaction(lost.records) if len(lost.records) < len(play.images) else []
+        coverage = left_by_compaction(lost.records) if len(lost.records) < len(play.group_records) else []
         for row in fold(lost.notes, lost.records, coverage=coverage).episodes:
             if row.missing or row.end not in ("stable", "empty") or row.end_ms is None:
                 continue

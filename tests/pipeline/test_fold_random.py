@@ -23,7 +23,7 @@ SEEDS = (*range(100, 116), 60, 159)  # in the last two a seat is stored as the f
 class HistoryWithTruth(NamedTuple):
     world: World
     memory: Memory
-    images: list[GroupRecord]
+    group_records: list[GroupRecord]
     plain: GroupTables
     noted: GroupTables
 
@@ -43,13 +43,13 @@ def history_of(seed: int) -> HistoryWithTruth:
     world = World(BEGIN_MS, recorder=memory)
     random_script(seed)(world)
     world.run(HOUR_MS)
-    images = memory.images(GROUP)
-    edges = edges_until(memory, images)
-    return HistoryWithTruth(world, memory, images, fold([], images, edges), fold(memory.note_records(), images, edges))
+    group_records = memory.group_records(GROUP)
+    edges = edges_until(memory, group_records)
+    return HistoryWithTruth(world, memory, group_records, fold([], group_records, edges), fold(memory.note_records(), group_records, edges))
 
 
-def edges_until(memory: Memory, images: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, Edge]:
-    return edges_of(images, commits_of((*record.fact, record.at_ms) for record in memory.records[0] if record.offset < offset))
+def edges_until(memory: Memory, group_records: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, Edge]:
+    return edges_of(group_records, commits_of((*record.fact, record.at_ms) for record in memory.records[0] if record.offset < offset))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -147,12 +147,12 @@ def test_final_rows_do_not_change(seed: int, noted: bool) -> None:
     for step in range(1, 12):
         end = log[len(log) * step // 12]
         notes = note_records[: len(note_records) * ((step * 5) % 11 + 1) // 12]
-        images = [image for image in history.images if image.offset < end.offset]
+        group_records = [group_record for group_record in history.group_records if group_record.offset < end.offset]
         coverage = [Coverage("c", "offsets", 0, 0, end.offset, BEGIN_MS, end.at_ms, True, "")]
         if noted:
             coverage.append(Coverage("c", "notes", 0, 0, len(notes), BEGIN_MS, notes[-1].at_ms, True, ""))
         now_ms = max(end.at_ms, notes[-1].at_ms if notes else 0)
-        part = fold(notes, images, edges_until(history.memory, images, end.offset), coverage, now_ms)
+        part = fold(notes, group_records, edges_until(history.memory, group_records, end.offset), coverage, now_ms)
         for row in part.episodes:
             if row.final:
                 final += 1

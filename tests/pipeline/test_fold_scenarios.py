@@ -21,7 +21,7 @@ def key_of(played: Played, client: str) -> set[str]:
 
 
 def folded(played: Played) -> GroupTables:
-    return fold(played.note_records, played.images)
+    return fold(played.note_records, played.group_records)
 
 
 @pytest.mark.parametrize("name", KEPT)

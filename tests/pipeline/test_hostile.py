@@ -29,7 +29,7 @@ from pipeline.warehouse import Warehouse
 from protocol.batch import Compression, Record, build
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
-from tests.pipeline.segments import EPOCH_MS, batch_of, commit, image, marker, random_batches, seal, write_segment
+from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, random_batches, seal, write_segment
 
 pytestmark = pytest.mark.once
 
@@ -300,13 +300,13 @@ def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monk
 
 
 def small_log(codec: Compression) -> list[bytes]:
-    pairs = [commit("g", "t", 0, 7, EPOCH_MS + 1_000), image("g", 2, ["a"]), commit("g", "t", 1, 9, EPOCH_MS + 2_000), commit("h", "u", 1, 9, EPOCH_MS + 2_000)]
+    pairs = [commit("g", "t", 0, 7, EPOCH_MS + 1_000), group_record("g", 2, ["a"]), commit("g", "t", 1, 9, EPOCH_MS + 2_000), commit("h", "u", 1, 9, EPOCH_MS + 2_000)]
     return [
-        batch_of(0, image("g", 1, ["a", "b"]), commit("g", "t", 0, 5, EPOCH_MS), commit("g", "t", 1, 6, EPOCH_MS)),
+        batch_of(0, group_record("g", 1, ["a", "b"]), commit("g", "t", 0, 5, EPOCH_MS), commit("g", "t", 1, 6, EPOCH_MS)),
         build([Record(3 + number, EPOCH_MS + 1_000 * number, *pair) for number, pair in enumerate(pairs)], base_offset=3, leader_epoch=0, compression=codec),
         batch_of(7, commit("g", "t", 0, 8, EPOCH_MS + 9_000), transactional=True, producer=5, at_ms=EPOCH_MS + 9_000),
         marker(8, 5, commits=True, at_ms=EPOCH_MS + 9_100),
-        batch_of(9, commit("g", "t", 0, 10, EPOCH_MS + 20_000), image("g", 3), at_ms=EPOCH_MS + 20_000),
+        batch_of(9, commit("g", "t", 0, 10, EPOCH_MS + 20_000), group_record("g", 3), at_ms=EPOCH_MS + 20_000),
     ]
 
 

@@ -50,7 +50,7 @@ def test_a_scenario_has_its_expected_rebalances(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if "notes are lost" not in name])
 def test_a_scenario_is_found_in_its_logs(name: str) -> None:
     played = play(name)
-    rebalances = [entry for entry in story_of(GROUP, played.note_records, played.images) if isinstance(entry, Rebalance)]
+    rebalances = [entry for entry in story_of(GROUP, played.note_records, played.group_records) if isinstance(entry, Rebalance)]
     assert [(rebalance.began_ms, rebalance.ended_ms if rebalance.end.value != "interrupted" else -1, named(rebalance)) for rebalance in rebalances] == [
         (episode.start_ms, episode.end_ms if episode.end != "interrupted" else -1, episode.cause) for episode in played.world.episodes(GROUP)
     ]

@@ -37,7 +37,7 @@ def pods(world: World, count: int = 4, *, static: bool = False, **settings: obje
 def rebalances(world: World) -> list[Rebalance]:
     recorder = world.recorder
     assert isinstance(recorder, Memory)
-    entries: list[Entry] = list(story_of(GROUP, recorder.note_records(), recorder.images(GROUP)))
+    entries: list[Entry] = list(story_of(GROUP, recorder.note_records(), recorder.group_records(GROUP)))
     return [entry for entry in entries if isinstance(entry, Rebalance)]
 
 

@@ -150,8 +150,8 @@ def test_kafka_read_live_and_from_its_directory_equals_its_formatters_output(kaf
         assert {row.txn for row in ours if row.group == "paid"} == {True}
         assert not [row for row in rows if row.group == "unpaid" and row.kind == "offset"]
     groups = printed(port, "GroupMetadataMessageFormatter")
-    images = Counter((row.group, row.tombstone) for row in live if row.kind == "group")
-    assert images == Counter((group["key"]["data"]["group"], group["value"] is None) for group in groups)
+    group_records = Counter((row.group, row.tombstone) for row in live if row.kind == "group")
+    assert group_records == Counter((group["key"]["data"]["group"], group["value"] is None) for group in groups)
     assert [row[1:-2] for row in live] == [row[1:-2] for row in here]
     segments = rows_of(Segment, Warehouse.open(tmp_path / "here").read("segments"))
     assert sum(row.records for row in segments) == len(here)

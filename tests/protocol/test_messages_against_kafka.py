@@ -81,7 +81,7 @@ def offsets(random: Random) -> OffsetCommitValue:
     return OffsetCommitValue(random.randrange(1 << 62), random.randrange(-1, 99), random.choice(("", "m", "é" * 90)), 17, 18, topic_id)
 
 
-def image(random: Random) -> GroupMetadataValue:
+def group(random: Random) -> GroupMetadataValue:
     members = [
         MemberMetadata(f"m{n}", random.choice((None, f"i{n}")), "c", "/::1", 5, 6, random.randbytes(200), random.randbytes(n))
         for n in range(random.randrange(4))
@@ -93,7 +93,7 @@ def image(random: Random) -> GroupMetadataValue:
 def test_records_of_consumer_offsets_are_kafkas_bytes(tmp_path: Path) -> None:
     random = Random("records")
     listed = [
-        (name, v, make(random)) for name, make in (("OffsetCommitValue", offsets), ("GroupMetadataValue", image)) for v in range(5)
+        (name, v, make(random)) for name, make in (("OffsetCommitValue", offsets), ("GroupMetadataValue", group)) for v in range(5)
     ] * 3
     lines = [(f"{RECORDS}.{name}", v, as_json(MESSAGES[name][1].struct, message, v)) for name, v, message in listed]
     for (name, version, message), data in zip(listed, encoded_by_kafka(lines, tmp_path), strict=True):

@@ -71,7 +71,7 @@ def test_committed_offsets_are_kafkas_bytes_in_every_version(version: int) -> No
     assert read_record(OffsetCommitValue, data) == offset(version)
 
 
-def test_the_image_of_a_new_and_of_an_emptied_group() -> None:
+def test_the_group_record_of_a_new_and_of_an_emptied_group() -> None:
     created = GroupMetadataValue("", 0, None, None, NOW)
     assert with_version(created, 3).hex() == "0003000000000000ffffffff0000018bcfe5680000000000"
     emptied = GroupMetadataValue("consumer", 4, None, None, NOW)
