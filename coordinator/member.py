@@ -42,17 +42,18 @@ class Member(Timed):
         seen_ms: int = 0,
     ) -> None:
         super().__init__()
+        # Every heartbeat uses the two first, which compiled code stores beside the deadline.
+        self.session_timeout_ms = session_timeout_ms
+        self.seen_ms = seen_ms  # the last heartbeat, or other request that restarts the session
         self.group_id = group_id
         self.id = id
         self.instance_id = instance_id
         self.client_id = client_id
         self.client_host = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
-        self.seen_ms = seen_ms  # the last heartbeat, or other request that restarts the session
         self.extended_since_ms = -1  # `seen_ms` of the last session that was extended because the log was slow
         self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that the client may repeat (`Shard.will_repeat`)
         self.join: JoinWaiter | None = None  # its parked JoinGroup

@@ -37,13 +37,14 @@ class RepeatedHeartbeat:
     __slots__ = ("_generation", "_group", "_group_id", "_instance_id", "_member", "_member_id", "_version")
 
     def __init__(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
+        # `try_accept` uses the first three, which compiled code stores side by side.
+        self._group: Group = _NO_GROUP
+        self._version = object()  # of the group when the heartbeat was last accepted
+        self._member: Member = _NO_MEMBER
         self._group_id = group_id
         self._generation = generation
         self._member_id = member_id
         self._instance_id = instance_id
-        self._version = object()  # of the group when the heartbeat was last accepted
-        self._group: Group = _NO_GROUP
-        self._member: Member = _NO_MEMBER
 
     def try_accept(self, now: int) -> bool:
         """Accept the heartbeat if the group is unchanged; on False nothing has changed, and `accept_slow` does the checks."""

@@ -113,7 +113,7 @@ class Call:
 
     def fast_path(self) -> FastPath | None:
         """The fast path that was tried for this request."""
-        return self.connection.fast_paths.get(self.framed[:KIND_BYTES])
+        return self.connection.find_fast_path(self.framed[:KIND_BYTES])
 
     def answer(self, reply: Response) -> None:
         """Send the reply that the handler did not return."""

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from broker.fastpath.learning import FirstRequest, Learned
 from broker.fastpath.rejoin import JoinFastPath
-from broker.net.connection import FastPath
+from broker.net.connection import FAST_PATHS_MAX, FastPath
+from tests.support.connections import Bench
 
 
 def test_a_fast_path_is_recognised_without_a_search() -> None:
     """`isinstance` with a Protocol, or a class that inherits from one, took a tenth of the instructions of a heartbeat."""
     assert {type(kind) for kind in (FastPath, Learned, FirstRequest, JoinFastPath)} == {type}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_latest_fast_path_is_never_a_dropped_one(seed: int) -> None:
+    """Over random use a connection finds the fast path of its table, whichever it found last, and calls none that it dropped."""
+    random = Random(seed)
+    connection = Bench().connection
+    kinds = [b"kind %03d" % number for number in range(FAST_PATHS_MAX + 2)]
+    for _ in range(2_000):
+        kind = random.choice(kinds)
+        action = random.random()
+        if action < 0.2:
+            assert connection.add_fast_path(kind, FastPath(1))
+        elif action < 0.21:
+            connection.drop_fast_paths()
+        found = connection.find_fast_path(kind)
+        assert found is connection.fast_paths.get(kind)
+        assert found is None or (found.kind == kind and connection._latest_fast_path is found)
