@@ -207,7 +207,8 @@ class PolicyWatch:
         if steady:
             loaded, session_ns = self._loaded.get(partition, -1), body.session_ms * MS
             self.absences.removed(group, body.member_id, moment, removal == Removal.STAYED_AWAY, loaded, session_ns)
-        if removal == Removal.EXPIRED and body.instance_id is not None and (group, body.member_id) in self._topics:
+        moment_is_exact = steady or not self._alone  # no clock is set where there are several nodes
+        if removal == Removal.EXPIRED and moment_is_exact and body.instance_id is not None and (group, body.member_id) in self._topics:
             self.absences.expired(group, body.member_id, moment)
         if self.seats.is_free(group, body.member_id):
             self.seats.not_free(group, body.member_id)

@@ -343,3 +343,22 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
     run.world.now += SECOND
     with pytest.raises(Broken, match="after the end of its session"):
         note_removal(second)
+
+
+def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
+    plan = replace(draw(11), safety_seconds=20, faults=())
+    run = new_run(replace(plan, broker={**plan.broker, "group.policy.registration.timeout.ms": 5_000}))
+    run.run()
+    (audit,) = run.audits.values()
+    name = next(group.name for group in run.plan.groups if group.static > 1)
+    first, second = list(audit.in_memory(name).members.values())[:2]
+
+    def note_removal(member: Member) -> None:
+        body = MemberGone(member.id, member.instance_id, Removal.EXPIRED, member.session_timeout_ms, member.session_timeout_ms)
+        journal = run.node.broker.shards.journal_of(name)
+        run.policies.note(journal.partition, Note(name, Kind.MEMBER_GONE, run.node.wall_ms, 1, State.STABLE, body), run.world.now, audit.clock_is_steady)
+
+    with pytest.raises(Broken, match="instead of being away"):
+        note_removal(first)
+    audit.clock_set()
+    note_removal(second)
