@@ -22,12 +22,12 @@ def group_rows(
     episodes: Sequence[Episode],
     saved: Mapping[str, int],
     noted: set[str],
-    standing: pa.Table,
+    series_totals: pa.Table,
     coverage: Sequence[Coverage],
 ) -> list[Group]:
-    """`saved`: rebalances that static members avoided, by group; `noted`: groups with notes; `standing`: see `standing.py`."""
+    """`saved`: rebalances that static members avoided, by group; `noted`: groups with notes; `series_totals`: see `series_totals.py`."""
     by_generation, by_episode = _by_group(generations), _by_group(episodes)
-    totals = _totals(standing, by_generation)
+    totals = _totals(series_totals, by_generation)
     share = _complete_share(coverage)
     return [
         _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), share)
@@ -107,7 +107,7 @@ def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) ->
     return flags
 
 
-def _totals(standing: pa.Table, generations: Mapping[str, Sequence[Generation]]) -> dict[str, dict[str, Any]]:
+def _totals(series_totals: pa.Table, generations: Mapping[str, Sequence[Generation]]) -> dict[str, dict[str, Any]]:
     """The totals of each group: commits, partitions with commits, lag, longest time lag, worst status.
 
     Deleting a group removes its offsets: partitions without a later commit have no lag.
@@ -115,7 +115,7 @@ def _totals(standing: pa.Table, generations: Mapping[str, Sequence[Generation]])
     totals: dict[str, dict[str, Any]] = {}
     live_from = {group: _live_from(rows) for group, rows in generations.items()}
     names = ("group", "commits", "first_ms", "last_ms", "lag", "time_lag_ms", "status")
-    for group, commits, first, last, lag, time_lag, status in zip(*(standing[name].to_pylist() for name in names), strict=True):
+    for group, commits, first, last, lag, time_lag, status in zip(*(series_totals[name].to_pylist() for name in names), strict=True):
         total = totals.setdefault(group, {"commits": 0, "partitions": 0, "first_ms": first, "last_ms": last, "lag": None, "time_lag_ms": None, "worst": None})
         if first is not None:
             total["commits"] += commits

@@ -50,7 +50,7 @@ def hygiene(
     members: pa.Table,
     replacements: pa.Table,
     series: Series,
-    standing: pa.Table,
+    series_totals: pa.Table,
     now_ms: int,
     policy: Policy | None = None,
 ) -> list[Hygiene]:
@@ -66,7 +66,7 @@ def hygiene(
         rows += group_state.rows()
         at_ms = {row.offset: row.append_ms for row in records_by_group.get(group, [])}
         rows += instances(cluster, group, members_by_group.get(group, []), at_ms, replaced_by_group.get(group, []), rules)
-    rows += lost_data(cluster, standing)
+    rows += lost_data(cluster, series_totals)
     # Members with the same visible fields share a row.
     return [row for _, row in sorted({(row.group, row.kind, row.topic or "", row.topic_partition or 0, row.detail): row for row in rows}.items())]
 
@@ -163,9 +163,9 @@ def instances(
             yield Hygiene(cluster, group, None, None, "duplicate_instance", text, close[-1])
 
 
-def lost_data(cluster: str, standing: pa.Table) -> Iterator[Hygiene]:
+def lost_data(cluster: str, series_totals: pa.Table) -> Iterator[Hygiene]:
     """Findings about partitions whose records were deleted before the group had read them."""
-    rows = standing.filter(pc.is_valid(standing["lost_ms"]))
+    rows = series_totals.filter(pc.is_valid(series_totals["lost_ms"]))
     for group, topic, partition, at_ms in zip(*(rows[name].to_pylist() for name in ("group", "topic", "topic_partition", "lost_ms")), strict=True):
         yield Hygiene(cluster, group, topic, partition, "data_lost", "records were deleted before the group had read them", at_ms)
 

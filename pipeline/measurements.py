@@ -1,7 +1,7 @@
 """Third part of a build: commit rates, lag, status, hygiene and the `groups` table for all groups of one bucket.
 
 Only rows that new input may change are recomputed: a commit changes its own minute and later ones, a sample of an end offset everything
-since the previous sample. Settled rows are not even read; `standing.py` has their totals.
+since the previous sample. Settled rows are not even read; `series_totals.py` has their totals.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, Samples, Series, affected_since, connect, views_of
-from pipeline.standing import STANDING, standing_of
+from pipeline.series_totals import SERIES_TOTALS, updated_totals
 from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from pipeline.warehouse import File, Warehouse
 
 CLOCKS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # time series tables, with the column that has the end time of a row
-STATE: Final = "standing"
+STATE: Final = "standing"  # the name of the table in warehouses
 MEASURED: Final = (*CLOCKS, STATE, "hygiene", "groups")
 FOLDED_TABLES: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
@@ -53,9 +53,9 @@ class PreviousBuild(NamedTuple):
     """The output of the previous build, as far as this build needs it."""
 
     rows: Mapping[str, pa.Table]  # of CLOCKS, from `settled_ms` on
-    standing: pa.Table  # all rows before that
+    series_totals: pa.Table  # all rows before that
     settled_ms: int
-    files: tuple[File, ...]  # the files of the rows in `standing`, which stay
+    files: tuple[File, ...]  # the files of the rows in `series_totals`, which stay
 
 
 class Settled(NamedTuple):
@@ -63,7 +63,7 @@ class Settled(NamedTuple):
 
     until_ms: int
     rows: Mapping[str, pa.Table]  # of CLOCKS, since the previous settling time
-    standing: pa.Table  # all rows before `until_ms`
+    series_totals: pa.Table  # all rows before `until_ms`
 
 
 class MeasuredTables(NamedTuple):
@@ -72,7 +72,7 @@ class MeasuredTables(NamedTuple):
     groups: Mapping[str, pa.Table]  # hygiene and groups, in any order
 
 
-NO_ROWS: Final = PreviousBuild({name: schema_of(name).empty_table() for name in CLOCKS}, STANDING.empty_table(), BEGINNING, ())
+NO_ROWS: Final = PreviousBuild({name: schema_of(name).empty_table() for name in CLOCKS}, SERIES_TOTALS.empty_table(), BEGINNING, ())
 
 
 def measure_bucket(task: MeasureTask) -> list[File]:
@@ -111,12 +111,12 @@ def measure_bucket(task: MeasureTask) -> list[File]:
 
 def _load_previous(warehouse: Warehouse, loaded: BucketTables, since_ms: int) -> PreviousBuild:
     """Load the previous build: its totals, and the rows that new input may change."""
-    standings = loaded.settled(STATE, since_ms - since_ms % MINUTE_MS)
-    newest = max(standings, key=lambda file: file.until_ms or BEGINNING, default=None)
+    totals_files = loaded.settled(STATE, since_ms - since_ms % MINUTE_MS)
+    newest = max(totals_files, key=lambda file: file.until_ms or BEGINNING, default=None)
     settled_ms = BEGINNING if newest is None or newest.until_ms is None else newest.until_ms
     files = tuple(file for name in (*CLOCKS, STATE) for file in loaded.settled(name, settled_ms))
-    standing = warehouse.load(newest) if newest is not None else STANDING.empty_table()
-    return PreviousBuild({name: loaded.since(name, settled_ms) for name in CLOCKS}, standing, settled_ms, files)
+    series_totals = warehouse.load(newest) if newest is not None else SERIES_TOTALS.empty_table()
+    return PreviousBuild({name: loaded.since(name, settled_ms) for name in CLOCKS}, series_totals, settled_ms, files)
 
 
 def _write(warehouse: Warehouse, task: MeasureTask, made: MeasuredTables) -> list[File]:
@@ -124,7 +124,7 @@ def _write(warehouse: Warehouse, task: MeasureTask, made: MeasuredTables) -> lis
     files = []
     for settled in made.settled:
         files += [warehouse.write(name, task.run, task.bucket, table, settled.until_ms) for name, table in settled.rows.items() if len(table)]
-        files.append(warehouse.write(STATE, task.run, task.bucket, settled.standing, settled.until_ms))
+        files.append(warehouse.write(STATE, task.run, task.bucket, settled.series_totals, settled.until_ms))
     files += [warehouse.write(name, task.run, task.bucket, table) for name, table in made.recent.items()]
     return files + [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in made.groups.items()]
 
@@ -166,21 +166,21 @@ def measure(
         new["status"].append(status_rows(view, tables["generations"], tables["members"], excused_times, reaching_status, since_ms, now_ms))
     recent = {name: _merged(name, before.rows[name], [table for table in new.pop(name) if len(table)], since_ms) for name in CLOCKS}
     settled = []
-    standing = before.standing
+    series_totals = before.series_totals
     for until_ms in _settling_times(before, recent, now_ms):
         before_settling = {name: pa.array(ints(table[CLOCKS[name]]) < until_ms) for name, table in recent.items()}
         rows = {name: table.filter(before_settling[name]) for name, table in recent.items()}
         recent = {name: table.filter(pc.invert(before_settling[name])) for name, table in recent.items()}
-        standing = standing_of(standing, rows)
-        settled.append(Settled(until_ms, rows, standing))
-    standing = standing_of(standing, recent)
+        series_totals = updated_totals(series_totals, rows)
+        settled.append(Settled(until_ms, rows, series_totals))
+    series_totals = updated_totals(series_totals, recent)
     replacements = rows_of(Replaced, tables["replacements"])
     saved: dict[str, int] = {}
     for replacement in replacements:
         saved[replacement.group] = saved.get(replacement.group, 0) + (replacement.saved_rebalances if replacement.verdict == "saved" else 0)
     groups_with_notes = set(tables["notes"]["group"].unique().to_pylist())
-    group_table = group_rows(cluster, rows_of(Generation, tables["generations"]), rows_of(Episode, tables["rebalances"]), saved, groups_with_notes, standing, coverage)
-    findings = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, standing, now_ms)
+    group_table = group_rows(cluster, rows_of(Generation, tables["generations"]), rows_of(Episode, tables["rebalances"]), saved, groups_with_notes, series_totals, coverage)
+    findings = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, series_totals, now_ms)
     return MeasuredTables(settled, recent, {"hygiene": table_of("hygiene", findings), "groups": table_of("groups", group_table)})
 
 

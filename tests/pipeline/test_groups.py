@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.groups import group_rows
 from pipeline.rows import Generation, Group
-from pipeline.standing import STANDING
+from pipeline.series_totals import SERIES_TOTALS
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -20,13 +20,13 @@ def generation(offset: int, at: int, *, tombstone: bool = False) -> Generation:
 
 def partition(number: int, last_commit_ms: int, lag: int) -> dict[str, object]:
     """A partition whose newest known lag is `lag`, with a time lag of as many seconds."""
-    empty: dict[str, object] = dict.fromkeys(STANDING.names)
+    empty: dict[str, object] = dict.fromkeys(SERIES_TOTALS.names)
     fields = {"group": "g", "topic": "t", "topic_partition": number, "commits": 1, "first_ms": T0, "last_ms": last_commit_ms}
     return empty | fields | {"lag_ms": last_commit_ms, "lag": lag, "time_lag_ms": lag * 1000}
 
 
 def group(generations: list[Generation], *partitions: dict[str, object]) -> Group:
-    (row,) = group_rows("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=STANDING), [])
+    (row,) = group_rows("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=SERIES_TOTALS), [])
     return row
 
 

@@ -9,7 +9,7 @@ from pipeline.hygiene import DAY_MS, Policy, hygiene
 from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
 from pipeline.schema import in_order, schema_of, table_of
 from pipeline.series import Series, connect
-from pipeline.standing import STANDING, standing_of
+from pipeline.series_totals import SERIES_TOTALS, updated_totals
 from tests.pipeline.logs import DecodedRecord, commits_of
 from tests.pipeline.statuses import no_rows, statuses
 
@@ -41,7 +41,7 @@ def findings(
         table_of("members", members),
         table_of("replacements", replaced),
         series_of(commits_of(list(log))) if commits is None else series_of(commits),
-        standing_from(status if status is not None else no_rows("status")),
+        totals_of(status if status is not None else no_rows("status")),
         NOW,
     )
     assert len(table_of("hygiene", rows)) == len(rows)
@@ -52,8 +52,8 @@ def series_of(commits: pa.Table) -> Series:
     return connect(commits, no_rows("end_offsets"))[0]
 
 
-def standing_from(status: pa.Table) -> pa.Table:
-    return standing_of(STANDING.empty_table(), {name: no_rows(name) for name in ("commit_rate_1m", "lag_1m")} | {"status": status})
+def totals_of(status: pa.Table) -> pa.Table:
+    return updated_totals(SERIES_TOTALS.empty_table(), {name: no_rows(name) for name in ("commit_rate_1m", "lag_1m")} | {"status": status})
 
 
 def kinds(rows: Sequence[Hygiene]) -> list[tuple[str, int | None]]:

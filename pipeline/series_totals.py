@@ -16,7 +16,7 @@ from pipeline.columns import MISSING, Ints, dictionary_column, distinct, ints, o
 from pipeline.status_rules import LOST, SEVERITY
 
 NAMES: Final = ("group", "topic", "topic_partition")
-STANDING: Final = pa.schema(
+SERIES_TOTALS: Final = pa.schema(
     [
         ("group", pa.string()),
         ("topic", pa.string()),
@@ -34,8 +34,8 @@ STANDING: Final = pa.schema(
 )
 
 
-def standing_of(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
-    """Add rows to totals. `before`: a table of STANDING; `gold`: newer rows, in time order within a series."""
+def updated_totals(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
+    """Add rows to totals. `before`: a table of SERIES_TOTALS; `gold`: newer rows, in time order within a series."""
     rates, lag, status = (gold[name] for name in ("commit_rate_1m", "lag_1m", "status"))
     lag = lag.filter(pc.is_valid(lag["lag_last"]))
     status = status.filter(pc.equal(status["ruleset"], "tenure"))
@@ -67,7 +67,7 @@ def standing_of(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
     arrays = {name: optional(values) for name, values in columns.items()}
     arrays["status"] = dictionary_column(np.maximum(_values_at(until, *verdicts), -1), SEVERITY).cast(pa.string())
     arrays |= {name: names[name] for name in NAMES}
-    return pa.table([arrays[name] for name in STANDING.names], schema=STANDING)
+    return pa.table([arrays[name] for name in SERIES_TOTALS.names], schema=SERIES_TOTALS)
 
 
 def _series(tables: tuple[pa.Table, ...]) -> tuple[Ints, Ints, Ints, Ints, pa.Table]:
