@@ -34,9 +34,7 @@ BEFORE, UNANSWERED, UNHEARD = "before it leaves", "without its answer", "with an
 
 @pytest.fixture
 def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    for nodes in over_jetstream(one_server):
-        nodes.lease_ms = 60_000  # no lease ends here but by the test
-        yield nodes
+    yield from over_jetstream(one_server, 60_000)  # only a test ends a lease
 
 
 class DyingConnection:

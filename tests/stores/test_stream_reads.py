@@ -20,9 +20,7 @@ VALUE = bytes(40_000)
 
 @pytest.fixture
 def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    for nodes in over_jetstream(one_server):
-        nodes.lease_ms = 60_000
-        yield nodes
+    yield from over_jetstream(one_server, 60_000)
 
 
 @pytest.mark.parametrize("together", [1, 4], ids=["one batch in an entry", "several batches in an entry"])

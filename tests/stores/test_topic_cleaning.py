@@ -29,9 +29,7 @@ KEEP = Limits(-1, -1, 0)
 
 @pytest.fixture
 def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    for nodes in over_jetstream(one_server):
-        nodes.lease_ms = 60_000
-        yield nodes
+    yield from over_jetstream(one_server, 60_000)
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,6 @@ from tests.support.group_logs import SESSION_MS, World, settled
 from tests.support.journals import LATE_MS
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def test_a_failed_append_suspends_the_partition_and_refuses_held_and_parked_requests(world: World) -> None:
     member_id = settled(world)
     parked = world.join("g", instance="j")  # the group waits for its second member

@@ -18,11 +18,6 @@ from tests.support.group_logs import SESSION_MS, World, settled
 from tests.support.journals import LATE_MS
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def raising(*arguments: object) -> None:
     raise ZeroDivisionError("planted")
 

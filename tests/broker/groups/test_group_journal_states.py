@@ -12,12 +12,8 @@ from broker.groups.journal import NO_LOG, RETRY_MS_MIN
 from broker.runtime.turn import NEVER
 from coordinator import JoinRequest, Leaver
 from storage import AppendFailed, Fenced, LogId, Unreadable
+from tests.coordinator.requests import DroppedReply
 from tests.support.group_logs import SESSION_MS, Waiter, World, settled
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 class Touched:
@@ -74,33 +70,24 @@ def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_fl
     world.commit("g", 1)  # is in flight
     touched = Touched(world, monkeypatch)
     journal.stepped()
-    journal.reply(world_waiter())
+    journal.reply(DroppedReply())
     assert touched.touches == 0
     journal.shard.hold.emit([(b"key", b"value")])
     journal.stepped()
-    journal.reply(world_waiter())
+    journal.reply(DroppedReply())
     assert touched.touches == 0  # the end of the append in flight handles them
     monkeypatch.undo()
     world.append_succeeds()
     world.append_succeeds()
     touched = Touched(world, monkeypatch)
     journal.stepped()
-    journal.reply(world_waiter())
+    journal.reply(DroppedReply())
     assert touched.touches == 0
     journal.shard.hold.emit([(b"key", b"value")])
     journal.stepped()
     assert touched.touches == 1
-    journal.reply(world_waiter())
+    journal.reply(DroppedReply())
     assert touched.touches == 2
-
-
-def world_waiter() -> Any:
-    class Waiter:
-        def release(self) -> None: ...
-
-        def fail(self, error: int) -> None: ...
-
-    return Waiter()
 
 
 @pytest.mark.plain

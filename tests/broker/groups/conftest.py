@@ -1,0 +1,12 @@
+"""A partition of the offsets topic, its log and time moved by the test."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.group_logs import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
