@@ -67,7 +67,7 @@ class GroupSettings:
         return self.journal_of(group_id).shard.policy_texts(group_id)
 
     def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[GroupSetting]:
-        """The policies set for the group or for all groups, and the group's status; only those in `wanted` unless it is empty."""
+        """The policies set for the group or for all groups, and the group's status; only those in `names` unless it is empty."""
         settings = journal.shard.policy_texts(group_id)
         for name in (*POLICY_NAMES, *(name for name in settings if name not in POLICY_NAMES)):
             default = self._configured.get(POLICY_PREFIX + name)

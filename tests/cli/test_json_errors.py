@@ -61,15 +61,15 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
     return {option for action in parser._actions for option in action.option_strings}
 
 
-EVERY = dict(leaves(build_parser()))
+COMMANDS = dict(leaves(build_parser()))
 # `analyze report` writes a file of JSON: its --json has a value.
-SPEAKING = [name for name, parser in EVERY.items() if "--json" in options_of(parser) and name != "analyze report"]
-OF_CLUSTERS = [name for name in SPEAKING if "--bootstrap" in options_of(EVERY[name])]
+JSON_COMMANDS = [name for name, parser in COMMANDS.items() if "--json" in options_of(parser) and name != "analyze report"]
+CLUSTER_COMMANDS = [name for name in JSON_COMMANDS if "--bootstrap" in options_of(COMMANDS[name])]
 
 
 def line_of(name: str, word: str = "nosuch") -> list[str]:
     """A command line of the command with `word` for every name."""
-    positional = POSITIONAL.get(name) or [word for action in EVERY[name]._actions if not action.option_strings and action.nargs != "?"]
+    positional = POSITIONAL.get(name) or [word for action in COMMANDS[name]._actions if not action.option_strings and action.nargs != "?"]
     return [*name.split(), *positional, *NEEDED.get(name, "").split(), "--json"]
 
 
@@ -90,11 +90,11 @@ def error_of(result: Result, code: int | None = None) -> dict[str, Any]:
 
 
 def test_commands_are_found() -> None:
-    assert {"group offsets reset", "consume", "health", "log dump"} <= set(SPEAKING)
-    assert len(OF_CLUSTERS) >= 17
+    assert {"group offsets reset", "consume", "health", "log dump"} <= set(JSON_COMMANDS)
+    assert len(CLUSTER_COMMANDS) >= 17
 
 
-@pytest.mark.parametrize("name", OF_CLUSTERS)
+@pytest.mark.parametrize("name", CLUSTER_COMMANDS)
 def test_a_missing_broker_is_a_json_error(tenure: Tenure, name: str) -> None:
     result = tenure(*line_of(name), "--bootstrap", "127.0.0.1:1")
     error = error_of(result, 1 if name == "health" else 69)
@@ -103,7 +103,7 @@ def test_a_missing_broker_is_a_json_error(tenure: Tenure, name: str) -> None:
     assert error["message"] in result.err + result.out
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name != "analyze report"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "analyze report"])
 def test_an_invalid_command_line_is_a_json_error(tenure: Tenure, name: str) -> None:
     result = tenure(*name.split(), "--json", "--no-such-option")
     error = error_of(result, 64)
@@ -126,7 +126,7 @@ UNKNOWN = {"group": "unknown-group", "topic": "unknown-topic", "produce": "unkno
 
 def of_existing() -> list[str]:
     """Commands about a group or topic that must exist. A group may have policies before it does."""
-    names = [name for name in OF_CLUSTERS if name.split()[0] in UNKNOWN and not name.endswith((" list", " create"))]
+    names = [name for name in CLUSTER_COMMANDS if name.split()[0] in UNKNOWN and not name.endswith((" list", " create"))]
     return [name for name in names if not name.startswith("group policy ") and name != "group rebalance"]
 
 
@@ -155,31 +155,31 @@ def refuse(code: int) -> FakeBroker:
     return FakeBroker({18: lambda request, version: ApiVersionsResponse(error_code=code)}, versions={18: (0, 3)})
 
 
-@pytest.mark.parametrize("name", OF_CLUSTERS)
+@pytest.mark.parametrize("name", CLUSTER_COMMANDS)
 @pytest.mark.parametrize("code", [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_an_error_reply_is_a_json_error(tenure: Tenure, name: str, code: int) -> None:
     with refuse(code) as broker:
         error_of(tenure(*line_of(name), "--bootstrap", broker.address, "--timeout", "0.3"))
 
 
-@pytest.mark.parametrize("name", SPEAKING)
+@pytest.mark.parametrize("name", JSON_COMMANDS)
 def test_a_defect_is_a_json_error(tenure: Tenure, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def broken(options: argparse.Namespace) -> int:
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.delenv("TENURE_DEBUG", raising=False)
-    monkeypatch.setattr(f"{EVERY[name].get_default('run')}.run", broken)
+    monkeypatch.setattr(f"{COMMANDS[name].get_default('run')}.run", broken)
     error = error_of(tenure(*line_of(name)), 70)
     assert error["code"] == "defect"
     assert "TENURE_DEBUG=1" in error["hint"]
 
 
-@pytest.mark.parametrize("name", [name for name in SPEAKING if name != "consume" and "--follow" not in options_of(EVERY[name])])
+@pytest.mark.parametrize("name", [name for name in JSON_COMMANDS if name != "consume" and "--follow" not in options_of(COMMANDS[name])])
 def test_an_interrupt_is_a_json_error(tenure: Tenure, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def interrupted(options: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"{EVERY[name].get_default('run')}.run", interrupted)
+    monkeypatch.setattr(f"{COMMANDS[name].get_default('run')}.run", interrupted)
     result = tenure(*line_of(name))
     assert error_of(result, cli.INTERRUPTED)["code"] == "interrupted"
     assert result.err == ""

@@ -28,10 +28,10 @@ from tests.coordinator.requests import DroppedReply
 Setting = Callable[[Play], object]
 
 
-def committed(play: Play, actor: str | None, short: bool, offsets: dict[tuple[str, int], int], **options: object) -> list[Fact]:
-    """Commit, on the fast path or not (`short`); return the facts."""
+def committed(play: Play, actor: str | None, fast: bool, offsets: dict[tuple[str, int], int], **options: object) -> list[Fact]:
+    """Commit, on the fast path or not (`fast`); return the facts."""
     repeats, before = play.repeats, len(play.log)
-    if not short:
+    if not fast:
         play.repeats = None
     play.commit(actor, offsets, **options).expect()  # type: ignore[arg-type]
     play.repeats = repeats
@@ -55,8 +55,8 @@ def test_fast_path_and_usual_path_leave_the_same_state(
     assert play.repeats
     next_offsets = {place: offset + 10 for place, offset in offsets.items()}
     play.at(1_000)
-    short = committed(play, actor, True, next_offsets, **options)
-    assert short == committed(play, actor, False, next_offsets, **options) != []
+    fast = committed(play, actor, True, next_offsets, **options)
+    assert fast == committed(play, actor, False, next_offsets, **options) != []
     assert play.fetch_all() == next_offsets
 
 
@@ -207,12 +207,12 @@ class Committing:
         self.durable: Expected | None = None  # while the log stalls its writers
         self.number = self.repeated = 0
 
-    def commit(self, actor: str, places: set[tuple[str, int]], short: bool) -> None:
+    def commit(self, actor: str, places: set[tuple[str, int]], fast: bool) -> None:
         play = self.play
         self.number += 1
         offsets = dict.fromkeys(sorted(places), self.number)
         repeats, before = play.repeats, play.repeated
-        if not short:
+        if not fast:
             play.repeats = None
         assert play.commit(actor, offsets, metadata=actor).reply == ErrorCode.NONE
         play.repeats = repeats
@@ -489,8 +489,8 @@ ROWS = st.lists(
 def test_a_batch_keeps_the_order_of_repeated_and_usual_facts(steps: list[tuple[bool, list[Alike]]]) -> None:
     """Up to and beyond the count at which offset deltas take two bytes."""
     hold = Hold(1 << 30)
-    for moment, (short, rows) in enumerate(steps):
-        if short:
+    for moment, (fast, rows) in enumerate(steps):
+        if fast:
             form, frame = form_and_frame(rows)
             hold.records = form.write(hold.parts, frame, encode_time_end(moment), hold.records)
             hold.emitted += len(rows)

@@ -64,7 +64,7 @@ def test_a_refused_record_and_a_producer_without_records_are_found() -> None:
 
 
 class FakeNodes:
-    """One coordinator whose log holds the last commit that `keeps` lets through."""
+    """One coordinator, with the last commit that it kept."""
 
     def __init__(self) -> None:
         self.kept = 0

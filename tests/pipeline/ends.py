@@ -21,7 +21,7 @@ def ends_of(log: Sequence[DecodedRecord], seed: int) -> list[EndOffset]:
             continue
         origins = draw.sample(ORIGINS, draw.choice([1, 1, 2]))
         end = draw.choice([0, 0, 100])
-        looked: int | None = None
+        looked_ms: int | None = None  # the last look at the end offset without a record of it
         for line in log:
             if line.topic == topic and line.partition == partition and line.committed is not None and draw.random() < 0.9:
                 end = max(end, line.committed + draw.choice([0, 0, 0, 3, 50]))
@@ -30,28 +30,28 @@ def ends_of(log: Sequence[DecodedRecord], seed: int) -> list[EndOffset]:
                 if draw.random() < 0.01:
                     end = 0
                 at = max(0, line.at + draw.choice([-2_000, 0, 0, 1_500]))
-                held = looked if origin == "notes" else None
-                out[topic, partition, at, origin] = EndOffset("c", topic, partition, at, end, draw.choice([None, 0, end // 2]), origin, held)
-                looked = at + draw.choice([0, 10_000]) if draw.random() < 0.7 else None
+                unchanged_ms = looked_ms if origin == "notes" else None
+                out[topic, partition, at, origin] = EndOffset("c", topic, partition, at, end, draw.choice([None, 0, end // 2]), origin, unchanged_ms)
+                looked_ms = at + draw.choice([0, 10_000]) if draw.random() < 0.7 else None
     return [row for _, row in sorted(out.items())]
 
 
-class Part:
+class PartitionSamples:
     """The samples of one partition."""
 
     def __init__(self, ends: Sequence[EndOffset], topic: str, partition: int) -> None:
         samples = [row for row in ends if (row.topic, row.topic_partition) == (topic, partition)]
-        for place, origin in enumerate(ORIGINS):
+        for rank, origin in enumerate(ORIGINS):
             times = [row.at_ms for row in samples if row.origin == origin]
             if times:
                 last = math.inf if origin == "notes" else max(times)
-                samples = [row for row in samples if ORIGINS.index(row.origin) <= place or not min(times) <= row.at_ms <= last]
+                samples = [row for row in samples if ORIGINS.index(row.origin) <= rank or not min(times) <= row.at_ms <= last]
         self.samples = sorted(samples, key=lambda row: row.at_ms)
 
     def sample(self, at: int) -> EndOffset | None:
         return next((row for row in reversed(self.samples) if row.at_ms <= at), None)
 
-    def held(self, index: int) -> int:
+    def unchanged_until(self, index: int) -> int:
         before, row = self.samples[index - 1].at_ms, self.samples[index]
         if row.unchanged_ms is None or row.origin != "notes":
             return before
@@ -66,7 +66,7 @@ class Part:
             age = at - row.at_ms
             return (row.end_offset, age) if age <= HOLD_MS or row.origin == "notes" else (None, age)
         following = self.samples[index + 1]
-        since = self.held(index + 1)
+        since = self.unchanged_until(index + 1)
         if following.end_offset <= row.end_offset or at <= since:
             return row.end_offset, 0
         share = (at - since) / max(following.at_ms - since, 1)
@@ -84,7 +84,7 @@ class Part:
             if row.end_offset > committed:
                 if index == 0:
                     return row.at_ms, True
-                since = self.held(index)
+                since = self.unchanged_until(index)
                 share = (committed - top) / (row.end_offset - top)
                 return since + math.floor((row.at_ms - since) * min(share, 1.0)), False
             top = max(top, row.end_offset)

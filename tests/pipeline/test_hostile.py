@@ -181,7 +181,7 @@ def test_an_unreadable_directory_is_one_line(command: Command, tmp_path: Path, d
     assert command.refused(data) == f"tenure: {tmp_path / hidden}: Permission denied"
 
 
-def test_pipes_in_the_place_of_side_files_are_not_waited_for(command: Command, data: Path) -> None:
+def test_named_pipes_in_place_of_checkpoints_and_segments_do_not_block(command: Command, data: Path) -> None:
     (data / "t-0").mkdir()
     for name in ("meta.properties", "cleaner-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
         os.mkfifo(data / name)

@@ -11,7 +11,7 @@ from pipeline.lag import lag_by_minute
 from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since, connect, view_of
-from tests.pipeline.ends import Part, ends_of
+from tests.pipeline.ends import PartitionSamples, ends_of
 from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -99,7 +99,7 @@ def naive(log: list[DecodedRecord], ends: list[EndOffset]) -> dict[tuple[str, st
     out: dict[tuple[str, str, int, int], tuple[object, ...]] = {}
     for key in sorted({(line.group, line.topic, line.partition) for line in log if line.topic is not None}):
         group, topic, partition = key
-        part = Part(ends, topic, partition)
+        part = PartitionSamples(ends, topic, partition)
         own_commits, newest = [], 0
         for line in log:
             if (line.group, line.topic, line.partition) == key:

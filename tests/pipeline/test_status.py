@@ -15,7 +15,7 @@ from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
 from pipeline.schema import joined, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
 from pipeline.status import recompute_since
-from tests.pipeline.ends import Part, ends_of
+from tests.pipeline.ends import PartitionSamples, ends_of
 from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
 from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
 from tests.pipeline.statuses import Ranges, no_rows, statuses, updated
@@ -174,7 +174,7 @@ class Naive:
     """The status of one partition of one group, directly from the rules."""
 
     def __init__(self, log: list[DecodedRecord], ends: list[EndOffset], key: tuple[str, str, int], graces: Ranges) -> None:
-        self.part = Part(ends, key[1], key[2])
+        self.part = PartitionSamples(ends, key[1], key[2])
         self.graces = graces.get(key[0], ())
         self.own: list[tuple[int, int | None, int]] = []
         newest = 0

@@ -40,7 +40,7 @@ def bases(log: Log) -> list[int]:
 
 
 def append_all(log: Log, names: str | int, records: int = 1, **fields: int) -> None:
-    """Append a batch for each letter, or this many named b0, b1, ...; `how` is for `batch`."""
+    """Append a batch for each letter, or this many named b0, b1, ...; `fields` are those of `batch`."""
     for name in names if isinstance(names, str) else [f"b{number}" for number in range(names)]:
         log.append(batch(name, records, **fields), log.epoch)
 

@@ -43,14 +43,14 @@ def test_appends_during_a_flush_become_durable_with_the_next_flush(deferred: boo
     assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
 
 
-@pytest.mark.parametrize("is_complete", [False, True])
-def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(is_complete: bool) -> None:
-    """`whole`: the running flush is a sync of the whole file system."""
+@pytest.mark.parametrize("syncs_file_system", [False, True])
+def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(syncs_file_system: bool) -> None:
+    """`syncs_file_system`: the running flush is a sync of the whole file system."""
     disk = data_disk(NothingSurvives())
     path = f"/data/{FOLDER}"
     log, _ = Log.open(Handles(disk), path, len(batch("a")), 0, False, deferred=True)
     log.append(batch("a"), 0)
-    if is_complete:
+    if syncs_file_system:
         log.flush()
         log.append(batch("b"), 0)
         log.mark_flushed(1)

@@ -47,7 +47,7 @@ class TopicHistory:
 
 
 class World(TopicBroker):
-    """A history. `run` does so many actions; `wrong` is the broken guarantee."""
+    """A history. `run` does so many actions."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         """`folder`: on the real disk, for `tenure log verify`."""

@@ -27,7 +27,7 @@ MARK = 0x7A7B7C7D  # the position of the first partition, from a template batch
 
 
 def write_offsets(data: Path, groups: int, offsets_per_group: int, per_batch: int, partitions: int) -> dict[str, int]:
-    """`each` offsets for every group: n for partition n. Returns the groups, and the offsets partition of each."""
+    """Write offset n for partition n of each group. Return the groups, each with its partition of the offsets topic."""
     assert offsets_per_group % per_batch == 0, "every batch is full"
     places = {f"group-{number:06}": 0 for number in range(groups)}
     logs: dict[int, bytearray] = {}

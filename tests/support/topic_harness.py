@@ -27,7 +27,7 @@ from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 
 
 class EmptyPartitions:
-    """All partitions of every topic, open and empty; `told` has the changes reported to them."""
+    """All partitions of every topic, open and empty; `calls` has the changes reported to them."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics

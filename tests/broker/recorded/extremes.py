@@ -30,7 +30,7 @@ NO_ID = bytes(16)
 UNKNOWN_ID = bytes(range(16))
 
 # The path to a field: names, and positions in lists.
-Way = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 PlaceT = TypeVar("PlaceT")
 Change = Callable[[Any, int], bytes]  # the request and a version -> the body, with the field changed
 
@@ -48,7 +48,7 @@ class ChangedRequest(NamedTuple, Generic[PlaceT]):
         return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
 
 
-def fields(part: Part, field_path: Way = ()) -> Iterator[tuple[Way, str]]:
+def fields(part: Part, field_path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
     """Every field of a message and of the first element of each list in it, with the type of its value."""
     for name in field_names(type(part)):
         value = getattr(part, name)
@@ -70,7 +70,7 @@ def fields(part: Part, field_path: Way = ()) -> Iterator[tuple[Way, str]]:
 # Extreme values.
 
 
-def changed(request: Any, field_path: Way, value: Any) -> Any:
+def changed(request: Any, field_path: FieldPath, value: Any) -> Any:
     request = copy.deepcopy(request)
     holder = request
     for part in field_path[:-1]:
@@ -85,11 +85,11 @@ def changed(request: Any, field_path: Way, value: Any) -> Any:
     return request
 
 
-def to(field_path: Way, value: Any) -> Change:
+def to(field_path: FieldPath, value: Any) -> Change:
     return lambda request, version: bytes(changed(request, field_path, value).encode(version))
 
 
-def to_bytes(field_path: Way, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
+def to_bytes(field_path: FieldPath, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
     """Bytes that our encoder would not write, derived from the encoded message; their length is an int16 or int32."""
 
     def sized(data: bytes | None) -> bytes:
@@ -110,7 +110,7 @@ def to_bytes(field_path: Way, data: Callable[[bytes], bytes | None], flexible: b
     return change
 
 
-def no_list(field_path: Way, flexible: bool) -> Change:
+def no_list(field_path: FieldPath, flexible: bool) -> Change:
     """Null in place of the list: its count is the first byte that differs between a list of one and of two elements."""
 
     def change(request: Any, version: int) -> bytes:
@@ -124,7 +124,7 @@ def no_list(field_path: Way, flexible: bool) -> Change:
     return change
 
 
-def texts(field_path: Way, flexible: bool) -> dict[str, Change]:
+def texts(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
     """Each begins with the original text, so that a case's group stays its own."""
     offers = {
         "empty": to(field_path, ""),
@@ -141,12 +141,12 @@ def texts(field_path: Way, flexible: bool) -> dict[str, Change]:
     return offers
 
 
-def numbers(field_path: Way, flexible: bool) -> dict[str, Change]:
+def numbers(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
     least, greatest = [(lambda request, version, sign=sign: widest(request, version, field_path, sign)) for sign in (-1, 1)]
     return {"0": to(field_path, 0), "-1": to(field_path, -1), "the least": least, "the greatest": greatest}
 
 
-def widest(request: Any, version: int, field_path: Way, sign: int) -> bytes:
+def widest(request: Any, version: int, field_path: FieldPath, sign: int) -> bytes:
     """The extreme value for as many bits as the field has."""
     for bits in (63, 31, 15):
         try:
@@ -156,7 +156,7 @@ def widest(request: Any, version: int, field_path: Way, sign: int) -> bytes:
     return bytes(changed(request, field_path, -128 if sign < 0 else 127).encode(version))
 
 
-def blobs(field_path: Way, flexible: bool) -> dict[str, Change]:
+def blobs(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
     return {
         "empty": to(field_path, b""),
         "one byte": to(field_path, b"\0"),
@@ -166,11 +166,11 @@ def blobs(field_path: Way, flexible: bool) -> dict[str, Change]:
     }
 
 
-def booleans(field_path: Way, flexible: bool) -> dict[str, Change]:
+def booleans(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
     return {"the other": to(field_path, lambda value: not value)}
 
 
-def lists(field_path: Way, flexible: bool) -> dict[str, Change]:
+def lists(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
     return {
         "empty": to(field_path, []),
         "null": no_list(field_path, flexible),
@@ -198,11 +198,11 @@ def different(item: Any, number: int) -> Any:
     return f"{item}-{number}" if isinstance(item, str) else number
 
 
-def ids(field_path: Way, flexible: bool) -> dict[str, Change]:
+def ids(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
     return {"none": to(field_path, NO_ID), "unknown": to(field_path, UNKNOWN_ID), "the greatest": to(field_path, b"\xff" * 16)}
 
 
-Changes = Callable[[Way, bool], dict[str, Change]]
+Changes = Callable[[FieldPath, bool], dict[str, Change]]
 CHANGES: dict[str, Changes] = {"str": texts, "int": numbers, "bytes": ids, "bool": booleans, "list": lists}
 
 

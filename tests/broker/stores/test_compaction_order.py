@@ -240,7 +240,7 @@ class Scans:
     def __init__(self) -> None:
         self.scans = 0
         self.passes = 0  # of the loop
-        self.at: list[int] = []
+        self.step_passes: list[int] = []  # the pass of each step
         self.stopped = False
 
     def tick(self) -> None:
@@ -253,7 +253,7 @@ class Scans:
         if self.scans == 1:
             raise RuntimeError("a defect")
         for _ in range(5):
-            self.at.append(self.passes)
+            self.step_passes.append(self.passes)
             yield
 
     def next_due(self, now: int) -> None: ...
@@ -268,8 +268,8 @@ async def test_the_loop_runs_between_steps_and_a_failed_scan_is_repeated(tmp_pat
     scans = Scans()
     scans.tick()
     cleaning.clean_topics(cast(TopicLogs, scans))
-    await until(lambda: len(scans.at) == 5)
+    await until(lambda: len(scans.step_passes) == 5)
     await cleaning.stop()
     scans.stopped = True
     assert DEFECTS.count == defects + 1
-    assert len(set(scans.at)) == 5
+    assert len(set(scans.step_passes)) == 5
