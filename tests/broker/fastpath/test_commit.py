@@ -18,12 +18,11 @@ from broker.runtime.contain import DEFECTS
 from coordinator import read_offset
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
-from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.broker.fastpath.conftest import decoded_requests
 from tests.support.group_harness import Defective, Harness, Peer
-from tests.support.group_requests import COMMITS, codes_of_commit, fetched, joining, stable
+from tests.support.group_requests import COMMITS, codes_of_commit, fetched, stable
 from tests.support.headers import encode_request
 
 
@@ -74,40 +73,12 @@ def test_a_commit_with_a_new_layout_is_decoded_once(harness: Harness, peer: Peer
     assert len(decoded) == 2 + 1 + 2 + 1 + 2
 
 
-def test_fast_path_replies_follow_the_current_state(harness: Harness, peer: Peer, decoded: list[int]) -> None:
-    id = learned(harness, peer)
-    newcomer = Peer(harness)
-    newcomer.send(joining(instance="new"), 9)
-    peer.send(joining(id=id), 9)
-    harness.pass_ms(0)
-    assert peer.reply().generation_id == 2
-    assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): ErrorCode.ILLEGAL_GENERATION, ("t", 2): ErrorCode.ILLEGAL_GENERATION}
-    harness.pass_ms(100_000)
-    harness.shards.journal_of("g").refusal = 15
-    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {15}
-    harness.shards.journal_of("g").refusal = 0
-    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.UNKNOWN_MEMBER_ID}
-    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (3, -1, "m", 0)}
-    assert len(decoded) == 2 + 3  # refused requests take the usual path
-
-
 def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: Harness, peer: Peer) -> None:
     id = learned(harness, peer)
     harness.topics._drop("t")
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 3, ("t", 2): 3}
     harness.topics.create("t", 1, {}, 0)
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 0, ("t", 2): 3}
-
-
-def test_a_fast_commit_waits_for_its_append_and_fails_with_it(harness: Harness, peer: Peer) -> None:
-    id = learned(harness, peer)
-    log = harness.hold_appends()
-    for end, code in ((log.succeed, 0), (log.refuse, 16)):
-        peer.send(commit(id, 9), 9)
-        assert peer.reply() is None
-        end()
-        harness.loop.run()
-        assert codes_of_commit(peer.reply()) == {("t", 0): code, ("t", 2): code}
 
 
 @pytest.mark.plain
@@ -260,20 +231,6 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: Harness, pe
     tracemalloc.stop()
     (fast_path,) = remembered(peer)
     assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # about: other memory of the broker may grow too
-
-
-def test_pipelined_commits_take_the_fast_path_too(harness: Harness, peer: Peer, decoded: list[int]) -> None:
-    id = learned(harness, peer)
-    log = harness.hold_appends()
-    for offset in (10, 11, 12):
-        peer.send(commit(id, offset), 9)
-    assert peer.reply() is None
-    for _ in (10, 11, 12):
-        harness.append_succeeds()
-        assert codes_of_commit(peer.reply()) == {("t", 0): 0, ("t", 2): 0}
-    log.immediate = True
-    assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (12, -1, "m", 0), ("t", 2): (14, -1, "m", 0)}
-    assert len(decoded) == 2
 
 
 def test_fast_commits_write_the_same_records(harness: Harness, peer: Peer) -> None:

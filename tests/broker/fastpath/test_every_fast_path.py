@@ -18,61 +18,65 @@ from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
 from tests.broker.fastpath.test_rejoin import Pair
 from tests.support.group_harness import Harness, Peer
-from tests.support.group_requests import stable
+from tests.support.group_requests import committing, stable
 
 
 class Repeated(NamedTuple):
-    """A request that a test repeats; `send` returns the error code of the reply."""
+    """A request that a test repeats."""
 
     fast_path: type[FastPath]
     peer: Peer
-    send: Callable[[], int]
+    send: Callable[[], None]
+    code_of: Callable[[Any], int]  # the error code of a reply
     codes: dict[int, int]  # error codes of the replies that differ from the partition's refusal
+
+    def reply(self) -> int | None:
+        """The error code of the reply, None while there is none."""
+        reply = self.peer.reply()
+        return None if reply is None else self.code_of(reply)
+
+    def ask(self) -> int | None:
+        self.send()
+        return self.reply()
 
     @property
     def learned(self) -> bool:
         return any(type(fast_path) is self.fast_path for fast_path in self.peer.connection.fast_paths.values())
 
 
+def error_code(reply: Any) -> int:
+    return int(reply.error_code)
+
+
 def heartbeats(harness: Harness) -> Repeated:
     peer = Peer(harness)
     request = HeartbeatRequest("g", 1, stable(harness, peer))
     codes: dict[int, int] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NONE}
-    return Repeated(HeartbeatFastPath, peer, lambda: peer.ask(request, 4).error_code, codes)
+    return Repeated(HeartbeatFastPath, peer, lambda: peer.send(request, 4), error_code, codes)
 
 
 def commits(harness: Harness) -> Repeated:
     peer = Peer(harness)
     request = commit(stable(harness, peer), 3)
-    return Repeated(CommitFastPath, peer, lambda: peer.ask(request, 9).topics[0].partitions[0].error_code, {})
+    return Repeated(CommitFastPath, peer, lambda: peer.send(request, 9), lambda reply: error_code(reply.topics[0].partitions[0]), {})
 
 
 def offset_fetches(harness: Harness) -> Repeated:
     peer = Peer(harness)
     peer.ask(commit("", 3, generation=-1), 9)
     codes: dict[int, int] = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
-    return Repeated(OffsetFetchFastPath, peer, lambda: peer.ask(fetching(9), 9).groups[0].error_code, codes)
+    return Repeated(OffsetFetchFastPath, peer, lambda: peer.send(fetching(9), 9), lambda reply: error_code(reply.groups[0]), codes)
 
 
 def joins(harness: Harness) -> Repeated:
     follower = Pair(harness).b
-
-    def send() -> int:
-        follower.join()
-        return int(follower.joined().error_code)
-
-    return Repeated(JoinFastPath, follower.peer, send, {})
+    return Repeated(JoinFastPath, follower.peer, follower.join, error_code, {})
 
 
 def syncs(harness: Harness) -> Repeated:
     follower = Pair(harness).b
-
-    def send() -> int:
-        follower.sync()
-        return int(follower.peer.reply().error_code)
-
     codes: dict[int, int] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS}
-    return Repeated(SyncFastPath, follower.peer, send, codes)
+    return Repeated(SyncFastPath, follower.peer, follower.sync, error_code, codes)
 
 
 @pytest.fixture(params=[heartbeats, commits, offset_fetches, joins, syncs])
@@ -84,7 +88,7 @@ def build(request: pytest.FixtureRequest) -> Any:
 def learned(harness: Harness, build: Callable[[Harness], Repeated]) -> Repeated:
     repeated = build(harness)
     for _ in range(3):
-        assert repeated.send() == 0
+        assert repeated.ask() == 0
     assert repeated.learned
     return repeated
 
@@ -94,13 +98,27 @@ def test_a_partition_that_does_not_serve_refuses(harness: Harness, learned: Repe
     journal = harness.shards.journal_of("g")
     journal.refusal = refusal
     emitted = journal.shard.hold.emitted
-    assert learned.send() == learned.codes.get(refusal, refusal)
+    assert learned.ask() == learned.codes.get(refusal, refusal)
     assert journal.shard.hold.emitted == emitted
 
 
 def test_revoked_rights_are_respected(harness: Harness, learned: Repeated) -> None:
     harness.authorizer.open = False
-    assert learned.send() == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert learned.ask() == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_reply_waits_for_appends_in_flight_and_fails_with_them(harness: Harness, learned: Repeated) -> None:
+    log = harness.hold_appends()
+    journal = harness.shards.journal_of("g")
+    group = next(name for name in map(str, range(100)) if harness.shards.journal_of(name) is journal)
+    for end, code in ((log.succeed, ErrorCode.NONE), (log.refuse, ErrorCode.NOT_COORDINATOR)):
+        Peer(harness).send(committing(group), 9)
+        learned.send()
+        assert learned.reply() is None
+        while log.pending:
+            end()
+            harness.loop.run()
+        assert learned.reply() == code
 
 
 def test_no_request_is_learned_while_frames_are_logged(harness: Harness, build: Callable[[Harness], Repeated]) -> None:
@@ -109,6 +127,6 @@ def test_no_request_is_learned_while_frames_are_logged(harness: Harness, build: 
     repeated = build(harness)
     before = len(traced)
     for _ in range(3):
-        assert repeated.send() == 0
+        assert repeated.ask() == 0
     assert len(traced) == before + 6
     assert not repeated.learned

@@ -10,10 +10,9 @@ from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, LEARN_PAUSE_MS
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.fastpath.conftest import decoded_requests
 from tests.support.group_harness import Defective, Harness, Peer
-from tests.support.group_requests import committing, joined, joining, stable, syncing
+from tests.support.group_requests import joined, joining, stable, syncing
 
 
 @pytest.fixture
@@ -58,19 +57,6 @@ def test_alternating_members_on_one_connection_are_not_learned_for_a_minute(harn
     assert len(decoded) == LEARN_ATTEMPTS_MAX + 3
 
 
-def test_fast_path_replies_follow_the_current_state(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
-    newcomer = Peer(harness)
-    newcomer.send(joining(instance="new"), 9)
-    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    peer.send(joining(id=learned_heartbeat.member_id), 9)
-    harness.pass_ms(0)
-    assert peer.reply().generation_id == 2
-    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.ILLEGAL_GENERATION
-    harness.pass_ms(100_000)
-    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert decoded == []
-
-
 def test_a_fast_heartbeat_renews_the_session(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
     for _ in range(5):
         harness.pass_ms(9_999)
@@ -89,15 +75,6 @@ def test_a_late_fast_heartbeat_is_noted(harness: Harness, peer: Peer, learned_he
     assert decoded == []
 
 
-def test_a_fast_heartbeat_waits_for_appends_in_flight(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
-    harness.hold_appends()
-    Peer(harness).send(committing(generation=1, id=learned_heartbeat.member_id), 9)
-    peer.send(learned_heartbeat, 4)
-    assert peer.reply() is None
-    harness.append_succeeds()
-    assert peer.reply().error_code == 0
-
-
 @pytest.mark.plain
 def test_a_defect_is_answered_once(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = harness.shards.journal_of("g")
@@ -113,17 +90,6 @@ def test_a_heartbeat_with_changed_bytes_does_not_match(harness: Harness, peer: P
         code = peer.ask(HeartbeatRequest("g", generation, member), version).error_code
         assert code == (0 if version == 3 else ErrorCode.ILLEGAL_GENERATION if generation == 2 else ErrorCode.UNKNOWN_MEMBER_ID)
     assert len(decoded) == 4
-
-
-def test_several_heartbeats_in_one_chunk_are_answered_in_order(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
-    harness.hold_appends()
-    peer.send(committing(generation=1, id=learned_heartbeat.member_id), 9)
-    for _ in range(3):
-        peer.send(learned_heartbeat, 4)  # which wait for the reply to the commit
-    assert peer.reply() is None
-    harness.append_succeeds()
-    assert [partition.error_code for partition in peer.reply().topics[0].partitions] == [0]
-    assert [peer.reply().error_code for _ in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.plain
@@ -147,19 +113,3 @@ def test_only_short_requests_are_learned(harness: Harness, monkeypatch: pytest.M
     request = HeartbeatRequest("g", 1, stable(harness, peer))
     assert peer.ask(request, 4).error_code == 0
     assert not peer.connection.fast_paths
-
-
-def test_a_commit_refused_by_the_fast_path_leaves_its_connection_usable(harness: Harness, peer: Peer) -> None:
-    """It is refused on the usual path, and the requests after it are answered."""
-    id = stable(harness, peer)
-    request = committing(generation=1, id=id)
-    for _ in range(3):
-        assert peer.ask(request, 9).topics[0].partitions[0].error_code == 0
-    second_peer = Peer(harness)
-    second_peer.send(joining(), 3)
-    (member,) = [member for member in harness.shards.journal_of("g").shard.groups["g"].members.values() if member.id == id]
-    peer.ask(LeaveGroupRequest("g", [MemberIdentity(id, None)]), 3)
-    assert member.id not in harness.shards.journal_of("g").shard.groups["g"].members
-    assert peer.ask(request, 9).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert not peer.connection.busy
-    assert peer.ask(HeartbeatRequest("g", 1, id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -118,20 +118,6 @@ def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(harness: Harness
     assert len(decoded) == 4
 
 
-def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(harness: Harness, peer: Peer, second_peer: Peer) -> None:
-    second_peer.ask(committing(offset=3), 9)
-    cached_reply(peer)
-    log = harness.log_of("g")
-    for end, code in ((log.succeed, 0), (log.refuse, 16)):
-        log.immediate = False
-        second_peer.send(committing(offset=4), 9)
-        peer.send(fetching(9), 9)
-        assert peer.reply() is None
-        end()
-        harness.loop.run()
-        assert peer.reply().groups[0].error_code == code
-
-
 def test_a_long_offset_fetch_reply_is_not_cached(harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
     second_peer.ask(committing(offset=3, text="m" * 4_000), 9)
     second_peer.ask(commit("", 3, (1, 2), "m" * 4_000, generation=-1), 9)
