@@ -147,6 +147,12 @@ class World:
         self.shards.load(0)
         self.loop.run()
 
+    def unload_first(self) -> list[bool]:
+        """Unload the first partition. The list has an item once it is unloaded."""
+        unloaded: list[bool] = []
+        self.journal.unload(lambda: unloaded.append(True))
+        return unloaded
+
     def append_succeeds(self) -> None:
         """The oldest append in flight to the first partition."""
         self.log().succeed()
@@ -206,6 +212,10 @@ class World:
         journal.stepped()
         self.loop.run()
         return waiter
+
+    def heartbeat(self, member_id: str) -> int:
+        """A Heartbeat of the static member of `settled`."""
+        return self.journal.shard.heartbeat("g", 1, member_id, "i", self.clock.tick())
 
     def offset(self, group: str = "g") -> int | None:
         group_state = self.shards.journal_of(group).shard.groups.get(group)

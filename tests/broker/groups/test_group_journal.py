@@ -42,21 +42,10 @@ def test_a_suspended_partition_serves_again_once_writing_works_with_full_session
     world.log().succeed()
     assert world.offset("h") == 2
     world.loop.pass_ms(SESSION_MS - 200)
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+    assert world.heartbeat(member_id) == ErrorCode.NONE
     world.loop.pass_ms(SESSION_MS + 200)
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "SUSPENDED"), (0, "RESUMED")]
-
-
-def test_answered_requests_survive_a_suspension(world: World) -> None:
-    answered = world.commit("g", 41)
-    world.log().succeed()
-    assert answered.error == ErrorCode.NONE
-    world.commit("g", 42)
-    world.log().refuse()
-    world.loop.pass_ms(RETRY_MS_MIN)
-    world.recovery_ends(None)
-    assert world.offset() == 41
 
 
 @pytest.mark.parametrize(
@@ -77,17 +66,6 @@ def test_a_fenced_partition_is_released(world: World) -> None:
     assert world.shards.progress
 
 
-def test_a_late_append_is_answered_and_continues(world: World) -> None:
-    held = world.commit()
-    world.loop.pass_ms(LATE_MS - 1)
-    assert held.error is None
-    world.loop.pass_ms(1)
-    assert held.outcomes == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    assert world.journal.refusal == SERVING
-    world.log().succeed()
-    assert world.offset() == 7
-
-
 def test_a_flush_failing_after_the_replies_suspends_the_partition(world: World) -> None:
     world.log().failed(AppendFailed("the flush failed"))
     assert world.journal.refusal == SUSPENDED
@@ -101,34 +79,7 @@ def test_an_exception_in_a_step_replays_the_shard_at_once(world: World) -> None:
     assert parked.error == ErrorCode.NOT_COORDINATOR
     world.loop.run()
     assert (world.journal.refusal, world.journal.refusal_reason) == (SERVING, "")
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
-
-
-def test_a_replay_after_an_exception_waits_for_the_append_in_flight(world: World) -> None:
-    held = world.commit("g", 8)
-    world.fail_step()
-    assert (world.journal.refusal, held.outcomes) == (SUSPENDED, [ErrorCode.NOT_COORDINATOR])
-    world.append_succeeds()  # it is in the log, whatever the members were answered
-    assert (world.journal.refusal, world.offset()) == (SERVING, 8)
-    assert world.commit("g", 9).error is None
-    world.log().succeed()
-    assert world.offset() == 9
-
-
-@pytest.mark.usefixtures("planted_defect")
-@pytest.mark.plain
-def test_an_exception_at_a_deadline_replays_the_shard(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled(world)
-    shard = world.journal.shard
-
-    def fails(now: int, wall: int, steady_ms: int) -> None:
-        monkeypatch.undo()
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(shard, "advance", fails)
-    world.loop.pass_ms(SESSION_MS + 200)
-    assert world.journal.refusal == SERVING
-    assert list(shard.groups["g"].members)
+    assert world.heartbeat(member_id) == ErrorCode.NONE
 
 
 @pytest.mark.usefixtures("planted_defect")
@@ -151,10 +102,10 @@ def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: 
     world.loop.pass_ms(SESSION_MS - STALLED_MS - 100)
     world.commit("h")
     world.loop.pass_ms(STALLED_MS + 300)  # the session has ended while the append has not
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+    assert world.heartbeat(member_id) == ErrorCode.NONE
     world.log().succeed()
     world.loop.pass_ms(SESSION_MS + 200)
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(world: World) -> None:
@@ -163,9 +114,9 @@ def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(worl
     world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)
     world.loop.pass_ms(0)
     world.loop.pass_ms(SESSION_MS - 100)
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+    assert world.heartbeat(member_id) == ErrorCode.NONE
     world.loop.pass_ms(SESSION_MS + 100)
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_process_that_is_stopped_twice_extends_a_silent_session_once(world: World) -> None:
@@ -173,37 +124,21 @@ def test_a_process_that_is_stopped_twice_extends_a_silent_session_once(world: Wo
     for _ in range(2):
         world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)
         world.loop.pass_ms(0)
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_timer_that_is_a_little_late_extends_no_session(world: World) -> None:
     member_id = settled(world)
     world.loop.advance((SESSION_MS + STOPPED_MS // 2) / 1000)
     world.loop.pass_ms(0)
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-@pytest.mark.usefixtures("planted_defect")
-@pytest.mark.plain
-def test_a_defect_at_the_end_of_a_slow_append_replays_after_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.commit("g", 8)
-    world.loop.advance((STALLED_MS + 1) / 1000)
-
-    def fails(now: int, wall: int, steady_ms: int) -> None:
-        monkeypatch.undo()
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(world.journal.shard, "advance", fails)
-    world.append_succeeds()
-    assert (world.journal.refusal, world.offset()) == (SERVING, 8)
+    assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world: World) -> None:
     member_id = settled(world)
     parked = world.join("g", instance="j")
     held = world.commit("h")
-    unloaded: list[bool] = []
-    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    unloaded = world.unload_first()
     assert (world.journal.refusal, unloaded, held.error, parked.error) == (NOT_OURS, [], None, None)
     world.log().succeed()
     assert unloaded == [True]
@@ -219,33 +154,32 @@ def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world
 def test_unloading_changes_no_group(world: World) -> None:
     member_id = settled(world)
     before = list(world.log().stored)
-    world.shards.journals[0].unload(lambda: None)
+    world.unload_first()
     world.loop.run()
     assert world.log().stored == before
     world.shards.load(0)
     assert world.journal.refusal == LOADING
     world.loop.run()
     assert world.journal.refusal == SERVING
-    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+    assert world.heartbeat(member_id) == ErrorCode.NONE
 
 
 def test_a_partition_that_was_unloaded_has_replayed_nothing(world: World) -> None:
     """Otherwise its end would be noted once more when the broker stops, in a log of another node."""
     settled(world)
-    world.journal.unload(lambda: None)
+    world.unload_first()
     world.loop.run()
     world.shards.load(0)
     world.loop.run()
     assert world.journal.replayed
-    world.journal.unload(lambda: None)
+    world.unload_first()
     world.loop.run()
     assert not world.journal.replayed
 
 
 def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
     held = world.commit()
-    unloaded: list[bool] = []
-    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    unloaded = world.unload_first()
     world.log().refuse()
     assert (unloaded, held.outcomes, world.journal.refusal) == ([True], [ErrorCode.NOT_COORDINATOR], NOT_OURS)
     world.loop.pass_ms(60_000)
@@ -254,8 +188,7 @@ def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
 
 def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: World) -> None:
     held = world.commit()
-    unloaded: list[bool] = []
-    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    unloaded = world.unload_first()
     world.journal.finish_unload()
     assert (unloaded, held.outcomes) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
@@ -267,8 +200,7 @@ def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: W
 def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
     world.commit()
     world.log().refuse()
-    unloaded: list[bool] = []
-    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    unloaded = world.unload_first()
     assert (unloaded, world.journal.refusal) == ([True], NOT_OURS)
     world.load_first()
     assert world.journal.refusal == SERVING
@@ -280,8 +212,7 @@ def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
 def test_unloading_after_a_defect_leaves_no_pending_work(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
-    unloaded: list[bool] = []
-    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    unloaded = world.unload_first()
     assert unloaded == []
     world.log().succeed()
     assert unloaded == [True]
@@ -324,8 +255,7 @@ def test_a_suspension_drops_notes_of_void_facts(world: World) -> None:
 def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, ends: str) -> None:
     """A node that does not wait for a slow log releases the partition, and loads it again before the append ends."""
     before = world.commit("g")
-    unloaded: list[bool] = []
-    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    unloaded = world.unload_first()
     world.journal.finish_unload()
     assert (unloaded, before.outcomes) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
@@ -349,7 +279,7 @@ def test_an_append_after_a_log_was_released_has_no_effect(world: World, failure:
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
     late = world.log().recoveries.pop()
-    world.shards.journals[0].unload(lambda: None)
+    world.unload_first()
     del world.store.logs[LogId("__consumer_offsets", 0)]
     if loaded:
         world.load_first()

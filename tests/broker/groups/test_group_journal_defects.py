@@ -161,8 +161,7 @@ def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> 
     world.fail_step()
     world.fail_step()
     assert world.journal.refusal == SUSPENDED
-    unloaded: list[bool] = []
-    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    unloaded = world.unload_first()
     assert unloaded == [True]
     world.loop.pass_ms(60_000)
     assert (world.journal.refusal, world.store.acquired, world.log().released) == (NOT_OURS, world.store.acquired[:1], 1)
@@ -171,7 +170,7 @@ def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> 
 def test_an_unloaded_partition_is_not_reloaded(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
-    world.shards.journals[0].unload(lambda: None)
+    world.unload_first()
     world.journal.finish_unload()  # without waiting for the append
     assert world.journal.wake_at == NEVER
     world.load_first()
@@ -185,7 +184,7 @@ def test_an_unloaded_partition_is_not_reloaded(world: World) -> None:
 
 def test_an_append_that_fails_after_the_unloading_has_no_effect(world: World) -> None:
     world.commit("g", 8)
-    world.shards.journals[0].unload(lambda: None)
+    world.unload_first()
     world.journal.finish_unload()
     changes = list(world.recorded_notes.changes)
     world.log().refuse()

@@ -168,7 +168,7 @@ def test_each_load_of_a_partition_counts_its_records(world: World) -> None:
         world.commit("g", offset)
         world.log().succeed()
     for _ in range(2):
-        world.shards.journals[0].unload(lambda: None)
+        world.unload_first()
         assert (world.journal.owned, world.journal.epoch) == (False, NO_LOG.epoch)
         world.load_first()
         assert (world.journal.owned, world.journal.epoch) == (True, world.log().epoch)
@@ -181,7 +181,7 @@ def test_the_reason_of_an_unloaded_partition_is_not_reported(world: World) -> No
     world.commit()
     world.log().refuse()
     assert world.shards.progress == "partition 0 (the disk is full)"
-    world.shards.journals[0].unload(lambda: None)
+    world.unload_first()
     assert world.shards.progress == "1 of 1 partitions are not served here"
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
     world.load_first()
@@ -189,20 +189,6 @@ def test_the_reason_of_an_unloaded_partition_is_not_reported(world: World) -> No
     world.store.waiting = True
     world.shards.load(0)
     assert world.shards.progress == "0 of 1 partitions loaded"
-
-
-def test_retry_pauses_restart_short_after_a_suspension(world: World) -> None:
-    for _ in range(2):
-        world.commit()
-        world.log().refuse()
-        for pause in (250, 500, 1_000):
-            world.loop.pass_ms(pause - 1)
-            assert not world.log().recoveries
-            world.loop.pass_ms(1)
-            if pause < 1_000:
-                world.log().recoveries.pop()(AppendFailed("still full"))
-        world.recovery_ends(None)
-        assert world.journal.refusal == SERVING
 
 
 def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:

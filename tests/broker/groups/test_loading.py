@@ -245,7 +245,7 @@ def test_a_released_partition_is_not_retried() -> None:
     world = World(1, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
     world.load_all()
-    world.shards.journals[0].unload(lambda: None)
+    world.unload_first()
     world.loop.pass_ms(60_000)
     assert (state(world), len(world.store.acquired)) == ([NOT_OURS], 1)
 
@@ -261,7 +261,7 @@ def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
     world = World()
     for _ in range(2):
         world.fail_step()
-    world.shards.journals[0].unload(lambda: None)
+    world.unload_first()
     world.load_first()
     world.journal.broken()
     world.log().stored += [commits("g", 3), commits("g", 4)]
