@@ -14,7 +14,7 @@ from tests.support.group_requests import committing, joining, stable
 NOT_ASKED, ALL_OPERATIONS = -(1 << 31), 3400
 
 
-@scenario("AD-12")
+@scenario("AD-12", "VS-13")
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("with_operations", [False, True])
 def test_a_stable_group_is_described_in_every_version(harness: Harness, peer: Peer, version: int, with_operations: bool) -> None:

@@ -11,8 +11,10 @@ from protocol.messages.join_group import JoinGroupRequest
 from tests.coordinator.scenarios import scenario
 from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import CONSUMER, joined, joining, stable
+from tests.support.headers import encode_request
 
 
+@scenario("VS-03", "VS-04")
 @pytest.mark.parametrize("version", range(10))
 def test_a_member_joins_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
     request = joining(rebalance=20_000 if version >= 1 else -1)
@@ -39,7 +41,8 @@ def test_join_version_0_has_one_timeout_for_session_and_rebalance(harness: Harne
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 10_000)
 
 
-@pytest.mark.parametrize("version", [4, 6, 7, 9])
+@scenario("VS-01", "VS-02", "VS-05")
+@pytest.mark.parametrize("version", [1, 3, 4, 6, 7, 9])
 @pytest.mark.parametrize(
     ("request_", "error", "id"),
     [
@@ -66,6 +69,7 @@ def test_a_missing_protocol_name_is_null_from_version_7(harness: Harness, peer: 
     assert (rejoined.error_code, rejoined.protocol_name) == (0, "")
 
 
+@scenario("VS-06")
 def test_instance_ids_of_other_members_are_sent_to_versions_that_have_them(harness: Harness) -> None:
     leader, follower = Peer(harness), Peer(harness)
     leader.send(joining(instance="a"), 5)
@@ -78,6 +82,7 @@ def test_instance_ids_of_other_members_are_sent_to_versions_that_have_them(harne
     assert [member.group_instance_id for member in leader.reply().members] == [None, None]
 
 
+@scenario("VS-07")
 def test_skip_assignment_is_sent_to_versions_that_have_it(harness: Harness, peer: Peer) -> None:
     old = stable(harness, peer, "i")
     reply = peer.ask(joining(instance="i"), 8)
@@ -85,6 +90,26 @@ def test_skip_assignment_is_sent_to_versions_that_have_it(harness: Harness, peer
     reply = peer.ask(joining(instance="i"), 9)
     assert (reply.error_code, reply.leader, reply.skip_assignment) == (0, reply.member_id, True)
     assert [member.member_id for member in reply.members] == [reply.member_id]
+
+
+@scenario("VS-14")
+def test_members_of_different_versions_share_a_group(harness: Harness) -> None:
+    peers = [Peer(harness) for _ in range(3)]
+    for peer, version, instance in zip(peers, (3, 5, 9), (None, "a", "b"), strict=True):
+        peer.send(joining(instance=instance), version)
+    harness.pass_ms(0)
+    replies = [peer.reply() for peer in peers]
+    assert {(reply.error_code, reply.generation_id, reply.leader) for reply in replies} == {(0, 1, "client-id-1")}
+    assert [[member.member_id for member in reply.members] for reply in replies] == [["a-id-2", "b-id-3", "client-id-1"], [], []]  # static members first
+
+
+@scenario("VS-16")
+@pytest.mark.parametrize("version", [10, -1])
+def test_unknown_versions_close_the_connection(harness: Harness, peer: Peer, version: int) -> None:
+    peer.connection.data_received(encode_request(JoinGroupRequest.API_KEY, version, 7, "client", joining().encode(9)))
+    harness.loop.run()
+    assert (peer.open, peer.reply()) == (False, None)
+    assert Peer(harness).ask(joining(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 def test_a_join_with_a_duplicate_protocol_is_inconsistent(peer: Peer) -> None:

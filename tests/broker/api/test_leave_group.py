@@ -12,7 +12,7 @@ from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import joining, stable, syncing
 
 
-@scenario("FE-13")
+@scenario("FE-13", "LV-14", "VS-09", "VS-10")
 @pytest.mark.parametrize("version", range(6))
 def test_leaving_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
     id = stable(harness, peer)

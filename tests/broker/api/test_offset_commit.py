@@ -10,7 +10,7 @@ from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, committing, committing_topics, fetched, stable
 
 
-@scenario("OC-13", "OF-01", "OF-02", "OF-03", "OF-11")
+@scenario("OC-13", "OF-01", "OF-02", "OF-03", "OF-11", "VS-11")
 @pytest.mark.parametrize("version", COMMITS)
 def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int) -> None:
     assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 7, "seven"), (2, 8, None)]), version=version), version)) == {("t", 0): 0, ("t", 2): 0}
@@ -28,7 +28,7 @@ def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int
         assert fetched(peer, fetch_version) == {}
 
 
-@scenario("OC-14")
+@scenario("OC-14", "VS-11")
 def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(harness: Harness, peer: Peer) -> None:
     peer.ask(committing_topics(("t", [(0, 7, "kept")]), version=4, retention=60_000), 4)
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (7, -1, "kept", 0)}

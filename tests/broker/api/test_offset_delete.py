@@ -11,7 +11,7 @@ from tests.support.group_harness import Peer
 from tests.support.group_requests import committing_topics, fetched
 
 
-@scenario("AD-01", "AD-03", "AD-04")
+@scenario("AD-01", "AD-03", "AD-04", "VS-12")
 def test_offsets_are_deleted_unless_members_subscribe_to_them(peer: Peer) -> None:
     def delete(group: str, *topics: tuple[str, list[int]]) -> Any:
         requested = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(index) for index in indexes]) for name, indexes in topics]

@@ -11,6 +11,7 @@ from tests.support.group_harness import Harness, Peer
 from tests.support.group_requests import CONSUMER, joined, joining, stable, syncing
 
 
+@scenario("VS-08")
 @pytest.mark.parametrize("version", range(6))
 def test_a_member_gets_its_assignment_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
     id = joined(harness, peer, joining()).member_id
@@ -20,6 +21,16 @@ def test_a_member_gets_its_assignment_in_every_version(harness: Harness, peer: P
     reply = peer.ask(request, version)
     assert (reply.error_code, reply.assignment) == (0, b"mine")
     assert (reply.protocol_type, reply.protocol_name) == ((CONSUMER, "range") if version >= 5 else (None, None))
+
+
+@scenario("VS-08")
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_sync_is_fenced_by_its_instance_id(harness: Harness, peer: Peer, version: int) -> None:
+    stable(harness, peer, "i")
+    request = syncing("other", instance="i")
+    if version < 5:
+        request.protocol_type = request.protocol_name = None
+    assert peer.ask(request, version).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 @scenario("SY-26")
