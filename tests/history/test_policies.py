@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cli.groups.history_shown import document, sentence
-from coordinator.notes import Cause, StandbyStep
+from coordinator.notes import StandbyStep
 from history import AbsenceChanged, Entry, InstanceRefused, Rebalance, StandbyChanged
 from history.words import format_duration, title
 from tests.coordinator.playbook import Play
@@ -30,31 +30,6 @@ def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) 
     assert (returned.instance_id, returned.back, returned.away_ms) == ("ib", True, 3_000)
 
 
-def test_the_rebalance_after_an_absence_names_the_absent(play: Play, story: ReadStory) -> None:
-    play.three_static()
-    play.policy({"registration.timeout.ms": "15000"})
-    play.alive("a").at(25_000)
-    play.join("a").expect(generation=2)
-    play.sync("a", {"a": 1})
-    rebalance = only_rebalance(story())
-    assert rebalance.cause is Cause.ABSENCES_ENDED
-    assert title(rebalance) == "ib and ic stayed away longer than registration.timeout.ms"
-
-
-def test_newcomers_that_joined_at_once_are_named(play: Play, story: ReadStory) -> None:
-    play.one_static()
-    play.policy({"expansion.timeout.ms": "5000"})
-    play.alive("a")
-    play.join("b", instance="ib")
-    play.join("c", instance="ic")
-    play.at(5_000)
-    play.join("a").expect(generation=2)
-    play.sync("a", {"a": 1})
-    rebalance = only_rebalance(story())
-    assert title(rebalance) == "ib and ic joined at once"
-    assert rebalance.members_before == 1
-
-
 def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: ReadStory) -> None:
     play.one_static()
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
@@ -62,27 +37,6 @@ def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: R
     (barred,) = story()
     assert isinstance(barred, InstanceRefused)
     assert (barred.instance_id, barred.listed) == ("ix", "ia")
-
-
-def test_members_taken_off_the_list_are_named(play: Play, story: ReadStory) -> None:
-    play.two_static()
-    play.policy({"instance.ids": "ia", "roster.strict": "true"})
-    play.join("a").expect(generation=2)
-    play.sync("a", {"a": 1})
-    rebalance = only_rebalance(story())
-    assert title(rebalance) == "members were removed from the strict list of instances: ib"
-
-
-def test_changed_topics_are_named(play: Play, story: ReadStory) -> None:
-    play.one_static()
-    play.policy({"topics.watch": "true"})
-    assert play.shard is not None
-    play.shard.topics_changed(["t0"], play.now, play.wall)
-    play.after(0)
-    play.join("a").expect(generation=2)
-    play.sync("a", {"a": 1})
-    rebalance = only_rebalance(story())
-    assert title(rebalance).endswith("(topics: t0)")
 
 
 def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None:

@@ -74,6 +74,7 @@ def test_a_member_taken_off_the_list_was_removed_on_purpose(play: NotedPlay) -> 
     play.policy({"instance.ids": "ia", "roster.strict": "true"})
     episode = rebalanced(play, "a")
     assert (episode.cause, episode.left, episode.avoidable) == ("roster_changed", ["ib"], NO)
+    assert episode.evidence == "members were removed from the strict list of instances: ib"
 
 
 def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
