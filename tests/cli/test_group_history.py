@@ -22,13 +22,13 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module")
 def past_group(bootstrap: str, admin: Admin) -> str:
     """The name of a group that formed, grew, kept a seat through a restart, and lost all members."""
-    admin.topic("told", counts=(1, 1, 1, 1), begins={})
-    with group_members(bootstrap, "lived", ["told"]) as members:
-        members.settle({"a": {"told": [0, 1, 2, 3]}}, static=["a"])
-        members.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}})
+    admin.topic("moves", counts=(1, 1, 1, 1), begins={})
+    with group_members(bootstrap, "lived", ["moves"]) as members:
+        members.settle({"a": {"moves": [0, 1, 2, 3]}}, static=["a"])
+        members.settle({"a": {"moves": [0, 1]}, "b": {"moves": [2, 3]}})
         members.restart("a")
         members.leave("b", reason="enough for today")
-        members.settle({"a": {"told": [0, 1, 2, 3]}})
+        members.settle({"a": {"moves": [0, 1, 2, 3]}})
         members.leave("a")
     return "lived"
 
@@ -62,7 +62,7 @@ def test_the_history_is_printed_in_words(past_group: str, ask: Tenure) -> None:
     output = done.out
     assert "why       a joined the empty group" in output
     assert "joined    a (a on 127.0.0.1)" in output
-    assert "moved     told 2,3: a -> b-" in output
+    assert "moved     moves 2,3: a -> b-" in output
     assert "2 partitions stayed" in output
     assert "stopped   every partition, for " in output
     assert "b-" in output
@@ -74,10 +74,10 @@ def test_the_history_is_printed_in_words(past_group: str, ask: Tenure) -> None:
 
 
 def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, ask: Tenure) -> None:
-    with group_members(bootstrap, "steps", ["told"], protocol="cooperative-sticky") as members:
-        members.settle({"a": {"told": [0, 1, 2, 3]}})
-        members.settle({"a": {"told": [0, 1]}, "b": {}})
-        members.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}}, begin="a")
+    with group_members(bootstrap, "steps", ["moves"], protocol="cooperative-sticky") as members:
+        members.settle({"a": {"moves": [0, 1, 2, 3]}})
+        members.settle({"a": {"moves": [0, 1]}, "b": {}})
+        members.settle({"a": {"moves": [0, 1]}, "b": {"moves": [2, 3]}}, begin="a")
         entries = entries_of(ask, "steps", 3)
         assert [len(entry["moved"]) for entry in entries] == [4, 2, 2]
         output = ask("group", "history", "steps").out
@@ -124,7 +124,7 @@ def test_a_group_that_only_commits_has_no_history_entries(admin: Admin, ask: Ten
 
 
 def test_a_rebalance_under_way_is_shown_as_open(bootstrap: str, ask: Tenure) -> None:
-    with group_members(bootstrap, "open", ["told"]) as members:
+    with group_members(bootstrap, "open", ["moves"]) as members:
         members.settle({"a": {}, "b": {}})
         members.leave("b")
         output = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance in progress" in now))
@@ -138,8 +138,8 @@ def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:
 
 def test_new_entries_are_followed_until_an_interrupt(bootstrap: str) -> None:
     members: GroupMembers
-    with group_members(bootstrap, "followed", ["told"]) as members:
-        members.settle({"a": {"told": [0]}}, static=["a"])
+    with group_members(bootstrap, "followed", ["moves"]) as members:
+        members.settle({"a": {"moves": [0]}}, static=["a"])
         process = follow(bootstrap, "followed", "--json", "--limit", "1")
         try:
             assert process.stdout is not None

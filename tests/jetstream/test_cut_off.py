@@ -1,4 +1,4 @@
-"""A node that is cut off from the engine, or slow to hear from it, and clocks that jump: it never writes beside its heir."""
+"""A node that is cut off from the engine, or slow to hear from it, and clocks that jump: it never writes beside its next_owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.wire import Message
 from protocol.batch import build_facts
 from storage import AppendFailed, LogId
-from tests.jetstream.writers import Writer, check_heir
+from tests.jetstream.writers import Writer, check_next_owner
 from tests.stores.engine_proxy import EngineProxy
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
 from tests.stores.nodes import append
@@ -36,7 +36,7 @@ def silence_beats(node: JetStreamNode) -> None:
 
 
 @pytest.mark.parametrize("way", ["drops_requests", "drops_replies", "both", "beats"])
-def test_a_node_that_is_cut_off_in_any_way_ends_before_its_heir_begins(nodes: NodesOverJetStream, proxy: EngineProxy, way: str) -> None:
+def test_a_node_that_is_cut_off_in_any_way_ends_before_the_next_owner_begins(nodes: NodesOverJetStream, proxy: EngineProxy, way: str) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     append(first, log, b"a")
@@ -49,7 +49,7 @@ def test_a_node_that_is_cut_off_in_any_way_ends_before_its_heir_begins(nodes: No
         proxy.drops_replies = way in ("drops_replies", "both")
     second.wait(lambda: 1 not in second.store.view().live)
     dead_at = time.monotonic()
-    assert ended, "its heir could begin while it still served"
+    assert ended, "the next owner could begin while it still served"
     assert ended[0] <= dead_at
     assert not log.usable()
     assert isinstance(append(first, log, b"late"), AppendFailed)
@@ -100,7 +100,7 @@ def test_acknowledgements_that_get_lost_again_and_again_are_no_loss(nodes: Nodes
         writer.append_for(0.2)
     writer.until_all_answer()
     assert not writer.failures
-    check_heir(nodes, writer, second)
+    check_next_owner(nodes, writer, second)
 
 
 def test_wall_clocks_that_jump_by_hours_change_nothing(nodes: NodesOverJetStream) -> None:

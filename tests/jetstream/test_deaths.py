@@ -193,7 +193,7 @@ def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(
     nodes: NodesOverJetStream, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_cleaning, "COPY_BYTES", 150)  # several cleaned entries
-    heir = nodes.start(2)
+    next_owner = nodes.start(2)
     ended = False
     step = 0
     while not ended:
@@ -202,24 +202,24 @@ def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(
         owner = TopicLogOwner(node, LogId("states", step), step, when)
         owner.run()
         ended = not owner.connection.dead
-        nodes.end(node, heir)
+        nodes.end(node, next_owner)
         written = owner.written
-        taken = written.own(heir)
-        before = written.check(heir, taken, taken.clean_to)
+        taken = written.own(next_owner)
+        before = written.check(next_owner, taken, taken.clean_to)
         del written.sent[taken.records.high_watermark :]  # what was not acknowledged, and is not there
         written.acknowledged = len(written.sent)
         for _ in range(12):
             written.append(taken, (b"key-3", bytes(60)))
-        written.settle(heir)
-        until = clean(heir, taken)
-        assert set(written.check(heir, taken, until)) >= {offset for offset in before if offset >= until}, (step, when)
-        heir.release(written.id)
+        written.settle(next_owner)
+        until = clean(next_owner, taken)
+        assert set(written.check(next_owner, taken, until)) >= {offset for offset in before if offset >= until}, (step, when)
+        next_owner.release(written.id)
     assert step > STEPS_MIN
 
 
 @pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])
 def test_an_owner_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream, when: str) -> None:
-    heir = nodes.start(2)
+    next_owner = nodes.start(2)
     ended = False
     step = 0
     while not ended:
@@ -229,13 +229,13 @@ def test_an_owner_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream,
         owner = GroupLogOwner(node, id, step, when)
         owner.run()
         ended = not owner.connection.dead
-        nodes.end(node, heir)
-        taken = heir.own(id)
-        found = last_values(heir, taken)
+        nodes.end(node, next_owner)
+        taken = next_owner.own(id)
+        found = last_values(next_owner, taken)
         where = (step, when)
         for key, turn in owner.acknowledged.items():
             assert turn <= found.get(key, -1) <= owner.appended[key], where
-        assert append(heir, taken, b"key-0", b"1000") == taken.chain.committed_offset - 1, where
-        assert last_values(heir, taken)[b"key-0"] == 1000, where
-        heir.release(id)
+        assert append(next_owner, taken, b"key-0", b"1000") == taken.chain.committed_offset - 1, where
+        assert last_values(next_owner, taken)[b"key-0"] == 1000, where
+        next_owner.release(id)
     assert step > STEPS_MIN

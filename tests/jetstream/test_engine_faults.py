@@ -14,7 +14,7 @@ import pytest
 from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import build_facts
 from storage import AppendFailed, DamagedLog, LogId, Undecided, Unreadable
-from tests.jetstream.writers import Writer, check_heir
+from tests.jetstream.writers import Writer, check_next_owner
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
 from tests.stores.nodes import append
 from tests.support.nats_engine import Member, NatsEngine, binary
@@ -59,7 +59,7 @@ def leaders(engine: NatsEngine, writer: Writer) -> list[Member]:
     return [engine.leader(store.names.internal(writer.ids[0]).stream), engine.leader(store.names.meta_stream), engine.leader()]
 
 
-def everyone_lives(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None:
+def check_all_live(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None:
     """No node has taken another one for dead, and none has lost its lease."""
     for node in all_nodes:
         assert node.store.view().live.keys() == {other.id for other in all_nodes}
@@ -79,10 +79,10 @@ def test_a_leader_of_the_engine_is_replaced(nodes: NodesOverJetStream, engine: N
         victim.signal(number)
     writer.append_for(1.0)
     writer.until_all_answer()
-    everyone_lives(nodes, first, second)
+    check_all_live(nodes, first, second)
     heal(engine)
     writer.until_all_answer()
-    check_heir(nodes, writer, second)
+    check_next_owner(nodes, writer, second)
 
 
 def test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_on(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
@@ -98,7 +98,7 @@ def test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_
     assert writer.count == before
     heal(engine)
     writer.until_all_answer()
-    check_heir(nodes, writer, second)
+    check_next_owner(nodes, writer, second)
 
 
 def test_all_servers_killed_at_once_have_what_they_acknowledged(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
@@ -110,7 +110,7 @@ def test_all_servers_killed_at_once_have_what_they_acknowledged(nodes: NodesOver
     writer.append_for(0.5)
     heal(engine)
     writer.until_all_answer()
-    check_heir(nodes, writer, second)
+    check_next_owner(nodes, writer, second)
 
 
 def test_servers_restarted_one_after_the_other_under_load(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
@@ -122,8 +122,8 @@ def test_servers_restarted_one_after_the_other_under_load(nodes: NodesOverJetStr
         writer.append_for(0.3)
         heal(engine)
         writer.until_all_answer()
-    everyone_lives(nodes, first, second)
-    check_heir(nodes, writer, second)
+    check_all_live(nodes, first, second)
+    check_next_owner(nodes, writer, second)
 
 
 def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
@@ -139,7 +139,7 @@ def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJet
     writer.until_all_answer()
     engine.leader(stream).kill()  # now the emptied one is needed for a majority
     writer.until_all_answer()
-    check_heir(nodes, writer, second)
+    check_next_owner(nodes, writer, second)
 
 
 # Damage on one disk of three.
@@ -160,19 +160,19 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def refused_or_whole(writer: Writer, heir: JetStreamNode) -> None:
-    """The heir serves all that was acknowledged, in order, or does not serve."""
+def refused_or_whole(writer: Writer, next_owner: JetStreamNode) -> None:
+    """The next owner serves all that was acknowledged, in order, or does not serve."""
     for id, acknowledged in writer.acknowledged.items():
-        owned = heir.acquire(id)
+        owned = next_owner.acquire(id)
         for _ in range(ATTEMPTS):  # the engine has just been started
             if isinstance(owned, GroupLog) or (isinstance(owned, Unreadable) and owned.damaged):
                 break
-            heir.loop.run_until_complete(asyncio.sleep(0.2))
-            owned = heir.acquire(id)
+            next_owner.loop.run_until_complete(asyncio.sleep(0.2))
+            owned = next_owner.acquire(id)
         if not isinstance(owned, GroupLog):
             continue
         try:
-            found = heir.keys(owned)
+            found = next_owner.keys(owned)
         except OSError:
             continue
         assert set(acknowledged) <= set(found), f"{id}: a hole is served"
@@ -278,11 +278,11 @@ def test_a_server_whose_disk_is_full_is_replaced(small_disks: NodesOverJetStream
     filler = fill(victim.folder)
     write_until_unhealthy(writer, victim)
     writer.until_all_answer()
-    everyone_lives(small_disks, first, second)
+    check_all_live(small_disks, first, second)
     filler.unlink()
     restart(engine, victim)
     writer.until_all_answer()
-    check_heir(small_disks, writer, second)
+    check_next_owner(small_disks, writer, second)
 
 
 def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on(small_disks: NodesOverJetStream) -> None:
@@ -300,7 +300,7 @@ def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on
     restart(engine, *engine.members)
     writer.until_all_answer()
     assert all(isinstance(failure, Undecided) for failure in writer.failures)
-    check_heir(small_disks, writer, second)
+    check_next_owner(small_disks, writer, second)
 
 
 # Limits, on one server.
@@ -347,7 +347,7 @@ def test_a_full_stream_refuses_and_keeps_what_it_has(nodes: NodesOverJetStream) 
         writer.append()
         first.loop.run_until_complete(asyncio.sleep(0.005))
     first.wait(lambda: writer.failures)
-    check_heir(nodes, writer, second)
+    check_next_owner(nodes, writer, second)
 
 
 def test_a_batch_larger_than_the_engine_takes_fails_alone(nodes: NodesOverJetStream) -> None:
@@ -366,8 +366,8 @@ def test_a_damaged_file_of_the_only_server_is_never_served_as_a_hole(small: Node
     writer = Writer(first)
     writer.append_for(0.5)
     writer.settle()
-    told = writer.logs[writer.ids[0]].chain.committed_seq
-    first.wait(lambda: second.store.view().owners[writer.ids[0]].seq == told)
+    committed_seq = writer.logs[writer.ids[0]].chain.committed_seq
+    first.wait(lambda: second.store.view().owners[writer.ids[0]].seq == committed_seq)
     (member,) = small.engine.members
     (block,) = blocks(member, first.store.names.internal(writer.ids[0]).stream)
     member.kill()

@@ -33,7 +33,7 @@ FAULTS = {
         (LEASE, "test_an_acknowledgement_of_before_the_freeze_renews_nothing"),
     ],
     "an owner is cut off from the engine in both ways, in one, and for its heartbeats only": [
-        (CUTS, "test_a_node_that_is_cut_off_in_any_way_ends_before_its_heir_begins"),
+        (CUTS, "test_a_node_that_is_cut_off_in_any_way_ends_before_the_next_owner_begins"),
         (PROMISES, "test_all_that_clients_were_told_while_nodes_failed_fits_together"),
         (STREAMS, "test_a_node_that_comes_back_finds_its_log_with_another_owner"),
     ],

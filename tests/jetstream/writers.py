@@ -1,4 +1,4 @@
-"""A node that writes logs while something goes wrong, and an heir that says what is in them."""
+"""A node that writes logs while something goes wrong, and the next owner of them, which reads what they have."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Writer:
         return sum(len(keys) for keys in self.acknowledged.values())
 
 
-def check_heir(nodes: NodesOverJetStream, writer: Writer, heir: JetStreamNode) -> None:
-    """The writer dies; its heir finds what was acknowledged, once and in order."""
+def check_next_owner(nodes: NodesOverJetStream, writer: Writer, next_owner: JetStreamNode) -> None:
+    """The writer dies; the next owner finds what was acknowledged, once and in order."""
     writer.settle()
-    nodes.end(writer.node, heir)
+    nodes.end(writer.node, next_owner)
     for id, acknowledged in writer.acknowledged.items():
-        found = heir.keys(heir.own(id))
+        found = next_owner.keys(next_owner.own(id))
         assert sorted(set(found), key=int) == found, f"{id}: an entry comes twice, or out of order"
         assert set(acknowledged) <= set(found), f"{id}: an acknowledged entry is gone"

@@ -35,7 +35,7 @@ NOT_YET = {
 
 
 class FakeCluster:
-    """`trouble`: called with the broker's number and each request; returns an error code, or None to close the connection."""
+    """`reply_error`: called with the broker's number and each request; returns an error code, or None to close the connection."""
 
     def __init__(self, batches: list[bytes], brokers: int = 2) -> None:
         self.batches = batches
@@ -43,7 +43,7 @@ class FakeCluster:
         self.start = 0
         self.leader = 0
         self.requests: list[tuple[int, str]] = []
-        self.trouble: Callable[[int, Any], int | None] = lambda number, request: 0
+        self.reply_error: Callable[[int, Any], int | None] = lambda number, request: 0
         self._brokers = [FakeBroker(self._answers(number)) for number in range(brokers)]
         self.ports = [broker.port for broker in self._brokers]
 
@@ -59,7 +59,7 @@ class FakeCluster:
         def answer(key: int, reply: Callable[[int, Any, int], Any]) -> Answer:
             def counted(request: Any, version: int) -> Any:
                 self.requests.append((number, APIS[key].name))
-                code = self.trouble(number, request)
+                code = self.reply_error(number, request)
                 if code is None:
                     raise Close
                 return reply(number, request, code)

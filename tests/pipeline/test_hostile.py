@@ -311,7 +311,7 @@ def small_log(codec: Compression) -> list[bytes]:
 
 
 RECORDS, HEADER = 11, 61
-LIES = (b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7), bytes(8))
+FALSE_LENGTHS = (b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7), bytes(8))
 
 
 def changed(rng: random.Random, batch: bytes, at: int) -> bytes:
@@ -321,7 +321,7 @@ def changed(rng: random.Random, batch: bytes, at: int) -> bytes:
     elif how == 1:
         new = bytes([rng.choice([0, 127, 128, 255])])
     else:
-        new = rng.choice(LIES)[: len(batch) - at]
+        new = rng.choice(FALSE_LENGTHS)[: len(batch) - at]
     return batch[:at] + new + batch[at + len(new) :]
 
 
@@ -332,8 +332,8 @@ def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Pa
         batches = small_log(list(Compression)[number % len(Compression)])
         index = rng.randrange(len(batches))
         at = rng.randrange(HEADER if number % 2 else len(batches[index]))
-        lying = changed(rng, batches[index], at)
-        batches[index] = seal(bytearray(lying)) if sealed else lying
+        changed_batch = changed(rng, batches[index], at)
+        batches[index] = seal(bytearray(changed_batch)) if sealed else changed_batch
         write_segment(tmp_path / "data" / f"__consumer_offsets-{number}", batches, base=0)
     ended = command.run(tmp_path / "data") if count < 20 else command("ingest", "--offsets", tmp_path / "data", "--master", "none")
     assert ended.code == EXIT.DONE

@@ -89,9 +89,9 @@ def test_a_flipped_bit_costs_one_batch_and_is_counted(folder: Path) -> None:
             assert [row.why for row in split_plan.coverage if not row.complete] == ["damaged"]
 
 
-def test_rubbish_is_counted_in_the_middle_and_at_the_end(folder: Path) -> None:
+def test_garbage_is_counted_in_the_middle_and_at_the_end(folder: Path) -> None:
     first, second = batch_of(0, fact()), batch_of(5, fact())
-    write_segment(folder, first + b"rubbish" * 100 + second + bytes(5_000))
+    write_segment(folder, first + b"garbage" * 100 + second + bytes(5_000))
     split_plan = planned(folder)
     assert offsets(split_plan) == [0, 5]
     assert (split_plan.segments[0].quarantined_bytes, split_plan.segments[0].torn_bytes) == (700, 5_000)
@@ -108,7 +108,7 @@ def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Pat
 
 
 def test_damage_is_refused_on_request(folder: Path) -> None:
-    path = write_segment(folder, batch_of(0, fact()) + b"rubbish" * 20 + batch_of(1, fact()))
+    path = write_segment(folder, batch_of(0, fact()) + b"garbage" * 20 + batch_of(1, fact()))
     with pytest.raises(BadInput, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine skips and counts it"):
         planned(folder, on_corrupt="fail")
     write_segment(folder, batch_of(0, fact()) + batch_of(1, fact())[:-3])

@@ -89,28 +89,28 @@ def test_a_leader_that_moves_is_followed(cluster: FakeCluster, tmp_path: Path) -
                 cluster.leader = 1 - cluster.leader
         return 0
 
-    cluster.trouble = move
+    cluster.reply_error = move
     rows, *_ = read(cluster)
     assert record_rows(rows) == record_rows(written(cluster, tmp_path))
     assert {number for number, name in cluster.requests if name == "Fetch"} == {0, 1}
 
 
-@pytest.mark.parametrize("trouble", [None, int(ErrorCode.KAFKA_STORAGE_ERROR), int(ErrorCode.UNKNOWN_TOPIC_ID), int(ErrorCode.FENCED_LEADER_EPOCH)])
-def test_transient_errors_are_retried(cluster: FakeCluster, tmp_path: Path, trouble: int | None) -> None:
+@pytest.mark.parametrize("reply_error", [None, int(ErrorCode.KAFKA_STORAGE_ERROR), int(ErrorCode.UNKNOWN_TOPIC_ID), int(ErrorCode.FENCED_LEADER_EPOCH)])
+def test_transient_errors_are_retried(cluster: FakeCluster, tmp_path: Path, reply_error: int | None) -> None:
     data_requests = 0
 
     def fail(number: int, request: Any) -> int | None:
         nonlocal data_requests
         data_requests += isinstance(request, FetchRequest | ListOffsetsRequest)
-        return trouble if data_requests % 3 == 2 and isinstance(request, FetchRequest | ListOffsetsRequest) else 0
+        return reply_error if data_requests % 3 == 2 and isinstance(request, FetchRequest | ListOffsetsRequest) else 0
 
-    cluster.trouble = fail
+    cluster.reply_error = fail
     rows, *_ = read(cluster)
     assert record_rows(rows) == record_rows(written(cluster, tmp_path))
 
 
 def test_permanent_errors_are_one_line(cluster: FakeCluster) -> None:
-    cluster.trouble = lambda number, request: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if isinstance(request, FetchRequest) else 0
+    cluster.reply_error = lambda number, request: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if isinstance(request, FetchRequest) else 0
     with pytest.raises(BadInput, match="the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
         read(cluster)
 

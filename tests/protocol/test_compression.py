@@ -77,11 +77,11 @@ def test_a_snappy_block_of_a_length_that_is_not_there_is_refused(announced: int)
 
 
 def test_an_impossible_snappy_length_is_refused_before_allocation() -> None:
-    lying = b"\xff\xff\xff\x2f" + b"\0a" * 4  # 100 MB
+    false_length = b"\xff\xff\xff\x2f" + b"\0a" * 4  # 100 MB
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match="12 bytes of snappy that claim to expand to 100663295"):
-            decompress(lying, Compression.SNAPPY, 1 << 30)
+            decompress(false_length, Compression.SNAPPY, 1 << 30)
         assert tracemalloc.get_traced_memory()[1] < 20_000
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Every message and version, cut, with flipped bits and with lying lengths: reading it ends soon, with a message or with a ProtocolError."""
+"""Every message and version, cut, with flipped bits and with false lengths: reading it ends soon, with a message or with a ProtocolError."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_false_lengths_allocate_nothing() -> None:
             version = its_versions[-1]
             cls, data = our_class(name), sample(name, version)
             for at in range(0, len(data), 1 + len(data) // 12):
-                for lie in LARGE:
+                for false_length in LARGE:
                     tracemalloc.reset_peak()
                     before, _ = tracemalloc.get_traced_memory()
-                    survives(cls, data[:at] + lie + data[at + len(lie) :], version)
+                    survives(cls, data[:at] + false_length + data[at + len(false_length) :], version)
                     _, peak = tracemalloc.get_traced_memory()
                     assert peak - before < 200_000, f"{name} at {at}"
     finally:

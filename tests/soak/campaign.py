@@ -185,7 +185,7 @@ class Campaign:
             if time.monotonic() - begin > self._plan.settle_seconds:
                 waiting = [repr(member) for group in self._groups if group.seats(self.ledger.life) is None for member in group.members]
                 self.ledger.broken(
-                    f"not settled after {self._plan.settle_seconds} s: {'; '.join(waiting) or 'who commits without a group'}"
+                    f"not settled after {self._plan.settle_seconds} s: {'; '.join(waiting) or self._standalone!r}"
                 )
             await asyncio.sleep(LOOK_SECONDS)
         self.longest_settling = max(self.longest_settling, time.monotonic() - begin)

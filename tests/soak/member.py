@@ -24,15 +24,13 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records import read_assignment, with_version
-from tests.soak.actor import Actor
+from tests.soak.actor import ANSWER_SECONDS, Actor, Retry
 from tests.soak.ledger import Assignment, Ledger, Seat
-from tests.soak.wire import Lost, Silent, Wire
+from tests.soak.wire import Wire
 
 TOPIC = "soak"
 PROTOCOL = "range"
-RETRY_SECONDS = 0.03
 BEAT_SECONDS = 0.2
-ANSWER_SECONDS = 15
 
 
 class Versions(NamedTuple):
@@ -58,10 +56,6 @@ class GroupPlan(NamedTuple):
     rebalance_ms: int
 
 
-class Retry(Exception):
-    """Start over: find the coordinator, and join unless seated."""
-
-
 class Member(Actor):
     def __init__(self, port: int, ledger: Ledger, plan: GroupPlan, instance: str | None, number: int, randomness: random.Random) -> None:
         self.plan = plan
@@ -73,13 +67,11 @@ class Member(Actor):
         self.leaving = False
         self._wants_rebalance = False
         self._number = number
-        self._port = port
         self._ledger = ledger
-        self._random = randomness
         self._versions = randomness.choice((OLD, NEW))
         self._fetched = False
         self._rounds = 0
-        super().__init__()
+        super().__init__(port, f"client-{number}", randomness, ledger.broken)
 
     @property
     def name(self) -> str:
@@ -101,27 +93,18 @@ class Member(Actor):
 
     # Main loop.
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if self._wire is None:
-                    self.doing = "connecting"
-                    self._wire = await Wire.open(self._port, f"client-{self._number}")
-                    await self._find_coordinator()
-                if self.leaving:
-                    await self._leave()
-                    return
-                if self.seat is None:
-                    await self._join()
-                else:
-                    await self._work()
-            except Retry:
-                await asyncio.sleep(RETRY_SECONDS * self._random.uniform(0.5, 1.5))
-            except (Lost, Silent) as error:
-                if isinstance(error, Silent):
-                    self._ledger.broken(f"no answer: {self!r} waited {ANSWER_SECONDS} s")
-                self._drop_wire()
-                await asyncio.sleep(RETRY_SECONDS * self._random.uniform(0.5, 1.5))
+    async def _connected(self, wire: Wire) -> None:
+        await self._find_coordinator()
+
+    async def _work(self, wire: Wire) -> bool:
+        if self.leaving:
+            await self._leave()
+            return False
+        if self.seat is None:
+            await self._join()
+        else:
+            await self._consume()
+        return True
 
     async def _ask(self, request: Any, version: int) -> Any:
         assert self._wire is not None
@@ -223,7 +206,7 @@ class Member(Actor):
 
     # In a generation.
 
-    async def _work(self) -> None:
+    async def _consume(self) -> None:
         if self._wants_rebalance:
             self._wants_rebalance = False
             self._rounds += 1

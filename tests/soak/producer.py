@@ -18,12 +18,10 @@ from protocol.compression import Compression
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.soak.actor import Actor
+from tests.soak.actor import ANSWER_SECONDS, Actor, Retry
 from tests.soak.record_ledger import Mark, RecordLedger
-from tests.soak.wire import Lost, Silent, Wire
+from tests.soak.wire import Wire
 
-RETRY_SECONDS = 0.03
-ANSWER_SECONDS = 15
 ALL = -1
 VERSIONS = (3, 7, 9, 11, 12)  # the versions of clients; zstd from 7
 
@@ -43,18 +41,12 @@ class Flight(NamedTuple):
     fresh: bool
 
 
-class Resend(Exception):
-    """Unacknowledged batches must be sent again."""
-
-
 class Producer(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, number: int, randomness: random.Random) -> None:
         self.name = f"producer-{number}"
         self.steady_life = -1  # the newest run of the broker that acknowledged a new batch
-        self._port = port
         self._ledger = ledger
         self._topic = topic
-        self._random = randomness
         self._version = randomness.choice(VERSIONS)
         self._depth = randomness.choice((1, 2, 5, 5))
         self._compression = randomness.choice([codec for codec in Compression if codec != Compression.ZSTD or self._version >= 7])
@@ -65,34 +57,24 @@ class Producer(Actor):
         # partition that is not open yet and the second finds it open, the first could never be written.
         self._accepting = [False] * partitions
         self._failing: set[int] = set()  # partitions with a failed batch: later batches are out of order
-        super().__init__()
+        super().__init__(port, self.name, randomness, ledger.broken)
 
     def __repr__(self) -> str:
         waiting = sum(len(batches) for batches in self._unsettled)
         return f"{self.name} (v{self._version}, id {self._id}, {waiting} batches not acknowledged)"
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if self._wire is None:
-                    self._wire = await Wire.open(self._port, self.name)
-                if self._id is None:
-                    await self._identify(self._wire)
-                else:
-                    await self._produce(self._wire)
-            except Resend:
-                await asyncio.sleep(RETRY_SECONDS)
-            except (Lost, Silent) as error:
-                if isinstance(error, Silent):
-                    self._ledger.broken(f"no answer: {self!r} waited {ANSWER_SECONDS} s")
-                self._drop_wire()
-                await asyncio.sleep(RETRY_SECONDS)
+    async def _work(self, wire: Wire) -> bool:
+        if self._id is None:
+            await self._identify(wire)
+        else:
+            await self._produce(wire)
+        return True
 
     async def _identify(self, wire: Wire) -> None:
         reply = await wire.ask(InitProducerIdRequest(None, 60_000), 4, ANSWER_SECONDS)
         if reply.error_code:
             self._ledger.answered(self.name, "InitProducerId", reply.error_code)
-            raise Resend
+            raise Retry
         self._id = reply.producer_id, reply.producer_epoch
         self._ledger.named(self.name, self._id)
 
@@ -108,7 +90,7 @@ class Producer(Actor):
                     break
                 flights.append(self._send(wire, batches, fresh))
             if not flights:
-                raise Resend
+                raise Retry  # unacknowledged batches are sent again
             flight = flights.popleft()
             reply = await wire.receive(flight.request, self._version, flight.correlation_id, ANSWER_SECONDS)
             self._take_reply(flight, reply)

@@ -6,7 +6,6 @@ left for the next fetch, as clients do.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
@@ -14,12 +13,10 @@ from protocol.batch import records, validate
 from protocol.errors import ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.soak.actor import Actor
+from tests.soak.actor import ANSWER_SECONDS, Actor, Retry
 from tests.soak.record_ledger import Mark, RecordLedger
-from tests.soak.wire import Lost, Silent, Wire
+from tests.soak.wire import Wire
 
-RETRY_SECONDS = 0.03
-ANSWER_SECONDS = 15
 WAIT_MS = 300
 AGAIN = 0.1  # the share of lost connections after which it reads from the beginning
 VERSIONS = (4, 11, 12, 17)  # by name, and the newest by id
@@ -29,33 +26,21 @@ BY_ID_FROM = 13
 class Reader(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, randomness: random.Random) -> None:
         self.checked_life = -1  # the life of the broker in which it had read all records from before the restart
-        self._port = port
         self._ledger = ledger
         self._topic = topic
         self._topic_id = b""
         self.positions = [0] * partitions
-        self._random = randomness
         self._version = randomness.choice(VERSIONS)
-        super().__init__()
+        super().__init__(port, "reader", randomness, ledger.broken)
 
     def __repr__(self) -> str:
         return f"the reader (v{self._version}, at {self.positions})"
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if self._wire is None:
-                    self._wire = await Wire.open(self._port, "reader")
-                    self._version = self._random.choice(VERSIONS)
-                    await self._learn_id(self._wire)
-                    if self._random.random() < AGAIN:
-                        self.positions = [0] * len(self.positions)
-                await self._fetch(self._wire)
-            except (Lost, Silent) as error:
-                if isinstance(error, Silent):
-                    self._ledger.broken(f"no answer: {self!r} waited {ANSWER_SECONDS} s")
-                self._drop_wire()
-                await asyncio.sleep(RETRY_SECONDS)
+    async def _connected(self, wire: Wire) -> None:
+        self._version = self._random.choice(VERSIONS)
+        await self._learn_id(wire)
+        if self._random.random() < AGAIN:
+            self.positions = [0] * len(self.positions)
 
     async def _learn_id(self, wire: Wire) -> None:
         topic = (await wire.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)]), 12, ANSWER_SECONDS)).topics[0]
@@ -63,7 +48,7 @@ class Reader(Actor):
             self._ledger.broken(f"the topic: error {topic.error_code}, id {topic.topic_id.hex()} after {self._topic_id.hex()}")
         self._topic_id = topic.topic_id
 
-    async def _fetch(self, wire: Wire) -> None:
+    async def _work(self, wire: Wire) -> bool:
         bytes_max = self._random.choice((1, 100_000, 1_000_000, 1_000_000))
         life = self._ledger.life
         ends = [self._ledger.end(partition) for partition in range(len(self.positions))]
@@ -76,9 +61,10 @@ class Reader(Actor):
         answers = {partition.partition_index: partition for topic in reply.responses for partition in topic.partitions}
         served = [self._take_partition(partition, answers[partition], end) for partition, end in enumerate(ends)]
         if not all(served):
-            await asyncio.sleep(RETRY_SECONDS)
-        elif self._ledger.read_up_to_the_restart(self.positions):
+            raise Retry
+        if self._ledger.read_up_to_the_restart(self.positions):
             self.checked_life = max(self.checked_life, life)
+        return True
 
     def _take_partition(self, partition: int, answer: Any, end: int) -> bool:
         if answer.error_code:

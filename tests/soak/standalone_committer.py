@@ -11,46 +11,34 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from simulator.promises import SentValue
-from tests.soak.actor import Actor
+from tests.soak.actor import ANSWER_SECONDS, Actor
 from tests.soak.ledger import RETRIABLE, Ledger
-from tests.soak.member import RETRY_SECONDS, TOPIC
-from tests.soak.wire import Lost, Silent, Wire
-
-ANSWER_SECONDS = 15
+from tests.soak.member import TOPIC
+from tests.soak.wire import Wire
 
 
 class StandaloneCommitter(Actor):
     def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
         self.checked_life = -1  # the last life of the broker in which it found all its offsets
-        self._port = port
         self._ledger = ledger
         self._groups = groups
-        self._random = randomness
-        super().__init__()
+        super().__init__(port, "standalone_committer", randomness, ledger.broken)
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if self._wire is None:
-                    self._wire = await Wire.open(self._port, "standalone_committer")
-                life = self._ledger.life
-                if all([await self._check(group) for group in self._groups]):
-                    self.checked_life = life
-                for _ in range(20):
-                    await self._run_life()
-            except (Lost, Silent) as error:
-                if isinstance(error, Silent):
-                    self._ledger.broken(f"no answer: who commits without a group waited {ANSWER_SECONDS} s")
-                self._drop_wire()
-                await asyncio.sleep(RETRY_SECONDS)
+    def __repr__(self) -> str:
+        return "the client that commits without a group"
 
-    async def _run_life(self) -> None:
-        group = self._random.choice(self._groups)
-        if self._random.random() < 0.1:
-            await self._delete(group)
-        else:
-            await self._commit(group)
-        await asyncio.sleep(self._random.uniform(0.005, 0.03))
+    async def _work(self, wire: Wire) -> bool:
+        life = self._ledger.life
+        if all([await self._check(group) for group in self._groups]):
+            self.checked_life = life
+        for _ in range(20):
+            group = self._random.choice(self._groups)
+            if self._random.random() < 0.1:
+                await self._delete(group)
+            else:
+                await self._commit(group)
+            await asyncio.sleep(self._random.uniform(0.005, 0.03))
+        return True
 
     async def _ask(self, request: Any, version: int) -> Any:
         assert self._wire is not None

@@ -150,8 +150,8 @@ def test_nothing_is_cut_without_room_for_a_copy(disk: SimDisk) -> None:
 
 def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: SimDisk) -> None:
     log, _ = reopened(disk)
-    append_flushed(log, batch("told"))
-    log.append(batch("not told"), 0)
+    append_flushed(log, batch("flushed"))
+    log.append(batch("not flushed"), 0)
     cut = read(disk, LOG)[log._flushed_size :]
     disk.failed_sync_loses = False
     disk.fail_syncs = 1
@@ -160,7 +160,7 @@ def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: SimDisk) 
     repair = log.start_repair(1)
     repair.run()
     log.finish_repair(repair)
-    assert names(log) == ["told.0"]
+    assert names(log) == ["flushed.0"]
     recovery = repair.recovery
     assert (recovery.path, recovery.position, recovery.cut_bytes, recovery.reason) == (LOG, log.size, len(cut), "it was not acknowledged")
     assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [cut]

@@ -110,15 +110,15 @@ class NodesOverJetStream:
             node.store.meta.refresh(reads.append)
         self.wait(lambda: len(reads) == len(live_stores))
 
-    def end(self, node: JetStreamNode, heir: JetStreamNode) -> None:
-        """kill -9, of which the heir hears at once: that spares a test the lease."""
+    def end(self, node: JetStreamNode, next_owner: JetStreamNode) -> None:
+        """kill -9, of which the next owner hears at once: that spares a test the lease."""
         node.store.close()
         self._live.remove(node)
         current: list[bool] = []
-        heir.store.meta.when_current(lambda: current.append(True))  # otherwise it may read a heartbeat of the node later
+        next_owner.store.meta.when_current(lambda: current.append(True))  # otherwise it may read a heartbeat of the node later
         self.wait(lambda: current)
-        if node.id in heir.store.view().live:
-            heir.store.meta._remove_node(node.id)
+        if node.id in next_owner.store.view().live:
+            next_owner.store.meta._remove_node(node.id)
 
     def gone(self, node: JetStreamNode) -> None:
         self._live.remove(node)

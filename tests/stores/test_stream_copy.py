@@ -71,9 +71,9 @@ async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -
     try:
         assert not await store_client.open()
         await store_client.begin_import("id", "import")
-        trouble = asyncio.create_task(disturb())
+        disturbing = asyncio.create_task(disturb())
         await copy(store_client, store_client.names.internal(LOG), "import", written)
-        trouble.cancel()
+        disturbing.cancel()
         await direct.open()
         return await copied(direct, direct.names.internal(LOG))
     finally:

@@ -99,10 +99,10 @@ def notes(data: Path) -> list[tuple[str, int, NoteHeader, Any]]:
 
 
 def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remedy(restartable: RestartableBroker, actor: MakeActor) -> None:
-    hurt, sound = group_in(1), group_in(2)
+    damaged, sound = group_in(1), group_in(2)
     restartable.start()
     create_topic(restartable.port, "t")
-    for group in (hurt, sound):
+    for group in (damaged, sound):
         member = actor(restartable.port, group)
         for offset in range(5):
             assert member.commit("t", 0, offset) == 0
@@ -118,8 +118,8 @@ def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remed
     while fetch_code(restartable.port, sound):
         assert time.monotonic() < until
     assert stored_offsets(restartable.port, sound) == {("t", 0): (4, "")}
-    assert fetch_code(restartable.port, hurt) == 16
-    assert actor(restartable.port, hurt, "i").join().error_code == 16
+    assert fetch_code(restartable.port, damaged) == 16
+    assert actor(restartable.port, damaged, "i").join().error_code == 16
     code, line = health(restartable.port)
     assert (code, line.partition(":")[0]) == (2, "is not ready")
     assert line.startswith(f"is not ready: partition 1 (cannot be read: {FIRST_SEGMENT} is damaged at byte 0: ")
@@ -133,7 +133,7 @@ def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remed
     file.write_bytes(data)
     for _ in range(20):  # notes logs are opened last, so a quick stop may come first
         restartable.start()
-        assert stored_offsets(restartable.port, hurt) == {("t", 0): (4, "")}
+        assert stored_offsets(restartable.port, damaged) == {("t", 0): (4, "")}
         time.sleep(0.1)
         restartable.stop()
         if (restartable.data / ".kafka_cleanshutdown").exists():

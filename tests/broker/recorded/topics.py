@@ -64,7 +64,7 @@ LEADERS = (6, 3, 5)  # Kafka's errors until a new topic has a leader
 
 
 # Kafka is busy with these for minutes.
-WOUNDING = {
+STALLS_KAFKA = {
     f"create v7 topics: {MANY} alike",
     f"create_assigned v7 topics: {MANY} alike",
     f"create_assigned v7 topics.assignments: {MANY} different",
@@ -89,7 +89,7 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     title = request.__name__
     yield Case(f"{title} v{version}", request, version)
     for extreme in extremes(request(DRY), title, version):
-        if extreme.name in WOUNDING or (extreme.many and version != newest):  # the reply to ten thousand items is the same in every version
+        if extreme.name in STALLS_KAFKA or (extreme.many and version != newest):  # the reply to ten thousand items is the same in every version
             continue
         if is_readable(Case(extreme.name, request, version, extreme.cheap)):
             yield Case(extreme.name, request, version, extreme.change)
