@@ -80,13 +80,6 @@ def test_a_segment_before_the_last_that_is_cut_short_is_damage(disk: SimDisk) ->
             reopen(disk, "/data")
 
 
-def test_after_an_orderly_stop_no_tail_is_torn(disk: SimDisk) -> None:
-    filled(disk).close()
-    overwrite(disk, LOG, read(disk, LOG)[:-1])
-    with pytest.raises(DamagedLog, match="cut short"):
-        reopen(disk, "/data", clean=True)
-
-
 def test_bytes_that_changed_under_an_open_log_are_damage(disk: SimDisk) -> None:
     log = filled(disk)
     overwrite(disk, LOG, read(disk, LOG)[: log.size // 2])

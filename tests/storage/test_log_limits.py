@@ -175,15 +175,6 @@ def test_a_log_rolls_when_a_file_system_sync_made_it_durable(disk: SimDisk) -> N
     assert log.roll(0)
 
 
-def test_an_empty_segment_is_never_rolled_for_its_age(disk: SimDisk) -> None:
-    log = opened(disk)
-    log.append(batch("a"), 0)
-    assert log.roll(1 << 20)
-    assert [log.roll_if_old(now, 1_000) for now in (1_000, 2_000, 9_000)] == [False, False, False]
-    append_flushed(log, batch("b"))
-    assert [log.roll_if_old(now, 1_000) for now in (9_500, 10_500, 10_501)] == [False, False, True]
-
-
 def test_a_deferred_log_never_waits_for_a_sync(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")), deferred=True, topic_id=TOPIC_ID)
     disk.fail_folder_syncs = disk.fail_syncs = 1
@@ -351,17 +342,6 @@ def test_a_retired_log_refuses_appends_and_its_readers_read_on(disk: SimDisk) ->
 
 
 # Failures.
-
-
-def test_a_log_whose_first_segment_creation_failed_accepts_the_next_batch(disk: SimDisk) -> None:
-    log = opened(disk)
-    disk.refuse_at = 0
-    with pytest.raises(AppendFailed):
-        log.append(batch("a"), 0)
-    disk.refuse_at = -1
-    assert log.usable
-    assert log.append(batch("a"), 0) == 0
-    assert names(log) == ["a.0"]
 
 
 def test_a_log_waits_for_a_repair_when_its_file_cannot_be_read_after_a_failure(disk: SimDisk) -> None:

@@ -9,7 +9,7 @@ from simulator.disk import SimDisk
 from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_set_aside, remove_folder
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place, in_memory
-from tests.storage.logs import FOLDER, bases, batch, names, overwrite, read, recover, result_of, run_flush, scan
+from tests.storage.logs import FOLDER, bases, batch, names, overwrite, read, recover, result_of, scan
 
 ONE = len(batch("b00", padding=100))
 
@@ -202,19 +202,6 @@ def test_a_failure_while_segments_are_set_aside_loses_no_remaining_segment() -> 
         assert log.start_offset == 12
 
 
-def test_a_batch_later_than_segment_ms_begins_a_segment(place: Place) -> None:
-    log, _ = opened(place, per_segment=100)
-    log.segment_ms = 10_000
-    for number, timestamp in enumerate((5_000, 1_000, 15_000, 15_001, 14_000, 25_001, 25_002, -1)):
-        log.append(batch(f"b{number}", timestamp=timestamp), log.epoch)
-    assert bases(log) == [0, 3, 6]
-    log, _ = opened(place, per_segment=100)
-    log.segment_ms = 10_000
-    log.append(batch("b8", timestamp=35_002), log.epoch)
-    log.append(batch("b9", timestamp=35_003), log.epoch)
-    assert bases(log) == [0, 3, 6, 9]
-
-
 # The latest record
 
 
@@ -264,21 +251,6 @@ def test_epoch_lookups_answer_as_kafka_does(place: Place) -> None:
 # Flushing is left to the operating system
 
 
-def test_a_deferred_log_rolls_without_waiting_and_a_flush_covers_closed_segments(disk: SimDisk) -> None:
-    log = filled(Place(disk, "/data"))
-    assert (disk.syncs, log.flushed_offset) == (0, 0)
-    assert read(disk, f"/data/{FOLDER}/partition.metadata").endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
-    flush = log.start_flush(closed=True)
-    log.append(batch("b18", padding=100, timestamp=18_000), log.epoch)
-    log.append(batch("b19", padding=100, timestamp=19_000), log.epoch)
-    log.append(batch("b20", padding=100, timestamp=20_000), log.epoch)  # rolls in between
-    run_flush(log, flush)
-    assert (disk.syncs, log.flushed_offset) == (5, 16)  # with the topic id
-    disk.crash()
-    log, _ = opened(Place(disk, "/data"), recovery_point=16)
-    assert names(log)[:16] == [f"b{number:02}.0" for number in range(16)]
-
-
 @pytest.mark.parametrize("torn", [0, 1, 2, 3, 4])
 def test_after_a_crash_a_log_ends_at_the_first_torn_batch_past_the_recovery_point(place: Place, torn: int) -> None:
     filled(place)
@@ -296,21 +268,6 @@ def test_after_a_crash_a_log_ends_at_the_first_torn_batch_past_the_recovery_poin
     assert recovery.cut_bytes == 10 + max(14 - 4 * torn, 0) * ONE
     assert (bases(log), bases_on_disk(place)) == ([4 * n for n in range(torn + 1)],) * 2
     assert log.append(batch("new"), log.epoch) == 4 * torn + 1
-
-
-@pytest.mark.parametrize("loses", [False, True])
-def test_after_a_failed_flush_all_acknowledged_batches_are_rewritten(disk: SimDisk, loses: bool) -> None:
-    log = filled(Place(disk, "/data"))
-    disk.fail_syncs, disk.failed_sync_loses = 1, loses
-    with pytest.raises(AppendFailed):
-        log.flush()
-    with pytest.raises(AppendFailed, match="waits to be repaired"):
-        log.append(batch("b"), log.epoch)
-    recover(log, keep_unflushed=True)
-    assert (log.flushed_offset, bases(log)) == (18, [0, 4, 8, 12, 16])
-    disk.crash()
-    log, recovery = opened(Place(disk, "/data"), recovery_point=18)
-    assert (names(log), recovery.cut_bytes) == ([f"b{number:02}.0" for number in range(18)], 0)
 
 
 @pytest.mark.parametrize("point", [0, 16])

@@ -187,20 +187,6 @@ def test_a_failed_append_fails_held_replies_and_later_requests(harness: Harness,
     assert peer.ask(HeartbeatRequest("elsewhere", 1, "nobody"), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_parked_members_keep_their_ids_when_an_append_fails(harness: Harness, peer: Peer) -> None:
-    id = stable(harness, peer)
-    log = harness.log_of("g")
-    newcomer, tool = Peer(harness), Peer(harness)
-    newcomer.send(joining(instance="new"), 9)
-    assert newcomer.reply() is None
-    log.immediate = False
-    tool.send(committing(generation=1, id=id), 9)
-    log.refuse()
-    harness.loop.run()
-    reply = newcomer.reply()
-    assert (reply.error_code, reply.member_id, reply.generation_id) == (NOT_OURS, "new-id-2", -1)
-
-
 @scenario("AF-09", "AF-12")
 def test_requests_held_by_a_late_append_are_answered(harness: Harness, peer: Peer) -> None:
     """Z17: a late append is answered with 15 and not undone. Z19: a fetch gets 16."""
