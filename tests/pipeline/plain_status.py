@@ -74,7 +74,7 @@ def tenure(view: View) -> Verdict:
         return NO_LAG
     if view.owned is False:
         return UNOWNED
-    if view.quiet_ms > patience_ms(window):
+    if view.quiet_ms > max_quiet_ms(window):
         return STOP
     if any(commit.lag == 0 for commit in window):
         return NO_LAG_IN_WINDOW
@@ -91,7 +91,7 @@ def tenure(view: View) -> Verdict:
     return MOVING
 
 
-def patience_ms(window: Sequence[Stored]) -> int:
+def max_quiet_ms(window: Sequence[Stored]) -> int:
     """As in Burrow a silence is measured by the window, which has at least ten minutes and at most an hour."""
     span = window[-1].at_ms - window[0].at_ms if window else 0
     return min(max(span, WINDOW_MS_MIN), WINDOW_MS_MAX)

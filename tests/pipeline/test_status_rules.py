@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pipeline.status_rules import SEVERITY
-from tests.pipeline.plain_status import Stored, View, burrow, patience_ms, tenure, window_of
+from tests.pipeline.plain_status import Stored, View, burrow, max_quiet_ms, tenure, window_of
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -84,7 +84,7 @@ def test_windows_have_ten_minutes_or_ten_commits_and_an_hour_at_most() -> None:
     assert len(window_of(now_and_then)) == 10
     rarely = window(*((n, n * 20 * MINUTE, 1) for n in range(100)))
     assert len(window_of(rarely)) == 4
-    assert [patience_ms(window_of(gaps)) // MINUTE for gaps in (often, now_and_then, rarely, [])] == [10, 45, 60, 10]
+    assert [max_quiet_ms(window_of(gaps)) // MINUTE for gaps in (often, now_and_then, rarely, [])] == [10, 45, 60, 10]
 
 
 def severity(status: str) -> int:

@@ -19,25 +19,25 @@ PLACE = Place("orders-0", "T-orders", "t.orders")
 
 
 class FakeConnection:
-    """Entries of one stream. `answers` False: what is appended arrives, and its acknowledgement is lost; `arrives` False: it is lost itself."""
+    """Entries of one stream. `delivers` False: appends are lost; `acknowledges` False: they arrive, and their acknowledgements are lost."""
 
     payload_max = 1 << 20
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.entries: list[tuple[str, bytes]] = []
-        self.answers = True
-        self.arrives = True
+        self.acknowledges = True
+        self.delivers = True
         self.error: dict[str, Any] | None = None
         self.copies = 0
         self.held: list[Callable[[], None]] | None = None  # answers that the test gives
 
     def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: AnswerHandler) -> None:
         self.copies += 1
-        if not self.arrives:
+        if not self.delivers:
             return
         reply = self._store(headers, bytes(payload))
-        if self.answers:
+        if self.acknowledges:
             if self.held is None:
                 answered(reply)
             else:

@@ -48,11 +48,11 @@ def test_batches_that_wait_share_the_next_entry_up_to_its_limit() -> None:
 def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
     """The engine may have it already."""
     log = Written()
-    log.connection.answers = False
+    log.connection.acknowledges = False
     log.append(b"a")
     log.append(b"b")
     log.append(b"c")
-    log.connection.answers = True
+    log.connection.acknowledges = True
     log.seconds(1.5)
     log.seconds(1.5)
     assert log.results == [2, 3, 3]
@@ -83,9 +83,9 @@ def test_a_claim_of_another_node_fences_the_writer_for_good() -> None:
 
 def test_an_append_that_got_lost_is_sent_again_and_stored_once() -> None:
     log = Written()
-    log.connection.arrives = False
+    log.connection.delivers = False
     log.append(b"a")
-    log.connection.arrives = True
+    log.connection.delivers = True
     log.seconds(1.5)
     assert log.results == [2]
     assert log.payloads == [b"a"]
@@ -93,10 +93,10 @@ def test_an_append_that_got_lost_is_sent_again_and_stored_once() -> None:
 
 def test_an_append_whose_acknowledgement_got_lost_is_found_by_its_id() -> None:
     log = Written()
-    log.connection.answers = False
+    log.connection.acknowledges = False
     log.append(b"a")
     log.append(b"b")
-    log.connection.answers = True
+    log.connection.acknowledges = True
     log.seconds(1.5)
     log.seconds(1.5)
     assert log.results == [2, 3]
@@ -105,9 +105,9 @@ def test_an_append_whose_acknowledgement_got_lost_is_found_by_its_id() -> None:
 
 def test_an_ambiguous_append_whose_place_another_node_took_is_undecided() -> None:
     log = Written()
-    log.connection.arrives = False
+    log.connection.delivers = False
     log.append(b"a")
-    log.connection.arrives = True
+    log.connection.delivers = True
     log.connection.claim_by_another(epoch=4)
     log.seconds(1.5)
     assert [type(result) for result in log.results] == [Undecided]
@@ -117,9 +117,9 @@ def test_an_ambiguous_append_whose_place_another_node_took_is_undecided() -> Non
 
 def test_an_append_behind_one_that_got_lost_does_not_end_the_chain() -> None:
     log = Written()
-    log.connection.arrives = False
+    log.connection.delivers = False
     log.append(b"a")
-    log.connection.arrives = True
+    log.connection.delivers = True
     log.append(b"b")
     log.seconds(1.5)
     assert log.results == [2, 3]
@@ -147,10 +147,10 @@ def test_a_batch_larger_than_the_engine_takes_fails_alone() -> None:
 
 def test_the_end_of_the_lease_ends_what_has_no_answer() -> None:
     log = Written()
-    log.connection.answers = False
+    log.connection.acknowledges = False
     log.append(b"a")
     log.chain.fail(Undecided("the lease is over"))
-    log.connection.answers = True
+    log.connection.acknowledges = True
     log.seconds(5)
     assert [type(result) for result in log.results] == [Undecided]
     assert log.connection.copies == 1
