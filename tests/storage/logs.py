@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from protocol.batch import BatchHeader, Record, build, build_facts, facts_of, iterate, records
 from protocol.compression import Compression
-from simulator.disk import SimDisk
+from simulator.disk import Crashed, SimDisk
 from storage import AppendFailed, Disk, FoundRecord, Handles, Log, Recovery
 from storage.compaction import Compaction
 from storage.flush import Flush
@@ -52,6 +52,23 @@ def append_flushed(log: Log, data: bytes, epoch: int = 0) -> None:
 
 def reopen(disk: Disk, path: str, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 1 << 20) -> tuple[Log, Recovery]:
     return Log.open(Handles(disk), f"{path}/{FOLDER}", segment_bytes, recovery_point, clean)
+
+
+class CrashAt:
+    """The process dies at this step of the `with` block. Its changes are there until the power fails (`disk.crash`)."""
+
+    def __init__(self, disk: SimDisk, step: int) -> None:
+        self._disk = disk
+        self.happened = False
+        disk.crash_at = step
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self._disk.crash_at = -1
+        self.happened = isinstance(error, Crashed)
+        return self.happened
 
 
 def stop(log: Log) -> None:

@@ -18,7 +18,7 @@ from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import probe_path
 from tests.depth import DEPTH
 from tests.storage.conftest import Place
-from tests.storage.logs import FOLDER, append_all, append_flushed, batch, fail_flush, names, overwrite, read, recover, reopen
+from tests.storage.logs import FOLDER, CrashAt, append_all, append_flushed, batch, fail_flush, names, overwrite, read, recover, reopen
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -237,10 +237,9 @@ def test_a_crash_at_any_step_of_a_repair_loses_no_acknowledged_batch(flushed: in
         disk.fail_syncs, disk.failed_sync_loses = 1, loses
         with pytest.raises(AppendFailed):
             log.flush()
-        disk.crash_at = step
-        try:
+        with CrashAt(disk, step) as crash:
             recover(log, keep_unflushed=True)
-        except Crashed:
+        if crash.happened:
             disk.crash()
             log, _ = reopen(disk, "/data", recovery_point=flushed)
             names_read = names(log)

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from simulator.disk import Content, Crashed, NothingSurvives, SimDisk
+from simulator.disk import Content, NothingSurvives, SimDisk
 from storage import DamagedLog, Handles
 from storage.opening import PROBE_BYTES, Recovery, Repair, open_deferred, open_segments, probe_path, remove_leftovers
 from storage.segment import segment_name
-from tests.storage.logs import overwrite, read
+from tests.storage.logs import CrashAt, overwrite, read
 from tests.storage.segments import batch_at
 
 PATH = "/data/orders-0"
@@ -125,16 +125,14 @@ def test_old_segments_are_removed_only_after_the_new_name_is_durable(monkeypatch
         disk = SimDisk(NothingSurvives())
         disk.make_folder(PATH)
         lay_out(disk, {0: data(0, 1, 2)})
-        disk.crash_at = step
-        try:
+        with CrashAt(disk, step) as crash:
             Repair(disk, PATH, 1, 3, True).run()
-        except Crashed:
-            disk.crash()
-            segments, _ = open_segments(Handles(disk), PATH, 1, False)
-            assert segments[-1].next_offset == 3, step
-        else:
+        if not crash.happened:
             assert step > 8
             break
+        disk.crash()
+        segments, _ = open_segments(Handles(disk), PATH, 1, False)
+        assert segments[-1].next_offset == 3, step
 
 
 def torn(offset: int) -> bytes:
@@ -283,18 +281,15 @@ def test_a_crash_during_truncation_leaves_no_hole(power: bool) -> None:
         disk = SimDisk(Random(step))
         disk.make_folder(PATH)
         lay_out(disk, {0: [*data(0), torn(1)], 2: data(2), 3: data(3), 4: data(4)})
-        disk.crash_at = step
-        try:
+        with CrashAt(disk, step) as crash:
             open_deferred(Handles(disk), PATH, 0, False)
-        except Crashed:
-            if power:
-                disk.crash()
-            disk.crash_at = -1
-            segments, _ = open_deferred(Handles(disk), PATH, 0, False)
-            assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 1)], step
-        else:
+        if not crash.happened:
             assert step > 8
             return
+        if power:
+            disk.crash()
+        segments, _ = open_deferred(Handles(disk), PATH, 0, False)
+        assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 1)], step
     raise AssertionError("it never ended")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.batch import DELETE_HORIZON, Record, build, read_header, records, rewrite, stamp_whole
-from simulator.disk import Crashed, SimDisk, data_disk
+from simulator.disk import SimDisk, data_disk
 from storage import Handles, Log
 from storage.checking import check
 from storage.promoted import Verdict, judge
@@ -14,6 +14,7 @@ from storage.swap import promote
 from tests.storage.conftest import Place
 from tests.storage.logs import (
     FOLDER,
+    CrashAt,
     append_flushed,
     clean,
     clean_and_promote,
@@ -143,19 +144,13 @@ def test_a_half_finished_swap_with_a_leftover_cleaned_file_loses_nothing(segment
         assert list(job.steps())
         promoted = promote(disk, folder, job.cleaned, "0")
         overwrite(disk, f"{folder}/{segment_name(forgotten)}.log.1.cleaned", b"forgotten")
-        disk.crash_at = step
-        done = False
-        try:
+        with CrashAt(disk, step) as crash:
             log.exchange(job.cleaned, promoted)
-            done = True
-        except Crashed:
-            pass
-        disk.crash_at = -1
         reopened, _ = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
         assert values_by_key(reopened) == expected
         assert reopened.next_offset == COUNT
         assert left_over(disk) == []
-        if done:
+        if not crash.happened:
             assert step > 3
             return
     raise AssertionError("it never ended")

@@ -10,6 +10,7 @@ from storage.swap import promote, remove_deleted, remove_unfinished
 from tests.storage.conftest import Place
 from tests.storage.logs import (
     FOLDER,
+    CrashAt,
     append_flushed,
     clean,
     clean_and_promote,
@@ -42,19 +43,11 @@ def test_a_crash_at_any_step_of_a_cleaning_leaves_the_same_records(segment_bytes
     for step in range(1_000):
         disk = data_disk(step)
         log = filled(disk)
-        disk.crash_at = step
-        done = False
-        try:
-            clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)
-            clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)  # tombstones expire
-            disk.crash_at = -1
-            done = True
-        except Crashed:
-            pass
+        with CrashAt(disk, step) as crash:
+            for _ in range(2):  # tombstones expire
+                clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)
         if power:
             disk.crash()
-        else:  # the process died: its changes are there
-            disk.crash_at = -1
         reopened, recovery = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
         outcomes.add(len(records_by_offset(reopened)))
         assert values_by_key(reopened) == expected
@@ -65,7 +58,7 @@ def test_a_crash_at_any_step_of_a_cleaning_leaves_the_same_records(segment_bytes
         stop(reopened)
         for clean_stop in (True, False):
             assert values_by_key(reopen(disk, "/data", clean=clean_stop)[0]) == expected | {"new": "1"}
-        if done:
+        if not crash.happened:
             assert step > 40
             assert len(outcomes) >= 3  # old, cleaned, cleaned twice
             return
@@ -355,23 +348,16 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
         assert log.roll(0)
         names_written = names(log)
         log.close()
-        disk.crash_at = step
-        done = False
-        try:
+        with CrashAt(disk, step) as crash:
             remove_deleted(disk, log.folder, log.drop_old(6_000, 0, 0))
-            disk.crash_at = -1
-            done = True
-        except Crashed:
-            pass
         if power:
             disk.crash()
-        disk.crash_at = -1
         reopened, _ = Log.open(Handles(disk), log.folder, SEGMENT_BYTES, COUNT, False)
         names_read = names(reopened)
         assert names_read
         assert names_read == names_written[-len(names_read) :]
         assert reopened.start_offset == COUNT + 1 - len(names_read)
-        if done:
+        if not crash.happened:
             assert len(names_read) < len(names_written)
             return
     raise AssertionError("it never ended")
@@ -409,11 +395,8 @@ def test_no_index_file_remains_without_its_segment() -> None:
         disk = data_disk()
         log = filled(disk)
         log.close()
-        disk.crash_at = step
-        try:
+        with CrashAt(disk, step):
             remove_deleted(disk, log.folder, log.drop_first())
-        except Crashed:  # of the process: its changes are there
-            disk.crash_at = -1
         entries = disk.list(log.folder)
         bases = {name[:20] for name in entries if name.endswith(".log")}
         assert {name[:20] for name in entries if name.endswith("index")} <= bases
@@ -451,19 +434,15 @@ def test_no_old_index_file_remains_with_a_new_segment() -> None:
         disk.rename(f"{new.path}.log", f"{new.path}.log.deleted")
         for ending in (".index", ".timeindex"):
             overwrite(disk, f"{new.path}{ending}", b"of the old segment")
-        disk.crash_at = step
-        try:
+        with CrashAt(disk, step) as crash:
             reopened, _ = reopen(disk, "/data")
-        except Crashed:  # of the process
-            disk.crash_at = -1
-            index_endings = [ending for ending in (".index", ".timeindex") if disk.exists(new.path + ending)]
-            assert not disk.exists(f"{new.path}.log") or not index_endings, step
-        else:
-            disk.crash_at = -1
+        if not crash.happened:
             assert not disk.exists(f"{new.path}.index")
             assert values_by_key(reopened) == values_by_key(filled(data_disk()))
             reopened.close()
             assert disk.opened == 0
             assert step > 3
             return
+        index_endings = [ending for ending in (".index", ".timeindex") if disk.exists(new.path + ending)]
+        assert not disk.exists(f"{new.path}.log") or not index_endings, step
     raise AssertionError("it never ended")
