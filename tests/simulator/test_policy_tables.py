@@ -46,7 +46,7 @@ ARRIVAL_KILLS = {
 }
 
 
-def settled(leader: Player, *others: Player) -> Stage:
+def settled(leader: Player, *others: Player) -> None:
     stage = leader.stage
     players = (leader, *others)
     leader.start()
@@ -56,7 +56,6 @@ def settled(leader: Player, *others: Player) -> Stage:
     stage.until(stage.now_ms + 5_000)
     assert all(player.settled for player in players)
     assert len({player.generation for player in players}) == 1
-    return stage
 
 
 def begin_on_heartbeat(stage: Stage, in_ms: int) -> None:
@@ -65,17 +64,23 @@ def begin_on_heartbeat(stage: Stage, in_ms: int) -> None:
     stage.begin(in_ms + BEAT_MS - now % BEAT_MS)
 
 
-def play_absences(killed_at: int | None, power_fails: bool = False) -> tuple[Stage, Player, Player]:
-    """A away 0:00, B away 0:10, A back 0:14, one rebalance 0:25."""
+def begin_absences() -> tuple[Player, Player, Player]:
+    """The leader, A and B: A away 0:00, B away 0:10."""
     stage = Stage()
     leader, first, second = Player(stage, "leader", LEADER_BEATS_AT_MS), Player(stage, "a"), Player(stage, "b")
     settled(leader, first, second)
-    seat = first.assignment
     stage.set_policy("registration.timeout.ms", str(REGISTRATION_MS))
     begin_on_heartbeat(stage, SESSION_MS + 1_000)
     # A member is silent after the heartbeat that it sends at the begin of its last session.
     stage.at(-SESSION_MS + 10, first.kill)
     stage.at(10_000 - SESSION_MS + 10, second.kill)
+    return leader, first, second
+
+
+def play_absences(killed_at: int | None, power_fails: bool = False) -> tuple[Stage, Player, Player]:
+    """A away 0:00, B away 0:10, A back 0:14, one rebalance 0:25."""
+    leader, first, second = begin_absences()
+    stage, seat = leader.stage, first.assignment
     stage.at(14_000, first.start)
     if killed_at is not None:
         stage.at(killed_at, stage.kill, power_fails)
@@ -90,13 +95,8 @@ def play_absences(killed_at: int | None, power_fails: bool = False) -> tuple[Sta
 
 def play_absences_without_return(killed_at: int | None) -> tuple[Stage, Player]:
     """A away 0:00, B away 0:10, one rebalance 0:15 without both."""
-    stage = Stage()
-    leader, first, second = Player(stage, "leader", LEADER_BEATS_AT_MS), Player(stage, "a"), Player(stage, "b")
-    settled(leader, first, second)
-    stage.set_policy("registration.timeout.ms", str(REGISTRATION_MS))
-    begin_on_heartbeat(stage, SESSION_MS + 1_000)
-    stage.at(-SESSION_MS + 10, first.kill)
-    stage.at(10_000 - SESSION_MS + 10, second.kill)
+    leader, _, _ = begin_absences()
+    stage = leader.stage
     if killed_at is not None:
         stage.at(killed_at, stage.kill, True)
     stage.until(14_990)
