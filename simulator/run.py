@@ -313,7 +313,7 @@ class Run(Faults):
 
     def _note(self, node: Node, journal: GroupJournal, note: Note) -> None:
         audit = self.audits[node]
-        teller = "note" if len(self.nodes) == 1 else f"note of {node.name}"
+        source = "note" if len(self.nodes) == 1 else f"note of {node.name}"
         body: Any = note.body
         kind = note.kind
         group = note.group_id
@@ -324,14 +324,14 @@ class Run(Faults):
         if kind == Kind.STATE_CHANGE:
             cause = Cause(body.reason)
             states = f"{State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}{f': {body.reason_text}' if body.reason_text else ''})"
-            self.world.trace(f"{teller}: {group}: {states}, generation {note.generation}, {plural(body.members, 'member')}", group)
+            self.world.trace(f"{source}: {group}: {states}, generation {note.generation}, {plural(body.members, 'member')}", group)
             audit.changed(group, cause, body, note.at_ms)
         elif kind == Kind.MEMBER_JOIN:
-            self.world.trace(f"{teller}: {group}: {body.member_id} joins{f' as instance {body.instance_id}' if body.instance_id else ''}", group)
+            self.world.trace(f"{source}: {group}: {body.member_id} joins{f' as instance {body.instance_id}' if body.instance_id else ''}", group)
             audit.joined(group, body)
         elif kind == Kind.MEMBER_GONE:
             how = Removal(body.how)
-            self.world.trace(f"{teller}: {group}: {body.member_id} is removed ({how.name})", group)
+            self.world.trace(f"{source}: {group}: {body.member_id} is removed ({how.name})", group)
             self.world.events += 1
             if how == Removal.EXPIRED:
                 audit.check_lateness(group, body, moment if audit.clock_is_steady else self.world.now)
@@ -341,10 +341,10 @@ class Run(Faults):
                 self.sessions.removed(group, body.member_id)
             audit.gone(group, body)
         elif kind == Kind.STATIC_REPLACED:
-            self.world.trace(f"{teller}: {group}: instance {body.instance_id} returns as {body.new_id}, instead of {body.old_id} ({Replacement(body.outcome).name})", group)
+            self.world.trace(f"{source}: {group}: instance {body.instance_id} returns as {body.new_id}, instead of {body.old_id} ({Replacement(body.outcome).name})", group)
             audit.replaced(group, body)
         elif kind == Kind.COORDINATOR:
-            self.world.trace(f"{teller}: partition {journal.partition} of __consumer_offsets: {Coordinator(body.what).name}", "node")
+            self.world.trace(f"{source}: partition {journal.partition} of __consumer_offsets: {Coordinator(body.what).name}", "node")
             audit.partition_changed(journal.partition)
             if body.what in (Coordinator.LOADED, Coordinator.RESUMED):
                 audit.loaded(journal)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch import Compression, Record, build, build_facts, iterate, records
+from protocol.batch import build_facts, iterate, records
 from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
-from tests.storage.logs import DUMP, FOLDER, all_records, append_flushed, batch, clean, reopen, scan, stop
+from tests.storage.logs import DUMP, FOLDER, batch, reopen, scan, stop
 
 pytestmark = pytest.mark.once
 
@@ -69,33 +69,6 @@ def test_kafkas_tool_finds_no_problem_in_our_segments_and_indexes(tmp_path: Path
     assert len(logs) == 3
     assert dumped(logs) == list(range(202))
     no_complaint_about_indexes(folder, 3)
-
-
-@pytest.mark.kafka
-def test_kafkas_tool_finds_no_problem_in_compacted_segments(tmp_path: Path) -> None:
-    log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=30_000)
-    for number in range(100):
-        facts: list[tuple[bytes, bytes | None]] = [(b"all", b"%d" % number), (b"some %d" % (number % 60), bytes(400))]
-        log.append(build_facts(facts, 1_000 + 7 * number), 0)
-        if number % 20 == 0:
-            records = [Record(n, 1_000 + 7 * number, b"packed %d" % n, b"%d" % number) for n in range(5)]
-            log.append(build(records, compression=Compression.GZIP), 0)
-    log.append(build_facts([(b"key", b"value"), (b"gone", None), (b"some 59", None)], 5_000), 0)
-    append_flushed(log, build_facts([(b"last", b"1")], 5_000))
-    assert log.roll(0)
-    append_flushed(log, build_facts([(b"last", b"2")], 5_000))
-    assert log.roll(0)
-    expected = []
-    for now in (10_000, 20_000):
-        clean(OsDisk(), log, now=now, segment_bytes=20_000)
-        expected = [record.offset for record in all_records(log)]
-    log.close()
-    folder = tmp_path / FOLDER
-    logs = sorted(folder.glob("*.log"))
-    assert len(logs) == 3
-    assert 60 < len(expected) < 80
-    assert dumped(logs) == expected
-    no_complaint_about_indexes(folder, 2)  # the last segment is empty
 
 
 def dumped(logs: list[Path]) -> list[int]:
