@@ -14,7 +14,7 @@ from pipeline.virtual import Nowhere, TrueRebalance, World
 
 PARTITIONS: Final = 4
 TRUTH: Final = "truth.json"
-ENDS_MS: Final = 60_000
+ENDS_MS: Final = 60_000  # the interval of end offset notes
 
 
 def write_world(
@@ -24,15 +24,14 @@ def write_world(
     notes: bool = True,
     *,
     start_ms: int = START_MS,
-    ends_ms: int = ENDS_MS,
 ) -> dict[str, Any]:
     """Write the directory; return the truth, which is also in its `truth.json`.
 
-    With `notes` False the directory looks like Apache Kafka's. `ends_ms` is the interval of end offset notes.
+    With `notes` False the directory looks like Apache Kafka's.
     """
     recorder = Directory(str(directory), PARTITIONS, start_ms, ours=notes, seed=seed)
     cluster = _cluster(World(start_ms, PARTITIONS, recorder=recorder, seed=seed), days)
-    cluster.note_ends(ends_ms)
+    cluster.note_ends(ENDS_MS)
     cluster.world.run_until(cluster.end_ms)
     for topic in cluster.topics.values():
         if topic.storable:

@@ -131,9 +131,9 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
     }
 
 
-def _limited(rows: list[Any], rows_max: int = ROWS_MAX) -> dict[str, Any]:
+def _limited(rows: list[Any]) -> dict[str, Any]:
     """The newest rows, and the total number."""
-    return {"count": len(rows), "rows": [row._asdict() for row in rows[-rows_max:]]}
+    return {"count": len(rows), "rows": [row._asdict() for row in rows[-ROWS_MAX:]]}
 
 
 def _status_rows(rows: list[Status]) -> dict[str, Any]:

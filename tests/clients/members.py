@@ -163,8 +163,8 @@ class Member:
         if not self.over:
             assert self._host.process.poll() is None, f"{self!r} has ended: {self.events[-10:]}; {self._host.output()[-2000:]}"
 
-    def await_event(self, matches: Callable[[Event], bool], since: int = 0, seconds: float = AWAIT_SECONDS) -> Event:
-        until = time.monotonic() + seconds
+    def await_event(self, matches: Callable[[Event], bool], since: int = 0) -> Event:
+        until = time.monotonic() + AWAIT_SECONDS
         with self._event_added:
             while True:
                 for event in self.events[since:]:
@@ -182,8 +182,8 @@ class Member:
         records = self.await_event(lambda event: event["event"] == "records", since)
         self.await_event(lambda event: event["event"] == "committed" and event["at"] >= records["at"], since)
 
-    def await_error(self, since: int = 0) -> str:
-        name: str = self.await_event(lambda event: event["event"] in ("error", "commit_refused"), since)["name"]
+    def await_error(self) -> str:
+        name: str = self.await_event(lambda event: event["event"] in ("error", "commit_refused"))["name"]
         return name
 
     def close(self) -> None:

@@ -102,16 +102,16 @@ class Play(Requests):
         if protocol is not None:
             assert group_state.protocol_name == protocol
 
-    def session_left(self, actor: str, group: str = "g") -> int | None:
+    def session_left(self, actor: str) -> int | None:
         """Milliseconds until the session of a member, or the life of a pending id, ends. None: it does not."""
-        group_state = self.group(group)
+        group_state = self.group()
         id = self.id_of(actor)
         member = group_state.members.get(id) or group_state.pending[id]
         return None if member.deadline == NEVER else member.deadline - self.now
 
-    def phase_left(self, group: str = "g") -> int | None:
+    def phase_left(self) -> int | None:
         """Milliseconds until the join phase ends or members without a sync are removed. None: no such timer."""
-        deadline = self.group(group).deadline
+        deadline = self.group().deadline
         return None if deadline == NEVER else deadline - self.now
 
     # Set-ups.

@@ -103,8 +103,8 @@ def build(name: str) -> None:
     assert built.returncode == 0, built.stdout + built.stderr
 
 
-def port_of(container: str, port: int = 9092) -> int:
-    """The port of this machine mapped to a container's."""
-    match = re.search(r":(\d+)$", docker("port", container, f"{port}/tcp").stdout, re.MULTILINE)
+def port_of(container: str) -> int:
+    """The port of this machine mapped to the container's 9092."""
+    match = re.search(r":(\d+)$", docker("port", container, "9092/tcp").stdout, re.MULTILINE)
     assert match
     return int(match[1])

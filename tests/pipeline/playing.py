@@ -38,8 +38,8 @@ def with_notes(play: NotedPlay) -> GroupTables:
     return fold(play.note_records, play.group_records)
 
 
-def without_notes(play: NotedPlay, edges: dict[int, Edge] | None = None) -> GroupTables:
-    return fold([], play.group_records, edges)
+def without_notes(play: NotedPlay) -> GroupTables:
+    return fold([], play.group_records)
 
 
 def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, Edge]:

@@ -31,8 +31,8 @@ FOLDER = "/data"
 NO_ID = bytes(16)
 
 
-def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000, name: str = "key") -> bytes:
-    return build([Record(number, timestamp + number, f"{name}.{number}".encode(), bytes(padding), []) for number in range(count)])
+def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000) -> bytes:
+    return build([Record(number, timestamp + number, f"key.{number}".encode(), bytes(padding), []) for number in range(count)])
 
 
 class Written:

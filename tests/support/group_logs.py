@@ -158,9 +158,9 @@ class World:
         self.log().succeed()
         self.loop.run()
 
-    def recovery_ends(self, result: Any) -> None:
-        """The log of the first partition is repaired, or fails again."""
-        self.log().recoveries.pop()(result)
+    def recovery_succeeds(self) -> None:
+        """The log of the first partition is repaired."""
+        self.log().recoveries.pop()(None)
         self.loop.run()
 
     def fail_step(self) -> None:

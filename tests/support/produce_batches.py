@@ -76,11 +76,11 @@ def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> byte
     return data
 
 
-def old_message(magic: int, key: bytes | None = b"key", value: bytes | None = b"value") -> bytes:
+def old_message(magic: int) -> bytes:
     """A message of the format before batches: magic 0 or 1."""
     body = pack(">bb", magic, 0) + (pack(">q", THEN) if magic else b"")
-    for data in (key, value):
-        body += pack(">i", -1 if data is None else len(data)) + (data or b"")
+    for data in (b"key", b"value"):
+        body += pack(">i", len(data)) + data
     return pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
 
 

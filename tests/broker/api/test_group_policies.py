@@ -36,9 +36,9 @@ def changing(group: str, *operations: tuple[str, int, str | None], validate: boo
     return IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(GROUP, group, settings)], validate)
 
 
-def replacing(group: str, *settings: tuple[str, str | None], validate: bool = False) -> AlterConfigsRequest:
+def replacing(group: str, *settings: tuple[str, str | None]) -> AlterConfigsRequest:
     configs = [alter_configs.AlterableConfig(*setting) for setting in settings]
-    return AlterConfigsRequest([alter_configs.AlterConfigsResource(GROUP, group, configs)], validate)
+    return AlterConfigsRequest([alter_configs.AlterConfigsResource(GROUP, group, configs)])
 
 
 def describing(*groups: str, keys: list[str] | None = None) -> DescribeConfigsRequest:

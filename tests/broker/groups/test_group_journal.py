@@ -35,7 +35,7 @@ def test_a_suspended_partition_serves_again_once_writing_works_with_full_session
     world.log().refuse()
     world.loop.pass_ms(60_000)  # no member expires in the meantime
     assert world.journal.refusal == SUSPENDED
-    world.recovery_ends(None)
+    world.recovery_succeeds()
     assert (world.journal.refusal, lost.error) == (SERVING, ErrorCode.NOT_COORDINATOR)
     assert world.offset("h") is None
     assert world.commit("h", 2).error is None

@@ -51,7 +51,7 @@ def test_an_append_failing_after_a_defect_suspends_the_partition(world: World) -
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "SUSPENDED")]
     assert world.journal.wake_at == world.clock.now + RETRY_MS_MIN
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.recovery_ends(None)
+    world.recovery_succeeds()
     assert (world.journal.refusal, world.offset()) == (SERVING, None)
     serves(world, "g", 9)
 

@@ -199,7 +199,7 @@ def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: p
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.recovery_ends(None)
+    world.recovery_succeeds()
     assert world.journal.refusal == SERVING  # at once, though there was a defect
     assert capsys.readouterr().out.count(line) == 1
 

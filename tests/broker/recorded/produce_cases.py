@@ -80,8 +80,8 @@ def produce(
     return body
 
 
-def to_topics(make: Callable[[str, int], list[TopicProduceData]], version: int = 9) -> Body:
-    return lambda topic, partition, now: ProduceRequest(None, -1, 1500, make(topic, partition)).encode(version)
+def to_topics(make: Callable[[str, int], list[TopicProduceData]]) -> Body:
+    return lambda topic, partition, now: ProduceRequest(None, -1, 1500, make(topic, partition)).encode(9)
 
 
 def case(name: str, records: bytes | Callable[[int], bytes] | None, kind: str = "plain", version: int = 9, **more: Any) -> Case:

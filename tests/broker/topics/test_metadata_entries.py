@@ -218,8 +218,8 @@ def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
         play.look()
 
 
-def ask_metadata(harness: TopicHarness, version: int = 12) -> Any:
-    return Peer(harness).ask(MetadataRequest(None), version)
+def ask_metadata(harness: TopicHarness) -> Any:
+    return Peer(harness).ask(MetadataRequest(None), 12)
 
 
 def test_after_one_change_one_topic_is_encoded_again() -> None:
