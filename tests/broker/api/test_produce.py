@@ -44,8 +44,8 @@ def templated(caller: Caller, version: int = 9, **more: Any) -> Caller:
     """A caller whose connection has seen two requests, so that the next need not be decoded."""
     for _ in range(2):
         assert partition_reply(caller.ask(request(**more), version))[1] == 0
-    shape: Any = caller.connection.produce_template
-    assert shape.learned
+    template: Any = caller.connection.produce_template
+    assert template.learned
     return caller
 
 
@@ -148,8 +148,8 @@ def test_produce_templates_are_bounded_in_memory(harness: Harness) -> None:
     caller = harness.caller()
     for number in range(4):
         assert partition_reply(caller.ask(request(), 9, "c" * 1100))[2] == number
-    shape: Any = caller.connection.produce_template
-    assert not shape.learned
+    template: Any = caller.connection.produce_template
+    assert not template.learned
 
 
 def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: Harness) -> None:
@@ -209,9 +209,9 @@ def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None
 
 def test_a_produce_template_checks_rights_again_after_a_change(harness: Harness) -> None:
     caller = templated(harness.caller())
-    shape: Any = caller.connection.produce_template
+    template: Any = caller.connection.produce_template
     refusing = Refusing((Operation.WRITE, Resource.TOPIC, "t"))
-    shape._authorizer = harness.produce.__self__._authorizer = refusing
+    template._authorizer = harness.produce.__self__._authorizer = refusing
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
 
 

@@ -24,7 +24,7 @@ NAMES = [case.name for case in every_case()]
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 PLACES = places()
 TOPICS = {topic.name: (topic.num_partitions, {config.name: config.value or "" for config in topic.configs}) for topic in topics_to_create(PLACES)}
-DESK = Harness(TOPICS | {"ordinary": (1, {})})
+HARNESS = Harness(TOPICS | {"ordinary": (1, {})})
 
 
 class Deviation(NamedTuple):
@@ -95,14 +95,14 @@ def difference(name: str, result: dict[str, Any]) -> str:
 def test_produce_replies_and_stored_batches_equal_kafkas(family: str) -> None:
     wrong = []
     for case in families()[family]():
-        wrong.append(difference(case.name, ask(case, DESK, DESK.caller())))
-        ordinary(DESK.caller())
+        wrong.append(difference(case.name, ask(case, HARNESS, HARNESS.caller())))
+        ordinary(HARNESS.caller())
     assert [problem for problem in wrong if problem] == []
 
 
 def ordinary(caller: Caller) -> None:
     """Afterwards an ordinary batch is still stored."""
-    partition = DESK.partitions.find("ordinary", 0)
+    partition = HARNESS.partitions.find("ordinary", 0)
     assert partition is not None
     before = partition.end_offset
     request = ProduceRequest(None, -1, 1000, [TopicProduceData("ordinary", [PartitionProduceData(0, plain_batch())])])
@@ -117,7 +117,7 @@ def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
     harness = Harness({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
     callers: dict[tuple[str, int], LearnedCaller] = {}
     wrong = []
-    stored_by_shape = 0
+    stored_by_template = 0
     for case in every_case():
         if case.key != ProduceRequest.API_KEY or "10000" in case.name or case.version < ProduceRequest.VERSIONS[0]:
             continue
@@ -125,9 +125,9 @@ def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
         if caller is None or caller.closed or caller.connection.produce_template is not caller.learned:
             caller = callers[case.kind, case.version] = learned(harness, case)
         wrong.append(difference(case.name, ask(case, harness, caller)))
-        stored_by_shape += caller.undecoded
+        stored_by_template += caller.undecoded
     assert [problem for problem in wrong if problem] == []
-    assert stored_by_shape > 300
+    assert stored_by_template > 300
 
 
 class LearnedCaller(Caller):
@@ -139,11 +139,11 @@ class LearnedCaller(Caller):
         self.learned: Any = None
 
     def learn(self) -> None:
-        shape = self.connection.produce_template
-        assert shape is not None
+        template = self.connection.produce_template
+        assert template is not None
 
         def counted(data: bytes, at: int) -> bytes | None:
-            reply = shape(data, at)
+            reply = template(data, at)
             self._answered += reply is not None
             return reply
 
