@@ -360,26 +360,26 @@ def test_a_hole_in_the_offsets_log_is_cut_only_with_deferred_flushing_and_past_f
     disk: SimDisk, policy: str, flushed: bool
 ) -> None:
     """The system writes pages back in any order: after a power failure sound batches may follow lost ones."""
-    bench = StoreHarness(disk, policy)
+    harness = StoreHarness(disk, policy)
     offsets = LogId("__consumer_offsets", 0)
-    owned = cast(LocalLog, acquire(bench, offsets))
+    owned = cast(LocalLog, acquire(harness, offsets))
     batches = [build_facts([(b"k%d" % number, b"v")], 0) for number in range(3)]
     for batch in batches:
         owned.append(batch, 1, lambda result: None)
-        bench.loop.run()
-        bench.threads.run_all()
+        harness.loop.run()
+        harness.threads.run_all()
     if flushed:
         owned.flusher.flush(lambda failure: None)
-        bench.threads.run_all()
-        LocalTopicStore(bench.store).save_recovery_points({}, lambda failure: None)
-        bench.threads.run_all()
+        harness.threads.run_all()
+        LocalTopicStore(harness.store).save_recovery_points({}, lambda failure: None)
+        harness.threads.run_all()
     path = "/data/__consumer_offsets-0/00000000000000000000.log"
     content = bytearray(read(disk, path))
     content[len(batches[0]) + 30] ^= 1
     disk.kill()
     overwrite(disk, path, bytes(content))
-    bench.start()
-    reacquired = acquire(bench, offsets)
+    harness.start()
+    reacquired = acquire(harness, offsets)
     if policy == "always" or flushed:
         assert isinstance(reacquired, Unreadable)
         assert reacquired.damaged
@@ -535,13 +535,6 @@ def test_an_unusable_directory_is_one_line_and_an_exit_code(disk: SimDisk) -> No
             str(caught.value),
         )
         disk.locks.clear()
-
-
-def test_a_torn_tail_is_cut_at_the_start(always: StoreHarness) -> None:
-    always.put(b"a")
-    always.threads.run()
-    overwrite(always.disk, LOG, read(always.disk, LOG) + b"torn")
-    assert always.restart_after_crash() == {b"a": b"1"}
 
 
 def test_new_cluster_ids_have_kafkas_format() -> None:
