@@ -66,7 +66,7 @@ class Wire(BareTransport):
         self.reading = True
 
 
-class Bench:
+class ConnectionHarness:
     """A connection to a broker that replies to `echo` at once and holds all other requests until the test releases them."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from broker.net.connection import Connection
 from broker.net.long_replies import PIECE_BYTES, LongReplies, ReplyLost
-from tests.support.connections import UNREAD_MAX, WAITING_MAX, Bench, Wire
+from tests.support.connections import UNREAD_MAX, WAITING_MAX, ConnectionHarness, Wire
 
 
 class Slow(Wire):
@@ -62,8 +62,8 @@ class Long:
         self.closed += 1
 
 
-class Harness(Bench):
-    """`Bench` with a wire that can be slow; more connections share its turns."""
+class Harness(ConnectionHarness):
+    """`ConnectionHarness` with a wire that can be slow; more connections share its turns."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from protocol.batch import Record, build
 from protocol.framing import Framer
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Client, broker
-from tests.support.connections import Bench
+from tests.support.connections import ConnectionHarness
 from tests.support.peers import LOOPS, answered, defects, eventually, on, reasons
 from tests.support.restartable import create_topic
 
@@ -96,19 +96,19 @@ def test_the_bound_holds_for_random_requests(seed: int) -> None:
 
 
 def test_a_closed_connection_releases_its_partial_bytes() -> None:
-    ends: tuple[Callable[[Bench], None], ...] = (
-        lambda bench: bench.connection.close("why"),
-        lambda bench: bench.connection.abort("why"),
-        lambda bench: bench.connection.connection_lost(None),
-        lambda bench: bench.connection.data_received(pack(">i", -1).rjust(4_500, b"x")),
+    ends: tuple[Callable[[ConnectionHarness], None], ...] = (
+        lambda harness: harness.connection.close("why"),
+        lambda harness: harness.connection.abort("why"),
+        lambda harness: harness.connection.connection_lost(None),
+        lambda harness: harness.connection.data_received(pack(">i", -1).rjust(4_500, b"x")),
     )
     for end in ends:
-        bench = Bench()
-        bench.connection.data_received(pack(">i", 4_000) + b"x" * 1_000)
-        assert bench.connection.host.partial_requests.bytes == 1_004
-        end(bench)
-        assert bench.connection.host.partial_requests.bytes == 0
-        assert bench.connection._framer.pending == 0
+        harness = ConnectionHarness()
+        harness.connection.data_received(pack(">i", 4_000) + b"x" * 1_000)
+        assert harness.connection.host.partial_requests.bytes == 1_004
+        end(harness)
+        assert harness.connection.host.partial_requests.bytes == 0
+        assert harness.connection._framer.pending == 0
 
 
 def test_a_framer_that_was_cleared_begins_with_a_length() -> None:

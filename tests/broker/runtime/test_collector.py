@@ -29,51 +29,51 @@ class Harness:
 
 
 @pytest.fixture
-def bench() -> Iterator[Harness]:
+def collector_harness() -> Iterator[Harness]:
     harness = Harness()
     yield harness
     harness.collector.close()
     gc.enable()
 
 
-def test_no_garbage_collection_runs_while_partitions_load(bench: Harness) -> None:
-    bench.collector.pause()
+def test_no_garbage_collection_runs_while_partitions_load(collector_harness: Harness) -> None:
+    collector_harness.collector.pause()
     assert not gc.isenabled()
-    bench.loop.pass_ms(10 * CHECK_MS)
+    collector_harness.loop.pass_ms(10 * CHECK_MS)
     assert not gc.isenabled()
-    bench.collector.resume()
+    collector_harness.collector.resume()
     assert gc.isenabled()
     assert gc.get_freeze_count() > 0
 
 
-def test_objects_are_frozen_again_after_large_growth(bench: Harness) -> None:
-    bench.members = 80_000
-    bench.collector.resume()
-    assert not bench.passes()
-    bench.members = 89_999
-    assert not bench.passes()
-    bench.members = 90_000
-    assert bench.passes()
-    assert not bench.passes()
+def test_objects_are_frozen_again_after_large_growth(collector_harness: Harness) -> None:
+    collector_harness.members = 80_000
+    collector_harness.collector.resume()
+    assert not collector_harness.passes()
+    collector_harness.members = 89_999
+    assert not collector_harness.passes()
+    collector_harness.members = 90_000
+    assert collector_harness.passes()
+    assert not collector_harness.passes()
 
 
-def test_small_growth_freezes_nothing(bench: Harness) -> None:
-    bench.collector.resume()
-    bench.members = GROWTH_MEMBERS_MIN - 1
-    assert not bench.passes()
-    bench.members = GROWTH_MEMBERS_MIN
-    assert bench.passes()
+def test_small_growth_freezes_nothing(collector_harness: Harness) -> None:
+    collector_harness.collector.resume()
+    collector_harness.members = GROWTH_MEMBERS_MIN - 1
+    assert not collector_harness.passes()
+    collector_harness.members = GROWTH_MEMBERS_MIN
+    assert collector_harness.passes()
 
 
-def test_freezing_waits_while_a_partition_reloads(bench: Harness) -> None:
-    bench.collector.resume()
-    bench.collector.pause()
-    bench.members = 10 * GROWTH_MEMBERS_MIN
-    assert not bench.passes()
+def test_freezing_waits_while_a_partition_reloads(collector_harness: Harness) -> None:
+    collector_harness.collector.resume()
+    collector_harness.collector.pause()
+    collector_harness.members = 10 * GROWTH_MEMBERS_MIN
+    assert not collector_harness.passes()
 
 
-def test_a_closed_collector_checks_no_more(bench: Harness) -> None:
-    bench.collector.resume()
-    bench.collector.close()
-    bench.members = 10 * GROWTH_MEMBERS_MIN
-    assert not bench.passes()
+def test_a_closed_collector_checks_no_more(collector_harness: Harness) -> None:
+    collector_harness.collector.resume()
+    collector_harness.collector.close()
+    collector_harness.members = 10 * GROWTH_MEMBERS_MIN
+    assert not collector_harness.passes()

@@ -15,7 +15,7 @@ from broker.stores.jetstream.meta import FENCE_FRACTION, Meta, View
 from broker.stores.jetstream.place import Names
 from broker.stores.jetstream.wire import Message
 from storage import NodeInfo
-from tests.support.connections import Bench, Wire
+from tests.support.connections import ConnectionHarness, Wire
 from tests.support.stepped_loop import SteppedLoop
 
 LEASE = 10.0
@@ -61,12 +61,12 @@ class Node:
         self.engine.held = []
 
 
-def client_of(node: Node) -> tuple[Bench, Wire, Connection]:
-    bench = Bench()
+def client_of(node: Node) -> tuple[ConnectionHarness, Wire, Connection]:
+    harness = ConnectionHarness()
     wire = Wire()
-    bench.connection.host.guard = lambda transport: GuardedTransport(transport, node.meta.may_answer)
-    bench.connection.connection_made(wire)
-    return bench, wire, bench.connection
+    harness.connection.host.guard = lambda transport: GuardedTransport(transport, node.meta.may_answer)
+    harness.connection.connection_made(wire)
+    return harness, wire, harness.connection
 
 
 def test_replies_leave_while_the_lease_is_valid() -> None:
