@@ -1,4 +1,4 @@
-"""Nodes over three servers of JetStream, each its own process; the test starts again what it has killed."""
+"""Nodes over three servers of JetStream, each its own process; the test restarts those that it killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLUSTER = "campaign"
 
 class StreamNodes(Nodes):
     def __init__(self, data: Path, count: int, *settings: str, members: int = 3, path: str = "") -> None:
-        """`members`: servers of the engine; `path`: where the nodes' processes look for modules."""
+        """`members`: servers of the engine; `path`: the PYTHONPATH of the nodes' processes."""
         super().__init__(data, count)
         self.engine = NatsEngine(data, members)
         self.urls: dict[int, str] = {}  # of nodes that reach the engine by another way

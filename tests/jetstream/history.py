@@ -1,4 +1,4 @@
-"""What clients were told while nodes failed, and whether it fits together. Times are those of one clock, before asking and after the answer."""
+"""The replies to clients while nodes failed, and the anomalies in them. Times are of one clock: before the request, and after the reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Write(NamedTuple):
-    """A committed offset. Each key is written with growing values, and no more once an answer was missing."""
+    """A committed offset. The values of a key grow; after a commit without a reply it is written no more."""
 
     key: Hashable
     value: int
@@ -35,8 +35,8 @@ class Generation(NamedTuple):
     ended: float
 
 
-class Led(NamedTuple):
-    """A node has answered for a log at an epoch."""
+class Leadership(NamedTuple):
+    """A node has replied for a log at an epoch."""
 
     log: Hashable
     epoch: int
@@ -44,7 +44,7 @@ class Led(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as its producer was told, or a consumer has read it."""
+    """A record as acknowledged to its producer, or as read by a consumer."""
 
     partition: int
     offset: int
@@ -57,21 +57,21 @@ class History:
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.reads: list[Read] = []
-        self.last_reads: list[Read] = []  # when all was healed
+        self.last_reads: list[Read] = []  # after all faults
         self.generations: list[Generation] = []
-        self.led: set[Led] = set()
+        self.leaderships: set[Leadership] = set()
         self.stored: list[Record] = []  # acknowledged
         self.fetched: set[Record] = set()
         self.last_fetched: set[Record] = set()
-        self.errors: set[int] = set()  # in answers to commits and to records that were sent
+        self.errors: set[int] = set()  # in replies to commits and produce requests
 
     def anomalies(self, stale_reads: bool = False) -> list[str]:
-        """`stale_reads`: what was read before the end does not count, since no node looks at its lease."""
+        """`stale_reads`: reads before the end do not count, since no node checks its lease."""
         reads = self.last_reads if stale_reads else [*self.reads, *self.last_reads]
-        return [*self._lost(reads), *self._back(reads), *self._generations(), *self._owners(), *self._records()]
+        return [*self._lost(reads), *self._went_back(reads), *self._generations(), *self._owners(), *self._records()]
 
     def _lost(self, reads: list[Read]) -> list[str]:
-        """Reads of less than what was acknowledged before they began, or of what nobody has written by their end."""
+        """Reads of less than was acknowledged before they began, or of more than was written by their end."""
         found = []
         writes = defaultdict(list)
         for write in self.writes:
@@ -85,8 +85,8 @@ class History:
                 found.append(f"{read} although only {most} was written")
         return found
 
-    def _back(self, reads: list[Read]) -> list[str]:
-        """Reads of less than what an earlier read has returned."""
+    def _went_back(self, reads: list[Read]) -> list[str]:
+        """Reads of less than an earlier read returned."""
         found = []
         newest: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)  # ends of reads, and the most that was read by then
         for read in sorted(reads, key=lambda read: read.ended):
@@ -110,9 +110,9 @@ class History:
 
     def _owners(self) -> list[str]:
         owners: dict[tuple[Hashable, int], set[int]] = defaultdict(set)
-        for log, epoch, node in self.led:
+        for log, epoch, node in self.leaderships:
             owners[log, epoch].add(node)
-        return [f"nodes {sorted(nodes)} answered for {log} at epoch {epoch}" for (log, epoch), nodes in owners.items() if len(nodes) > 1]
+        return [f"nodes {sorted(nodes)} replied for {log} at epoch {epoch}" for (log, epoch), nodes in owners.items() if len(nodes) > 1]
 
     def _records(self) -> list[str]:
         found = [f"{record} was acknowledged and is gone" for record in self.stored if record not in self.last_fetched]

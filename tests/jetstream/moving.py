@@ -1,4 +1,4 @@
-"""`tenure store` as a process, and clusters of an engine to which it moves something."""
+"""`tenure store` as a process, and clusters in an engine to copy to."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def command(action: str, *arguments: object) -> list[str]:
 
 
 def store(action: str, *arguments: object, code: int = 0) -> Any:
-    """What the command prints as JSON; what it complains of where it has to fail."""
+    """The JSON that the command prints; if it has to fail, its error text."""
     ended = subprocess.run([*command(action, *arguments), "--json"], env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
     return json.loads(ended.stdout) if not code else ended.stderr
 
 
 class Engine:
-    """A cluster of its own in a started engine."""
+    """A new cluster in a started engine."""
 
     def __init__(self, engine: NatsEngine) -> None:
         self.url = engine.url

@@ -1,4 +1,4 @@
-"""Clients in threads that ask every node, whoever owns what, and write down what they are told."""
+"""Clients in threads that send requests to every node, whatever it owns, and record the replies."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.jetstream.history import Generation, History, Led, Read, Record, Write
+from tests.jetstream.history import Generation, History, Leadership, Read, Record, Write
 from tests.nodes.cluster import OFFSET_FETCH, PRODUCE, Nodes
 from tests.running import Client
 
 TOPIC, PARTITIONS, OFFSETS, OFFSETS_PARTITIONS = "orders", 3, "__consumer_offsets", 4
 COMMIT, JOIN, SYNC, FETCH, LIST_OFFSETS = 8, 9, 5, 12, 6
-REFUSED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # of a node that has written nothing
+REFUSED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # from a node that has written nothing
 UNANSWERED = -2
 SILENT_SECONDS = 2.0
 PAUSE_SECONDS = 0.01
 
 
 class Observer:
-    """One client; `step` asks something, again and again."""
+    """One client; each `step` sends a request."""
 
     def __init__(self, nodes: Nodes, history: History, number: int) -> None:
         self.nodes = nodes
@@ -44,7 +44,7 @@ class Observer:
         raise NotImplementedError
 
     def ask(self, id: int, request: Any, version: int) -> Any | None:
-        """The node's reply; None: it is not known what it has done."""
+        """The node's reply; None: it is unknown whether the request was processed."""
         try:
             if id not in self._clients:
                 self._clients[id] = self.nodes.client(id)
@@ -61,7 +61,7 @@ class Observer:
 
 
 class Commits(Observer):
-    """Commits growing offsets of one group, and reads them from any node. A group whose commit had no clear answer is only read from then on."""
+    """Commits growing offsets of one group, and reads them from any node. After a commit without a clear reply its group is only read."""
 
     def __init__(self, nodes: Nodes, history: History, number: int) -> None:
         super().__init__(nodes, history, number)
@@ -131,7 +131,7 @@ class Rebalances(Observer):
 
 
 class Records(Observer):
-    """Produces to any node, reads from any node, and asks each which epoch it has."""
+    """Produces to any node, reads from any node, and requests the leader epochs of each."""
 
     def step(self) -> None:
         id, partition = self.random.choice(self.nodes.ids), self.random.randrange(PARTITIONS)
@@ -154,7 +154,7 @@ class Records(Observer):
                 self.history.stored.append(Record(partition, part.base_offset, value))
 
     def fetch(self, id: int, partition: int, to: set[Record]) -> bool:
-        """All records of the partition; whether the node returned them."""
+        """Add all records of the partition. Return whether the node returned them."""
         offset = 0
         while True:
             wanted = FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)])
@@ -176,16 +176,16 @@ class Records(Observer):
         ]
         reply = self.ask(id, ListOffsetsRequest(-1, 0, topics), LIST_OFFSETS)
         if reply is not None:
-            self.history.led |= {
-                Led((topic.name, one.partition_index), one.leader_epoch, id)
+            self.history.leaderships |= {
+                Leadership((topic.name, partition.partition_index), partition.leader_epoch, id)
                 for topic in reply.topics
-                for one in topic.partitions
-                if not one.error_code
+                for partition in topic.partitions
+                if not partition.error_code
             }
 
 
 class Observers:
-    """All of them, each in its thread, until the end."""
+    """All clients, each in its thread, until the end."""
 
     def __init__(self, nodes: Nodes, history: History) -> None:
         self.nodes = nodes
@@ -195,7 +195,7 @@ class Observers:
         self.all: list[Observer] = [*self.commits, *self.records, *(Rebalances(nodes, history, 20 + number) for number in range(2))]
         self.problems: list[BaseException] = []
         self._ending = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(one.step,)) for one in self.all]
+        self._threads = [threading.Thread(target=self._run, args=(observer.step,)) for observer in self.all]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -215,7 +215,7 @@ class Observers:
                 thread.join()
 
     def read_everything(self, await_true: Callable[[Callable[[], bool]], object]) -> None:
-        """What is there in the end, from the nodes that own it."""
+        """Read the final state from the nodes that own it."""
         for observer in self.commits:
             for group in observer.groups:
                 await_true(partial(self._any, partial(observer.read, group=group, to=self.history.last_reads)))

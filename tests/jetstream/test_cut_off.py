@@ -1,4 +1,4 @@
-"""A node that is cut off from the engine, or slow to hear from it, and clocks that jump: it never writes beside its next_owner."""
+"""A node that is cut off from the engine, or receives its messages late, and clocks that jump: it never writes beside the next owner."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ LOG = LogId("__consumer_offsets", 3)
 HOUR_NS = 3_600_000_000_000
 
 
-def silence_beats(node: JetStreamNode) -> None:
-    """The node's messages that it lives get lost, and nothing else."""
+def drop_heartbeats(node: JetStreamNode) -> None:
+    """The node's heartbeats get lost, and nothing else."""
     connection: Any = node.store.connection
     publish = connection.publish
 
-    def without_beats(subject: str, *rest: Any) -> None:
+    def without_heartbeats(subject: str, *rest: Any) -> None:
         if ".meta.node." not in subject:
             publish(subject, *rest)
 
-    connection.publish = without_beats
+    connection.publish = without_heartbeats
 
 
-@pytest.mark.parametrize("way", ["drops_requests", "drops_replies", "both", "beats"])
+@pytest.mark.parametrize("way", ["drops_requests", "drops_replies", "both", "heartbeats"])
 def test_a_node_that_is_cut_off_in_any_way_ends_before_the_next_owner_begins(nodes: NodesOverJetStream, proxy: EngineProxy, way: str) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     append(first, log, b"a")
     ended: list[float] = []
     log.watch(lambda failure: ended.append(time.monotonic()))
-    if way == "beats":
-        silence_beats(first)
+    if way == "heartbeats":
+        drop_heartbeats(first)
     else:
         proxy.drops_requests = way in ("drops_requests", "both")
         proxy.drops_replies = way in ("drops_replies", "both")
@@ -53,20 +53,20 @@ def test_a_node_that_is_cut_off_in_any_way_ends_before_the_next_owner_begins(nod
     assert ended[0] <= dead_at
     assert not log.usable()
     assert isinstance(append(first, log, b"late"), AppendFailed)
-    taken = second.own(LOG)
-    append(second, taken, b"b")
-    assert second.keys(taken) == [b"a", b"b"]
+    acquired = second.own(LOG)
+    append(second, acquired, b"b")
+    assert second.keys(acquired) == [b"a", b"b"]
 
 
 def delay_acknowledgements(node: JetStreamNode, stream: str, seconds: float) -> None:
     connection: Any = node.store.connection
-    heard = connection.dispatch
+    dispatch = connection.dispatch
 
     def late(message: Message) -> None:
         if b'"stream":"%s"' % stream.encode() in message.payload.replace(b": ", b":"):
-            node.loop.call_later(seconds, heard, message)
+            node.loop.call_later(seconds, dispatch, message)
         else:
-            heard(message)
+            dispatch(message)
 
     connection.dispatch = late
 
@@ -98,7 +98,7 @@ def test_acknowledgements_that_get_lost_again_and_again_are_no_loss(nodes: Nodes
         proxy.cut()
         proxy.drops_replies = False
         writer.append_for(0.2)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     assert not writer.failures
     check_next_owner(nodes, writer, second)
 
@@ -118,7 +118,7 @@ def test_wall_clocks_that_jump_by_hours_change_nothing(nodes: NodesOverJetStream
 
 
 def test_three_claimants_and_a_returning_owner_never_share_an_epoch(nodes: NodesOverJetStream) -> None:
-    """Nodes that believe nobody else lives claim again and again, and append as fast as they can."""
+    """Nodes that consider all others dead claim again and again, and append as fast as they can."""
     all_nodes = [nodes.start(id) for id in (1, 2, 3)]
     for node in all_nodes:
         node.store.view().is_live = lambda id, incarnation: False  # type: ignore[method-assign,assignment]

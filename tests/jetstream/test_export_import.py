@@ -45,7 +45,7 @@ def test_a_directory_is_the_same_after_its_way_through_jetstream(cluster: Cluste
 
 
 def kill_at(seconds: float, action: str, *arguments: object) -> bool:
-    """Kill the command after that time; False: it had ended by itself, or the one before had all but ended when it was killed."""
+    """Kill the command after that time. Return False if it had ended, or if the previous one had ended except for its last step."""
     process = subprocess.Popen(command(action, *arguments), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         _, complaints = process.communicate(timeout=seconds)

@@ -24,7 +24,7 @@ FAULTS = {
     ],
     "an owner is frozen for longer than its lease, with its self-fence and without": [
         (KILLS, "test_a_node_frozen_for_longer_than_its_lease_is_replaced_and_comes_back_as_another"),
-        (PROMISES, "test_all_that_clients_were_told_while_nodes_failed_fits_together"),
+        (PROMISES, "test_all_replies_while_nodes_failed_fit_together"),
         (PROMISES, "test_the_log_alone_keeps_what_nodes_without_self_fence_promise"),
         (STREAMS, "test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease"),
     ],
@@ -34,7 +34,7 @@ FAULTS = {
     ],
     "an owner is cut off from the engine in both ways, in one, and for its heartbeats only": [
         (CUTS, "test_a_node_that_is_cut_off_in_any_way_ends_before_the_next_owner_begins"),
-        (PROMISES, "test_all_that_clients_were_told_while_nodes_failed_fits_together"),
+        (PROMISES, "test_all_replies_while_nodes_failed_fit_together"),
         (STREAMS, "test_a_node_that_comes_back_finds_its_log_with_another_owner"),
     ],
     "an owner is cut off from clients and other nodes, and not from the engine": [
@@ -83,8 +83,8 @@ FAULTS = {
         (ENGINE, "test_a_server_whose_disk_went_back_to_an_older_state_loses_nothing"),
     ],
     "wall clocks jump by hours": [(CUTS, "test_wall_clocks_that_jump_by_hours_change_nothing")],
-    "everything that clients were told fits together: commits, fetches, generations, epochs": [
-        (PROMISES, "test_all_that_clients_were_told_while_nodes_failed_fits_together"),
+    "all replies to clients fit together: commits, fetches, generations, epochs": [
+        (PROMISES, "test_all_replies_while_nodes_failed_fit_together"),
         ("jetstream/test_history.py", "test_each_anomaly_is_found"),
     ],
 }

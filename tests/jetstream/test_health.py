@@ -1,4 +1,4 @@
-"""What `tenure health` says of a node over JetStream."""
+"""`tenure health` of a node over JetStream."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jetstream.history import Generation, History, Led, Read, Record, Write
+from tests.jetstream.history import Generation, History, Leadership, Read, Record, Write
 
 
 def history(
@@ -12,14 +12,14 @@ def history(
     reads: tuple[Read, ...] = (),
     last_reads: tuple[Read, ...] = (),
     generations: tuple[Generation, ...] = (),
-    led: tuple[Led, ...] = (),
+    leaderships: tuple[Leadership, ...] = (),
     stored: tuple[Record, ...] = (),
     fetched: tuple[Record, ...] = (),
     last_fetched: tuple[Record, ...] = (),
 ) -> History:
     made = History()
     made.writes, made.reads, made.last_reads = list(writes), list(reads), list(last_reads)
-    made.generations, made.led = list(generations), set(led)
+    made.generations, made.leaderships = list(generations), set(leaderships)
     made.stored, made.fetched, made.last_fetched = list(stored), set(fetched), set(last_fetched)
     return made
 
@@ -29,7 +29,7 @@ SOUND = history(
     (Read("a", 1, 1, 2, 1), Read("a", 2, 3, 4, 2), Read("a", 1, 2.5, 4, 1)),
     (Read("a", 2, 9, 9, 1),),
     (Generation("g", 1, 0, 1), Generation("g", 3, 1, 2)),
-    (Led("l", 1, 1), Led("l", 2, 2), Led("m", 1, 2)),
+    (Leadership("l", 1, 1), Leadership("l", 2, 2), Leadership("m", 1, 2)),
     (Record(0, 0, b"x"),),
     (Record(0, 0, b"x"),),
     (Record(0, 0, b"x"), Record(0, 1, b"y")),
@@ -47,7 +47,7 @@ def test_a_sound_history_has_no_anomaly() -> None:
         (history(writes=(Write("a", 1, 0, 1, True),), reads=(Read("a", 2, 2, 3, 1),)), "only 1 was written"),
         (history(writes=(Write("a", 1, 0, 9, False),), reads=(Read("a", 1, 1, 2, 1), Read("a", -1, 3, 4, 2))), "read before"),
         (history(generations=(Generation("g", 2, 0, 1), Generation("g", 2, 2, 3))), "behind"),
-        (history(led=(Led("l", 1, 1), Led("l", 1, 2))), "nodes [1, 2]"),
+        (history(leaderships=(Leadership("l", 1, 1), Leadership("l", 1, 2))), "nodes [1, 2]"),
         (history(stored=(Record(0, 0, b"x"),)), "is gone"),
         (history(fetched=(Record(0, 0, b"x"),), last_fetched=(Record(0, 0, b"y"),)), "now b'y'"),
     ],
@@ -58,6 +58,6 @@ def test_each_anomaly_is_found(broken: History, reason: str) -> None:
 
 
 def test_without_leases_only_the_last_reads_count() -> None:
-    one = history(writes=(Write("a", 1, 0, 1, True),), reads=(Read("a", -1, 2, 3, 1),), last_reads=(Read("a", 1, 5, 6, 1),))
-    assert one.anomalies()
-    assert one.anomalies(stale_reads=True) == []
+    without_leases = history(writes=(Write("a", 1, 0, 1, True),), reads=(Read("a", -1, 2, 3, 1),), last_reads=(Read("a", 1, 5, 6, 1),))
+    assert without_leases.anomalies()
+    assert without_leases.anomalies(stale_reads=True) == []

@@ -1,4 +1,4 @@
-"""Nodes that are killed, frozen and cut off while clients ask all of them; then everything they were told has to fit together."""
+"""Nodes are kill, freeze and cut off while clients send requests to all of them; all replies must fit together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from protocol.errors import RETRIABLE, ErrorCode
 from tests.jetstream.cluster import StreamNodes
-from tests.jetstream.history import History
+from tests.jetstream.history import History, Leadership
 from tests.jetstream.observers import OFFSETS_PARTITIONS, PARTITIONS, TOPIC, UNANSWERED, Observers
 from tests.running import PACKAGES, wait_until
 from tests.stores.engine_proxy import EngineProxy
@@ -29,7 +29,7 @@ SETTINGS = (f"offsets.topic.num.partitions={OFFSETS_PARTITIONS}", f"store.lease.
 DISK_KIB = 64 << 10
 HEALED_SECONDS = 60.0
 LEASE_LOST = "this node stops serving its logs"  # in the log line of a node
-# A node that never looks at its lease: it answers and appends as if it had it. Python imports this before anything else.
+# A node that never checks its lease: it replies and appends as if it had it. Python imports this before anything else.
 WITHOUT_SELF_FENCE = """
 from broker.stores.jetstream.meta import Meta
 Meta.may_answer = lambda self: True
@@ -38,7 +38,7 @@ Meta._lose_lease = lambda self: None
 
 
 class ThreadedProxy(EngineProxy):
-    """Between a node's process and the engine, on a loop of its own."""
+    """A proxy between a node's process and the engine, in its own thread."""
 
     def __init__(self, target: int) -> None:
         super().__init__(target)
@@ -58,8 +58,8 @@ class ThreadedProxy(EngineProxy):
         self._loop.close()
 
 
-class Story:
-    """Three nodes, the first of which reaches the engine by a proxy, and their clients."""
+class FaultyCluster:
+    """Three nodes, the first of which reaches the engine through a proxy, and their clients."""
 
     def __init__(self, folder: Path, path: str) -> None:
         self.nodes = StreamNodes(folder, 3, *SETTINGS, members=1, path=path)
@@ -76,38 +76,38 @@ class Story:
         self.progress()
 
     def progress(self) -> None:
-        """Each kind of promise is given again."""
+        """Wait until each kind of request succeeds again."""
         history = self.history
 
         def counts() -> list[int]:
-            return [sum(one.acknowledged for one in history.writes), len(history.reads), len(history.generations), len(history.stored)]
+            return [sum(write.acknowledged for write in history.writes), len(history.reads), len(history.generations), len(history.stored)]
 
         before = counts()
         wait_until(lambda: all(now > was + 3 for now, was in zip(counts(), before, strict=True)), HEALED_SECONDS, 0.05, counts)
 
-    def frozen(self, id: int) -> None:
-        """For longer than its lease."""
+    def freeze(self, id: int) -> None:
+        """Freeze the node for longer than its lease."""
         self.nodes.signal(signal.SIGSTOP, id)
         time.sleep(1.7 * LEASE_SECONDS)
         self.nodes.signal(signal.SIGCONT, id)
         self.progress()
 
-    def killed(self, id: int) -> None:
+    def kill(self, id: int) -> None:
         self.nodes.end_node(id)
         time.sleep(1.3 * LEASE_SECONDS)
         self.nodes.start_node(id)
         self.progress()
 
     def cut_off(self, *ways: str) -> None:
-        """Node 1, from the engine and not from its clients."""
+        """Cut node 1 off from the engine, and not from its clients."""
         for way in ways:
             setattr(self.proxy, way, True)
         time.sleep(1.7 * LEASE_SECONDS)
         self.proxy.heal()
         self.progress()
 
-    def out_of_reach(self, proxy: ThreadedProxy) -> None:
-        """The node behind this proxy, for clients and other nodes, and not for the engine."""
+    def hide(self, proxy: ThreadedProxy) -> None:
+        """Cut the node behind this proxy off from clients and other nodes, and not from the engine."""
         proxy.drops_requests = proxy.drops_replies = True
         time.sleep(1.7 * LEASE_SECONDS)
         live = self.nodes.status(1)["status.live.nodes"]
@@ -115,8 +115,8 @@ class Story:
         assert live == "1,2,3"
         self.progress()
 
-    def full(self, disk: Path) -> None:
-        """The disk of the engine, for longer than the leases of the nodes. With space again the server serves its streams after a restart."""
+    def fill_disk(self, disk: Path) -> None:
+        """Fill the disk of the engine for longer than the leases of the nodes. With space again the server serves its streams after a restart."""
         filler = fill(disk)
         wait_until(lambda: {line["node_id"] for line in self.nodes.lines if LEASE_LOST in line["event"]} == set(self.nodes.ids), HEALED_SECONDS, 0.1)
         filler.unlink()
@@ -125,8 +125,8 @@ class Story:
         server.start()
         self.progress()
 
-    def restarted(self) -> None:
-        """All nodes: none answers from the memory of before."""
+    def restart_all(self) -> None:
+        """Restart all nodes, so that none replies from memory."""
         for id in self.nodes.ids:
             self.nodes.end_node(id)
         for id in self.nodes.ids:
@@ -135,7 +135,7 @@ class Story:
     def end(self, restart: bool = False) -> None:
         self.observers.end()
         if restart:
-            self.restarted()
+            self.restart_all()
         self.nodes.await_settled()
         assert self.observers.problems == []
         self.observers.read_everything(lambda condition: wait_until(condition, HEALED_SECONDS, 0.05))
@@ -147,65 +147,69 @@ class Story:
 
 
 @pytest.fixture
-def new_story(tmp_path: Path) -> Iterator[Callable[..., Story]]:
-    made: list[Story] = []
+def new_cluster(tmp_path: Path) -> Iterator[Callable[..., FaultyCluster]]:
+    made: list[FaultyCluster] = []
 
-    def new(path: str = "") -> Story:
-        made.append(Story(tmp_path / "story", path))
+    def new(path: str = "") -> FaultyCluster:
+        made.append(FaultyCluster(tmp_path / "cluster", path))
         return made[-1]
 
     yield new
-    for story in made:
-        story.close()
+    for cluster in made:
+        cluster.close()
 
 
-def test_all_that_clients_were_told_while_nodes_failed_fits_together(new_story: Callable[..., Story]) -> None:
-    story = new_story()
-    story.begin()
-    story.killed(2)
-    story.frozen(3)
-    story.frozen(1)
-    story.cut_off("drops_requests", "drops_replies")
-    story.cut_off("drops_requests")
-    story.cut_off("drops_replies")
-    story.end()
-    assert story.history.anomalies() == []
+def test_all_replies_while_nodes_failed_fit_together(new_cluster: Callable[..., FaultyCluster]) -> None:
+    cluster = new_cluster()
+    cluster.begin()
+    cluster.kill(2)
+    cluster.freeze(3)
+    cluster.freeze(1)
+    cluster.cut_off("drops_requests", "drops_replies")
+    cluster.cut_off("drops_requests")
+    cluster.cut_off("drops_replies")
+    cluster.end()
+    assert cluster.history.anomalies() == []
 
 
-def test_a_node_that_only_the_engine_reaches_keeps_its_logs(new_story: Callable[..., Story]) -> None:
-    story = new_story()
-    proxy = ThreadedProxy(story.nodes.port(3))
+def leaderships_of(cluster: FaultyCluster, node: int) -> set[Leadership]:
+    return {leadership for leadership in cluster.history.leaderships if leadership.node == node}
+
+
+def test_a_node_that_only_the_engine_reaches_keeps_its_logs(new_cluster: Callable[..., FaultyCluster]) -> None:
+    cluster = new_cluster()
+    proxy = ThreadedProxy(cluster.nodes.port(3))
     try:
-        story.nodes.reached_at[3] = proxy.port
-        story.begin()
-        before = {led for led in story.history.led if led.node == 3}
-        story.out_of_reach(proxy)
-        story.end()
+        cluster.nodes.reached_at[3] = proxy.port
+        cluster.begin()
+        before = leaderships_of(cluster, 3)
+        cluster.hide(proxy)
+        cluster.end()
     finally:
         proxy.end()
-    assert story.history.anomalies() == []
+    assert cluster.history.anomalies() == []
     assert before
-    assert {led for led in story.history.led if led.node == 3} == before
+    assert leaderships_of(cluster, 3) == before
 
 
-def test_clients_get_only_errors_that_they_retry_while_the_disk_of_the_engine_is_full(new_story: Callable[..., Story], tmp_path: Path) -> None:
-    with mounted(tmp_path / "story" / "engine0", DISK_KIB) as disk:
-        story = new_story()
-        story.begin()
-        story.full(disk)
-        story.end()
-    assert story.history.anomalies() == []
-    assert story.history.errors <= {ErrorCode.NONE, UNANSWERED} | RETRIABLE
+def test_clients_get_only_errors_that_they_retry_while_the_disk_of_the_engine_is_full(new_cluster: Callable[..., FaultyCluster], tmp_path: Path) -> None:
+    with mounted(tmp_path / "cluster" / "engine0", DISK_KIB) as disk:
+        cluster = new_cluster()
+        cluster.begin()
+        cluster.fill_disk(disk)
+        cluster.end()
+    assert cluster.history.anomalies() == []
+    assert cluster.history.errors <= {ErrorCode.NONE, UNANSWERED} | RETRIABLE
 
 
-def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_story: Callable[..., Story], tmp_path: Path) -> None:
+def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_cluster: Callable[..., FaultyCluster], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_SELF_FENCE)
-    story = new_story(f"{tmp_path}{os.pathsep}{PACKAGES}")
-    story.begin()
-    story.frozen(3)
-    story.frozen(1)
-    story.frozen(2)
-    story.cut_off("drops_replies")
-    story.end(restart=True)
-    assert story.history.anomalies(stale_reads=True) == []
-    assert not [line for line in story.nodes.lines if LEASE_LOST in line["event"]], "the self-fence was on"
+    cluster = new_cluster(f"{tmp_path}{os.pathsep}{PACKAGES}")
+    cluster.begin()
+    cluster.freeze(3)
+    cluster.freeze(1)
+    cluster.freeze(2)
+    cluster.cut_off("drops_replies")
+    cluster.end(restart=True)
+    assert cluster.history.anomalies(stale_reads=True) == []
+    assert not [line for line in cluster.nodes.lines if LEASE_LOST in line["event"]], "the self-fence was on"

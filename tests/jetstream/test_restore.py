@@ -53,7 +53,7 @@ def nodes(one_server: NatsEngine, engine: Engine) -> Iterator[NodesOverJetStream
 
 
 def damage(engine: Engine, id: LogId, records: int = 0) -> None:
-    """Behind what is there, an entry with so many records whose checksum is wrong, and then a good one; without records the stream goes."""
+    """Append an entry of so many records with a wrong checksum, and then a sound entry; for 0 records, delete the stream."""
 
     async def append(store_client: StoreClient) -> None:
         await store_client.open()
@@ -157,7 +157,7 @@ def test_a_log_is_not_replaced_while_a_node_runs(backup: ClusterFolder, engine: 
 
 
 def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The damaged stream is gone by then, and where it ended is known all the same."""
+    """The damaged stream is deleted by then, and its end offset is known nevertheless."""
     damage(engine, ORDERS, 5)
     arguments = ("store", "import", "--from", backup.path, "--to", *engine.place, "--only", ORDERS)
     with monkeypatch.context() as patch:

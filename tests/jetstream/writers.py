@@ -1,4 +1,4 @@
-"""A node that writes logs while something goes wrong, and the next owner of them, which reads what they have."""
+"""A node that writes logs while faults happen, and the next owner of these logs, which must find the acknowledged entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Writer:
         self._recovering: set[LogId] = set()
 
     def append(self) -> None:
-        """To each log."""
+        """Append to each log."""
         self._count += 1
         key = b"%d" % self._count
         for id, log in self.logs.items():
@@ -49,8 +49,8 @@ class Writer:
             self.append()
             self.node.loop.run_until_complete(asyncio.sleep(0.02))
 
-    def until_all_answer(self) -> None:
-        """Each log takes an append again."""
+    def until_all_acknowledge(self) -> None:
+        """Append until each log has acknowledged an append again."""
         before = {id: len(keys) for id, keys in self.acknowledged.items()}
 
         async def appended() -> None:
