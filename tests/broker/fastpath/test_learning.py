@@ -9,7 +9,7 @@ import pytest
 from broker.fastpath.learning import FirstRequest, Learned
 from broker.fastpath.rejoin import JoinFastPath
 from broker.net.connection import FAST_PATHS_MAX, FastPath
-from tests.support.connections import Bench
+from tests.support.connections import ConnectionHarness
 
 
 def test_a_fast_path_is_recognised_without_a_search() -> None:
@@ -21,7 +21,7 @@ def test_a_fast_path_is_recognised_without_a_search() -> None:
 def test_the_latest_fast_path_is_never_a_dropped_one(seed: int) -> None:
     """Over random use a connection finds the fast path of its table, whichever it found last, and calls none that it dropped."""
     random = Random(seed)
-    connection = Bench().connection
+    connection = ConnectionHarness().connection
     kinds = [b"kind %03d" % number for number in range(FAST_PATHS_MAX + 2)]
     for _ in range(2_000):
         kind = random.choice(kinds)
