@@ -22,8 +22,8 @@ import pytest
 from tests.running import ROOT
 from tests.sequences.choosing import REBALANCES
 from tests.sequences.comparing import Difference
-from tests.sequences.hunting import LANES, Arena, Find, Hunt
-from tests.sequences.killing import MortalArena, MortalBroker, MortalKafka, hunt_killing, mortals
+from tests.sequences.hunting import SEQUENCES_AT_ONCE, Find, Hunt, ServerPair
+from tests.sequences.killing import KillableBroker, KillableKafka, KillableServerPair, hunt_killing, killable
 from tests.sequences.recording import read, record, replay, write
 from tests.sequences.shrinking import shrunk
 from tests.sequences.steps import KEYS
@@ -44,7 +44,7 @@ def main() -> int:
     words = parser.add_subparsers(dest="word")
     for command in (parser, recording := words.add_parser("record")):
         command.add_argument("--seed", default="1")
-        command.add_argument("--lanes", type=int, default=LANES, help="sequences at one time")
+        command.add_argument("--at-once", type=int, default=SEQUENCES_AT_ONCE, help="sequences at one time")
         command.add_argument("--ticks", type=int, default=9, help="how long a sequence may be")
     parser.add_argument("--count", type=int, default=10**9, help="sequences per world")
     parser.add_argument("--minutes", type=float, default=5, help="for all worlds together, without shrinking")
@@ -70,27 +70,27 @@ def hunt(options: argparse.Namespace) -> int:
 
 def hunt_in(world: str, options: argparse.Namespace) -> int:
     if world == KILLED:
-        return hunt_where_servers_die(options)
-    with ExitStack() as servers:
-        kafka_port = servers.enter_context(kafka_in(world))
-        other_port = kafka_port if options.against == "kafka" else servers.enter_context(ours_in(world))
+        return hunt_where_servers_are_killed(options)
+    with ExitStack() as stack:
+        kafka_port = stack.enter_context(kafka_in(world))
+        other_port = kafka_port if options.against == "kafka" else stack.enter_context(ours_in(world))
         versions = served_by(kafka_port, other_port)
         if not serves_groups(versions):
             say("oracle: this broker does not serve groups")
             return 2
-        arena = Arena(kafka_port, other_port, f"{options.seed}{world[0]}", looking=KEYS["describe"] in versions)
-        chase = Hunt(arena, versions, say, options.lanes, options.ticks, REBALANCES_IN.get(world, REBALANCES))
+        servers = ServerPair(kafka_port, other_port, f"{options.seed}{world[0]}", describes=KEYS["describe"] in versions)
+        hunting = Hunt(servers, versions, say, options.at_once, options.ticks, REBALANCES_IN.get(world, REBALANCES))
         if options.tell:
-            chase.on_difference = tell
+            hunting.on_difference = tell
         begin = time.monotonic()
-        asyncio.run(chase.run(options.minutes * 60 / len(options.worlds), options.count))
+        asyncio.run(hunting.run(options.minutes * 60 / len(options.worlds), options.count))
         say(f"\n=== {world}, seed {options.seed}, {time.monotonic() - begin:.0f} s")
-        for line in chase.coverage.lines(full=world == "full"):
+        for line in hunting.coverage.lines(full=world == "full"):
             say(line)
-        say(f"plays: {dict(chase.counts)}; meant: {dict(chase.deviations)}; differences: {len(chase.finds)}")
-        for find in chase.finds.values():
-            settle(arena, find, versions, world, options)
-        return int(bool(chase.finds))
+        say(f"plays: {dict(hunting.counts)}; meant: {dict(hunting.deviations)}; differences: {len(hunting.finds)}")
+        for find in hunting.finds.values():
+            settle(servers, find, versions, world, options)
+        return int(bool(hunting.finds))
 
 
 def tell(number: int, difference: Difference, kafkas: Trace) -> None:
@@ -98,25 +98,25 @@ def tell(number: int, difference: Difference, kafkas: Trace) -> None:
     say(f"      {difference.place}: ours {json.dumps(difference.ours)}, Kafka {json.dumps(difference.kafkas)}")
 
 
-def hunt_where_servers_die(options: argparse.Namespace) -> int:
-    with mortals(MortalKafka) as first, mortals(MortalKafka if options.against == "kafka" else MortalBroker) as second:
+def hunt_where_servers_are_killed(options: argparse.Namespace) -> int:
+    with killable(KillableKafka) as first, killable(KillableKafka if options.against == "kafka" else KillableBroker) as second:
         versions = served_by(first.port, second.port)
-        arena = MortalArena(first, second, f"{options.seed}k")
-        coverage, finds, counts = asyncio.run(hunt_killing(arena, versions, options.minutes * 60 / len(options.worlds), say))
+        servers = KillableServerPair(first, second, f"{options.seed}k")
+        coverage, finds, counts = asyncio.run(hunt_killing(servers, versions, options.minutes * 60 / len(options.worlds), say))
         say(f"\n=== {KILLED}, seed {options.seed}")
         for line in coverage.lines(full=False)[:-1]:
             say(line)
         say(f"plays: {dict(counts)}; differences: {len(finds)}")
         for find in finds.values():
-            settle(arena, find, versions, KILLED, options)
+            settle(servers, find, versions, KILLED, options)
         return int(bool(finds))
 
 
-def settle(arena: Arena | MortalArena, find: Find, versions: Versions, world: str, options: argparse.Namespace) -> None:
+def settle(servers: ServerPair | KillableServerPair, find: Find, versions: Versions, world: str, options: argparse.Namespace) -> None:
     """Print the difference, shrink its sequence, which is slow, and print it again."""
     show(find, world)
     if not options.long:
-        show(asyncio.run(shrunk(arena, find, versions, say)), world)
+        show(asyncio.run(shrunk(servers, find, versions, say)), world)
 
 
 def show(find: Find, world: str) -> None:
@@ -137,7 +137,7 @@ def show(find: Find, world: str) -> None:
 
 def make_recording(options: argparse.Namespace) -> int:
     with kafka_in(options.world) as port:
-        traces = asyncio.run(record(port, options.seed, options.count, options.lanes, options.ticks, say, REBALANCES_IN.get(options.world, REBALANCES)))
+        traces = asyncio.run(record(port, options.seed, options.count, options.at_once, options.ticks, say, REBALANCES_IN.get(options.world, REBALANCES)))
     write(options.out, options.world, traces)
     say(f"{options.out}: {len(traces)} sequences, {sum(len(trace.steps) for trace in traces)} steps, {options.out.stat().st_size} bytes")
     return 0

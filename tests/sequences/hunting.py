@@ -21,10 +21,10 @@ from tests.sequences.steps import Step
 from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions
 
-LANES = 60
+SEQUENCES_AT_ONCE = 60
 KAFKA_PLAYS = 5  # free choices have few outcomes: one of this many plays has the same outcome as ours
 OURS_PLAYS = 3
-LATE_AGAIN = 3
+PLAYS_UNTIL_IN_TIME_MAX = 3
 FINDS_MAX = 12
 Say = Callable[[str], None]
 
@@ -41,24 +41,24 @@ class Find:
         self.kafkas = kafkas
 
 
-class Arena:
+class ServerPair:
     """The connections to Kafka and the other server, with a new name for each play."""
 
-    def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0, looking: bool = True) -> None:
+    def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0, describes: bool = True) -> None:
         self.kafka_port = kafka_port
         self.other_port = other_port
         self.seed = seed
         self.scale = scale
-        self.looking = looking  # whether the other server supports DescribeGroups
+        self.describes = describes  # whether the other server supports DescribeGroups
         self._numbers = count()
 
     async def play(self, port: int, choose: Choose, scale: float | None = None) -> Trace:
-        player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale, self.looking or port == self.kafka_port)
+        player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale, self.describes or port == self.kafka_port)
         return await player.play(choose)
 
     async def play_until_in_time(self, port: int, steps: list[Step]) -> Trace:
-        """Play up to LATE_AGAIN times, each time more slowly, until a play is not late; return the last play."""
-        for attempt in range(LATE_AGAIN):
+        """Play up to PLAYS_UNTIL_IN_TIME_MAX times, each time more slowly, until a play is not late; return the last play."""
+        for attempt in range(PLAYS_UNTIL_IN_TIME_MAX):
             trace = await self.play(port, following(steps), self.scale * (1 + attempt / 2))
             if not trace.late:
                 break
@@ -87,13 +87,13 @@ class Hunt:
     """A run: until the time is over or enough sequences were played."""
 
     def __init__(
-        self, arena: Arena, versions: Versions, say: Say, lanes: int = LANES, ticks: int = 9, rebalances: tuple[int, ...] = REBALANCES
+        self, servers: ServerPair, versions: Versions, say: Say, at_once: int = SEQUENCES_AT_ONCE, ticks: int = 9, rebalances: tuple[int, ...] = REBALANCES
     ) -> None:
         self.rebalances = rebalances
-        self.arena = arena
+        self.servers = servers
         self.versions = versions
         self.say = say
-        self.lanes = lanes
+        self.at_once = at_once
         self.ticks = ticks
         self.coverage = Coverage()
         self.recipes = Recipes()
@@ -105,22 +105,22 @@ class Hunt:
 
     async def run(self, seconds: float, sequences: int) -> None:
         until = time.monotonic() + seconds
-        chance = Random(self.arena.seed)
-        await asyncio.gather(*[self._lane(until, sequences, chance.random() * TICK_S) for _ in range(self.lanes)])
+        chance = Random(self.servers.seed)
+        await asyncio.gather(*[self._play_in_turn(until, sequences, chance.random() * TICK_S) for _ in range(self.at_once)])
 
-    async def _lane(self, until: float, sequences: int, pause: float) -> None:
+    async def _play_in_turn(self, until: float, sequences: int, pause: float) -> None:
         await asyncio.sleep(pause)  # so that the ticks of the players do not begin together
         while time.monotonic() < until and (number := next(self._numbers)) < sequences:
             await self._sequence(number)
 
     async def _sequence(self, number: int) -> None:
-        choosing = Choosing(Random(f"{self.arena.seed}-{number}"), self.versions, self.recipes, self.ticks, self.rebalances)
-        kafkas = await self.arena.play(self.arena.kafka_port, choosing)
+        choosing = Choosing(Random(f"{self.servers.seed}-{number}"), self.versions, self.recipes, self.ticks, self.rebalances)
+        kafkas = await self.servers.play(self.servers.kafka_port, choosing)
         if kafkas.late:
             self.counts["late at Kafka"] += 1
             return
         self.coverage.add(kafkas)
-        ours = await self.arena.play(self.arena.other_port, following(kafkas.steps))
+        ours = await self.servers.play(self.servers.other_port, following(kafkas.steps))
         self.deviations.update(occurring(ours, kafkas))
         if kafkas.tainted:
             self.deviations[kafkas.tainted[1]] += 1
@@ -135,7 +135,7 @@ class Hunt:
             self.counts["most likely known"] += 1
             return
         steps = kafkas.steps[: difference.step + 1]
-        find = await self.arena.find(steps)
+        find = await self.servers.find(steps)
         if find is None:
             self.counts["did not differ again"] += 1
             return

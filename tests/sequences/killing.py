@@ -39,7 +39,7 @@ LONG = (61_640,)  # no timeout ends while a server starts
 WORLD = "plain"
 
 
-class MortalKafka:
+class KillableKafka:
     """A Kafka over one directory, that can be killed and restarted on its port."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class MortalKafka:
         prepare(self.port, topics=False)
 
 
-class MortalBroker:
+class KillableBroker:
     """This broker, likewise."""
 
     def __init__(self, folder: Path) -> None:
@@ -94,12 +94,12 @@ class MortalBroker:
         prepare(self.port, topics=False)
 
 
-Mortal = MortalKafka | MortalBroker
+Killable = KillableKafka | KillableBroker
 
 
 @contextmanager
-def mortals(kind: type[Mortal]) -> Iterator[Mortal]:
-    with tempfile.TemporaryDirectory(prefix="tenure-mortal-", ignore_cleanup_errors=True) as folder:
+def killable(kind: type[Killable]) -> Iterator[Killable]:
+    with tempfile.TemporaryDirectory(prefix="tenure-killable-", ignore_cleanup_errors=True) as folder:
         server = kind(Path(folder))
         try:
             yield server
@@ -107,16 +107,16 @@ def mortals(kind: type[Mortal]) -> Iterator[Mortal]:
             server.kill()
 
 
-class Stage:
+class KillBarrier:
     """A server and its players. The server is killed when all remaining players wait for it."""
 
-    def __init__(self, server: Mortal, players: int) -> None:
+    def __init__(self, server: Killable, players: int) -> None:
         self.server = server
         self.players = players
         self.waiting = 0
         self.back = asyncio.Event()
 
-    async def die(self) -> None:
+    async def wait_for_restart(self) -> None:
         self.waiting += 1
         await self._kill_if_all_wait()
         await self.back.wait()
@@ -131,7 +131,7 @@ class Stage:
             self.back.set()
 
 
-class Halved:
+class KilledHalfway:
     """A sequence under construction, with a kill after its first part."""
 
     def __init__(self, seed: str, versions: Versions, recipes: Recipes) -> None:
@@ -147,29 +147,29 @@ class Halved:
         return step
 
 
-class MortalArena:
-    def __init__(self, kafka: Mortal, opponent: Mortal, seed: str) -> None:
+class KillableServerPair:
+    def __init__(self, kafka: Killable, opponent: Killable, seed: str) -> None:
         self.kafka = kafka
         self.other = opponent
         self.seed = seed
         self._numbers = count()
 
-    async def plays(self, server: Mortal, choices: list[Choose]) -> list[Trace]:
-        stage = Stage(server, len(choices))
-        return list(await asyncio.gather(*[self._play(stage, choose, place * 0.618 % 1 * TICK_S) for place, choose in enumerate(choices)]))
+    async def plays(self, server: Killable, choices: list[Choose]) -> list[Trace]:
+        barrier = KillBarrier(server, len(choices))
+        return list(await asyncio.gather(*[self._play(barrier, choose, place * 0.618 % 1 * TICK_S) for place, choose in enumerate(choices)]))
 
-    async def _play(self, stage: Stage, choose: Choose, pause: float) -> Trace:
-        async def die() -> None:
-            await stage.die()
+    async def _play(self, barrier: KillBarrier, choose: Choose, pause: float) -> Trace:
+        async def wait_for_restart() -> None:
+            await barrier.wait_for_restart()
             await asyncio.sleep(pause)
 
         await asyncio.sleep(pause)
-        player = Player(stage.server.port, f"q{self.seed}-{next(self._numbers)}.", die=die)
+        player = Player(barrier.server.port, f"q{self.seed}-{next(self._numbers)}.", wait_for_restart=wait_for_restart)
         try:
             return await player.play(choose)
         finally:
             if not player.killed:
-                await stage.leave()
+                await barrier.leave()
 
     async def find(self, steps: list[Step]) -> Find | None:
         return (await self.find_all([steps]))[0]
@@ -189,14 +189,14 @@ def find_of(steps: list[Step], ours: list[Trace], kafkas: list[Trace]) -> Find |
     return difference and Find(steps, difference, ours[0], max(kafkas, key=lambda trace: agreed(ours[0], trace)))
 
 
-async def hunt_killing(arena: MortalArena, versions: Versions, seconds: float, say: Say) -> tuple[Coverage, dict[str, Find], Counter[str]]:
+async def hunt_killing(servers: KillableServerPair, versions: Versions, seconds: float, say: Say) -> tuple[Coverage, dict[str, Find], Counter[str]]:
     coverage, recipes, finds, counts = Coverage(), Recipes(), dict[str, Find](), Counter[str]()
     until = time.monotonic() + seconds
     numbers = count()
     while time.monotonic() < until:
-        traces = await arena.plays(arena.kafka, [Halved(f"{arena.seed}-{next(numbers)}", versions, recipes) for _ in range(BATCH)])
+        traces = await servers.plays(servers.kafka, [KilledHalfway(f"{servers.seed}-{next(numbers)}", versions, recipes) for _ in range(BATCH)])
         kafkas = [trace for trace in traces if not trace.late]
-        ours = await arena.plays(arena.other, [following(trace.steps) for trace in kafkas])
+        ours = await servers.plays(servers.other, [following(trace.steps) for trace in kafkas])
         differing = []
         for our_trace, theirs in zip(ours, kafkas, strict=True):
             coverage.add(theirs)
@@ -208,7 +208,7 @@ async def hunt_killing(arena: MortalArena, versions: Versions, seconds: float, s
         counts["compared"] += len(kafkas)
         counts["differed at first"] += len(differing)
         if differing:
-            for find in await arena.find_all(differing[:CONFIRMED_MAX]):
+            for find in await servers.find_all(differing[:CONFIRMED_MAX]):
                 if find and find.difference.signature not in finds:
                     finds[find.difference.signature] = find
                     say(f"difference: step {find.difference.step}: {find.difference.signature}")

@@ -28,21 +28,21 @@ LATE_S = 0.06
 GROUPS = ("g", "h")
 LOOK_VERSION = 5
 
-Die = Callable[[], Awaitable[None]]
+WaitForRestart = Callable[[], Awaitable[None]]
 Choose = Callable[["Player"], Step | None]
 
 
 class Player:
     __slots__ = (
-        "_answers", "_begin", "_die", "_looker", "_looking", "_owners", "_port", "_raw", "_raw_looks", "_replacing", "_scale", "_steps", "_synced", "_tick",
-        "_wires", "groups", "killed", "late", "look", "names", "tainted", "waiting",
+        "_answers", "_begin", "_describes", "_looker", "_owners", "_port", "_raw", "_raw_looks", "_replacing", "_scale", "_steps", "_synced", "_tick",
+        "_wait_for_restart", "_wires", "groups", "killed", "late", "look", "names", "tainted", "waiting",
     )  # fmt: skip
 
-    def __init__(self, port: int, prefix: str, scale: float = 1.0, looking: bool = True, die: Die | None = None) -> None:
-        self._die = die
+    def __init__(self, port: int, prefix: str, scale: float = 1.0, describes: bool = True, wait_for_restart: WaitForRestart | None = None) -> None:
+        self._wait_for_restart = wait_for_restart
         self.killed = False
         self._replacing: set[str] = set()  # groups with a new id for a static name and no assignment since then
-        self._looking = looking
+        self._describes = describes
         self._port = port
         self._scale = scale
         self.names = Names(prefix, scale)
@@ -124,7 +124,7 @@ class Player:
 
     async def _kill(self, number: int) -> None:
         """Z13: ours stores a member that returns during a rebalance at once, Kafka only with the assignments."""
-        assert self._die is not None
+        assert self._wait_for_restart is not None
         if self._replacing and self.tainted is None:
             self.tainted = (number, "Z13")
         for actor in list(self._wires):
@@ -132,7 +132,7 @@ class Player:
         assert self._looker is not None
         self._looker.drop()
         self.killed = True
-        await self._die()
+        await self._wait_for_restart()
         self._looker = await Wire.open(self._port)
         self._begin = time.monotonic() - self._tick * TICK_S * self._scale
 
@@ -210,14 +210,14 @@ class Player:
 
     async def _look(self) -> None:
         assert self._looker is not None
-        if not self._looking:
+        if not self._describes:
             self._raw_looks.append(None)
             return
         asked_at = time.monotonic()
         reply = await self._looker.ask(DescribeGroupsRequest([self.names.group(name) for name in self.groups]), LOOK_VERSION)
         self.late = self.late or time.monotonic() - asked_at > LATE_S * self._scale
         if reply == CLOSED:
-            raise ConnectionError("closed while looking")
+            raise ConnectionError("closed before the description of the groups")
         self._raw_looks.append(reply)
         self._replacing -= {group.group_id.removeprefix(self.names.prefix) for group in reply.groups if group.group_state in ("Stable", "Empty")}
         self.look = {group.group_id.removeprefix(self.names.prefix): group for group in reply.groups}

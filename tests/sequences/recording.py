@@ -14,7 +14,7 @@ from random import Random
 from tests.sequences.choosing import Choosing
 from tests.sequences.comparing import Difference, differences, first_difference
 from tests.sequences.coverage import Coverage
-from tests.sequences.hunting import Arena, Say
+from tests.sequences.hunting import Say, ServerPair
 from tests.sequences.player import TICK_S, following
 from tests.sequences.recipes import Recipes
 from tests.sequences.traces import Trace
@@ -39,29 +39,29 @@ def read(file: Path) -> tuple[str, list[Trace]]:
     return first["world"], [Trace.from_json(line["steps"], line["trace"]) for line in lines]
 
 
-async def record(port: int, seed: str, wanted_count: int, lanes: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
+async def record(port: int, seed: str, wanted_count: int, at_once: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
     """Record this many sequences, preferring those with codes that no other has."""
-    arena = Arena(port, port, f"r{seed}")
+    servers = ServerPair(port, port, f"r{seed}")
     versions, recipes, numbers = await asyncio.to_thread(served_by, port), Recipes(), count()
     kept: list[Trace] = []
 
-    async def lane() -> None:
+    async def play_in_turn() -> None:
         await asyncio.sleep(Random().random() * TICK_S)
         while (number := next(numbers)) < 4 * wanted_count:
-            trace = await arena.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks, rebalances))
-            if settled := await reproducible_part(arena, port, trace):
+            trace = await servers.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks, rebalances))
+            if settled := await reproducible_part(servers, port, trace):
                 kept.append(settled)
 
-    await asyncio.gather(*[lane() for _ in range(lanes)])
+    await asyncio.gather(*[play_in_turn() for _ in range(at_once)])
     say(f"{len(kept)} of {4 * wanted_count} sequences are certain")
     return chosen_for_coverage(kept, wanted_count)
 
 
-async def reproducible_part(arena: Arena, port: int, trace: Trace) -> Trace | None:
+async def reproducible_part(servers: ServerPair, port: int, trace: Trace) -> Trace | None:
     """The part of the sequence that has the same result in every play."""
     if trace.late:
         return None
-    replays = await asyncio.gather(*[arena.play_until_in_time(port, trace.steps) for _ in range(PLAYS)])
+    replays = await asyncio.gather(*[servers.play_until_in_time(port, trace.steps) for _ in range(PLAYS)])
     same = min((difference.step for repeated in replays for difference in differences(repeated, trace)), default=len(trace.steps))
     if same < STEPS_MIN or any(repeated.late for repeated in replays):
         return None
@@ -91,8 +91,8 @@ async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") 
     unsettled = list(range(len(recorded)))
     differing: list[tuple[int, Difference]] = []
     for attempt, scale in enumerate(REPLAYS_IN.get(world, REPLAYS)):
-        arena = Arena(port, port, f"{seed}{attempt}", scale)
-        traces = await asyncio.gather(*[later(arena, port, recorded[number], place) for place, number in enumerate(unsettled)])
+        servers = ServerPair(port, port, f"{seed}{attempt}", scale)
+        traces = await asyncio.gather(*[later(servers, port, recorded[number], place) for place, number in enumerate(unsettled)])
         compared = [(number, first_difference(trace, recorded[number])) for number, trace in zip(unsettled, traces, strict=True)]
         differing = [(number, difference) for number, difference in compared if difference]
         late = any(trace.late for trace in traces)
@@ -102,6 +102,6 @@ async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") 
     return differing
 
 
-async def later(arena: Arena, port: int, recorded: Trace, place: int) -> Trace:
+async def later(servers: ServerPair, port: int, recorded: Trace, place: int) -> Trace:
     await asyncio.sleep(place * 0.618 % 1 * TICK_S)  # spread over a tick
-    return await arena.play(port, following(recorded.steps))
+    return await servers.play(port, following(recorded.steps))

@@ -14,30 +14,30 @@ AT_ONCE = 24
 ROUNDS_MAX = 30
 
 
-class Finding(Protocol):
+class FindsDifferences(Protocol):
     async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]: ...
 
 
-async def shrunk(arena: Finding, find: Find, versions: Versions, say: Say) -> Find:
+async def shrunk(servers: FindsDifferences, find: Find, versions: Versions, say: Say) -> Find:
     """Try all shorter candidates of a round at once, and continue with the first that differs."""
     best = find
     for _ in range(ROUNDS_MAX):
-        better = await first_of(arena, shorter(best.steps), best)
+        better = await first_of(servers, shorter(best.steps), best)
         if better is None:
             break
         best = better
         say(f"  {len(best.steps)} steps")
     for _ in range(ROUNDS_MAX):
-        better = await first_of(arena, plainer(best.steps, versions), best)
+        better = await first_of(servers, plainer(best.steps, versions), best)
         if better is None:
             break
         best = better
     return best
 
 
-async def first_of(arena: Finding, candidates: Iterator[list[Step]], best: Find) -> Find | None:
+async def first_of(servers: FindsDifferences, candidates: Iterator[list[Step]], best: Find) -> Find | None:
     while candidates_now := [steps for _, steps in zip(range(AT_ONCE), candidates, strict=False)]:
-        for candidate_find in await arena.find_all(candidates_now):
+        for candidate_find in await servers.find_all(candidates_now):
             if candidate_find is not None and candidate_find.difference.signature == best.difference.signature:
                 candidate_find.steps = candidate_find.steps[: candidate_find.difference.step + 1]
                 return candidate_find

@@ -123,8 +123,8 @@ def test_member_ids_are_replaced_by_the_names_of_their_members() -> None:
     assert naming.renamed("i1-0b8a3f2e-6c1d-1f7a-9b2e-3d4c5b6a7988") != "i1-#p1@3", "that is no random UUID"
 
 
-class Pretended:
-    """An arena in which a sequence differs if a heartbeat of p3 follows a join of p1."""
+class FakeServers:
+    """Servers at which a sequence differs if a heartbeat of p3 follows a join of p1."""
 
     def __init__(self) -> None:
         self.plays = 0
@@ -146,10 +146,10 @@ async def test_a_find_is_shrunk_to_the_steps_it_needs() -> None:
     plain = {"v": 9, "member": "", "type": "consumer", "protocols": [["a", "m"]], "session": 31_600, "rebalance": 61_640}
     steps: list[Step] = [{"do": "join", "by": f"p{number % 4}", **plain} for number in range(21)]
     steps.append({"do": "beat", "by": "p3", "v": 4, "member": "", "generation": 1})
-    arena = Pretended()
-    find = await arena.find(steps)
+    servers = FakeServers()
+    find = await servers.find(steps)
     assert find is not None
-    short = await shrunk(arena, find, {11: (0, 9), 12: (0, 4)}, lambda line: None)
+    short = await shrunk(servers, find, {11: (0, 9), 12: (0, 4)}, lambda line: None)
     assert [(step["do"], step["by"]) for step in short.steps] == [("join", "p1"), ("beat", "p3")]
 
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.sequences.choosing import REBALANCES
-from tests.sequences.hunting import Arena, Hunt
+from tests.sequences.hunting import Hunt, ServerPair
 from tests.sequences.worlds import REBALANCES_IN, WORLDS, kafka_in, ours_in, served_by
 
 pytestmark = pytest.mark.kafka
@@ -26,11 +26,11 @@ def test_new_sequences_get_kafkas_replies() -> None:
     with kafka_in(world) as kafka_port, ours_in(world) as port:
         versions = served_by(kafka_port, port)
         lines: list[str] = []
-        hunt = Hunt(Arena(kafka_port, port, seed), versions, lines.append, ticks=4, rebalances=REBALANCES_IN.get(world, REBALANCES))
+        hunt = Hunt(ServerPair(kafka_port, port, seed), versions, lines.append, ticks=4, rebalances=REBALANCES_IN.get(world, REBALANCES))
         asyncio.run(hunt.run(SECONDS, SEQUENCES))
         for signature, find in list(hunt.finds.items()):
             # A busy machine answers all plays of a moment late: a difference shows at other moments too.
-            if not all(asyncio.run(hunt.arena.find(find.steps)) for _ in range(ROUNDS_AGAIN)):
+            if not all(asyncio.run(hunt.servers.find(find.steps)) for _ in range(ROUNDS_AGAIN)):
                 del hunt.finds[signature]
     finds = [f"{find.difference}\n" + "\n".join(json.dumps(step) for step in find.steps) for find in hunt.finds.values()]
     assert not finds, f"make oracle shows more ({world}, seed {seed}):\n" + "\n\n".join(finds)
