@@ -46,7 +46,7 @@ def a_dangling_link(directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("place", [below_a_file, a_file, not_for_folders, a_dangling_link])
-def test_an_unwritable_directory_is_one_line(tmp_path: Path, place: Callable[[Path], Path]) -> None:
+def test_an_unwritable_directory_is_reported_in_one_line(tmp_path: Path, place: Callable[[Path], Path]) -> None:
     directory = place(tmp_path)
     code, lines = failed_start(*kept_in(directory))
     assert code == ExitCode.DIRECTORY
@@ -85,7 +85,7 @@ def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listeners", ["PLAINTEXT://127.0.0.1:{}", "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:{}"])
-def test_a_port_in_use_is_one_line(tmp_path: Path, listeners: str) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path, listeners: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         code, lines = failed_start("--data", str(tmp_path / "data"), "--set", f"listeners={listeners.format(port)}", "--set", "num.partitions=3")
@@ -102,7 +102,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path, listeners: str) -> None:
         ("127.0.0.1:1", None),
     ],
 )
-def test_an_unusable_listen_address_is_one_line(tmp_path: Path, address: str, reason: str | None) -> None:
+def test_an_unusable_listen_address_is_reported_in_one_line(tmp_path: Path, address: str, reason: str | None) -> None:
     if reason is None:
         if os.geteuid() == 0:
             pytest.skip("root may listen on every port")
@@ -113,7 +113,7 @@ def test_an_unusable_listen_address_is_one_line(tmp_path: Path, address: str, re
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
-def test_a_wildcard_alone_is_one_line_with_the_setting_to_add(tmp_path: Path, host: str) -> None:
+def test_a_wildcard_alone_is_reported_in_one_line_with_the_setting_to_add(tmp_path: Path, host: str) -> None:
     code, lines = failed_start("--listen", f"{host}:9092", "--data", str(tmp_path / "data"))
     assert (code, len(lines)) == (ExitCode.CONFIG, 1)
     assert "--advertise HOST:9092" in lines[0]

@@ -117,7 +117,7 @@ def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenur
         (("--from-file", "-"), 65, "standard input: line 1 is not topic,partition,offset"),
     ],
 )
-def test_an_impossible_reset_is_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, admin: Admin, reset: Tenure) -> None:
+def test_an_impossible_reset_is_reported_in_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, admin: Admin, reset: Tenure) -> None:
     result = reset("reset.wrong", *arguments, stdin="a,b\n")
     assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
     assert words in result.err

@@ -126,7 +126,7 @@ def test_offsets_of_a_live_member_are_not_deleted_and_the_dry_run_reports_it(adm
         (("show", "show.nobody", "--topic", "nowhere"), 66, "topic nowhere does not exist"),
     ],
 )
-def test_an_impossible_request_is_one_line(arguments: tuple[str, ...], code: int, words: str, admin: Admin, offsets: Tenure) -> None:
+def test_an_impossible_request_is_reported_in_one_line(arguments: tuple[str, ...], code: int, words: str, admin: Admin, offsets: Tenure) -> None:
     result = offsets(*arguments)
     assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
     assert words in result.err

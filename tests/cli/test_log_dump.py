@@ -159,7 +159,7 @@ def test_a_segment_written_by_kafka_is_printed(command: Command) -> None:
 # Damage and other problems
 
 
-def test_a_torn_end_is_one_line_with_position_and_reason(folder: Folder, command: Command) -> None:
+def test_a_torn_end_is_reported_in_one_line_with_position_and_reason(folder: Folder, command: Command) -> None:
     segment = folder.segment(OFFSETS)
     data = segment.read_bytes()
     last = [header.size for header in iterate(data, 0, len(data))][-1]
@@ -188,7 +188,7 @@ def test_a_torn_end_of_an_older_segment_is_reported_as_such(folder: Folder, comm
     assert command.errors[0].endswith("to the end of the file, which is not the last of its log")
 
 
-def test_records_that_do_not_parse_in_a_sound_batch_are_one_line(folder: Folder, command: Command) -> None:
+def test_records_that_do_not_parse_in_a_sound_batch_are_reported_in_one_line(folder: Folder, command: Command) -> None:
     from tests.cli.planted import records_that_are_none
 
     records_that_are_none(folder)
@@ -288,7 +288,7 @@ def test_a_newer_format_is_refused_and_left_untouched(text: str, folder: Folder,
         [],
     ],
 )
-def test_a_usage_error_is_one_line_and_exit_code_64(arguments: list[str], command: Command) -> None:
+def test_a_usage_error_is_reported_in_one_line_with_exit_code_64(arguments: list[str], command: Command) -> None:
     code, lines = command.run(*arguments)
     assert (code, lines) == (64, [])
     assert re.fullmatch(r"tenure: .*--help\)", "\n".join(command.errors))

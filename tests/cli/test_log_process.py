@@ -32,7 +32,7 @@ def test_a_closed_output_pipe_ends_log_commands_quietly(json: list[str], folder:
         assert process.wait(10) == 0
 
 
-def test_an_output_that_cannot_be_written_is_one_line(folder: Folder) -> None:
+def test_an_output_that_cannot_be_written_is_reported_in_one_line(folder: Folder) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-P", "-m", "tenure", "log", "dump", str(folder.path)]
         done = subprocess.run(command, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)

@@ -37,7 +37,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     "arguments", [["serv"], ["serve", "--lis", "x"], ["serve", "--listen"], ["serve", "x"], ["health", "--wait", "soon"], ["health", "--wait", "-1"]]
 )
-def test_a_usage_error_is_one_line_and_exit_code_64(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_usage_error_is_reported_in_one_line_with_exit_code_64(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*arguments) == 64
     output = capsys.readouterr()
     assert output.out == ""

@@ -62,7 +62,7 @@ def test_a_closed_pipe_ends_the_command_quietly(bootstrap: str, arguments: tuple
     assert (result.returncode, result.stderr) == (141, "")
 
 
-def test_a_disk_that_is_full_is_one_line(bootstrap: str) -> None:
+def test_a_disk_that_is_full_is_reported_in_one_line(bootstrap: str) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     result = run("cluster", "--bootstrap", bootstrap, stdout=full)
     os.close(full)
@@ -92,7 +92,7 @@ def test_the_environment_names_the_cluster(bootstrap: str) -> None:
     assert (wrong.returncode, wrong.stderr) == (64, "tenure: TENURE_BOOTSTRAP=kafka:port: 'kafka:port': the port must be 0 to 65535, not 'port'\n")
 
 
-def test_a_defect_is_one_line_and_a_traceback_only_on_request(tmp_path: Path) -> None:
+def test_a_defect_is_reported_in_one_line_and_a_traceback_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import cli.health\ncli.health.run = lambda options: 1 / 0\n")
     path = f"{tmp_path}{os.pathsep}{PACKAGES}"
     result = run("health", PYTHONPATH=path)

@@ -106,7 +106,7 @@ def fails(error: Exception) -> Serve:
         (OSError("odd"), 74, "odd"),
     ],
 )
-def test_a_start_that_fails_is_one_line_after_the_log(
+def test_a_start_that_fails_is_reported_in_one_line_after_the_log(
     serve: Callable[..., int], capfd: pytest.CaptureFixture[str], error: Exception, code: int, line: str
 ) -> None:
     assert serve(fails(error)) == code

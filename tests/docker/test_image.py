@@ -173,7 +173,7 @@ def test_the_image_serves_as_any_user_and_with_a_read_only_root(run: Run, option
 
 @pytest.mark.clients
 @pytest.mark.parametrize("mode", [0o755, 0o000])
-def test_an_unwritable_volume_is_one_line_with_user_and_path_and_an_exit_code(run: Run, tmp_path: Path, mode: int) -> None:
+def test_an_unwritable_volume_is_reported_in_one_line_with_user_and_path_and_an_exit_code(run: Run, tmp_path: Path, mode: int) -> None:
     user, folder = os.getuid() + 4242, tmp_path / "volume"
     folder.mkdir()
     folder.chmod(mode)
@@ -185,7 +185,7 @@ def test_an_unwritable_volume_is_one_line_with_user_and_path_and_an_exit_code(ru
 
 
 @pytest.mark.clients
-def test_a_read_only_volume_is_one_line_too(run: Run, tmp_path: Path) -> None:
+def test_a_read_only_volume_is_reported_in_one_line_too(run: Run, tmp_path: Path) -> None:
     container = run("--volume", f"{tmp_path}:/data:ro")
     assert docker("wait", container).stdout.strip() == str(CANNOT_WRITE)
     (line,) = [line for line in docker("logs", container).stderr.splitlines() if not line.startswith("{")]

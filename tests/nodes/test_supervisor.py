@@ -138,7 +138,7 @@ def test_a_node_may_be_started_and_stopped_by_hand(nodes: Nodes) -> None:
     assert nodes.stop() == 0
 
 
-def test_a_port_in_use_is_one_line_and_no_node_is_started(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line_and_no_node_is_started(tmp_path: Path) -> None:
     first = consecutive_ports(2)
     with socket.create_server(("127.0.0.1", first + 1)):
         code, lines = refused("--nodes", "2", "--listen", f"127.0.0.1:{first}", "--data", str(tmp_path / "data"))

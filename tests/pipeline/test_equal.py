@@ -109,7 +109,7 @@ def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, refere
             assert {row["kind"]: row["count"] for row in frame.groupBy("kind").count().collect()} == kinds
 
 
-def test_a_task_that_fails_is_one_line() -> None:
+def test_a_task_that_fails_is_reported_in_one_line() -> None:
     with on_spark("local[1]", 1) as spark, pytest.raises(SparkFailed) as failed:
         OnSpark(spark, QUIET).run("dividing", lambda task: 1 // task, [1, 0], lambda task: 1)
     assert str(failed.value) == "Spark gave up dividing: ZeroDivisionError: integer division or modulo by zero"

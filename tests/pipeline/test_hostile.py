@@ -153,7 +153,7 @@ def a_name_that_is_no_offset(path: Path) -> None:
         (a_name_that_is_no_offset, r"source/__consumer_offsets-0/9*\.log: its name is not an offset$"),
     ],
 )
-def test_a_path_that_is_no_data_directory_is_one_line(command: Command, tmp_path: Path, make: Callable[[Path], None], problem: str) -> None:
+def test_a_path_that_is_no_data_directory_is_reported_in_one_line(command: Command, tmp_path: Path, make: Callable[[Path], None], problem: str) -> None:
     make(tmp_path / "source")
     assert re.search(problem, command.refused(tmp_path / "source"))
 
@@ -165,7 +165,7 @@ def test_input_errors_are_reported_before_spark_starts(command: Command, tmp_pat
 
 
 @pytest.mark.parametrize("hidden", ["data", f"data/{LOG}", f"data/{LOG}/00000000000000000000.log"])
-def test_an_unreadable_directory_is_one_line(command: Command, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+def test_an_unreadable_directory_is_reported_in_one_line(command: Command, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
     """Root may read every file, so the system's error is simulated."""
 
     def forbidding(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -257,7 +257,7 @@ def test_an_unwritable_report_path_is_reported_before_reading(command: Command, 
     assert not command.out.exists()
 
 
-def test_a_full_disk_is_one_line_that_names_the_file_and_nothing_is_published(
+def test_a_full_disk_is_reported_in_one_line_that_names_the_file_and_nothing_is_published(
     command: Command, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = 20

@@ -156,7 +156,7 @@ def test_a_deleted_group_is_not_shown_as_lagging(tmp_path: Path) -> None:
     assert "98,765" not in page(document(tables, version="9.9"))
 
 
-def test_findings_of_many_partitions_are_one_line(tmp_path: Path) -> None:
+def test_findings_of_many_partitions_are_reported_in_one_line(tmp_path: Path) -> None:
     tables = Tables(filled(tmp_path / "out"))
     tables.hygiene["c", "quiet-1"] = [
         Hygiene("c", "quiet-1", "orders", partition, "offsets_about_to_expire", "in 2 hours, unless a member joins or an offset is committed", NOW) for partition in (0, 1, 2, 3, 7)

@@ -47,7 +47,7 @@ class Broken:
         ("gone\naway", "Spark gave up reading: gone away"),
     ],
 )
-def test_a_job_that_fails_is_one_line(text: str, message: str) -> None:
+def test_a_job_that_fails_is_reported_in_one_line(text: str, message: str) -> None:
     with pytest.raises(SparkFailed) as failed:
         OnSpark(Broken(text), Progress()).run("reading", str, [1], lambda task: 1)
     assert str(failed.value) == message

@@ -118,7 +118,7 @@ def test_damage_is_refused_on_request(folder: Path) -> None:
 # Directories
 
 
-def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is empty"):
         planned(tmp_path)
     (tmp_path / "other").mkdir()

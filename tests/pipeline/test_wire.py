@@ -109,7 +109,7 @@ def test_transient_errors_are_retried(cluster: FakeCluster, tmp_path: Path, repl
     assert record_rows(rows) == record_rows(written(cluster, tmp_path))
 
 
-def test_permanent_errors_are_one_line(cluster: FakeCluster) -> None:
+def test_permanent_errors_are_reported_in_one_line(cluster: FakeCluster) -> None:
     cluster.reply_error = lambda number, request: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if isinstance(request, FetchRequest) else 0
     with pytest.raises(BadInput, match="the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
         read(cluster)
@@ -173,7 +173,7 @@ def test_a_damaged_batch_is_counted_or_refused(cluster: FakeCluster) -> None:
         read(cluster, on_corrupt="fail")
 
 
-def test_unreachable_addresses_are_one_line() -> None:
+def test_unreachable_addresses_are_reported_in_one_line() -> None:
     for text in ("kafka://", "kafka://host:port", "kafka://host:99999"):
         with pytest.raises(BadInput, match="write kafka://HOST:PORT"):
             Client(text)

@@ -64,7 +64,7 @@ def test_a_wheel_has_no_file_that_was_removed_since_its_build(tmp_path: Path) ->
     assert files == {"kept", "tenure__mypyc"}
 
 
-def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_compiler_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CC", "no-such-compiler --fast")
     monkeypatch.setattr("sys.argv", ["compiled"])
     assert compiled.main() == 1

@@ -195,7 +195,7 @@ def test_the_clients_page_has_the_reasons_of_known_failures() -> None:
 
 
 @pytest.mark.once
-def test_a_failing_step_is_one_line(tmp_path: Path) -> None:
+def test_a_failing_step_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="no-such-program is needed and not on PATH"):
         call(["no-such-program"], tmp_path)
     with pytest.raises(SuiteError, match="ended with 3: told"):

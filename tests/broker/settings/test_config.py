@@ -190,7 +190,7 @@ def test_all_problems_are_reported_at_once(toml: Any) -> None:
         assert any(part in line for line in problem_lines), part
 
 
-def test_a_problem_is_one_line_for_any_value() -> None:
+def test_a_problem_is_reported_in_one_line_for_any_value() -> None:
     problem_lines = problem(settings=["log.level=a\nb\x1b[31m"])
     assert problem_lines.startswith(r"log.level='a\nb\x1b[31m' (--set)")
     assert problem(settings=["a\nb=\udcff"]) == r"'a\nb'='\udcff' (--set): there is no such setting"

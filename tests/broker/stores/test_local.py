@@ -522,7 +522,7 @@ def unusable(disk: SimDisk) -> Iterator[tuple[str, ExitCode, str]]:
     yield "newer", ExitCode.DATA, "data directory /data has format 2"
 
 
-def test_an_unusable_directory_is_one_line_and_an_exit_code(disk: SimDisk) -> None:
+def test_an_unusable_directory_is_reported_in_one_line_with_an_exit_code(disk: SimDisk) -> None:
     harness = StoreHarness(disk, "always")
     harness.put(b"a")
     harness.threads.run()
