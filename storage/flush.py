@@ -10,8 +10,9 @@ from typing import Final
 from storage.disk import Disk, File
 from storage.segment import Segment
 
-FAILED: Final = "flush.failed"  # a marker file in the folder, from a failed flush until the repair; it contains the flushed offset
-OFFSET_DIGITS: Final = 20
+# An empty file in the folder, from a failed flush until the repair. Its name ends with the flushed offset (without one if an earlier
+# version wrote it): a name becomes durable with the folder, even while no data of a file does.
+FAILED: Final = "flush.failed"
 METADATA: Final = "partition.metadata"  # Kafka's file with the topic id of the folder
 _TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{22}")  # 16 bytes in base64
 _SAME_CHARS_MIN: Final = 11  # two ids with so many equal characters are one id and a damaged copy of it
@@ -53,22 +54,22 @@ def mark_flush_failed(disk: Disk, folder: str, flushed_offset: int) -> None:
     That process could read the records from the page cache and sync them without an error, although they never reach the disk.
     After a power failure the unflushed part may have holes, with sound batches after them.
     """
-    path = f"{folder}/{FAILED}"
     with contextlib.suppress(OSError):
-        if disk.exists(path):
-            return  # from an earlier failure, at a lower offset
-        with contextlib.closing(disk.open(path, create=True)) as file:  # in place: the name exists from the first step on
-            file.write(0, f"{flushed_offset}\n".encode())
-            file.sync()
+        if find_failed_flush(disk, folder):
+            return  # an earlier one, at a lower offset
+        disk.open(f"{folder}/{FAILED}.{flushed_offset}", create=True).close()
         disk.sync_folder(folder)
+
+
+def find_failed_flush(disk: Disk, folder: str) -> str:
+    """The marker file of a failed flush that was not repaired; "" if there is none."""
+    return next((name for name in disk.list(folder) if name.startswith(FAILED)), "")
 
 
 def flushed_before_failure(disk: Disk, folder: str) -> int:
     """The flushed offset at a failed flush that was not repaired; -1 if no flush failed or the offset is unknown."""
-    path = f"{folder}/{FAILED}"
-    text = disk.read_text(path) if disk.exists(path) else ""
-    digits = text[:-1]
-    return int(digits) if text.endswith("\n") and digits.isascii() and digits.isdigit() and len(digits) < OFFSET_DIGITS else -1
+    digits = find_failed_flush(disk, folder).removeprefix(f"{FAILED}.")
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:

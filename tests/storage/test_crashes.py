@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol.batch import CorruptBatch, validate
 from simulator.disk import Crashed, Folder, SimDisk, data_disk
 from storage import AppendFailed, DamagedLog, Handles, Log, Recovery
-from storage.flush import FAILED
+from storage.flush import find_failed_flush
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import probe_path
 from tests.depth import DEPTH
@@ -469,7 +469,7 @@ def test_the_end_of_a_log_is_rewritten_after_a_failed_flush_and_a_restart(deferr
     log.flush()
     disk.crash()
     assert names(open_log(disk, deferred)) == ["a.0", "b.0", "c.0", "d.0"]
-    assert FAILED not in disk.list(f"/data/{FOLDER}")
+    assert not find_failed_flush(disk, f"/data/{FOLDER}")
 
 
 def test_the_end_of_a_log_is_rewritten_after_an_opening_whose_sync_failed() -> None:
@@ -486,7 +486,7 @@ def test_the_end_of_a_log_is_rewritten_after_an_opening_whose_sync_failed() -> N
     assert names(open_log(disk)) == ["a.0", "b.0", "c.0", "d.0"]
     disk.crash()
     assert names(open_log(disk)) == ["a.0", "b.0", "c.0", "d.0"]
-    assert FAILED not in disk.list(f"/data/{FOLDER}")
+    assert not find_failed_flush(disk, f"/data/{FOLDER}")
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -504,14 +504,18 @@ def test_a_cut_whose_sync_failed_is_repeated(fails: bool) -> None:
     if fails:
         with pytest.raises(OSError, match="Input/output"):
             open_log(disk, True)
-        assert FAILED in disk.list(f"/data/{FOLDER}")
+        assert find_failed_flush(disk, f"/data/{FOLDER}")
         disk.kill()
     assert names(open_log(disk, True)) == ["a.0", "b.0", "c.0"]
-    assert FAILED not in disk.list(f"/data/{FOLDER}")
+    assert not find_failed_flush(disk, f"/data/{FOLDER}")
 
 
-def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it() -> None:
-    """An append may arrive between the failure of a flush and the end of its thread; the power failure leaves a hole before it."""
+@pytest.mark.parametrize("failures", [1, 2])
+def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it(failures: int) -> None:
+    """An append may arrive between the failure of a flush and the end of its thread; the power failure leaves a hole before it.
+
+    With a second failure, no other file can be synced either.
+    """
     disk = data_disk()
 
     def open_log() -> tuple[Log, Recovery]:
@@ -522,16 +526,17 @@ def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it() -> None:
     log.flush()
     append_all(log, "cd")
     flush = log.start_flush()
-    disk.fail_syncs = 1
+    disk.fail_syncs = failures
     with pytest.raises(OSError, match="Input/output"):
         flush.run()
     append_all(log, "e")
+    disk.kill()
     disk.write_back()
     disk.crash()
     log, recovery = open_log()
     assert names(log) == ["a.0", "b.0"]
     assert recovery.kept
-    assert FAILED not in disk.list(f"/data/{FOLDER}")
+    assert not find_failed_flush(disk, f"/data/{FOLDER}")
     append_flushed(log, batch("f"), log.epoch)
     disk.crash()
     assert names(open_log()[0]) == ["a.0", "b.0", "f.0"]
