@@ -344,6 +344,17 @@ def test_a_retired_log_refuses_appends_and_its_readers_read_on(disk: SimDisk) ->
 # Failures.
 
 
+def test_a_log_whose_first_segment_creation_failed_accepts_the_next_batch(disk: SimDisk) -> None:
+    log = opened(disk)
+    disk.refuse_at = 0
+    with pytest.raises(AppendFailed):
+        log.append(batch("a"), 0)
+    disk.refuse_at = -1
+    assert log.usable
+    assert log.append(batch("a"), 0) == 0
+    assert names(log) == ["a.0"]
+
+
 def test_a_log_waits_for_a_repair_when_its_file_cannot_be_read_after_a_failure(disk: SimDisk) -> None:
     log = opened(disk)
     append_flushed(log, batch("a"))
