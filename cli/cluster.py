@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
 from cli.client.api_names import api_name
 from cli.client.releases import SINCE, Release, matching_release, release_text
-from cli.nodes import NodeStatus, node_status, time_text
+from cli.nodes import NodeStatus, node_status, time_if_known
 from cli.shown import Column, Painted, Role, Screen, plain
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
@@ -76,7 +76,7 @@ def view_of(cluster: Cluster) -> View:
         controller,
         tenure,
         brokers,
-        cluster.offered(),
+        cluster.served_apis(),
         features(cluster),
         topics,
         counted_groups(cluster, warnings),
@@ -86,7 +86,7 @@ def view_of(cluster: Cluster) -> View:
 
 def controller_id(cluster: Cluster) -> int | None:
     """None if unknown. With KRaft it is the leader of the quorum: Metadata names any broker, which forwards requests to the controller."""
-    if DescribeQuorumRequest.API_KEY not in cluster.offered():
+    if DescribeQuorumRequest.API_KEY not in cluster.served_apis():
         return cluster.controller_id if cluster.controller_id >= 0 else None
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, [DescribeQuorumRequestPartitionData(0)])])
     reply = cluster.any(request)
@@ -180,7 +180,7 @@ def show(screen: Screen, view: View) -> None:
         columns += [Column("GROUPS", right=True), Column("TOPICS", right=True), Column("SINCE")]
         for row, broker in zip(rows, view.brokers, strict=True):
             node = broker.node
-            row += [None] * 3 if node is None else [node.groups_partitions, node.topics_partitions, time_text(node.since_ms)]
+            row += [None] * 3 if node is None else [node.groups_partitions, node.topics_partitions, time_if_known(node.since_ms)]
     stores = [broker.node.store if broker.node else None for broker in view.brokers]
     if any(stores):
         columns += [Column("LEASE", right=True), Column("APPENDS", right=True), Column("OLDEST", right=True)]

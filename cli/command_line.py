@@ -65,8 +65,8 @@ class Version(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """Raises Failure for a usage error, with a suggestion. argparse's exit code 2 has another meaning in `tenure health`."""
 
-    def __init__(self, *arguments: Any, **how: Any) -> None:
-        super().__init__(*arguments, **how)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.color = False  # Python 3.14 and later colour help by default
 
     def error(self, message: str) -> NoReturn:

@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 
-from cli.completion_words import offer
+from cli.completion_words import complete
 
 BASH = r"""
 _tenure() {
@@ -33,16 +33,16 @@ complete -F _tenure tenure
 ZSH = r"""#compdef tenure
 _tenure() {
     local line
-    local -a lines offered
+    local -a lines completions
     lines=("${(@f)$("${(Q)words[1]}" completion zsh --words "${(@)${(@Q)words[1,CURRENT-1]}/#/:}" ":${(Q)PREFIX}" 2>/dev/null)}")
     case $lines[1] in
         files) _files ;;
         folders) _files -/ ;;
         words)
             for line in "${(@)lines[2,-1]}"; do
-                offered+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+                completions+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
             done
-            if [[ $lines[2] = *= ]]; then _describe -t words word offered -S ''; else _describe -t words word offered; fi ;;
+            if [[ $lines[2] = *= ]]; then _describe -t words word completions -S ''; else _describe -t words word completions; fi ;;
     esac
 }
 if [ "$funcstack[1]" = "_tenure" ]; then _tenure "$@"; else compdef _tenure tenure; fi
@@ -76,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
     words = [word.removeprefix(":") for word in options.words]
     if options.shell == "bash":
         words = bash_words(words[0])
-    offered = offer(words[1:-1], words[-1])
-    print(offered.kind)
-    for word, about in offered.words:
+    completions = complete(words[1:-1], words[-1])
+    print(completions.kind)
+    for word, about in completions.words:
         if options.shell == "bash":
             print(for_bash(word, words[-1]))
         else:

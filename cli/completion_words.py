@@ -12,13 +12,13 @@ NAMES_SECONDS = 0.7
 NAMES_MAX = 1000
 
 
-class Offer(NamedTuple):
+class Completions(NamedTuple):
     kind: str  # words, files, folders
     words: list[tuple[str, str]] = []  # noqa: RUF012 (never changed): each with its description
 
 
-class Place(NamedTuple):
-    """The position in argparse's tree after the words so far."""
+class ParsedWords(NamedTuple):
+    """The words so far, as argparse would read them: the last subcommand and what it has been given."""
 
     parser: argparse.ArgumentParser
     path: list[str]  # commands
@@ -28,54 +28,54 @@ class Place(NamedTuple):
     pending: argparse.Action | None  # the option whose value is completed next
 
 
-def offer(before: list[str], current: str) -> Offer:
+def complete(before: list[str], current: str) -> Completions:
     """The completions of `current` after the words `before` (without `tenure` itself)."""
-    place = follow(before)
-    if place.pending is not None:
-        return values_of(place.pending, place, current)
+    parsed = parse_words(before)
+    if parsed.pending is not None:
+        return values_of(parsed.pending, parsed, current)
     name, equals, value = current.partition("=")
-    if equals and name.startswith("--") and (action := option(place.parser, name)) is not None:
-        completions = values_of(action, place, value)
-        return Offer(completions.kind, [(f"{name}={word}", about) for word, about in completions.words])
+    if equals and name.startswith("--") and (action := option(parsed.parser, name)) is not None:
+        completions = values_of(action, parsed, value)
+        return Completions(completions.kind, [(f"{name}={word}", about) for word, about in completions.words])
     if current.startswith("-"):
-        return filtered(current, options(place))
-    below = subcommands(place.parser)
+        return filtered(current, options(parsed))
+    below = subcommands(parsed.parser)
     if below:
-        words = [] if place.positionals else list(below)  # none after an unknown command
-        return filtered(current, ((word, summary(place.parser, word)) for word in words))
-    action = next_positional(place)
+        words = [] if parsed.positionals else list(below)  # none after an unknown command
+        return filtered(current, ((word, summary(parsed.parser, word)) for word in words))
+    action = next_positional(parsed)
     if action is None:
-        return filtered(current, options(place)) if not current else Offer("words")
-    return values_of(action, place, current)
+        return filtered(current, options(parsed)) if not current else Completions("words")
+    return values_of(action, parsed, current)
 
 
-def follow(words: list[str]) -> Place:
+def parse_words(words: list[str]) -> ParsedWords:
     parser: argparse.ArgumentParser = build_parser(first_word(words))
-    place = Place(parser, [], [], [], {}, None)
+    parsed = ParsedWords(parser, [], [], [], {}, None)
     only_positionals = False
     for word in words:
-        below = subcommands(place.parser)
-        if place.pending is not None:
-            place.values[place.pending.dest] = word
-            place = place._replace(pending=None)
+        below = subcommands(parsed.parser)
+        if parsed.pending is not None:
+            parsed.values[parsed.pending.dest] = word
+            parsed = parsed._replace(pending=None)
         elif only_positionals:
-            place.positionals.append(word)
+            parsed.positionals.append(word)
         elif word == "--":
             only_positionals = True
         elif word.startswith("-") and len(word) > 1:
             name, equals, value = word.partition("=")
-            action = option(place.parser, name)
+            action = option(parsed.parser, name)
             if action is not None:
-                place.options_given.append(action)
+                parsed.options_given.append(action)
                 if equals:
-                    place.values[action.dest] = value
+                    parsed.values[action.dest] = value
                 elif takes_value(action):
-                    place = place._replace(pending=action)
+                    parsed = parsed._replace(pending=action)
         elif word in below:
-            place = place._replace(parser=below[word], path=[*place.path, word])
+            parsed = parsed._replace(parser=below[word], path=[*parsed.path, word])
         else:
-            place.positionals.append(word)
-    return place
+            parsed.positionals.append(word)
+    return parsed
 
 
 # Options
@@ -92,32 +92,32 @@ def takes_value(action: argparse.Action) -> bool:
     return action.nargs != 0
 
 
-def options(place: Place) -> Iterable[tuple[str, str]]:
+def options(parsed: ParsedWords) -> Iterable[tuple[str, str]]:
     """The options that may follow: none twice, unless it may be repeated, and none excluded by another."""
     excluded = {
         id(other)
-        for group in place.parser._mutually_exclusive_groups
-        if any(action in place.options_given for action in group._group_actions)
+        for group in parsed.parser._mutually_exclusive_groups
+        if any(action in parsed.options_given for action in group._group_actions)
         for other in group._group_actions
     }
-    for action in place.parser._actions:
+    for action in parsed.parser._actions:
         if action.help == argparse.SUPPRESS or not action.option_strings:
             continue
-        if (action in place.options_given or id(action) in excluded) and not isinstance(action, argparse._AppendAction):
+        if (action in parsed.options_given or id(action) in excluded) and not isinstance(action, argparse._AppendAction):
             continue
         for name in action.option_strings:
             if name.startswith("--"):
                 yield name, short_description(action.help)
-    if subcommands(place.parser):
+    if subcommands(parsed.parser):
         yield from ((name, "") for name in (*WITH_VALUE, *WITHOUT_VALUE))
 
 
 # Values
 
 
-def next_positional(place: Place) -> argparse.Action | None:
-    to_skip = len(place.positionals)
-    for action in place.parser._actions:
+def next_positional(parsed: ParsedWords) -> argparse.Action | None:
+    to_skip = len(parsed.positionals)
+    for action in parsed.parser._actions:
         if action.option_strings or isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
             continue
         if action.nargs in ("*", "+") or to_skip == 0:
@@ -126,26 +126,26 @@ def next_positional(place: Place) -> argparse.Action | None:
     return None
 
 
-def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
+def values_of(action: argparse.Action, parsed: ParsedWords, current: str) -> Completions:
     if action.choices is not None:
         return filtered(current, ((str(choice), "") for choice in action.choices))
-    if words := list(words_for(action, place)):
+    if words := list(words_for(action, parsed)):
         return filtered(current, ((word, "") for word in words if word != current or not word.endswith("=")))
     metavar = str(action.metavar or "")
     if "FILE" in metavar:
-        return Offer("files")
+        return Completions("files")
     if "DIR" in metavar:
-        return Offer("folders")
-    names = names_for(action, place)
+        return Completions("folders")
+    names = names_for(action, parsed)
     if names is None:
-        return Offer("words")
-    used = set(place.positionals)
-    return filtered(current, ((name, "") for name in names_of_cluster(names, place) if name not in used))
+        return Completions("words")
+    used = set(parsed.positionals)
+    return filtered(current, ((name, "") for name in names_of_cluster(names, parsed) if name not in used))
 
 
-def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
+def words_for(action: argparse.Action, parsed: ParsedWords) -> Iterable[str]:
     """The values of an option without argparse choices."""
-    match place.path, action.dest:
+    match parsed.path, action.dest:
         case ["serve"], "profile":
             from broker.settings.table import PROFILES
 
@@ -174,26 +174,26 @@ def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
             return ()
 
 
-def names_for(action: argparse.Action, place: Place) -> Callable[[argparse.Namespace], list[str]] | None:
+def names_for(action: argparse.Action, parsed: ParsedWords) -> Callable[[argparse.Namespace], list[str]] | None:
     """How to fetch the names of existing groups, topics or instances for an argument; None if it names something new or something else."""
-    if "--bootstrap" not in place.parser._option_string_actions or place.path == ["topic", "create"]:
+    if "--bootstrap" not in parsed.parser._option_string_actions or parsed.path == ["topic", "create"]:
         return None
     if action.dest in ("group", "groups"):
         return group_names
     if action.dest in ("topic", "topics"):
         return topic_names
-    if action.dest == "instances" and place.positionals:
-        return lambda options: instance_names(options, place.positionals[0])
+    if action.dest == "instances" and parsed.positionals:
+        return lambda options: instance_names(options, parsed.positionals[0])
     return None
 
 
-def names_of_cluster(names: Callable[[argparse.Namespace], list[str]], place: Place) -> list[str]:
+def names_of_cluster(names: Callable[[argparse.Namespace], list[str]], parsed: ParsedWords) -> list[str]:
     """The names from the cluster; none if it does not answer quickly."""
     from cli.arguments import addresses
     from cli.failure import Failure
 
     try:
-        bootstrap = place.values.get("bootstrap")
+        bootstrap = parsed.values.get("bootstrap")
         fetched = names(argparse.Namespace(bootstrap=addresses(bootstrap) if bootstrap else None, timeout=NAMES_SECONDS))
     except (Failure, OSError, argparse.ArgumentTypeError):
         return []
@@ -229,8 +229,8 @@ def instance_names(options: argparse.Namespace, group: str) -> list[str]:
 # Words
 
 
-def filtered(current: str, words: Iterable[tuple[str, str]]) -> Offer:
-    return Offer("words", [(word, about) for word, about in words if word.startswith(current)])
+def filtered(current: str, words: Iterable[tuple[str, str]]) -> Completions:
+    return Completions("words", [(word, about) for word, about in words if word.startswith(current)])
 
 
 def summary(parser: argparse.ArgumentParser, command: str) -> str:

@@ -102,7 +102,7 @@ def defects_in(text: str) -> int:
 
 
 def store_in(text: str) -> dict[str, int] | None:
-    """How a node gets on with the engine that keeps its logs; None: they are in a directory."""
+    """The state of a node's access to its logs in JetStream; None: they are in a directory."""
     figures = [word.partition("=") for word in text.partition(STORE)[2].split()]
     return {name.replace(".", "_"): int(value) for name, _, value in figures if value.isdecimal()} or None
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from broker.cluster.messages import Kind, decode_reply, encode
 from cli.client import EXIT, Cluster, Failure
 from cli.dial import dial, remaining
-from cli.logs.text import moment
+from cli.logs.text import time_text
 from cli.shown import Screen, counted
 from protocol.errors import ProtocolError
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -23,7 +23,7 @@ PAUSE_SECONDS: Final = 0.1
 
 
 class StoreStatus(NamedTuple):
-    """How a node gets on with the engine that keeps its logs."""
+    """The state of a node's access to its logs in JetStream."""
 
     connected: bool
     lease_left_ms: int | None
@@ -62,21 +62,21 @@ class NodeStatus(NamedTuple):
             "groups_owned": self.groups_owned,
             "topics_owned": self.topics_owned,
             "store": self.store._asdict() if self.store else None,
-            "started": time_text(self.started_ms),
-            "since": time_text(self.since_ms),
+            "started": time_if_known(self.started_ms),
+            "since": time_if_known(self.since_ms),
         }
 
 
-def time_text(ms: int | None) -> str | None:
+def time_if_known(ms: int | None) -> str | None:
     """The time in UTC; None if unknown."""
-    return None if ms is None else moment(ms)
+    return None if ms is None else time_text(ms)
 
 
 def node_status(cluster: Cluster, id: int) -> NodeStatus | None:
     """The status of a node; None for a broker that is not one of several nodes, or does not answer."""
     try:
         request = DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(id), None)])
-        reply = cluster.node(id, request, timeout=STATUS_SECONDS, patient=False)
+        reply = cluster.node(id, request, timeout=STATUS_SECONDS, retry=False)
     except Failure:
         return None
     entries = {config.name.removeprefix(STATUS_PREFIX): config.value or "" for config in reply.results[0].configs if config.name.startswith(STATUS_PREFIX)}

@@ -51,7 +51,9 @@ def run_until_stopped(options: argparse.Namespace) -> int:
 
 def load(options: argparse.Namespace) -> Config:
     """Load the settings of all sources. Raises ConfigError."""
-    settings = [*options.settings, *parent_setting(options.exit_with_parent)]
+    settings = list(options.settings)
+    if options.exit_with_parent is not None:
+        settings.append(f"exit.with.parent={str(options.exit_with_parent).lower()}")
     if options.nodes is not None:
         settings.append(f"cluster.nodes={options.nodes}")
     if options.node_id is not None:
@@ -127,10 +129,6 @@ def node_arguments(options: argparse.Namespace) -> list[str]:
     for flag, value in (("--config", options.config), ("--profile", options.profile), *(("--set", setting) for setting in options.settings)):
         arguments += [flag, value] if value is not None else []
     return arguments
-
-
-def parent_setting(exit_with_parent: bool | None) -> list[str]:
-    return [] if exit_with_parent is None else [f"exit.with.parent={str(exit_with_parent).lower()}"]
 
 
 def serve(config: Config) -> int:

@@ -132,21 +132,21 @@ class Screen:
         """Print aligned columns under their titles, None as "-". Columns that do not fit the terminal go to lines below."""
         heads = [Column(column) if isinstance(column, str) else column for column in columns]
         cells = [[cell if isinstance(cell, Painted) else Painted(cell, head.role) for head, cell in zip(heads, row, strict=True)] for row in rows]
-        texts = [[cell_text(cell.text) for cell in row] for row in cells]
-        widths = [max([width(head.title), *(width(row[at]) for row in texts)]) for at, head in enumerate(heads)]
         right_aligned = [all_numbers([row[at].text for row in cells]) if head.right is None else head.right for at, head in enumerate(heads)]
-        folds = column_lines(widths, self.columns)
         titles = [Painted(head.title, Role.DIM) for head in heads]
-        for row, line in zip([titles, *cells], [[head.title for head in heads], *texts], strict=True):
-            for fold in folds:
-                self.line(INDENT * (fold[0] > 0) + self._row(fold, line, [cell.role for cell in row], widths, right_aligned))
+        shown = [[(cell_text(cell.text), cell.role) for cell in row] for row in [titles, *cells]]
+        widths = [max(width(row[at][0]) for row in shown) for at in range(len(heads))]
+        for row in shown:
+            for number, line in enumerate(column_lines(widths, self.columns)):
+                self.line(INDENT * (number > 0) + self._table_line(line, row, widths, right_aligned))
 
-    def _row(self, fold: range, texts: Sequence[str], roles: Sequence[Role | None], widths: Sequence[int], right: Sequence[bool]) -> str:
+    def _table_line(self, line: range, row: Sequence[tuple[str, Role | None]], widths: Sequence[int], right_aligned: Sequence[bool]) -> str:
         parts = []
-        for at in fold:
-            padding = " " * (widths[at] - width(texts[at]))
-            shown = self.paint(texts[at], roles[at])
-            parts.append(padding + shown if right[at] else shown if at == fold[-1] else shown + padding)
+        for at in line:
+            text, role = row[at]
+            padding = " " * (widths[at] - width(text))
+            painted = self.paint(text, role)
+            parts.append(padding + painted if right_aligned[at] else painted if at == line[-1] else painted + padding)
         return GAP.join(parts).rstrip(" ")
 
     def confirm(self, question: str, options: argparse.Namespace) -> bool:
@@ -200,14 +200,14 @@ def terminal_columns(stream: TextIO | None) -> int | None:
 
 def column_lines(widths: Sequence[int], columns: int | None) -> list[range]:
     """The columns in each line of a row, as ranges of column numbers."""
-    folds: list[range] = []
+    lines: list[range] = []
     begin = used_width = 0
     for at, width_of_column in enumerate(widths):
         if at > begin and columns is not None and used_width + len(GAP) + width_of_column > columns:
-            folds.append(range(begin, at))
+            lines.append(range(begin, at))
             begin = at
-        used_width = len(INDENT) * bool(folds) + width_of_column if at == begin else used_width + len(GAP) + width_of_column
-    return [*folds, range(begin, len(widths))]
+        used_width = len(INDENT) * bool(lines) + width_of_column if at == begin else used_width + len(GAP) + width_of_column
+    return [*lines, range(begin, len(widths))]
 
 
 def cell_text(value: object) -> str:

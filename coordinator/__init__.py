@@ -16,7 +16,7 @@ from coordinator.calls import (
 )
 from coordinator.config import GroupConfig
 from coordinator.facts import read_offset
-from coordinator.hold import Fact, Held, Hold, Parts, facts_bytes
+from coordinator.hold import Fact, Held, Hold, ReplyParts, facts_bytes
 from coordinator.notes import Note
 from coordinator.placement import partition_of
 from coordinator.shard import Shard
@@ -35,7 +35,7 @@ __all__ = [
     "Leaver",
     "ListedGroup",
     "Note",
-    "Parts",
+    "ReplyParts",
     "Shard",
     "StoredOffset",
     "SyncReply",

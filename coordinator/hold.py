@@ -195,7 +195,7 @@ class GatheredReply(Protocol):
     def complete(self) -> None: ...
 
 
-class Parts:
+class ReplyParts:
     """Sends a reply when its parts from all shards are released or have failed. Only failed parts are replaced by errors."""
 
     __slots__ = ("_open_parts", "reply")
@@ -220,7 +220,7 @@ class Parts:
 class _Part:
     __slots__ = ("_number", "parts")
 
-    def __init__(self, parts: Parts, number: int) -> None:
+    def __init__(self, parts: ReplyParts, number: int) -> None:
         self.parts = parts
         self._number = number
 

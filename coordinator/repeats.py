@@ -82,10 +82,10 @@ class RepeatedCommit:
         "topics",
     )
 
-    def __init__(self, commit: Commit, places: Sequence[int], frame_bytes: int) -> None:
+    def __init__(self, commit: Commit, positions: Sequence[int], frame_bytes: int) -> None:
         """`commit` was just stored completely, without a retention time of the request.
 
-        `places` are the positions of the offsets in the frames of its repeats, in the order of the partitions.
+        `positions`: of the offsets in the frames of its repeats, in the order of the partitions.
         """
         self.group_id = commit.group_id
         self.generation = commit.generation
@@ -100,7 +100,7 @@ class RepeatedCommit:
             for partition in partitions:
                 keys.append(offset_key(prefix, partition.partition_index))
                 afters.append(encode_after_offset(partition.committed_leader_epoch, (partition.committed_metadata or "").encode()))
-        self._form = make_record_form(keys, _VERSION, afters, places, frame_bytes)
+        self._form = make_record_form(keys, _VERSION, afters, positions, frame_bytes)
         self.records = len(keys)
         fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
         self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, afters, strict=True)])

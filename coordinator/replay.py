@@ -1,6 +1,6 @@
 """Replay: rebuild the groups from the facts in the log when a coordinator takes over a partition.
 
-Offset records are kept encoded. Only the newest record of a group itself counts; it is decoded at the end of the log.
+Offset records are kept encoded. Only the newest group record counts; it is decoded at the end of the log.
 """
 
 from __future__ import annotations

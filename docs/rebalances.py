@@ -11,7 +11,7 @@ from coordinator.notes import Cause
 from coordinator.rules import RULES
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, TRANSITIONS, State
 from docs.page import write_or_check
-from history.words import PLAIN
+from history.words import TITLES_WITHOUT_MEMBER
 from protocol.errors import ErrorCode
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -102,7 +102,7 @@ def diagram() -> str:
 def causes() -> str:
     lines = ["| cause | what happened | what to do |", "|---|---|---|"]
     for cause, description in CAUSES.items():
-        lines.append(f"| `{cause.name.lower()}` | {PLAIN[cause]} | {description.do or 'nothing'} |")
+        lines.append(f"| `{cause.name.lower()}` | {TITLES_WITHOUT_MEMBER[cause]} | {description.do or 'nothing'} |")
     return "\n".join(lines) + "\n"
 
 

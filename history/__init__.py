@@ -21,7 +21,7 @@ from history.episodes import (
     StaticReturned,
     at_ms,
 )
-from history.moves import Move, Owner, Owners, moves, moves_of, owners_of, spans
+from history.moves import Move, Owner, Owners, list_partitions, moves, moves_of, owners_of
 from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.order import Order
 from history.restarts import Avoidable, Restart, avoidable
@@ -54,11 +54,11 @@ __all__ = [
     "Story",
     "at_ms",
     "avoidable",
+    "list_partitions",
     "moves",
     "moves_of",
     "owners_of",
     "read_group_record",
     "read_note_record",
-    "spans",
     "story_of",
 ]

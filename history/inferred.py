@@ -104,19 +104,19 @@ def _dynamic(record: GroupRecord) -> set[str]:
     return {member.member_id for member in record.stored.members if member.group_instance_id is None} if record.stored is not None else set()
 
 
-def at_rest(same: Sequence[GroupRecord], number: int, after: GroupRecord) -> GroupRecord:
+def last_stable_record(same: Sequence[GroupRecord], number: int, after: GroupRecord) -> GroupRecord:
     """The last record of one generation, up to index `number`, that was stored before the next rebalance began.
 
     At the end of a join phase a coordinator may store new member ids of static members. Such a record describes the next generation.
     """
-    doubtful = max(after.generation - same[number].generation - 1, 0)  # one for each aborted round
-    while number and is_replacement(same[number - 1], same[number]) and not stored_at_rest(same[number - 1], same[number], after, doubtful):
+    doubtful = max(after.generation - same[number].generation - 1, 0)  # the last records may be of aborted rounds, one of each
+    while number and is_replacement(same[number - 1], same[number]) and not stored_while_stable(same[number - 1], same[number], after, doubtful):
         doubtful -= same[number].at_ms < join_phase_end_ms(after)
         number -= 1
     return same[number]
 
 
-def stored_at_rest(before: GroupRecord, record: GroupRecord, after: GroupRecord, doubtful: int) -> bool:
+def stored_while_stable(before: GroupRecord, record: GroupRecord, after: GroupRecord, doubtful: int) -> bool:
     """Whether the record was stored while the group was stable, and not at the end of a join phase (then its state has the old time).
 
     `doubtful`: the number of records up to this one that may have been stored at the end of an aborted round's join phase.
@@ -146,12 +146,12 @@ def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
     return join_phase_end_ms(after) - (2 * max(after.generation - record.generation, 1) - 1) * longest - LATE_MS
 
 
-def rested_ms(before: GroupRecord, after: GroupRecord) -> int:
+def stable_ms(before: GroupRecord, after: GroupRecord) -> int:
     """A time at which the group was stable: of the record, or of its state if the record may be from the end of a join phase."""
     end_hi = join_phase_end_ms(after)
     stored = before.stored
-    doubtful = before.at_ms >= end_hi or after.generation > before.generation + 1
-    if stored is None or not doubtful or not any(member.group_instance_id is not None for member in stored.members):
+    maybe_at_phase_end = before.at_ms >= end_hi or after.generation > before.generation + 1
+    if stored is None or not maybe_at_phase_end or not any(member.group_instance_id is not None for member in stored.members):
         return min(before.at_ms, end_hi)
     return min(stored.current_state_timestamp, before.at_ms, end_hi) if stored.current_state_timestamp >= 0 else -1
 
@@ -165,7 +165,7 @@ def join_phase_end_ms(after: GroupRecord) -> int:
 def _earliest(before: GroupRecord | None, after: GroupRecord, end_hi: int, rounds: int) -> tuple[int, bool]:
     """The earliest begin of the rebalance, and whether the members' timeouts determine it."""
     assert after.stored is not None
-    at = rested_ms(before, after) if before is not None else -1
+    at = stable_ms(before, after) if before is not None else -1
     old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
     if before is None or (before.stored is not None and not old):
         longest = max((timeout_ms(member) for member in after.stored.members), default=-1)

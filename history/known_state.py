@@ -70,7 +70,7 @@ class KnownState:
             opened.before = self._last_record
         return opened
 
-    def _ended(self, opened: Rebalance, end: End, at_ms: int, generation: int) -> None:
+    def _set_end(self, opened: Rebalance, end: End, at_ms: int, generation: int) -> None:
         opened.end = end
         opened.ended_ms = at_ms
         opened.to_generation = generation
@@ -252,7 +252,7 @@ class KnownState:
 
     # Records.
 
-    def _stored(self, record: GroupRecord) -> list[Entry]:
+    def _fold_record(self, record: GroupRecord) -> list[Entry]:
         belongs = self._records_complete or record.offset == self._note_offset  # the record belongs to this group, not to an earlier group of that name
         if record.epoch > self._newest_epoch:
             self._newest_epoch = record.epoch
@@ -280,7 +280,7 @@ class KnownState:
                 # Another coordinator wrote this: if the open rebalance had settled, there would be an earlier record.
                 done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
             elif belongs and not before:
-                self._ended(opened, End.STABLE if members else End.EMPTY, record.at_ms, generation)
+                self._set_end(opened, End.STABLE if members else End.EMPTY, record.at_ms, generation)
                 opened.members_after = len(record.stored.members)
                 opened.missing_notes = opened.missing_notes or UNKNOWN
                 done += self._close()

@@ -9,7 +9,7 @@ from history.consumer import CONSUMER, assigned
 from history.episodes import Rebalance, RebalancesMissing
 from protocol.messages.consumer_offsets import GroupMetadataValue
 
-Partition = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class Owner(NamedTuple):
@@ -23,11 +23,11 @@ class Owner(NamedTuple):
         return self.instance_id if self.instance_id is not None else self.member_id
 
 
-Owners = dict[Partition, Owner]
+Owners = dict[TopicPartition, Owner]
 
 
 class Move(NamedTuple):
-    partition: Partition
+    partition: TopicPartition
     before: Owner | None  # None: unassigned
     after: Owner | None
 
@@ -47,7 +47,7 @@ def owners_of(record: GroupMetadataValue) -> Owners | None:
     return owners
 
 
-def moves(before: Mapping[Partition, Owner], after: Mapping[Partition, Owner]) -> list[Move]:
+def moves(before: Mapping[TopicPartition, Owner], after: Mapping[TopicPartition, Owner]) -> list[Move]:
     """Partitions that moved to another seat, sorted."""
     changed = []
     for partition in sorted({*before, *after}):
@@ -68,7 +68,7 @@ def moves_of(entry: Rebalance | RebalancesMissing) -> list[Move] | None:
     return moves(before, after) if before is not None and after is not None else None
 
 
-def spans(partitions: Iterable[Partition]) -> str:
+def list_partitions(partitions: Iterable[TopicPartition]) -> str:
     """A short text for many partitions: `orders 0-3,7; payments 1`."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(set(partitions)):

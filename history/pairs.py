@@ -3,7 +3,7 @@
 A static member is recognized by its instance id. A dynamic member is recognized by the first match of: the same client id on the same
 host; the same client id, if only one removed member had it; client ids that differ only in a random part, if the number of hosts is
 the same before and after, since pods get new addresses. Each member is in at most one pair, and the first removed member is paired
-with the first new one, as in a rolling restart. A pair is not `sure` if several removed members match.
+with the first new one, as in a rolling restart. A pair is not `unambiguous` if several removed members match.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair
     pairs: list[Pair] = []
     for indexes in stays_of_client.values():
         search = _Search([stays[at] for at in indexes])
-        search.by_identity()
-        search.by_client()
-        search.by_stem()
-        search.judge_weak_pairs()
+        search.pair_by_identity()
+        search.pair_by_client()
+        search.pair_by_stem()
+        search.drop_surges()
         pairs += [pair._replace(old=indexes[pair.old], new=indexes[pair.new]) for pair in search.pairs]
     return sorted(pairs, key=lambda pair: (stays[pair.new].joined, pair.new))
 
@@ -125,10 +125,10 @@ class _Search:
         for new in joined:
             stay = self.stays[new]
             assert stay.joined is not None
-            itself = False
+            left_at_once = False
             while next_removed < len(removed) and self.stays[removed[next_removed]].successor_from_ms <= stay.joined[1]:
                 if removed[next_removed] == new:  # it joined and left within the same millisecond
-                    itself = True
+                    left_at_once = True
                 else:
                     waiting.setdefault(keys[removed[next_removed]], deque()).append(removed[next_removed])
                 next_removed += 1
@@ -137,32 +137,32 @@ class _Search:
                 candidates.popleft()
             if candidates:
                 yield new, candidates
-            if itself:
+            if left_at_once:
                 waiting.setdefault(keys[new], deque()).append(new)
 
-    def by_identity(self) -> None:
+    def pair_by_identity(self) -> None:
         for new, candidates in self._candidates([stay.identity for stay in self.stays]):
             while len(candidates) > 1 and self._is_over(candidates[0], candidates[1]):
                 candidates.popleft()
-            sure = len(candidates) == 1
-            self.pairs.append(Pair(candidates.popleft(), new, True, sure))
+            unambiguous = len(candidates) == 1
+            self.pairs.append(Pair(candidates.popleft(), new, True, unambiguous))
 
     def _is_over(self, old: int, later: int) -> bool:
         """Whether its successor was removed too, or none is expected any more, since an equal member was removed much later."""
         old_from_ms, joined = self.stays[old].successor_from_ms, self.stays[later].joined
         return (joined is not None and old_from_ms <= joined[1]) or self.stays[later].successor_from_ms - old_from_ms > SURGE_APART_MS
 
-    def by_client(self) -> None:
-        alone = _MemberCounts(self.stays)
+    def pair_by_client(self) -> None:
+        members = _MemberCounts(self.stays)
         # A static member is found by its instance id or not at all.
         keys = [stay.client_id if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
         for new, candidates in self._candidates(keys):
             if len(candidates) == 1:
                 old = candidates.popleft()
-                strong = alone.before(self.stays[old]) and alone.after(self.stays[old], self.stays[new])
+                strong = members.alone_before(self.stays[old]) and members.alone_after(self.stays[old], self.stays[new])
                 self.pairs.append(Pair(old, new, strong, True))
 
-    def by_stem(self) -> None:
+    def pair_by_stem(self) -> None:
         keys = [stem(stay.client_id) or at if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
         pairs = [Pair(candidates.popleft(), new, False, len(candidates) == 0) for new, candidates in self._candidates(keys)]
         hosts = _HostCounts(self.stays, self.pairs)
@@ -170,7 +170,7 @@ class _Search:
             if hosts.before(self.stays[run[0].old]) == hosts.after(self.stays[run[-1].new]):
                 self.pairs += run
 
-    def judge_weak_pairs(self) -> None:
+    def drop_surges(self) -> None:
         """Drop pairs of deployments that start each new process before they stop an old one: these restart no member.
 
         In such a deployment a new process joins before the first removal, and an old process is removed after the last join. A weak
@@ -214,9 +214,9 @@ class _Search:
         assert joined is not None
         return joined[1]
 
-    def _by_stem(self, moments: list[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
+    def _by_stem(self, members: list[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
         by_stem: dict[str, list[tuple[int, int]]] = {}
-        for at_ms, at in moments:
+        for at_ms, at in members:
             by_stem.setdefault(stem(self.stays[at].client_id), []).append((at_ms, at))
         return by_stem
 
@@ -239,7 +239,7 @@ def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
 
 
 class _MemberCounts:
-    """The number of members with one client id at a moment."""
+    """The number of members with one client id at a time."""
 
     def __init__(self, stays: Sequence[Stay]) -> None:
         self._joined: dict[str, list[int]] = {}
@@ -248,15 +248,15 @@ class _MemberCounts:
             self._joined.setdefault(stay.client_id, []).append(stay.joined[1] if stay.joined is not None else -1)
             if stay.ended is not None:
                 self._removed_at.setdefault(stay.client_id, []).append(stay.ended[1])
-        for moments in (*self._joined.values(), *self._removed_at.values()):
-            moments.sort()
+        for times in (*self._joined.values(), *self._removed_at.values()):
+            times.sort()
 
-    def before(self, stay: Stay) -> bool:
+    def alone_before(self, stay: Stay) -> bool:
         """Whether no other member had its client id when it left."""
         at = stay.successor_from_ms
         return bisect_left(self._joined[stay.client_id], at) - bisect_left(self._removed_at[stay.client_id], at) == 1
 
-    def after(self, old: Stay, new: Stay) -> bool:
+    def alone_after(self, old: Stay, new: Stay) -> bool:
         """Whether no other member has its client id after its return; the group may still wait for the departed member."""
         assert new.joined is not None
         assert old.ended is not None
@@ -278,22 +278,22 @@ class _HostCounts:
                 changes.append((max(stay.ended[1], return_span[1]) if return_span is not None else stay.ended[1], -1, stay.host))
         changes.sort()
         members: dict[str, int] = {}
-        self._moments: list[int] = []
+        self._times: list[int] = []
         self._counts: list[int] = []
-        for moment, change, host in changes:
+        for at_ms, change, host in changes:
             members[host] = members.get(host, 0) + change
             if not members[host]:
                 del members[host]
-            self._moments.append(moment)
+            self._times.append(at_ms)
             self._counts.append(len(members))
 
     def before(self, stay: Stay) -> int:
         assert stay.ended is not None
-        return self._count(bisect_left(self._moments, stay.ended[1]))
+        return self._count(bisect_left(self._times, stay.ended[1]))
 
     def after(self, stay: Stay) -> int:
         assert stay.joined is not None
-        return self._count(bisect_right(self._moments, stay.joined[1]))
+        return self._count(bisect_right(self._times, stay.joined[1]))
 
     def _count(self, change_count: int) -> int:
         return self._counts[change_count - 1] if change_count else 0

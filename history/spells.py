@@ -13,7 +13,7 @@ from coordinator.states import State
 from history.commits import NearbyCommits, last_commit
 from history.compared import MemberIdentity
 from history.consumer import partitions_of
-from history.inferred import InferenceCache, Inferred, at_rest, is_replacement, join_phase_end_ms, stored_at_rest
+from history.inferred import InferenceCache, Inferred, is_replacement, join_phase_end_ms, last_stable_record, stored_while_stable
 from history.note_records import GroupRecord, NoteRecord, known_member
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
@@ -112,10 +112,10 @@ class Spells:
     def add(self, event: NoteRecord | GroupRecord, *, linked: bool = True) -> None:
         """`linked`: no record is missing between this one and the previous one."""
         if isinstance(event, GroupRecord):
-            self._stored(event, linked)
+            self._fold_record(event, linked)
         elif event.group:
             self._count_note(event.header)
-            self._note(event.header, event.body)
+            self._fold_note(event.header, event.body)
         elif isinstance(event.body, CoordinatorChange) and known_member(Coordinator, event.body.what) in (Coordinator.LOADED, Coordinator.RESUMED):
             self._loaded_ms = event.at_ms
             self._coordinator_loaded(event.at_ms)
@@ -131,7 +131,7 @@ class Spells:
         else:
             self._notes_missing = self._notes_missing or header.number != before[1] + 1
 
-    def _note(self, header: NoteHeader, body: object) -> None:
+    def _fold_note(self, header: NoteHeader, body: object) -> None:
         at = header.ts
         match body:
             case MemberJoin():
@@ -225,7 +225,7 @@ class Spells:
 
     # Records.
 
-    def _stored(self, record: GroupRecord, linked: bool) -> None:
+    def _fold_record(self, record: GroupRecord, linked: bool) -> None:
         before, self._last_record = self._last_record, record
         same_generation, self._generation_records = self._generation_records, [record]
         around = self._between.around(record)
@@ -244,7 +244,9 @@ class Spells:
             self._generation_records = same_generation
             self._same_generation(before, record)
         else:
-            self._next_generation(at_rest(same_generation, len(same_generation) - 1, record) if before is not None and same_generation else before, record, linked)
+            if before is not None and same_generation:
+                before = last_stable_record(same_generation, len(same_generation) - 1, record)
+            self._next_generation(before, record, linked)
             self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(record))
             self._notes_missing = True  # until the next note's number shows that none is missing
         if self._count is not None and record.generation > 0:
@@ -290,7 +292,7 @@ class Spells:
         offsets = sorted({record_after.offset for _, _, record_after in self._seats_kept if record_after.at_ms < at}, reverse=True)
         for spell, record_before, record_after in self._seats_kept:
             later = offsets.index(record_after.offset) if record_after.offset in offsets else 0
-            if not stored_at_rest(record_before, record_after, record, aborted_rounds - later):  # a rebalance was under way
+            if not stored_while_stable(record_before, record_after, record, aborted_rounds - later):  # a rebalance was under way
                 spell.outcome = _outcome(spell, inferred)
         self._seats_kept.clear()
         generation = before.generation if before is not None else -1

@@ -50,9 +50,9 @@ class Story(KnownState):
 
     def add(self, event: NoteRecord | GroupRecord) -> list[Entry]:
         if isinstance(event, GroupRecord):
-            return self._stored(event)
+            return self._fold_record(event)
         if event.group == self.group:
-            return self._note(event.header, event)
+            return self._fold_note(event.header, event)
         if not event.group and isinstance(event.body, CoordinatorChange):
             return self._coordinator(event.header, event.body)
         return []
@@ -69,7 +69,7 @@ class Story(KnownState):
 
     # Notes.
 
-    def _note(self, header: NoteHeader, record: NoteRecord) -> list[Entry]:
+    def _fold_note(self, header: NoteHeader, record: NoteRecord) -> list[Entry]:
         body = record.body
         done: list[Entry] = []
         state, generation = point_before(record)
@@ -224,7 +224,7 @@ class Story(KnownState):
         elif to is COMPLETING:
             self._phase = (COMPLETING, header.generation)
         elif to in (STABLE, EMPTY) and self._open is not None:
-            self._ended(self._open, End.STABLE if to is STABLE else End.EMPTY, header.ts, header.generation)
+            self._set_end(self._open, End.STABLE if to is STABLE else End.EMPTY, header.ts, header.generation)
             self._open.members_after = body.members
             return self._close()
         return []
@@ -250,7 +250,7 @@ class Story(KnownState):
             if isinstance(event, MemberJoined) and (
                 before is EMPTY
                 or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE)
-                or (cause is Cause.NEW_MEMBER and names(body.reason_text, event.member_id))
+                or (cause is Cause.NEW_MEMBER and names_member(body.reason_text, event.member_id))
             ):
                 event = event._replace(was_member=False)
             add_event(opened, event)
@@ -271,16 +271,18 @@ class Story(KnownState):
         opened.laggards += [id for id in body.laggards if id not in opened.laggards]
         if result in (RoundResult.STABLE, RoundResult.EMPTY):
             opened.join_ms, opened.sync_ms = body.join_ms, body.sync_ms
-            self._ended(opened, End.STABLE if result is RoundResult.STABLE else End.EMPTY, header.ts, header.generation)
+            self._set_end(opened, End.STABLE if result is RoundResult.STABLE else End.EMPTY, header.ts, header.generation)
             self._closing = True
 
 
-def names(detail: str | None, member_id: str) -> bool:
+def names_member(detail: str | None, member_id: str) -> bool:
     """Whether the detail of a cause is about this member: its id, perhaps followed by the client's reason."""
     return detail is not None and (detail == member_id or detail.startswith(f"{member_id}: "))
 
 
-def story_of(group: str, notes: Iterable[NoteRecord], records: Iterable[GroupRecord] = (), *, from_start: bool = False, recorded: bool = False) -> list[Entry]:
+def story_of(
+    group: str, notes: Iterable[NoteRecord], records: Iterable[GroupRecord] = (), *, from_start: bool = False, recorded: bool = False
+) -> list[Entry]:
     """The complete story from notes and group records, each in log order."""
     story = Story(group, from_start=from_start, recorded=recorded)
     order = Order()

@@ -29,7 +29,7 @@ REMOVAL_TEXT = {
 }
 
 # Titles for rebalances whose causing member is unknown.
-PLAIN = {
+TITLES_WITHOUT_MEMBER = {
     Cause.NEW_MEMBER: "a new member joined",
     Cause.LEADER_REJOINED: "the leader rejoined and requested new assignments",
     Cause.MEMBER_METADATA_CHANGED: "a member rejoined with another subscription (its topics, its assignors or its owned partitions)",
@@ -96,19 +96,19 @@ def title(rebalance: Rebalance) -> str:
         return f"{_joined(rebalance)} at once"
     if cause is Cause.ABSENCES_ENDED:
         names = _names_of(rebalance, Removal.STAYED_AWAY)
-        return f"{list_names(names)} stayed away longer than registration.timeout.ms" if names else PLAIN[cause]
+        return f"{list_names(names)} stayed away longer than registration.timeout.ms" if names else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.ROSTER_CHANGED:
         names = _names_of(rebalance, Removal.NOT_LISTED)
-        return f"{PLAIN[cause]}: {list_names(names)}" if names else PLAIN[cause]
+        return f"{TITLES_WITHOUT_MEMBER[cause]}: {list_names(names)}" if names else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.TOPICS_CHANGED:
-        return f"{PLAIN[cause]} ({rebalance.cause_detail})" if rebalance.cause_detail else PLAIN[cause]
+        return f"{TITLES_WITHOUT_MEMBER[cause]} ({rebalance.cause_detail})" if rebalance.cause_detail else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.NEW_MEMBER:
         return _joined(rebalance)
     if cause is Cause.REQUESTED and rebalance.cause_detail:
-        return f'{PLAIN[cause]}: "{rebalance.cause_detail}"'
+        return f'{TITLES_WITHOUT_MEMBER[cause]}: "{rebalance.cause_detail}"'
     name = mover(rebalance)
     if name is None:
-        return PLAIN[cause]
+        return TITLES_WITHOUT_MEMBER[cause]
     match cause:
         case Cause.MEMBER_LEFT | Cause.ADMIN_REMOVED | Cause.SESSION_EXPIRED | Cause.SYNC_TIMEOUT:
             return _removals_title(rebalance, cause, name)
@@ -120,7 +120,7 @@ def title(rebalance: Rebalance) -> str:
             return f"{name}, the leader, rejoined and requested new assignments"
         case Cause.MEMBER_METADATA_CHANGED:
             return f"{name} rejoined with another subscription (its topics, its assignors or its owned partitions)"
-    return PLAIN[cause]
+    return TITLES_WITHOUT_MEMBER[cause]
 
 
 def _names_of(rebalance: Rebalance, cause: Removal) -> list[str]:
@@ -148,7 +148,7 @@ def _joined(rebalance: Rebalance) -> str:
     if name is not None and name not in names:
         names.insert(0, name)
     if not names:
-        return PLAIN[Cause.NEW_MEMBER]
+        return TITLES_WITHOUT_MEMBER[Cause.NEW_MEMBER]
     if rebalance.from_state is State.EMPTY:
         return f"{list_names(names)} joined the empty group"
     return f"{list_names(names)} joined"

@@ -28,7 +28,7 @@ KINDS: Final = (OFFSET, GROUP, NOTE, CONTROL_KIND, OTHER, UNREADABLE)
 NO_VERSION: Final = -1
 
 
-class Place(NamedTuple):
+class BatchLocation(NamedTuple):
     """The log, segment and position of a batch."""
 
     id: LogId
@@ -52,15 +52,15 @@ class DecodedRecord(NamedTuple):
     metadata: str | None = None
 
 
-def rows_of_batch(data: bytes, at: int, header: BatchHeader, place: Place, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+def rows_of_batch(data: bytes, at: int, header: BatchHeader, location: BatchLocation, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """The rows of one batch. Raises CorruptBatch before the first row or not at all."""
     control = bool(header.attributes & CONTROL)
     for record in batches.records(data, at, bytes_max):
-        decoded_record = decoded(CONTROL_KIND if control else place.id.log, record.key, record.value)
+        decoded_record = decoded(CONTROL_KIND if control else location.id.log, record.key, record.value)
         position_columns: tuple[Any, ...] = (record.offset, record.timestamp, header.base_offset, header.leader_epoch, header.producer_id)
         transactional = bool(header.attributes & TRANSACTIONAL)
         raw: tuple[Any, ...] = (None, None) if decoded_record.kind == OFFSET else (record.key, record.value)
-        yield Record._make((*place.id, *position_columns, transactional, *decoded_record, record.value is None, *raw, place.segment, place.position))
+        yield Record._make((*location.id, *position_columns, transactional, *decoded_record, record.value is None, *raw, location.segment, location.position))
 
 
 def decoded(log: str, key: bytes | None, value: bytes | None) -> DecodedRecord:

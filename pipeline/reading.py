@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.batches import headers_at, whole_batches
 from pipeline.coverage import DAMAGED, Hole
-from pipeline.decode import Place, rows_of_batch
+from pipeline.decode import BatchLocation, rows_of_batch
 from pipeline.inputs import LogId, open_for_reading
 from pipeline.lockstep import PADDING, Batches, walk
 from pipeline.record_columns import Chunk, record_batch
@@ -145,7 +145,7 @@ def _read(
             place = int(places[index])
             header = read_header(data, place)
             try:
-                rows.extend(rows_of_batch(data, place, header, Place(id, segment, int(positions[index])), DECOMPRESSED_BYTES_MAX))
+                rows.extend(rows_of_batch(data, place, header, BatchLocation(id, segment, int(positions[index])), DECOMPRESSED_BYTES_MAX))
             except CorruptBatch:
                 read.holes.append(Hole(header.base_offset, header.last_offset, DAMAGED))
                 read.bytes += header.size

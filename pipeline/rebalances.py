@@ -10,7 +10,16 @@ from coordinator.states import State
 from history import End, Entry, GroupRecord, Rebalance, RebalancesMissing, moves_of, owners_of
 from history.compared import Difference, MemberIdentity, compare, keys, pair_returned
 from history.consumer import is_cooperative
-from history.inferred import FORMATION, InferenceCache, Inferred, at_rest, is_replacement, join_phase_end_ms, rested_ms, timeout_ms
+from history.inferred import (
+    FORMATION,
+    InferenceCache,
+    Inferred,
+    is_replacement,
+    join_phase_end_ms,
+    last_stable_record,
+    stable_ms,
+    timeout_ms,
+)
 from history.moves import Owners
 from history.stalls import Stall, exact_stall, stall_bounds, stalled_partitions
 from history.storms import window_ms
@@ -24,7 +33,7 @@ UNKNOWN: Final = "unknown"
 ANY: Final = -1  # an unknown number of rebalances
 UNNUMBERED: Final = -1
 SILENT: Final = (Removal.EXPIRED, Removal.STAYED_AWAY, Removal.SEAT_TAKEN)  # removals after the end of the session
-RESTED: Final = (End.STABLE.value, End.EMPTY.value)
+ENDS_STABLE: Final = (End.STABLE.value, End.EMPTY.value)
 
 
 class Changes(NamedTuple):
@@ -53,7 +62,7 @@ class Rebalances:
         self._index_of = {offset: at for at, offset in enumerate(self._offsets)}
         self._between = between
         self._holes = holes
-        self._rest_ms: int | None = None  # when the group was last stable or empty
+        self._last_stable_ms: int | None = None  # when the group was last stable or empty
 
     def add(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -65,8 +74,8 @@ class Rebalances:
             if row is not None:
                 self.rows.append(row)
                 self.windows_ms.append(_window_ms(entry))
-                rested = row.end_ms if row.end in RESTED else row.start_lo_ms if not row.missing else None
-                self._rest_ms = max((ms for ms in (self._rest_ms, rested) if ms is not None), default=None)
+                stable_at_ms = row.end_ms if row.end in ENDS_STABLE else row.start_lo_ms if not row.missing else None
+                self._last_stable_ms = max((ms for ms in (self._last_stable_ms, stable_at_ms) if ms is not None), default=None)
 
     def _blank(self) -> Episode:
         return Episode(
@@ -123,8 +132,8 @@ class Rebalances:
         difference = compare(before.stored if before else None, after.stored) if after and after.stored and (before or rebalance.from_generation == 0) else None
         start_lo = start_hi = rebalance.began_ms
         if not rebalance.begin_known:
-            rest_ms = self._rested_ms(before, after) if before else None
-            start_lo_candidates = [ms for ms in (self._rest_ms, rest_ms, inferred.start_lo_ms if inferred else None) if ms is not None]
+            before_ms = self._stable_ms(before, after) if before else None
+            start_lo_candidates = [ms for ms in (self._last_stable_ms, before_ms, inferred.start_lo_ms if inferred else None) if ms is not None]
             start_lo = min(max(start_lo_candidates), start_hi) if start_lo_candidates else -1
         rounds = max(rebalance.rounds, rebalance.to_generation - rebalance.from_generation if min(rebalance.to_generation, rebalance.from_generation) >= 0 else 1)
         end_ms = rebalance.ended_ms if rebalance.end is not End.UNKNOWN else -1
@@ -242,18 +251,18 @@ class Rebalances:
             return None
         without_gap = not self._holes.between(before.offset, after.offset) if before is not None else True
         if before is not None:
-            before = self._at_rest(before, after)
+            before = self._last_stable_record(before, after)
         inferred = self._between.infer(before, after)
         return inferred if without_gap else inferred._replace(strong=False, evidence=f"{inferred.evidence}; records between them are missing")
 
-    def _at_rest(self, before: GroupRecord, after: GroupRecord | None) -> GroupRecord:
+    def _last_stable_record(self, before: GroupRecord, after: GroupRecord | None) -> GroupRecord:
         same, number = self._same_generation[before.offset]
-        return at_rest(same, number, after) if after is not None else same[0]
+        return last_stable_record(same, number, after) if after is not None else same[0]
 
-    def _rested_ms(self, before: GroupRecord, after: GroupRecord | None) -> int | None:
-        first = self._at_rest(before, after)
+    def _stable_ms(self, before: GroupRecord, after: GroupRecord | None) -> int | None:
+        first = self._last_stable_record(before, after)
         if after is not None:
-            return rested_ms(first, after)
+            return stable_ms(first, after)
         return known(first.stored.current_state_timestamp) if first.stored is not None else None
 
     def _is_fresh(self, record: GroupRecord) -> bool:

@@ -87,7 +87,7 @@ def mirror(source: Path, copy: Path) -> None:
 
 
 def build(root: Path) -> int:
-    print(f"compile: {root}(a few minutes if everything is new)", flush=True)
+    print(f"compile: {root} (a few minutes if everything is new)", flush=True)
     for module, source in compiled_files(root):
         if not source.exists():
             module.unlink()

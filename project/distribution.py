@@ -69,16 +69,12 @@ def sdist_names(archive: Path) -> list[str]:
 
 def problems_of(names: list[str], *, wheel: bool, machine_code: bool = False) -> list[str]:
     """The problems of an archive with these files. Names of compiled modules continue after the first dot with Python version and system."""
-    expected = {name.removesuffix(".py") for name in compiled_names()} | {SHARED} if machine_code else set()
+    expected = {f"{INSIDE}{module.removesuffix('.py')}" for module in compiled_modules(ROOT)} | {SHARED} if machine_code else set()
     built = {name for name in names if name.endswith(".so") and name.split(".")[0] in expected}
     absent = expected - {name.split(".")[0] for name in built}
     sources = [name for name in names if name not in built]
     unexpected = [f"{name} does not belong there" for name in sources if not belongs(name, wheel=wheel)]
     return unexpected + [f"{name} is not compiled" for name in sorted(absent)] + missing(sources, wheel=wheel)
-
-
-def compiled_names() -> list[str]:
-    return [f"{INSIDE}{name}" for name in compiled_modules(ROOT)]
 
 
 def belongs(name: str, *, wheel: bool) -> bool:

@@ -13,7 +13,6 @@ from typing import Final
 
 import google_crc32c
 
-from protocol.alike import RUN_MIN, count_alike
 from protocol.batch import (
     CRC_FROM,
     DECOMPRESSED_BYTES_MAX,
@@ -28,7 +27,8 @@ from protocol.batch import (
     read_header,
     validate,
 )
-from protocol.fact_layouts import ALIKE_MAX, LAYOUTS_MAX, FactLayouts
+from protocol.equal_runs import RUN_MIN, count_equal
+from protocol.fact_layouts import LAYOUTS_MAX, RUN_MAX, FactLayouts
 
 # Base offset, length, magic, checksum, attributes, last offset delta, record count; then the record's length in one or two
 # bytes, attributes, timestamp delta and offset delta, each 0, and the key's length.
@@ -168,7 +168,7 @@ class FactReader:
             if len(self._one_record_layouts) >= LAYOUTS_MAX:
                 self._one_record_layouts.clear()
             layout = self._one_record_layouts[sizes] = OneRecordLayout(size, key_at, value_at, value_size)
-        count = count_alike(data, at, size, min((len(data) - at) // size, ALIKE_MAX), layout.fixed) - 1
+        count = count_equal(data, at, size, min((len(data) - at) // size, RUN_MAX), layout.fixed) - 1
         if count < RUN_MIN:
             return 0
         at += size

@@ -213,7 +213,7 @@ def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int
         if size < RUN_MIN or _delta_bytes(index) != delta_bytes:
             break
         cost += WINDOW_COST + size // WINDOW_RECORDS_PER_STEP
-        run = _count_alike(data, begin, next_at, step, size, fixed, timestamp_at, delta_at)
+        run = _count_equal(data, begin, next_at, step, size, fixed, timestamp_at, delta_at)
         if not run or not _offsets_follow(data, next_at + delta_at, step, index, run, delta_bytes):
             break  # the caller reads the record alone, which raises with the reason
         if delta_at - timestamp_at > 1:
@@ -228,7 +228,7 @@ def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int
     return skipped, cost
 
 
-def _count_alike(data: bytes, begin: int, next_at: int, step: int, run: int, fixed: list[int], timestamp_at: int, delta_at: int) -> int:
+def _count_equal(data: bytes, begin: int, next_at: int, step: int, run: int, fixed: list[int], timestamp_at: int, delta_at: int) -> int:
     """Of the `run` records from `next_at` on, count those before the first that differs from the record at `begin` in a fixed place."""
     for place in fixed:
         column = data[next_at + place : next_at + run * step : step]

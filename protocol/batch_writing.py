@@ -70,10 +70,10 @@ class RecordForm:
 
     __slots__ = ("_afters", "_cut", "_head", "_pieces", "_sizes", "_two_byte_leads", "records")
 
-    def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
-        """At least one key. `places`: the positions of the eight bytes of each key in a frame of `frame_bytes`, ascending."""
+    def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], positions: Sequence[int], frame_bytes: int) -> None:
+        """At least one key. `positions`: the positions of the eight bytes of each key in a frame of `frame_bytes`, ascending."""
         self.records = len(keys)
-        self._cut = _make_cutter(tuple(places), frame_bytes)
+        self._cut = _make_cutter(tuple(positions), frame_bytes)
         self._head = head
         self._sizes: list[int] = []  # of each record, without its offset delta
         self._pieces: list[bytes] = []  # five for each record: lead, offset delta, key and head, the eight bytes, the end
@@ -84,8 +84,8 @@ class RecordForm:
             self._sizes.append(size)
             self._pieces += (_lead(size + 1), b"", framed + head, b"", b"")
         self._two_byte_leads = [_lead(size + 2) for size in self._sizes]  # the leads where offset deltas take two bytes
-        alike = all(after == afters[0] for after in afters)
-        self._afters = [afters[0]] if alike else list(afters)
+        all_equal = all(after == afters[0] for after in afters)
+        self._afters = [afters[0]] if all_equal else list(afters)
 
     def write(self, parts: list[bytes], frame: bytes, end: bytes, delta: int) -> int:
         """Add the records as `write_facts` does; return the next offset delta. `end` is the `encode_time_end` of all records."""
@@ -115,31 +115,31 @@ class RecordForm:
 class OneRecordForm(RecordForm):
     """The template for one fact, as in most commits."""
 
-    __slots__ = ("_after", "_key", "_lead", "_place", "_place_end")
+    __slots__ = ("_after", "_key", "_lead", "_position", "_position_end")
 
-    def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> None:
-        super().__init__(keys, head, afters, places, frame_bytes)
+    def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], positions: Sequence[int], frame_bytes: int) -> None:
+        super().__init__(keys, head, afters, positions, frame_bytes)
         self._lead, _, self._key, _, _ = self._pieces
         (self._after,) = afters
-        self._place = places[0]
-        self._place_end = places[0] + CUT_BYTES
+        self._position = positions[0]
+        self._position_end = positions[0] + CUT_BYTES
 
     def write(self, parts: list[bytes], frame: bytes, end: bytes, delta: int) -> int:
         if delta >= _TWO_BYTES_FROM:
             return super().write(parts, frame, end, delta)
-        parts += (self._lead, VARINTS[delta], self._key, frame[self._place : self._place_end], self._after, end)
+        parts += (self._lead, VARINTS[delta], self._key, frame[self._position : self._position_end], self._after, end)
         return delta + 1
 
 
-def make_record_form(keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], places: Sequence[int], frame_bytes: int) -> RecordForm:
-    return (RecordForm if len(keys) > 1 else OneRecordForm)(keys, head, afters, places, frame_bytes)
+def make_record_form(keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], positions: Sequence[int], frame_bytes: int) -> RecordForm:
+    return (RecordForm if len(keys) > 1 else OneRecordForm)(keys, head, afters, positions, frame_bytes)
 
 
 @lru_cache(256)
-def _make_cutter(places: tuple[int, ...], frame_bytes: int) -> Callable[[bytes], tuple[bytes, ...]]:
-    """A function that cuts eight bytes at each of the ascending places out of a frame of this size."""
+def _make_cutter(positions: tuple[int, ...], frame_bytes: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    """A function that cuts eight bytes at each of the ascending positions out of a frame of this size."""
     format, end = "", 0
-    for place in places:
-        format += f"{place - end}x{CUT_BYTES}s"
-        end = place + CUT_BYTES
+    for position in positions:
+        format += f"{position - end}x{CUT_BYTES}s"
+        end = position + CUT_BYTES
     return Struct(f"{format}{frame_bytes - end}x").unpack

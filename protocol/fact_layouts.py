@@ -5,11 +5,11 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from protocol.alike import RUN_MIN, count_alike
 from protocol.batch_record import VARINT_SHIFT_MAX, CorruptBatch, Fact, longer_varint
+from protocol.equal_runs import RUN_MIN, count_equal
 
 LAYOUTS_MAX: Final = 64
-ALIKE_MAX: Final = 256  # the most records or batches compared at once
+RUN_MAX: Final = 256  # the most records or batches compared at once
 _CONTINUED: Final = bytes(range(128, 256))  # varint bytes with the continuation bit: another byte follows
 
 
@@ -52,14 +52,14 @@ class Layout:
         # The last byte is the header count, which is not compared.
         self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
 
-    def read_alike(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
+    def read_run(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
         """Add the leading records, of `count` from `at` on, that have this layout; return their number, 0 if fewer than RUN_MIN."""
         if not (data.startswith(self.lead, at) and data.startswith(self.key_length, at + self._key_length_at)):
             return 0
         if not data.startswith(self.value_length, at + self._value_length_at):
             return 0
         size = self.size
-        count = count_alike(data, at, size, count, self._fixed)
+        count = count_equal(data, at, size, count, self._fixed)
         if count < RUN_MIN:
             return 0
         end = at + count * size
@@ -101,8 +101,8 @@ class FactLayouts:
                 if count >= RUN_MIN and not compared:
                     compared = True
                     size = layout.size
-                    window = min(count, (end - at) // size, ALIKE_MAX)
-                    same = layout.read_alike(data, at, window, facts)
+                    window = min(count, (end - at) // size, RUN_MAX)
+                    same = layout.read_run(data, at, window, facts)
                     if same:
                         count -= same
                         at += same * size

@@ -63,7 +63,7 @@ def cut(segment: Segment, position: int) -> None:
 
 def _resume(segment: Segment) -> None:
     """Set the sound part's end to the last indexed batch, or to the start of the file."""
-    position, last_offset = segment.index.last_place()
+    position, last_offset = segment.index.last_entry()
     header = segment.header_with_last_offset(position, last_offset) if position else None
     if header is None:
         _reset(segment)

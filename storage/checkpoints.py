@@ -8,10 +8,10 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"  # records before it are fl
 LOG_STARTS = "log-start-offset-checkpoint"  # records before it are deleted
 CLEANER_POINTS = "cleaner-offset-checkpoint"  # records before it are compacted
 
-Partition = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
-def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """Read a checkpoint; empty if it is missing or unreadable: without it an opening only reads more."""
     try:
         lines = disk.read_text(path).split("\n")
@@ -24,7 +24,7 @@ def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
         return {}
 
 
-def read_offset(disk: Disk, path: str, log: Partition) -> int:
+def read_offset(disk: Disk, path: str, log: TopicPartition) -> int:
     """The offset of one log; 0 if it is missing or unreadable. Raises OSError if the file exists but cannot be read."""
     if not disk.exists(path):
         return 0
@@ -33,6 +33,6 @@ def read_offset(disk: Disk, path: str, log: Partition) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
-def write_offsets(disk: Disk, path: str, offsets: dict[Partition, int]) -> None:
+def write_offsets(disk: Disk, path: str, offsets: dict[TopicPartition, int]) -> None:
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     disk.replace_text(path, "\n".join(["0", str(len(lines)), *lines, ""]))

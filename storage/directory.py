@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
+from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets, write_offsets
 from storage.disk import Disk, Lock
 from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 
@@ -79,25 +79,25 @@ class DataDirectory:
     # Checkpoints: each method blocks for the disk, and only one call of each may run at a time. Entries of logs that the broker
     # does not open, for example in a data directory of Kafka, are kept.
 
-    def checkpoint(self, recovery_points: dict[Partition, int]) -> None:
+    def checkpoint(self, recovery_points: dict[TopicPartition, int]) -> None:
         """Save the flushed offsets: after a crash, damage before them is never treated as a torn end."""
         self.recovery_points = self._save(RECOVERY_POINTS, self.recovery_points, self.recovery_points | recovery_points)
 
-    def checkpoint_cleaned(self, points: dict[Partition, int]) -> None:
+    def checkpoint_cleaned(self, points: dict[TopicPartition, int]) -> None:
         self.cleaner_points = self._save(CLEANER_POINTS, self.cleaner_points, self.cleaner_points | points)
 
-    def checkpoint_starts(self, offsets: dict[Partition, int]) -> None:
+    def checkpoint_starts(self, offsets: dict[TopicPartition, int]) -> None:
         """Save log start offsets. They never decrease: deleted records must not be read again."""
         known = self.log_starts
         self.log_starts = self._save(LOG_STARTS, known, known | {log: max(offset, known.get(log, 0)) for log, offset in offsets.items()})
 
-    def forget(self, logs: Collection[Partition]) -> None:
+    def forget(self, logs: Collection[TopicPartition]) -> None:
         """Remove deleted logs from the checkpoints: new logs may get the same names."""
         self.recovery_points = self._save(RECOVERY_POINTS, self.recovery_points, _without(self.recovery_points, logs))
         self.cleaner_points = self._save(CLEANER_POINTS, self.cleaner_points, _without(self.cleaner_points, logs))
         self.log_starts = self._save(LOG_STARTS, self.log_starts, _without(self.log_starts, logs))
 
-    def _save(self, name: str, old: dict[Partition, int], new: dict[Partition, int]) -> dict[Partition, int]:
+    def _save(self, name: str, old: dict[TopicPartition, int], new: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         if new != old:
             write_offsets(self._disk, f"{self.path}/{name}", new)
         return new
@@ -122,7 +122,7 @@ class DataDirectory:
         self._lock.release()
 
 
-def _without(offsets: dict[Partition, int], logs: Collection[Partition]) -> dict[Partition, int]:
+def _without(offsets: dict[TopicPartition, int], logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     return {log: offset for log, offset in offsets.items() if log not in logs}
 
 

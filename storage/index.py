@@ -120,7 +120,7 @@ class Index:
         entry = self._search(self.time_path, _TIME, 0, self.stored_times, timestamp - 1) if self.stored_times else None
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
-    def last_place(self) -> IndexEntry:
+    def last_entry(self) -> IndexEntry:
         """The last indexed batch, as `entry_for` returns it."""
         if self.positions:
             return self.positions[-1], self.base + self.offsets[-1]
@@ -192,7 +192,7 @@ class Index:
         if not self._in_order(offsets, times, log_bytes):
             return False
         self.stored_offsets, self.stored_times = offsets, times
-        self.last_position = self.last_place()[0]
+        self.last_position = self.last_entry()[0]
         self.last_time = max(self.last_record_time()[0], 0)
         self.forget()
         return True

@@ -256,23 +256,23 @@ class Log(FlushedSegments):
     # Retention.
 
     def delete_before(self, offset: int) -> None:
-        """Delete records before `offset`; `retain` removes the files."""
+        """Delete records before `offset`; `apply_retention` removes the files."""
         self._set_start(min(max(self.start_offset, offset), self.next_offset))
 
-    def retain(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Apply retention: set aside the first segments that are deleted, too old or over the size limit; return their base offsets.
+    def apply_retention(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
+        """Set aside the first segments that are before the log start, too old or over the size limit; return their base offsets.
 
         As in Kafka: complete segments, the active one too if all records are too old; -1 is no limit. Does nothing during a
         compaction. `monotonic` as for `drop_old`. Raises AppendFailed as `exchange` does.
         """
         if self.compacting:
             return []
-        count = self._outdated(now, monotonic, retention_ms, retention_bytes)
+        count = self._count_outdated(now, monotonic, retention_ms, retention_bytes)
         if count and count == len(self._segments) and not self.roll(SEGMENT_BYTES_MAX):
             count -= 1
         return self._drop(count)
 
-    def _outdated(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> int:
+    def _count_outdated(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> int:
         segments = self._segments
         end = len(segments)
         if end and not segments[-1].size:
@@ -281,9 +281,9 @@ class Log(FlushedSegments):
         while count + 1 < len(segments) and segments[count + 1].base <= self.start_offset:
             count += 1
         if retention_bytes >= 0:
-            over = sum([segment.size for segment in segments[count:]]) - retention_bytes
-            while count < end and over >= segments[count].size:
-                over -= segments[count].size
+            excess_bytes = sum([segment.size for segment in segments[count:]]) - retention_bytes
+            while count < end and excess_bytes >= segments[count].size:
+                excess_bytes -= segments[count].size
                 count += 1
         return self._count_old(count, end, now, monotonic, retention_ms) if retention_ms >= 0 else count
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from storage.checkpoints import Partition
+from storage.checkpoints import TopicPartition
 from storage.directory import (
     CLEAN_SHUTDOWN_FILE,
     FORMAT,
@@ -83,7 +83,7 @@ class NodeDirectory(DataDirectory):
     def log_folder(self, name: str, partition: int) -> str:
         return f"{self.root}/{name}-{partition}"
 
-    def adopt(self, logs: Mapping[Partition, tuple[int, int]]) -> None:
+    def adopt(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Take logs of other nodes into this node's checkpoints, given their recovery points and start offsets.
 
         An older entry, from a time when this node owned a log of this name, may belong to another topic.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
+from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets, write_offsets
 from storage.directory import CLEAN_SHUTDOWN_FILE, CLOCK_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, parse_properties
 from storage.disk import Disk, Lock, SharedDisk
 from storage.errors import DirectoryLocked, DirectoryUnusable
@@ -93,8 +93,8 @@ def _collect(disk: SharedDisk, root: str, node_id: int) -> None:
     remove_files(disk, merged)
     table = OwnerTable(disk, root)
     try:
-        points: dict[Partition, int] = {}
-        starts: dict[Partition, int] = {}
+        points: dict[TopicPartition, int] = {}
+        starts: dict[TopicPartition, int] = {}
         turns: list[AppendedBatch] = []
         last_use = ""
         last_writer = partial(_last_writer, disk, root, table)
@@ -118,9 +118,9 @@ def _collect(disk: SharedDisk, root: str, node_id: int) -> None:
     disk.replace_text(f"{merged}/{COMPLETE}", f"{node_id}\n")
 
 
-def log_starts(disk: Disk, root: str, table: OwnerTable) -> dict[Partition, int]:
+def log_starts(disk: Disk, root: str, table: OwnerTable) -> dict[TopicPartition, int]:
     """The start offset of each log in the checkpoints of its last writer."""
-    starts: dict[Partition, int] = {}
+    starts: dict[TopicPartition, int] = {}
     for name in _writer_names(disk, root):
         starts |= _offsets_of(disk, root, name, partial(_last_writer, disk, root, table), LOG_STARTS)
     return starts
@@ -130,7 +130,7 @@ def _writer_names(disk: Disk, root: str) -> list[str]:
     return [*_node_names(disk, root), *([SINGLE] if disk.exists(node_folder(root, SINGLE)) else [])]
 
 
-def _offsets_of(disk: Disk, root: str, name: str, last_writer: Callable[[LogId], str], file: str) -> dict[Partition, int]:
+def _offsets_of(disk: Disk, root: str, name: str, last_writer: Callable[[LogId], str], file: str) -> dict[TopicPartition, int]:
     offsets = read_offsets(disk, f"{node_folder(root, name)}/{file}")
     return {log: offset for log, offset in offsets.items() if last_writer(LogId(*log)) == name}
 

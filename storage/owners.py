@@ -69,7 +69,7 @@ class OwnerTable:
 
     def __init__(self, disk: SharedDisk, root: str) -> None:
         self._bytes = disk.shared_bytes(f"{root}/{OWNERS_FILE}", TABLE_BYTES)
-        self._places: dict[LogId, tuple[int, int]] = {}  # the positions of slots, and their keys
+        self._slot_positions: dict[LogId, tuple[int, int]] = {}  # the positions of slots, and their keys
 
     @property
     def version(self) -> bytes:
@@ -88,15 +88,15 @@ class OwnerTable:
         """Called by the node that holds the log's lock. Raises OSError when the table is full."""
         stored = self._stored(id)
         if stored is not None and GONE not in (stored[4], slot.state):
-            self._bytes.write(self._places[id][0], _SLOT.pack(stored[0], *slot))
+            self._bytes.write(self._slot_positions[id][0], _SLOT.pack(stored[0], *slot))
             return
         with self._bytes.exclusive():  # another node may take the slot for a new log
             key = byte_of(id)
-            at = self._place_for(key)
+            at = self._position_for(key)
             if at is None:
                 raise OSError(errno.ENOSPC, "there are more logs than the table of owners has slots")
             self._bytes.write(at, _SLOT.pack(key, *slot))
-            self._places[id] = at, key
+            self._slot_positions[id] = at, key
 
     def logs_of(self, node: int) -> list[int]:
         """The bytes (`byte_of`) of the logs that this node owns according to the table."""
@@ -126,17 +126,17 @@ class OwnerTable:
 
     def _stored(self, id: LogId) -> tuple[int, int, int, int, int, int] | None:
         """The log's slot, its key first; its position is cached."""
-        cached = self._places.get(id)
+        cached = self._slot_positions.get(id)
         if cached is not None:
             stored = self._slot(cached[0])
             if stored[0] == cached[1]:
                 return stored
-            del self._places[id]  # its topic was deleted, and another log has the slot now
+            del self._slot_positions[id]  # its topic was deleted, and another log has the slot now
         key = byte_of(id)
         at = self._probe(key)
         if at is None or self._key(at) != key:
             return None
-        self._places[id] = at, key
+        self._slot_positions[id] = at, key
         return self._slot(at)
 
     def _used(self) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
@@ -152,7 +152,7 @@ class OwnerTable:
     def _slot(self, at: int) -> tuple[int, int, int, int, int, int]:
         return _SLOT.unpack(self._bytes.read(at, _SLOT.size))
 
-    def _place_for(self, key: int) -> int | None:
+    def _position_for(self, key: int) -> int | None:
         """The position at which to write the slot with this key; None if the table is full."""
         reusable: int | None = None  # the first slot in probe order of a log whose topic was deleted
         for at in self._probe_order(key):

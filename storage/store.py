@@ -195,7 +195,7 @@ class TopicLog(ServedLog, Protocol):
         """Set the size and age at which a segment is closed."""
         ...
 
-    def retain(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
         """Delete segments over the limits; return their number. `now` below 0: unknown. Raises AppendFailed and OSError."""
         ...
 

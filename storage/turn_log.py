@@ -88,8 +88,8 @@ class Turns:
         """Paths and contents, the oldest first."""
         self.damage: list[tuple[str, LostTurns | StoredBatch]] = []  # with the path of the file
         self.torn: list[tuple[str, int]] = []  # files with an interrupted write at the end, and its size
-        self._logs: dict[str, list[_Placed]] = {}
-        self._unknown: list[_Place] = []  # places of lost turns of unknown logs
+        self._logs: dict[str, list[_Entry]] = {}
+        self._unknown: list[_Location] = []  # lost turns of unknown logs
         self._order = 0
         acknowledged: dict[int, int] = {}
         next_paths: dict[int, str] = {}  # by the number of the previous file
@@ -108,28 +108,28 @@ class Turns:
             self.torn.append((path, file.torn_bytes))
         for piece in file.pieces:
             self._order += 1
-            place = _Place(self._order, path, piece.position)
+            location = _Location(self._order, path, piece.position)
             if isinstance(piece, StoredBatch):
                 if piece.batch is None:
                     self.damage.append((path, piece))
-                self._add(piece.name, _Placed(place, piece.base, piece.end, piece.batch))
+                self._add(piece.name, _Entry(location, piece.base, piece.end, piece.batch))
                 continue
             self.damage.append((path, piece))
             lost_ends = piece.ends if piece.ends is not None else ends
             if lost_ends is None:
-                self._unknown.append(place)
+                self._unknown.append(location)
             else:
                 for checksum, end in lost_ends.items():
-                    self._logs.setdefault(_lost_key(checksum), []).append(_Placed(place, -1, end, None))
+                    self._logs.setdefault(_lost_key(checksum), []).append(_Entry(location, -1, end, None))
 
-    def _add(self, name: str, placed: _Placed) -> None:
+    def _add(self, name: str, entry: _Entry) -> None:
         """Add a batch. It replaces batches at later offsets, which were cut off the log before they were acknowledged."""
         known = self._logs.setdefault(name, [])
-        while known and known[-1].base >= placed.base:
+        while known and known[-1].base >= entry.base:
             known.pop()
-        known.append(placed)
+        known.append(entry)
 
-    def _placed_in(self, name: str) -> list[_Placed]:
+    def _all_entries_of(self, name: str) -> list[_Entry]:
         lost = self._logs.get(_lost_key(name_checksum(name)), [])
         return sorted([*self._logs.get(name, []), *lost], key=_order_of)
 
@@ -140,46 +140,46 @@ class Turns:
         """
         batches: list[bytes] = []
         end, replaced_end, proven_order = next_offset, -1, 0
-        for placed in self._placed_in(name):
-            if placed.end > end:
-                if 0 <= placed.base < end or (placed.base >= 0 and placed.base == replaced_end):
-                    replaced_end = placed.end  # cut off and replaced by another batch
+        for entry in self._all_entries_of(name):
+            if entry.end > end:
+                if 0 <= entry.base < end or (entry.base >= 0 and entry.base == replaced_end):
+                    replaced_end = entry.end  # cut off and replaced by another batch
                     continue
-                if placed.base != end or placed.batch is None:
-                    reason = f"{name} had a batch here that ends before offset {placed.end}, but the log now ends before {end}"
-                    raise DamagedTurns(placed.place.path, placed.place.position, reason)
-                batches.append(placed.batch)
-                end = placed.end
-            proven_order = placed.place.order
-        for place in self._unknown:
-            if place.order > proven_order:
-                raise DamagedTurns(place.path, place.position, f"a turn cannot be read, and may have batches of {name} that the log lacks")
+                if entry.base != end or entry.batch is None:
+                    reason = f"{name} had a batch here that ends before offset {entry.end}, but the log now ends before {end}"
+                    raise DamagedTurns(entry.location.path, entry.location.position, reason)
+                batches.append(entry.batch)
+                end = entry.end
+            proven_order = entry.location.order
+        for location in self._unknown:
+            if location.order > proven_order:
+                raise DamagedTurns(location.path, location.position, f"a turn cannot be read, and may have batches of {name} that the log lacks")
         return batches
 
     def entries_of(self, name: str) -> list[AppendedBatch]:
         """The readable batches of the log with their offsets, in the order of their appends."""
-        return [(name, placed.batch, placed.base, placed.end) for placed in self._logs.get(name, []) if placed.batch is not None]
+        return [(name, entry.batch, entry.base, entry.end) for entry in self._logs.get(name, []) if entry.batch is not None]
 
     def batches_of(self, name: str) -> list[bytes]:
         """The readable batches of the log, in the order of their appends."""
-        return [placed.batch for placed in self._logs.get(name, []) if placed.batch is not None]
+        return [entry.batch for entry in self._logs.get(name, []) if entry.batch is not None]
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     order: int
     path: str
     position: int
 
 
-class _Placed(NamedTuple):
-    place: _Place
+class _Entry(NamedTuple):
+    location: _Location
     base: int  # -1: unknown
     end: int
     batch: bytes | None
 
 
-def _order_of(placed: _Placed) -> int:
-    return placed.place.order
+def _order_of(entry: _Entry) -> int:
+    return entry.location.order
 
 
 def _lost_key(checksum: int) -> str:

@@ -11,7 +11,6 @@ from typing import Final
 
 import google_crc32c
 
-from protocol.alike import RUN_MIN, count_alike
 from protocol.batch import (
     COMPRESSION_MASK,
     CRC_FROM,
@@ -25,7 +24,8 @@ from protocol.batch import (
     validate,
 )
 from protocol.batch_facts import SAME_AT
-from protocol.fact_layouts import ALIKE_MAX
+from protocol.equal_runs import RUN_MIN, count_equal
+from protocol.fact_layouts import RUN_MAX
 from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
 from storage.segment import CHUNK_BYTES, Segment
 
@@ -103,7 +103,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
             next_offset = base + delta + 1
             size = after - at
             if size == size_before and at >= compared_to:
-                number = count_alike(chunk, at, size, min((end - at) // size, ALIKE_MAX), _SAME_AT) - 1
+                number = count_equal(chunk, at, size, min((end - at) // size, RUN_MAX), _SAME_AT) - 1
                 compared_to = after + number * size
                 segment.next_offset = next_offset
                 if number >= RUN_MIN and count and _verify_run(segment, begin + after, chunk[after:compared_to], number, size, delta):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.api.parts import Parts
-from broker.api.refused import Refused, short
+from broker.api.refused import Refused, shorten
 from broker.api.topic_checks import REGISTRY_SUSPENDED
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
@@ -131,7 +131,7 @@ def without_duplicates(targets: list[DeleteTopicState]) -> tuple[list[DeletableT
 
 
 def _result(name: str | None, id: bytes, error: int, message: str | None) -> DeletableTopicResult:
-    return DeletableTopicResult(name, id, error, None if message is None else short(message))
+    return DeletableTopicResult(name, id, error, None if message is None else shorten(message))
 
 
 def refuse(request: DeleteTopicsRequest, version: int, error: int) -> Response:

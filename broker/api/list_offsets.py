@@ -91,10 +91,10 @@ class ListOffsets:
             yield LOOKUP_COST
 
 
-def _fill_in_end(partition: Partition, which: int, answer: ListOffsetsPartitionResponse) -> None:
-    if which == LATEST:
+def _fill_in_end(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
+    if timestamp == LATEST:
         answer.offset, answer.leader_epoch = partition.end_offset, partition.leader_epoch
-    elif which in (EARLIEST, EARLIEST_LOCAL):
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = partition.start_offset, _first_epoch(partition)
 
 

@@ -13,8 +13,8 @@ class Refused(Exception):
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)
         self.error = error
-        self.message = None if message is None else short(message)
+        self.message = None if message is None else shorten(message)
 
 
-def short(message: str) -> str:
+def shorten(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[:MESSAGE_CHARACTERS_MAX]}..."

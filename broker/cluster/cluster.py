@@ -20,7 +20,7 @@ from broker.cluster.propagation import Propagation
 from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import TOPIC_REGISTRY, Routing
 from broker.cluster.store import ClusterStore
-from broker.cluster.topic_places import TopicPlaces
+from broker.cluster.topic_placement import TopicPlacement
 from broker.groups.group_journal import NOT_OURS, GroupJournal
 from broker.groups.journal import Journal
 from broker.groups.notes import Notes
@@ -79,12 +79,12 @@ class Cluster:
         self.peers = Peers(loop, self._view.nodes, frame_bytes_max)
         self.members = Members(me, store, self._view, self.peers, self._request(Kind.GREETING), self._nodes_changed)
         self.ownership = Ownership(me, self._owner_of, self, turn.wake_by, lambda: self._view.version)
-        self._places = TopicPlaces(me, loop, topics, self.ownership, turn.clock.tick)
-        self.routing.expected = self._places.expected
+        self._topic_placement = TopicPlacement(me, loop, topics, self.ownership, turn.clock.tick)
+        self.routing.expected = self._topic_placement.expected
         self.registry = Registry(topics, registry, self._topics_changed)
         self._following = Following(me, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
-        self.propagation = Propagation(me, loop, self.peers, self._nodes_to_notify, partial(self._request, Kind.REGISTRY_GREW), self._places.when_opened)
+        self.propagation = Propagation(me, loop, self.peers, self._nodes_to_notify, partial(self._request, Kind.REGISTRY_GREW), self._topic_placement.when_opened)
         self.producer_ids = ControllerIds(me, loop, self.peers, lambda: self.controller, self._request, RegistryIds(topics, registry))
         self.deletion_reports = DeletionReports(loop, turn, topics, self.registry, self._report_removed)
         self._started = False
@@ -141,7 +141,7 @@ class Cluster:
             self._gathering = False
             partitions = self._topics.by_name[CONSUMER_OFFSETS].partitions
             self.ownership.set_logs("offsets", [LogId(CONSUMER_OFFSETS, number) for number in range(partitions)], self._now)
-            self._places.begin()
+            self._topic_placement.begin()
 
     @property
     def settled(self) -> bool:
@@ -183,7 +183,7 @@ class Cluster:
     def _nodes_changed(self) -> None:
         live = self.members.live
         self.ownership.set_nodes(live, self.members.draining, self._now)
-        self._places.nodes_changed()
+        self._topic_placement.nodes_changed()
         if len(live) >= self._nodes:
             self._begin()
 
@@ -205,7 +205,7 @@ class Cluster:
             case Kind.OFFER:
                 self._store.when_current(partial(self._offered, log_ids(request.logs)))
             case Kind.REGISTRY_GREW:
-                self.follow(partial(self._places.when_opened, partial(call.answer, NodeResponse())))
+                self.follow(partial(self._topic_placement.when_opened, partial(call.answer, NodeResponse())))
                 return None
             case Kind.FOLLOW:
                 return self.registry.answer(request)
@@ -293,15 +293,15 @@ class Cluster:
     def deleted(self, logs: list[LogId]) -> None:
         self.ownership.deleted(logs)
         for id in logs:
-            self._places.opened(id)
-        self._places.place_later()
+            self._topic_placement.opened(id)
+        self._topic_placement.place_later()
 
     @property
     def leading(self) -> bool:
         return self.registry.leading
 
     def added(self, topic: Topic) -> None:
-        self._places.added(topic)
+        self._topic_placement.added(topic)
 
     def opened(self, id: LogId, result: HeldBy | str) -> None:
         now = self._now
@@ -311,7 +311,7 @@ class Cluster:
             self.ownership.failed(id, now)
         else:
             self.ownership.acquired(id, now)
-        self._places.opened(id)
+        self._topic_placement.opened(id)
 
     def load_ended(self, journal: GroupJournal, result: HeldBy | str) -> None:
         """The load of a partition of groups ended (`Shards`)."""
@@ -349,7 +349,7 @@ class Cluster:
     def _registry_grew(self) -> None:
         if self._started:
             self.propagation.announce()
-            self._places.place_later()
+            self._topic_placement.place_later()
 
     def _nodes_to_notify(self) -> list[int]:
         """The nodes that the controller notifies of changed topics."""
@@ -369,7 +369,7 @@ class Cluster:
             self.partitions.deleted(topic)
         for topic in changes.changed:
             self.partitions.altered(topic)
-            self._places.added(topic)
+            self._topic_placement.added(topic)
         for topic in (*changes.removed, *changes.changed):
             self.shards.topic_changed(topic.name)
         if not self.registry.leading:
@@ -377,7 +377,7 @@ class Cluster:
         self.deletions.completed(changes.completed)
         if changes.reread:
             self.deletion_reports.repeat_all()
-        self._places.place_later()
+        self._topic_placement.place_later()
 
     def _report_removed(self, ids: list[bytes], partitions: list[int]) -> None:
         if self.controller != NO_NODE:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response
-from coordinator import Parts
+from coordinator import ReplyParts
 
 
 def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | None:
@@ -39,6 +39,6 @@ class CombinedReply:
 
 def answer_together(call: Call, reply: Response, journals: Sequence[Journal], refuse: Callable[[int, int], None]) -> None:
     """Send the reply when all journals release it; `refuse` gets the index of a journal that failed, and the error."""
-    parts = Parts(CombinedReply(call, reply, refuse), len(journals))
+    parts = ReplyParts(CombinedReply(call, reply, refuse), len(journals))
     for number, journal in enumerate(journals):
         journal.reply(parts.part(number))

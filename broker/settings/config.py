@@ -283,7 +283,7 @@ def combine_listeners(collected: CollectedSettings, values: Mapping[str, Any]) -
         if not listen and "listeners" not in collected.faulty:
             problems.append(listener_settings.Problem("listeners", "there is nothing to listen on"))
     if not wrong and not wrong_advertised and "advertised.listeners" not in collected.faulty:
-        listeners, unresolved = listener_settings.resolve_listeners(listen, advertised, how_to_advertise(collected))
+        listeners, unresolved = listener_settings.resolve_listeners(listen, advertised, advertise_hint(collected))
         problems += unresolved
     for setting, reason in problems:
         collected.problem(collected.origin(setting), reason)
@@ -301,7 +301,7 @@ def without_controllers(
     return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
 
 
-def how_to_advertise(collected: CollectedSettings) -> str:
+def advertise_hint(collected: CollectedSettings) -> str:
     """How to set advertised.listeners in the source that set `listeners`; {} is replaced by the value."""
     match collected.origin("listeners").source.partition(" ")[0]:
         case "environment":

@@ -113,9 +113,9 @@ def check_ports(endpoints: Sequence[Endpoint]) -> list[Problem]:
 
 
 def resolve_listeners(
-    listen: Sequence[Endpoint], advertise: Sequence[Endpoint], how_to_advertise: str
+    listen: Sequence[Endpoint], advertise: Sequence[Endpoint], advertise_hint: str
 ) -> tuple[tuple[Listener, ...], list[Problem]]:
-    """Combine each listener with its advertised address; `how_to_advertise` is a hint with {} for the missing value."""
+    """Combine each listener with its advertised address; `advertise_hint` is a hint with {} for the missing value."""
     advertised = {endpoint.name: endpoint for endpoint in advertise}
     names = [endpoint.name for endpoint in listen]
     unknown = [f"{name} is not among the listeners ({', '.join(names)})" for name in advertised if name not in names]
@@ -126,16 +126,16 @@ def resolve_listeners(
         _, advertised_host, advertised_port = advertised.get(name, Endpoint(name, host, port))
         listeners.append(Listener(name, host, port, advertised_host, advertised_port or port))
     if missing := [listener for listener in listeners if is_wildcard(listener.host) and listener.name not in advertised]:
-        problems.append(Problem("listeners", unadvertised(listeners, missing, how_to_advertise)))
+        problems.append(Problem("listeners", unadvertised(listeners, missing, advertise_hint)))
     return tuple(listeners), problems
 
 
-def unadvertised(listeners: Sequence[Listener], missing: Sequence[Listener], how_to_advertise: str) -> str:
+def unadvertised(listeners: Sequence[Listener], missing: Sequence[Listener], advertise_hint: str) -> str:
     """The error for a wildcard without advertised address, with the line to add."""
-    if len(listeners) == 1 and how_to_advertise.startswith("--"):
+    if len(listeners) == 1 and advertise_hint.startswith("--"):
         line = f"HOST:{listeners[0].port}"
     else:
         hosts = {listener.name: "HOST" if listener in missing else listener.advertised_host for listener in listeners}
         line = ",".join(str(Endpoint(listener.name, hosts[listener.name], listener.advertised_port)) for listener in listeners)
     where = ", ".join(listener.endpoint for listener in missing)
-    return f"clients cannot connect to the wildcard {where}; add {how_to_advertise.format(line)}, HOST being how clients reach this machine"
+    return f"clients cannot connect to the wildcard {where}; add {advertise_hint.format(line)}, HOST being how clients reach this machine"

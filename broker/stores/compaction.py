@@ -82,7 +82,7 @@ class CompactedLog:
 
 
 class Cleaning:
-    """Compacts and retains the logs of one store. Register logs with `watch`, report flushes with `flushed`, end with `stop`."""
+    """Compacts the logs of one store and drops their old segments. Register logs with `watch`, report flushes with `flushed`, end with `stop`."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Cleaning:
         self._topics = topics
 
     def forget(self, id: LogId) -> None:
-        """Stop compacting and retaining this log, and cancel a compaction in progress."""
+        """Stop compacting this log and dropping its old segments, and cancel a compaction in progress."""
         watched = self._watched.pop(id, None)
         if watched is not None:
             self.cancel(watched.log)

@@ -14,7 +14,7 @@ class BrokerStore(LogStore, Protocol):
 
     @property
     def data_path(self) -> str:
-        """The place of the logs, for people."""
+        """Where the logs are, for people."""
         ...
 
     def start(self, me: NodeInfo) -> None:

@@ -67,11 +67,11 @@ class LocalTopicLog(OpenLog):
         self.log.segment_bytes = segment_bytes
         self.log.segment_ms = segment_ms
 
-    def retain(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
         log = self.log
         last_base = log.last_base
         log.roll_if_old(monotonic, log.segment_ms)
-        bases = log.retain(now, monotonic, limits.retention_ms if now >= 0 else -1, limits.retention_bytes)
+        bases = log.apply_retention(now, monotonic, limits.retention_ms if now >= 0 else -1, limits.retention_bytes)
         if log.last_base != last_base:
             self._flush_closed()
         if bases:

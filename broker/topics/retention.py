@@ -108,7 +108,7 @@ class Retention:
         settings = partition.settings
         ages = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
         try:
-            dropped = partition.owned.retain(self._now(), self._monotonic_ms, Limits(*ages, settings.file_delete_delay_ms))
+            dropped = partition.owned.apply_retention(self._now(), self._monotonic_ms, Limits(*ages, settings.file_delete_delay_ms))
         except AppendFailed as failure:
             partition.failed(failure)
             return

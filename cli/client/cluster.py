@@ -46,7 +46,7 @@ class Cluster:
         self.limits = Limits(timeout, timeout)  # of calls without a timeout of their own
         self._current = self.limits  # of the call that runs
         self._pool = Pool(bootstrap)
-        self._patient = True
+        self._retries = True  # False while `by_coordinator` retries itself
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
@@ -102,7 +102,7 @@ class Cluster:
 
         return self._connect(broker_id).version(api_key, APIS[api_key].served) if api_key in APIS else -1
 
-    def offered(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
+    def served_apis(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
         """The APIs that a broker serves: key, oldest and newest version."""
         return self._connect(broker_id).versions
 
@@ -127,9 +127,9 @@ class Cluster:
         """Ask any broker that answers."""
         return self._call(Route(self._any_broker), request, oldest, self._deadline(timeout))
 
-    def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None, patient: bool = True) -> Any:
-        """Ask that broker; `patient`: retry while it is down."""
-        route = Route(lambda deadline: self._broker(broker_id, deadline), patient=patient)
+    def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None, retry: bool = True) -> Any:
+        """Ask that broker; `retry`: retry while it is down."""
+        route = Route(lambda deadline: self._broker(broker_id, deadline), retry=retry)
         return self._call(route, request, oldest, self._deadline(timeout))
 
     def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
@@ -177,7 +177,7 @@ class Cluster:
         while True:
             problem: Failure | None = None
             for broker_id, names in self.coordinators(pending).items():
-                self._patient = False
+                self._retries = False
                 try:
                     results |= request_groups(broker_id, names)
                 except Failure as failure:
@@ -187,7 +187,7 @@ class Cluster:
                     for name in names:
                         self.forget_coordinator(name)
                 finally:
-                    self._patient = True
+                    self._retries = True
             pending = [name for name in pending if name not in results]
             if problem is None:
                 return results
@@ -235,7 +235,7 @@ class Cluster:
         for number, broker_id in enumerate(sorted(self._brokers)):
             share = max(0.0, deadline - time.monotonic()) / (len(self._brokers) - number)
             try:
-                replies[broker_id] = self.node(broker_id, request, oldest=oldest, timeout=share, patient=missing is None)
+                replies[broker_id] = self.node(broker_id, request, oldest=oldest, timeout=share, retry=missing is None)
             except Failure as trouble:
                 if missing is None or trouble.code != EXIT.UNREACHABLE:
                     raise
@@ -307,7 +307,7 @@ class Cluster:
             except TimeoutError as error:
                 raise problem or Failure(EXIT.UNREACHABLE, f"{description} was not answered within {self._current.call:.3g} s") from error
             route.forget()
-            if not route.patient or not self._patient or time.monotonic() + pause >= deadline:
+            if not route.retry or not self._retries or time.monotonic() + pause >= deadline:
                 raise problem
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)

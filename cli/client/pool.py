@@ -9,7 +9,7 @@ from cli.arguments import Address
 from cli.client.connection import METADATA, Broken, Connection
 
 # The limit for one address while there are others. The system resends a lost SYN after one second.
-PATIENCE_SECONDS = 2.5
+ATTEMPT_SECONDS = 2.5
 
 
 class Pool:
@@ -57,14 +57,14 @@ class Pool:
         """The first broker that answers. Each attempt gets a share of the time."""
         untried = self.candidates(more)
         problems: dict[Address, Broken] = {}
-        for patience in (PATIENCE_SECONDS, None):
+        for seconds_max in (ATTEMPT_SECONDS, None):
             for number, address in enumerate(untried):
                 if address in problems and problems[address].final:
                     continue
                 now = time.monotonic()
                 share = (deadline - now) / (len(untried) - number)
-                if patience is not None and len(untried) > 1:
-                    share = min(share, patience)
+                if seconds_max is not None and len(untried) > 1:
+                    share = min(share, seconds_max)
                 try:
                     return self.connect(address, now + share)
                 except Broken as broken:

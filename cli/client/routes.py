@@ -24,10 +24,10 @@ def no_broker() -> None:
 
 class Route(NamedTuple):
     """`find`: connects to the broker before a deadline; `retriable_problem`: the retriable problem of a reply, if any; `forget`: runs before a retry;
-    `patient`: whether to retry.
+    `retry`: whether to try again after a retriable problem.
     """
 
     find: Callable[[float], Connection]
     retriable_problem: Callable[[Any], Failure | None] = no_problem
     forget: Callable[[], None] = no_broker
-    patient: bool = True
+    retry: bool = True

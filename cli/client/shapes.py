@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+TopicPartition = tuple[str, int]
 
 
 class Broker(NamedTuple):
@@ -25,3 +28,10 @@ class TopicInfo(NamedTuple):
     internal: bool
     error: int
     partitions: dict[int, PartitionInfo]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        numbers.setdefault(topic, []).append(number)
+    return numbers

@@ -103,7 +103,7 @@ def add_history(actions: Any) -> None:
         notes="Times are UTC. With --json --follow: one JSON object per line, as events arrive.",
     )
     history.add_argument("group", metavar="GROUP", help="which group")
-    history.add_argument("--since", metavar="TIME", type=past_moment, help="only entries since: 90s, 15m, 2h, 1d ago, or 2026-11-21T08:30:00Z")
+    history.add_argument("--since", metavar="TIME", type=past_time, help="only entries since: 90s, 15m, 2h, 1d ago, or 2026-11-21T08:30:00Z")
     history.add_argument("--limit", metavar="N", type=whole_number, default=20, help="at most the N newest entries; 0: all; default: 20")
     history.add_argument("--follow", action="store_true", help="also print new entries as they happen, until interrupted")
     add_cluster(history)
@@ -151,15 +151,15 @@ def add_delete(actions: Any) -> None:
     add_cluster(delete)
 
 
-def past_moment(text: str) -> int:
-    """Milliseconds since 1970, from a moment or a duration before now."""
+def past_time(text: str) -> int:
+    """Milliseconds since 1970, from a time or a duration before now."""
     import time
 
-    from cli.groups.offsets_words import duration, moment
+    from cli.groups.offset_formats import parse_duration, parse_time
 
     try:
         if "-" not in text:
-            return max(0, int(time.time() * 1000) - duration(text))
-        return moment(text)
+            return max(0, int(time.time() * 1000) - parse_duration(text))
+        return parse_time(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a time (2026-11-21T08:30:00Z) nor how long ago (90s, 15m, 2h, 1d)") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cli.client import EXIT, Cluster, Failure, failure
+from cli.client import EXIT, Cluster, Failure, TopicPartition, failure
 from cli.groups import offsets_requests
 from cli.groups.described import describe
 from cli.groups.finding import nonempty_group, unknown_group
@@ -14,7 +14,7 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 
 if TYPE_CHECKING:
     from cli.groups.described import Group
-    from cli.groups.offsets_plan import Committed, Key
+    from cli.groups.offsets_plan import Committed
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,9 +75,9 @@ def group_count(names: list[str]) -> str:
     return f"group {plain(names[0])}" if len(names) == 1 else f"{len(names)} groups"
 
 
-def show(screen: Screen, names: list[str], committed: dict[str, dict[Key, Committed]]) -> None:
+def show(screen: Screen, names: list[str], committed: dict[str, dict[TopicPartition, Committed]]) -> None:
     """Show the committed offsets that are deleted with the groups."""
-    rows = [(name, *key, offset.offset) for name in names for key, offset in sorted(committed.get(name, {}).items())]
+    rows = [(name, *tp, offset.offset) for name in names for tp, offset in sorted(committed.get(name, {}).items())]
     if rows:
         screen.line("these offsets are deleted with it:" if len(names) == 1 else "these offsets are deleted with them:")
         screen.table([Column("GROUP", False), Column("TOPIC", False), "PARTITION", "COMMITTED"], rows)
@@ -88,9 +88,9 @@ def show(screen: Screen, names: list[str], committed: dict[str, dict[Key, Commit
             screen.line(f"{plain(name)} is a share group: its progress is deleted with it")
 
 
-def document(name: str, problems: dict[str, Failure], committed: dict[str, dict[Key, Committed]]) -> dict[str, object]:
+def document(name: str, problems: dict[str, Failure], committed: dict[str, dict[TopicPartition, Committed]]) -> dict[str, object]:
     problem = problems.get(name)
     offsets = [
-        {"topic": key[0], "partition": key[1], "committed_offset": offset.offset} for key, offset in sorted(committed.get(name, {}).items())
+        {"topic": tp[0], "partition": tp[1], "committed_offset": offset.offset} for tp, offset in sorted(committed.get(name, {}).items())
     ]
     return {"group": name, "error": None if problem is None else problem.document(), "offsets": offsets}

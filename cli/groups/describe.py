@@ -6,19 +6,19 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.client import EXIT, Cluster, failure
+from cli.client import EXIT, Cluster, TopicPartition, failure
 from cli.groups import offsets_requests
-from cli.groups.described import by_topic, describe
+from cli.groups.described import describe, partitions_document
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.listing import state_role
 from cli.groups.policies import statuses_of
 from cli.groups.policy_show import show_status
 from cli.shown import Column, Painted, Role, Screen, counted, plain
-from history.moves import spans
+from history.moves import list_partitions
 from history.words import short_name
 
 if TYPE_CHECKING:
-    from cli.groups.described import Group, GroupMember, Partition
+    from cli.groups.described import Group, GroupMember
     from cli.groups.offsets_plan import Bounds, Committed
 
 
@@ -79,28 +79,28 @@ def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
     """The rows of each group, from one request for the offsets of all groups and one for the ends of all logs."""
     committing = [group for group in groups if group.commits]
     committed = offsets_requests.committed(cluster, [group.id for group in committing])
-    keys = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
-    every: set[Partition] = set().union(*keys.values())
+    partitions_of_group = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
+    every: set[TopicPartition] = set().union(*partitions_of_group.values())
     missing = offsets_requests.missing_partitions(cluster, every)
-    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), patient=False)
+    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), retry=False)
     errors |= missing
     rows: dict[str, list[Row]] = {group.id: [] for group in groups}
     for group in committing:
         owners = group.owners
-        rows[group.id] = [row(key, committed[group.id], bounds, errors, owners) for key in sorted(keys[group.id])]
+        rows[group.id] = [row(tp, committed[group.id], bounds, errors, owners) for tp in sorted(partitions_of_group[group.id])]
     return rows
 
 
 def row(
-    key: Partition,
-    committed: Mapping[Partition, Committed],
-    bounds: Mapping[Partition, Bounds],
-    errors: Mapping[Partition, int],
-    owners: Mapping[Partition, GroupMember],
+    tp: TopicPartition,
+    committed: Mapping[TopicPartition, Committed],
+    bounds: Mapping[TopicPartition, Bounds],
+    errors: Mapping[TopicPartition, int],
+    owners: Mapping[TopicPartition, GroupMember],
 ) -> Row:
-    remark = failure(errors[key], "").line.removeprefix(": ") if key in errors else None
-    offset, ends = committed.get(key), bounds.get(key)
-    return Row(*key, offset.offset if offset else None, ends.latest if ends else None, owners.get(key), remark)
+    remark = failure(errors[tp], "").line.removeprefix(": ") if tp in errors else None
+    offset, ends = committed.get(tp), bounds.get(tp)
+    return Row(*tp, offset.offset if offset else None, ends.latest if ends else None, owners.get(tp), remark)
 
 
 def total_lag(rows: Collection[Row]) -> int | None:
@@ -120,19 +120,19 @@ def document(group: Group, rows: list[Row], status: Mapping[str, str]) -> dict[s
         "epoch": group.epoch,
         "members": len(group.members) if group.readable else None,
         "static_members": group.static if group.readable else None,
-        "idle_members": [{"member_id": member.member_id, "instance_id": member.instance_id} for member in idle(group)],
-        "unread": by_topic((row.topic, row.partition) for row in unread(group, rows)),
+        "idle_members": [{"member_id": member.member_id, "instance_id": member.instance_id} for member in idle_members(group)],
+        "unread": partitions_document((row.topic, row.partition) for row in unread_rows(group, rows)),
         "lag": total_lag(rows),
         "policy_status": status,
         "partitions": [row.document() for row in rows],
     }
 
 
-def idle(group: Group) -> list[GroupMember]:
+def idle_members(group: Group) -> list[GroupMember]:
     return [member for member in group.members if member.assigned == ()]
 
 
-def unread(group: Group, rows: list[Row]) -> list[Row]:
+def unread_rows(group: Group, rows: list[Row]) -> list[Row]:
     """Partitions with lag that no member reads. Empty during a rebalance, when no member has partitions."""
     if group.occupied and not group.readable:
         return []
@@ -156,20 +156,20 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
     if not group.commits:
         screen.line(f"this command cannot show a {group.type} group, only groups of type classic and consumer")
         return
-    known = members(group) if group.readable or not group.occupied else f"this command cannot show the members of a {group.type} group"
-    screen.line(f"{known}; {progress(rows)}")
+    summary = members_text(group) if group.readable or not group.occupied else f"this command cannot show the members of a {group.type} group"
+    screen.line(f"{summary}; {progress_text(rows)}")
     if rows:
         screen.line()
-        table(screen, group, rows)
-    if idle(group) and group.state == "Stable":
-        names = ", ".join(short_name(member.member_id, member.instance_id) for member in idle(group))
+        show_partitions(screen, group, rows)
+    if idle_members(group) and group.state == "Stable":
+        names = ", ".join(short_name(member.member_id, member.instance_id) for member in idle_members(group))
         screen.line(screen.paint(plain(f"without a partition: {names}"), Role.CAREFUL))
-    unread_rows = unread(group, rows)
-    if unread_rows and group.members:
-        screen.line(screen.paint(plain(f"without a reader: {spans((row.topic, row.partition) for row in unread_rows)}"), Role.CAREFUL))
+    unread = unread_rows(group, rows)
+    if unread and group.members:
+        screen.line(screen.paint(plain(f"without a reader: {list_partitions((row.topic, row.partition) for row in unread)}"), Role.CAREFUL))
 
 
-def members(group: Group) -> str:
+def members_text(group: Group) -> str:
     count = len(group.members)
     if not count:
         return "no members"
@@ -179,14 +179,14 @@ def members(group: Group) -> str:
     return f"{noun} ({group.static} static, {count - group.static} dynamic)"
 
 
-def progress(rows: list[Row]) -> str:
+def progress_text(rows: list[Row]) -> str:
     if not rows:
         return "nothing committed"
     lag = total_lag(rows)
     return f"{counted(len(rows), 'partition')}, lag {'unknown' if lag is None else lag}"
 
 
-def table(screen: Screen, group: Group, rows: list[Row]) -> None:
+def show_partitions(screen: Screen, group: Group, rows: list[Row]) -> None:
     static = any(row.owner is not None and row.owner.instance_id is not None for row in rows)
     remarks = any(row.remark for row in rows)
     columns: list[Column | str] = [Column("TOPIC", False), "PARTITION", "COMMITTED", "END", "LAG"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli.client import check
+from cli.client import TopicPartition, by_topic, check
 from cli.groups.finding import unknown_group
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -27,7 +27,6 @@ NOT_NOW = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVA
 ABSENT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 GROUPS_AT_ONCE = 500
 
-Partition = tuple[str, int]
 
 
 class GroupMember(NamedTuple):
@@ -38,9 +37,9 @@ class GroupMember(NamedTuple):
     client_id: str
     host: str
     topics: tuple[str, ...] | None
-    assigned: tuple[Partition, ...] | None
-    owned: tuple[Partition, ...] | None = None
-    target: tuple[Partition, ...] | None = None
+    assigned: tuple[TopicPartition, ...] | None
+    owned: tuple[TopicPartition, ...] | None = None
+    target: tuple[TopicPartition, ...] | None = None
     epoch: int | None = None
 
     @property
@@ -55,9 +54,9 @@ class GroupMember(NamedTuple):
             "client_id": self.client_id,
             "host": self.host,
             "subscribed_topics": None if self.topics is None else list(self.topics),
-            "assigned": by_topic(self.assigned),
-            "owned": by_topic(self.owned),
-            "target": by_topic(self.target),
+            "assigned": partitions_document(self.assigned),
+            "owned": partitions_document(self.owned),
+            "target": partitions_document(self.target),
             "epoch": self.epoch,
         }
 
@@ -93,18 +92,14 @@ class Group(NamedTuple):
         return self.type == CONSUMER or "cooperative" in self.protocol
 
     @property
-    def owners(self) -> dict[Partition, GroupMember]:
+    def owners(self) -> dict[TopicPartition, GroupMember]:
         return {partition: member for member in self.members for partition in member.assigned or ()}
 
 
-def by_topic(partitions: Iterable[Partition] | None) -> list[dict[str, object]] | None:
-    """Partitions grouped by topic, for JSON."""
+def partitions_document(partitions: Iterable[TopicPartition] | None) -> list[dict[str, object]] | None:
     if partitions is None:
         return None
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        topics.setdefault(topic, []).append(partition)
-    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in by_topic(sorted(partitions)).items()]
 
 
 def describe_one(cluster: Cluster, name: str) -> Group:
@@ -220,5 +215,5 @@ def _consumer_member(member: Any) -> GroupMember:
     )
 
 
-def _pairs(topics: Iterable[tuple[str, list[int]]]) -> tuple[Partition, ...]:
+def _pairs(topics: Iterable[tuple[str, list[int]]]) -> tuple[TopicPartition, ...]:
     return tuple(sorted((topic, partition) for topic, partitions in topics for partition in partitions))

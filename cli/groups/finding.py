@@ -41,5 +41,5 @@ def nonempty_group(line: str, group: str, members: int) -> Failure:
 
 def stop_first(group: str, members: int) -> str:
     """A hint to stop or remove the members first."""
-    whom = "it" if members == 1 else "them"
-    return f"stop {whom} first, or remove {whom} (tenure group remove-member {group} --all)"
+    pronoun = "it" if members == 1 else "them"
+    return f"stop {pronoun} first, or remove {pronoun} (tenure group remove-member {group} --all)"

@@ -13,7 +13,7 @@ from cli.groups.described import describe
 from cli.groups.finding import unknown_group
 from cli.groups.history_reading import Notes
 from cli.groups.history_shown import NOTHING_KNOWN, Partitions
-from cli.groups.offsets_words import moment_text
+from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
 from history.episodes import CoordinatorChanged, Rebalance, RebalancesMissing, at_ms
 from history.moves import moves_of, owners_of
@@ -55,7 +55,7 @@ class Reading:
         """The entries of all notes and records so far."""
         entries = self.entries_of(self._notes.read())
         until = time.monotonic() + WRITTEN_SECONDS
-        while self._notes.noted and self._order.newest_without_note is not None and time.monotonic() < until:
+        while self._notes.has_notes and self._order.newest_without_note is not None and time.monotonic() < until:
             entries += self.entries_of(self._notes.wait())
         return entries
 
@@ -114,7 +114,7 @@ def documents(chosen: list[Entry]) -> list[dict[str, object]]:
 
 def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argparse.Namespace) -> None:
     if not chosen:
-        since = f" since {moment_text(options.since)}" if options.since is not None else ""
+        since = f" since {time_text(options.since)}" if options.since is not None else ""
         screen.line(f"group {plain(options.group)} has no history{since}")
         return
     if len(about) > len(chosen):
@@ -149,7 +149,7 @@ def follow(screen: Screen, reading: Reading, notes: Notes) -> None:
     last_begun: Rebalance | None = None
     while True:
         entries = reading.entries_of(notes.wait())
-        if not notes.noted:
+        if not notes.has_notes:
             entries += reading.pending_entries()
         for entry in entries:
             print_entry(screen, entry)

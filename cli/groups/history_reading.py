@@ -45,11 +45,11 @@ class Notes:
         self._cluster = cluster
         topics = cluster.topics([NOTES, OFFSETS])
         notes, offsets = topics[NOTES], topics[OFFSETS]
-        self.noted = not notes.error and notes.internal
-        if not self.noted and (offsets.error or not offsets.internal):
+        self.has_notes = not notes.error and notes.internal
+        if not self.has_notes and (offsets.error or not offsets.internal):
             raise Failure(EXIT.LACKING, "this cluster has no history of groups: neither notes nor __consumer_offsets")
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
-        self.partition = partition_of(group, len((notes if self.noted else offsets).partitions))
+        self.partition = partition_of(group, len((notes if self.has_notes else offsets).partitions))
         self.offset = -1
         self.recorded = False  # whether the log has all records since the first: compaction has removed none
         self._records_at = -1
@@ -57,7 +57,7 @@ class Notes:
 
     def begin(self, since_ms: int | None) -> None:
         """Start at the first note at or after that time, or at the oldest note."""
-        if not self.noted:
+        if not self.has_notes:
             return
         offset = -1 if since_ms is None else self._list_offset(NOTES, max(since_ms, 0))
         if since_ms is not None and offset < 0:  # nothing since then
@@ -76,7 +76,7 @@ class Notes:
 
     def read(self) -> Iterator[NoteRecord]:
         """Read to the current end of both logs."""
-        while self.noted:
+        while self.has_notes:
             before = self.offset
             batches = self._fetch(NOTES, self.offset, READ_BYTES, 0)
             yield from self._read_notes(batches)
@@ -85,7 +85,7 @@ class Notes:
 
     def wait(self) -> list[NoteRecord]:
         """Wait briefly for new notes."""
-        if not self.noted:
+        if not self.has_notes:
             time.sleep(WAIT_MS / 1000)
             return []
         return list(self._read_notes(self._fetch(NOTES, self.offset, READ_BYTES, WAIT_MS)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.client import failure, name_of
-from cli.groups.offsets_words import moment_text
+from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, counted, plain
 from coordinator.notes import Cause, Coordinator, Removal, Replacement, StandbyStep
 from history.episodes import (
@@ -25,7 +25,7 @@ from history.episodes import (
     StandbyChanged,
     StaticReturned,
 )
-from history.moves import spans
+from history.moves import list_partitions
 from history.words import (
     describe_end,
     describe_join,
@@ -91,7 +91,7 @@ def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partition
     screen.line(f"{when(screen, at)}  {screen.paint(missing(entry), Role.CAREFUL)}")
     lines = []
     if entry.after_ms >= 0 and entry.before_ms > entry.after_ms:
-        lines.append(("between", f"{moment_text(entry.after_ms)} and {moment_text(entry.before_ms)}"))
+        lines.append(("between", f"{time_text(entry.after_ms)} and {time_text(entry.before_ms)}"))
     if entry.after is not None and entry.after.stored is not None:
         members = [short_name(member.member_id, member.group_instance_id) for member in entry.after.stored.members]
         members_text = f"with {counted(len(members), 'member')}: {list_names(members)}" if members else "without members"
@@ -124,7 +124,7 @@ def show_begun(screen: Screen, entry: Rebalance) -> None:
 
 
 def when(screen: Screen, ms: int) -> str:
-    return screen.paint(moment_text(ms), Role.STRONG)
+    return screen.paint(time_text(ms), Role.STRONG)
 
 
 def headline(screen: Screen, entry: Rebalance) -> str:
@@ -211,7 +211,7 @@ def move_lines(partitions: Partitions) -> list[tuple[str, str]]:
         if number == MOVES_SHOWN:
             lines.append(("", f"... and {len(changes) - number} more changes (--json has all)"))
             break
-        lines.append(("moved" if not number else "", f"{spans(where)}: {before} -> {after}"))
+        lines.append(("moved" if not number else "", f"{list_partitions(where)}: {before} -> {after}"))
     if not lines:
         lines.append(("moved", f"nothing: {counted(stayed, 'partition')} stayed"))
     elif stayed:
@@ -295,7 +295,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
         case StaticReturned():
             return {
                 "kind": "static_member_returned",
-                "at": moment_text(entry.at_ms),
+                "at": time_text(entry.at_ms),
                 "instance_id": entry.instance_id,
                 "old_member_id": entry.old_id,
                 "new_member_id": entry.new_id,
@@ -311,17 +311,17 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
         case CommitsRefused():
             return {
                 "kind": "commits_refused",
-                "at": moment_text(entry.at_ms),
+                "at": time_text(entry.at_ms),
                 "error": name_of(entry.error_code),
                 "member_id": entry.member_id,
                 "instance_id": entry.instance_id,
                 "count": entry.times,
-                "since": moment_text(entry.since_ms),
+                "since": time_text(entry.since_ms),
             }
         case AbsenceChanged():
             return {
                 "kind": "member_back" if entry.back else "member_away",
-                "at": moment_text(entry.at_ms),
+                "at": time_text(entry.at_ms),
                 "member_id": entry.member_id,
                 "instance_id": entry.instance_id,
                 "away_ms": entry.away_ms,
@@ -329,7 +329,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
         case StandbyChanged():
             return {
                 "kind": "standby",
-                "at": moment_text(entry.at_ms),
+                "at": time_text(entry.at_ms),
                 "step": entry.step.name.lower() if entry.step is not None else None,
                 "member_id": entry.member_id,
                 "instance_id": entry.instance_id,
@@ -340,7 +340,7 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
         case InstanceRefused():
             return {
                 "kind": "join_refused",
-                "at": moment_text(entry.at_ms),
+                "at": time_text(entry.at_ms),
                 "instance_id": entry.instance_id,
                 "client_id": entry.client_id,
                 "host": entry.host.removeprefix("/"),
@@ -348,14 +348,14 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
             }
         case HeartbeatsLate():
             gaps = [{"member": key, "longest_gap_ms": longest, "count": count} for key, longest, count in entry.gaps]
-            return {"kind": "late_heartbeats", "at": moment_text(entry.at_ms), "members": gaps}
+            return {"kind": "late_heartbeats", "at": time_text(entry.at_ms), "members": gaps}
         case CoordinatorChanged():
             what = entry.change.name.lower() if entry.change is not None else None
-            return {"kind": "coordinator", "at": moment_text(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups, "stopped_in_order": entry.orderly, "notes_lost": entry.dropped}
+            return {"kind": "coordinator", "at": time_text(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups, "stopped_in_order": entry.orderly, "notes_lost": entry.dropped}
         case NotesMissing():
-            return {"kind": "notes_lost", "at": moment_text(entry.at_ms), "count": known(entry.notes)}
+            return {"kind": "notes_lost", "at": time_text(entry.at_ms), "count": known(entry.notes)}
         case GroupDeleted():
-            return {"kind": "group_deleted", "at": moment_text(entry.at_ms), "certain": entry.recorded}
+            return {"kind": "group_deleted", "at": time_text(entry.at_ms), "certain": entry.recorded}
         case RebalancesMissing():
             return gap(entry, partitions)
 
@@ -363,9 +363,9 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
 def rebalance(entry: Rebalance, partitions: Partitions) -> dict[str, object]:
     moves = partitions.moves
     return {
-        "at": moment_text(entry.began_ms),
-        "began": moment_text(entry.began_ms) if entry.begin_known else None,
-        "ended": moment_text(entry.ended_ms) if entry.ended_ms >= 0 else None,
+        "at": time_text(entry.began_ms),
+        "began": time_text(entry.began_ms) if entry.begin_known else None,
+        "ended": time_text(entry.ended_ms) if entry.ended_ms >= 0 else None,
         "took_ms": known(entry.duration_ms),
         "end": entry.end.value,
         "from_generation": known(entry.from_generation),
@@ -425,7 +425,7 @@ def gap(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
         "stored": None
         if stored is None or entry.after is None
         else {
-            "at": moment_text(entry.after.at_ms),
+            "at": time_text(entry.after.at_ms),
             "generation": stored.generation,
             "protocol": stored.protocol,
             "leader": stored.leader,
@@ -439,11 +439,11 @@ def gap(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
 
 
 def moment_or_none(ms: int) -> str | None:
-    return moment_text(ms) if ms >= 0 else None
+    return time_text(ms) if ms >= 0 else None
 
 
 def member(entry: MemberJoined | MemberRemoved) -> dict[str, object]:
-    document: dict[str, object] = {"at": moment_text(entry.at_ms), "member_id": entry.member_id, "instance_id": entry.instance_id}
+    document: dict[str, object] = {"at": time_text(entry.at_ms), "member_id": entry.member_id, "instance_id": entry.instance_id}
     if isinstance(entry, MemberJoined):
         document |= {"client_id": entry.client_id, "host": entry.host.removeprefix("/")}
     else:

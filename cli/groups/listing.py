@@ -26,7 +26,7 @@ STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead"
 TYPES = ("classic", "consumer", "share", "streams")
 
 
-class Listed:
+class ListedGroup:
     """One group of ListGroups, completed by its description."""
 
     __slots__ = ("coordinator", "group", "members", "protocol", "protocol_type", "state", "static", "type")
@@ -103,8 +103,8 @@ def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> l
     return [by_lower[name.lower()] for name in requested]
 
 
-def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: dict[int, Failure]) -> list[Listed]:
-    groups: dict[str, Listed] = {}
+def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: dict[int, Failure]) -> list[ListedGroup]:
+    groups: dict[str, ListedGroup] = {}
     for broker_id in sorted(cluster.brokers):
         version = cluster_version(cluster, broker_id, missing)
         if version is None:
@@ -115,7 +115,7 @@ def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: 
         for group in reply.groups:
             type = group.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # older versions have only this type
             if not types or type in types:
-                groups[group.group_id] = Listed(group.group_id, group.group_state or None, type, group.protocol_type, broker_id)
+                groups[group.group_id] = ListedGroup(group.group_id, group.group_state or None, type, group.protocol_type, broker_id)
     return list(groups.values())
 
 
@@ -140,7 +140,7 @@ def list_loaded_groups(cluster: Cluster, broker_id: int, request: ListGroupsRequ
         time.sleep(PAUSE_SECONDS)
 
 
-def describe_groups(cluster: Cluster, listed: list[Listed], *, everything: bool, states_wanted: bool) -> None:
+def describe_groups(cluster: Cluster, listed: list[ListedGroup], *, everything: bool, states_wanted: bool) -> None:
     stateless = any(entry.state is None for entry in listed)
     if len(listed) <= DESCRIBED_MAX or everything or (stateless and states_wanted):
         groups = describe(cluster, [entry.group for entry in listed]) if listed else {}
@@ -150,7 +150,7 @@ def describe_groups(cluster: Cluster, listed: list[Listed], *, everything: bool,
                 entry.complete(group)
 
 
-def show(screen: Screen, groups: list[Listed], brokers: dict[int, str], *, filtered: bool) -> None:
+def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, filtered: bool) -> None:
     if not groups:
         screen.line("no group has this state and type" if filtered else "there are no groups")
         return
@@ -180,7 +180,7 @@ def show(screen: Screen, groups: list[Listed], brokers: dict[int, str], *, filte
         screen.line(f"{len(groups)} groups; --members also counts their members")
 
 
-def protocol(group: Listed) -> str | None:
+def protocol(group: ListedGroup) -> str | None:
     """`range` for consumers; for other types with the protocol type: `connect/compatible`."""
     if group.protocol_type in ("", "consumer"):
         return group.protocol or None

@@ -10,7 +10,7 @@ from cli.groups.described import describe_one
 from cli.groups.policies import statuses_of
 from cli.groups.policy_show import show_status
 from cli.shown import Column, Screen, plain
-from history.moves import spans
+from history.moves import list_partitions
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
@@ -59,9 +59,9 @@ def show(screen: Screen, members: list[GroupMember]) -> None:
     rows = []
     for member in members:
         row: list[object] = [member.instance_id, member.member_id, member.client_id or None, member.host or None, topics(member)]
-        row += [None if member.assigned is None else len(member.assigned), spans(member.assigned or ()) or None]
-        row += [spans(member.owned or ()) or None if member.owned != member.assigned else None] * owned
-        row += [spans(member.target or ()) or None if member.target is not None else None] * target
+        row += [None if member.assigned is None else len(member.assigned), list_partitions(member.assigned or ()) or None]
+        row += [list_partitions(member.owned or ()) or None if member.owned != member.assigned else None] * owned
+        row += [list_partitions(member.target or ()) or None if member.target is not None else None] * target
         rows.append(row)
     screen.table(columns, rows)
 

@@ -42,7 +42,7 @@ def add_show(commands: Any) -> None:
         "`-`: unknown: nothing is committed, or the partition does not exist or has no leader (see NOTE).",
     )
     show.add_argument("groups", metavar="GROUP", nargs="+", help="the group")
-    show.add_argument("--topic", metavar=SCOPE, type=scope, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
+    show.add_argument("--topic", metavar=SCOPE, type=scope_argument, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
     add_cluster(show)
 
 
@@ -69,13 +69,13 @@ def add_reset(commands: Any) -> None:
     target.add_argument("--to-earliest", action="store_true", help="to the start of the log")
     target.add_argument("--to-latest", action="store_true", help="to the end of the log")
     target.add_argument("--to-offset", metavar="N", type=whole_number, help="to this offset")
-    target.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record of that time or later (2026-11-21T08:30:00Z)")
-    target.add_argument("--by-duration", metavar="D", type=duration, help="to the first record of the last 90s, 15m, 1h30m, 2d or PT1H30M")
+    target.add_argument("--to-datetime", metavar="TIME", type=time_argument, help="to the first record of that time or later (2026-11-21T08:30:00Z)")
+    target.add_argument("--by-duration", metavar="D", type=duration_argument, help="to the first record of the last 90s, 15m, 1h30m, 2d or PT1H30M")
     target.add_argument("--shift-by", metavar="N", type=signed_number, help="forward by N from the committed offset, back by -N")
     target.add_argument("--to-current", action="store_true", help="commit the same offset again; without one, the end of the log")
     target.add_argument("--from-file", metavar="FILE", help="offsets from a file: CSV of --export or kafka-consumer-groups, or output of --json; -: standard input")
     selection = reset.add_argument_group("partitions").add_mutually_exclusive_group()
-    selection.add_argument("--topic", metavar=SCOPE, type=scope, action="append", default=[], dest="topics", help=f"{SCOPE_HELP}; may be repeated")
+    selection.add_argument("--topic", metavar=SCOPE, type=scope_argument, action="append", default=[], dest="topics", help=f"{SCOPE_HELP}; may be repeated")
     selection.add_argument("--all-topics", action="store_true", help="every partition that the group has committed an offset for")
     reset.add_argument("--export", metavar="FILE", help="write the offsets of the plan to a file that --from-file reads, as CSV (*.json: as JSON)")
     add_change(reset)
@@ -97,7 +97,7 @@ def add_delete(commands: Any) -> None:
     )
     delete.add_argument("group", metavar="GROUP", help="the group")
     delete.add_argument(
-        "--topic", metavar=SCOPE, type=scope, action="append", required=True, dest="topics", help=f"{SCOPE_HELP}; may be repeated"
+        "--topic", metavar=SCOPE, type=scope_argument, action="append", required=True, dest="topics", help=f"{SCOPE_HELP}; may be repeated"
     )
     add_change(delete)
     add_cluster(delete)
@@ -106,22 +106,22 @@ def add_delete(commands: Any) -> None:
 # Argument types; their modules are imported on use
 
 
-def scope(text: str) -> Any:
-    from cli.groups import offsets_words
+def scope_argument(text: str) -> Any:
+    from cli.groups import offset_formats
 
-    return parsed(offsets_words.scope, text)
-
-
-def moment(text: str) -> int:
-    from cli.groups import offsets_words
-
-    return parsed(offsets_words.moment, text)
+    return parsed(offset_formats.parse_scope, text)
 
 
-def duration(text: str) -> int:
-    from cli.groups import offsets_words
+def time_argument(text: str) -> int:
+    from cli.groups import offset_formats
 
-    return parsed(offsets_words.duration, text)
+    return parsed(offset_formats.parse_time, text)
+
+
+def duration_argument(text: str) -> int:
+    from cli.groups import offset_formats
+
+    return parsed(offset_formats.parse_duration, text)
 
 
 def parsed(read: Callable[[str], T], text: str) -> T:

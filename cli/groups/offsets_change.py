@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, TypeVar
 
-from cli.client import check
-from cli.groups.offsets_plan import Key, Move
+from cli.client import TopicPartition, by_topic, check
+from cli.groups.offsets_plan import Move
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
@@ -24,9 +24,9 @@ NO_GENERATION = -1
 HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
 
 
-def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[Key, int]:
+def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[TopicPartition, int]:
     """Commit offsets; return the errors by partition."""
-    errors: dict[Key, int] = {}
+    errors: dict[TopicPartition, int] = {}
     for moves in chunks(sorted(plan, key=lambda move: (move.topic, move.partition))):
         topics = [
             OffsetCommitRequestTopic(
@@ -41,13 +41,13 @@ def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[Key, int]
     return errors
 
 
-def delete(cluster: Cluster, group: str, keys: Iterable[Key]) -> dict[Key, int]:
+def delete(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Delete offsets; return the errors by partition."""
-    errors: dict[Key, int] = {}
-    for chunk in chunks(sorted(keys)):
+    errors: dict[TopicPartition, int] = {}
+    for chunk in chunks(sorted(partitions)):
         topics = [
-            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition) for _, partition in keys_of_topic])
-            for topic, keys_of_topic in groupby(chunk, key=lambda key: key[0])
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
+            for topic, numbers in by_topic(chunk).items()
         ]
         reply = cluster.coordinator(group, OffsetDeleteRequest(group, topics))
         check(reply.error_code, f"group {group}")

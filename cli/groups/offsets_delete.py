@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Mapping
 
-from cli.client import EXIT, Cluster, Failure, failure
+from cli.client import EXIT, Cluster, Failure, TopicPartition, failure
 from cli.groups import offsets_change, offsets_requests
 from cli.groups.finding import unknown_group
-from cli.groups.offsets_plan import Committed, Key
+from cli.groups.offset_formats import Scope, merge_scopes
+from cli.groups.offsets_plan import Committed
 from cli.groups.offsets_reset import in_scopes, report_errors, share_group_text
-from cli.groups.offsets_words import Scope, merged
 from cli.shown import Column, Screen
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import OffsetDeleteRequest
@@ -19,7 +19,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     group = options.group
-    scopes = merged(options.topics)
+    scopes = merge_scopes(options.topics)
     with Cluster.of(options) as cluster:
         if cluster.version(OffsetDeleteRequest.API_KEY) < 0:
             raise Failure(EXIT.LACKING, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes a group with all its offsets")
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
                 raise unknown_group(cluster, group)
             if group_status.is_share_group:
                 raise Failure(EXIT.REFUSED, share_group_text(group))
-        chosen = {key: committed[key] for key in sorted(committed) if in_scopes(key, scopes)}
+        chosen = {tp: committed[tp] for tp in sorted(committed) if in_scopes(tp, scopes)}
         missing_lines = [f"group {group} has committed nothing for {scope}" for scope in not_committed(scopes, committed)]
         if not chosen:
             if screen.json:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     return finish(screen, group, chosen, errors)
 
 
-def not_committed(scopes: Mapping[str, Collection[int] | None], committed: Mapping[Key, Committed]) -> list[Scope]:
+def not_committed(scopes: Mapping[str, Collection[int] | None], committed: Mapping[TopicPartition, Committed]) -> list[Scope]:
     topics = {topic for topic, _ in committed}
     missing: list[Scope] = []
     for topic, partitions in scopes.items():
@@ -61,20 +61,20 @@ def not_committed(scopes: Mapping[str, Collection[int] | None], committed: Mappi
     return missing
 
 
-def counted(chosen: Collection[Key]) -> str:
+def counted(chosen: Collection[TopicPartition]) -> str:
     return "the offset of 1 partition" if len(chosen) == 1 else f"the offsets of {len(chosen)} partitions"
 
 
-def document(group: str, chosen: Mapping[Key, Committed], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
+def document(group: str, chosen: Mapping[TopicPartition, Committed], *, dry_run: bool, errors: Mapping[TopicPartition, int]) -> dict[str, object]:
     rows = [
-        {"topic": key[0], "partition": key[1], "committed_offset": offset.offset, "error": refusal(group, errors[key]).document() if key in errors else None}
-        for key, offset in chosen.items()
+        {"topic": tp[0], "partition": tp[1], "committed_offset": offset.offset, "error": refusal(group, errors[tp]).document() if tp in errors else None}
+        for tp, offset in chosen.items()
     ]
     return {"group": group, "dry_run": dry_run, "offsets": rows}
 
 
-def finish_dry_run(screen: Screen, group: str, chosen: Mapping[Key, Committed], subscribed: Collection[str]) -> int:
-    errors = {key: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for key in chosen if key[0] in subscribed}
+def finish_dry_run(screen: Screen, group: str, chosen: Mapping[TopicPartition, Committed], subscribed: Collection[str]) -> int:
+    errors = {tp: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for tp in chosen if tp[0] in subscribed}
     if screen.json:
         screen.document(document(group, chosen, dry_run=True, errors=errors))
     else:
@@ -83,10 +83,10 @@ def finish_dry_run(screen: Screen, group: str, chosen: Mapping[Key, Committed], 
     return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "would not be deleted")
 
 
-def finish(screen: Screen, group: str, chosen: Mapping[Key, Committed], errors: Mapping[Key, int]) -> int:
+def finish(screen: Screen, group: str, chosen: Mapping[TopicPartition, Committed], errors: Mapping[TopicPartition, int]) -> int:
     if screen.json:
         screen.document(document(group, chosen, dry_run=False, errors=errors))
-    done = [key for key in chosen if key not in errors]
+    done = [tp for tp in chosen if tp not in errors]
     if not screen.json and done:
         screen.line(f"deleted {counted(done)} of group {group}")
     return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not deleted")

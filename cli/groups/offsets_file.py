@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from cli.groups.offsets_plan import Committed, Key
+from cli.client import TopicPartition
+from cli.groups.offsets_plan import Committed
 
 OFFSET_NAMES = ("to_offset", "committed_offset", "offset")
 NUMBER_LIMIT = {"partition": 1 << 31, "offset": 1 << 63}
@@ -25,18 +26,18 @@ class Line(NamedTuple):
     wanted: Committed
 
 
-def read(text: str, group: str) -> dict[Key, Committed]:
+def read(text: str, group: str) -> dict[TopicPartition, Committed]:
     """The offsets of the group in the file. The text of a ValueError reads after the name of the file."""
     lines = from_json(text) if text.lstrip()[:1] in ("{", "[") else list(from_csv(text))
     lines_of_group = [line for line in lines if line.group in (None, group)]
     if not lines_of_group:
         other_groups = sorted({line.group for line in lines if line.group})
         raise ValueError(f"it has no offsets of group {group}, only of {', '.join(other_groups)}" if other_groups else "it has no offsets")
-    offsets: dict[Key, Committed] = {}
+    offsets: dict[TopicPartition, Committed] = {}
     for line in lines_of_group:
-        key = (line.topic, line.partition)
-        if offsets.setdefault(key, line.wanted).offset != line.wanted.offset:
-            raise ValueError(f"it has two offsets for {line.topic}:{line.partition}, {offsets[key].offset} and {line.wanted.offset}")
+        tp = (line.topic, line.partition)
+        if offsets.setdefault(tp, line.wanted).offset != line.wanted.offset:
+            raise ValueError(f"it has two offsets for {line.topic}:{line.partition}, {offsets[tp].offset} and {line.wanted.offset}")
     return offsets
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-Key = tuple[str, int]  # topic, partition
+from cli.client import TopicPartition
 
 
 class Committed(NamedTuple):
@@ -54,60 +54,65 @@ class Move(NamedTuple):
 class NotCommitted(Exception):
     """Partitions without a committed offset, for a plan that starts from committed offsets."""
 
-    def __init__(self, keys: list[Key]) -> None:
-        super().__init__(keys)
-        self.keys = keys
+    def __init__(self, partitions: list[TopicPartition]) -> None:
+        super().__init__(partitions)
+        self.partitions = partitions
 
 
-def to_bound(earliest: bool, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
+def to_bound(earliest: bool, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
     return [
-        move(key, Committed(bounds[key].earliest if earliest else bounds[key].latest), bounds[key], committed) for key in sorted(bounds)
+        move(tp, Committed(bounds[tp].earliest if earliest else bounds[tp].latest), bounds[tp], committed) for tp in sorted(bounds)
     ]
 
 
-def to_offset(offset: int, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
+def to_offset(offset: int, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
     return to_wanted(dict.fromkeys(bounds, Committed(offset)), bounds, committed)
 
 
-def to_wanted(wanted: Mapping[Key, Committed], bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
+def to_wanted(
+    wanted: Mapping[TopicPartition, Committed], bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]
+) -> list[Move]:
     """To an offset for each partition, clamped to its log."""
-    return [clamped(key, wanted[key], bounds[key], committed) for key in sorted(bounds)]
+    return [clamped(tp, wanted[tp], bounds[tp], committed) for tp in sorted(bounds)]
 
 
-def shifted(by: int, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
+def shifted(by: int, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
     if not_committed := sorted(bounds.keys() - committed.keys()):
         raise NotCommitted(not_committed)
-    return [clamped(key, Committed(committed[key].offset + by), bounds[key], committed) for key in sorted(bounds)]
+    return [clamped(tp, Committed(committed[tp].offset + by), bounds[tp], committed) for tp in sorted(bounds)]
 
 
 def to_time(
-    first_offsets: Mapping[Key, Committed | None], time_text: str, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]
+    first_offsets: Mapping[TopicPartition, Committed | None],
+    time_text: str,
+    bounds: Mapping[TopicPartition, Bounds],
+    committed: Mapping[TopicPartition, Committed],
 ) -> list[Move]:
     """To the first record at or after a time; None in `first_offsets`: no such record, to the end of the log."""
     remark = f"no record since {time_text}: to the end"
     return [
-        move(key, first_offsets[key] or Committed(bounds[key].latest), bounds[key], committed, None if first_offsets[key] else remark) for key in sorted(bounds)
+        move(tp, first_offsets[tp] or Committed(bounds[tp].latest), bounds[tp], committed, None if first_offsets[tp] else remark) for tp in sorted(bounds)
     ]
 
 
-def to_current(bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
+def to_current(bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
     """To the committed offset again, which restarts its retention."""
     remark = "nothing was committed: to the end"
     return [
-        move(key, committed.get(key) or Committed(bounds[key].latest), bounds[key], committed, None if key in committed else remark)
-        for key in sorted(bounds)
+        move(tp, committed.get(tp) or Committed(bounds[tp].latest), bounds[tp], committed, None if tp in committed else remark)
+        for tp in sorted(bounds)
     ]
 
 
-def clamped(key: Key, wanted: Committed, bounds: Bounds, committed: Mapping[Key, Committed]) -> Move:
+def clamped(tp: TopicPartition, wanted: Committed, bounds: Bounds, committed: Mapping[TopicPartition, Committed]) -> Move:
     """Clamp the offset to the log, as kafka-consumer-groups does."""
     if wanted.offset < bounds.earliest:
-        return move(key, Committed(bounds.earliest), bounds, committed, f"{wanted.offset} is before the earliest")
+        return move(tp, Committed(bounds.earliest), bounds, committed, f"{wanted.offset} is before the earliest")
     if wanted.offset > bounds.latest:
-        return move(key, Committed(bounds.latest), bounds, committed, f"{wanted.offset} is after the latest")
-    return move(key, wanted, bounds, committed)
+        return move(tp, Committed(bounds.latest), bounds, committed, f"{wanted.offset} is after the latest")
+    return move(tp, wanted, bounds, committed)
 
 
-def move(key: Key, after: Committed, bounds: Bounds, committed: Mapping[Key, Committed], remark: str | None = None) -> Move:
-    before = committed.get(key)
-    return Move(key[0], key[1], None if before is None else before.offset, after, bounds, remark)
+def move(tp: TopicPartition, after: Committed, bounds: Bounds, committed: Mapping[TopicPartition, Committed], remark: str | None = None) -> Move:
+    before = committed.get(tp)
+    return Move(tp[0], tp[1], None if before is None else before.offset, after, bounds, remark)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli.client import EXIT, Failure, check, failure
+from cli.client import EXIT, Failure, TopicPartition, check, failure
 from cli.failure import UNKNOWN_PARTITION
-from cli.groups.offsets_plan import Bounds, Committed, Key
+from cli.groups.offsets_plan import Bounds, Committed
 from cli.topics.finding import required_topics
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 from protocol.errors import ErrorCode, ProtocolError
@@ -52,9 +52,9 @@ class GroupStatus(NamedTuple):
 # Committed offsets
 
 
-def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[Key, Committed]]:
+def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Committed]]:
     """The committed offsets of each group; none for a group that does not exist."""
-    offsets: dict[str, dict[Key, Committed]] = {}
+    offsets: dict[str, dict[TopicPartition, Committed]] = {}
     if len(groups) > 1:
         for broker_id, names in cluster.coordinators(groups).items():
             if len(names) > 1 and cluster.version(OffsetFetchRequest.API_KEY, broker_id) >= MANY_GROUPS_VERSION:
@@ -70,11 +70,11 @@ def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[Key, Co
     return offsets
 
 
-def offsets_of(reply: Any, group: str) -> dict[Key, Committed]:
+def offsets_of(reply: Any, group: str) -> dict[TopicPartition, Committed]:
     if reply.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return {}
     check(reply.error_code, f"group {group}")
-    offsets: dict[Key, Committed] = {}
+    offsets: dict[TopicPartition, Committed] = {}
     for topic in reply.topics:
         for partition in topic.partitions:
             check(partition.error_code, f"group {group}, topic {topic.name} partition {partition.partition_index}")
@@ -87,24 +87,24 @@ def offsets_of(reply: Any, group: str) -> dict[Key, Committed]:
 # The logs
 
 
-def partitions_of(cluster: Cluster, scopes: Mapping[str, Collection[int] | None]) -> set[Key]:
+def partitions_of(cluster: Cluster, scopes: Mapping[str, Collection[int] | None]) -> set[TopicPartition]:
     """The named partitions of each topic (None: all of it); Failure if one does not exist."""
     topics = required_topics(cluster, list(scopes)) if scopes else {}
-    keys: set[Key] = set()
+    partitions: set[TopicPartition] = set()
     for topic, numbers in scopes.items():
         existing = topics[topic].partitions
         missing = sorted(set(numbers or ()) - existing.keys())
         if missing:
             raise Failure(EXIT.MISSING, f"topic {topic} has no partition {', '.join(map(str, missing[:5]))}: it has {len(existing)}, numbered from 0", word=UNKNOWN_PARTITION)
-        keys |= {(topic, partition) for partition in (existing if numbers is None else numbers)}
-    return keys
+        partitions |= {(topic, partition) for partition in (existing if numbers is None else numbers)}
+    return partitions
 
 
-def missing_partitions(cluster: Cluster, keys: Iterable[Key]) -> dict[Key, int]:
+def missing_partitions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Those of the partitions that do not exist or are not authorized, with their error code."""
-    keys = set(keys)
-    topics = cluster.topics(sorted({topic for topic, _ in keys})) if keys else {}
-    return {key: error for key in keys if (error := metadata_error(topics[key[0]], key[1]))}
+    partitions = set(partitions)
+    topics = cluster.topics(sorted({topic for topic, _ in partitions})) if partitions else {}
+    return {tp: error for tp in partitions if (error := metadata_error(topics[tp[0]], tp[1]))}
 
 
 def metadata_error(topic: TopicInfo, partition: int) -> int:
@@ -115,26 +115,26 @@ def metadata_error(topic: TopicInfo, partition: int) -> int:
     return ErrorCode.NONE
 
 
-def bounds(cluster: Cluster, keys: Iterable[Key], *, patient: bool = True) -> tuple[dict[Key, Bounds], dict[Key, int]]:
+def bounds(cluster: Cluster, partitions: Iterable[TopicPartition], *, retry: bool = True) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, int]]:
     """The start and end offset of each log, and the error codes of the others."""
-    keys = sorted(keys)
-    if not keys:
+    partitions = sorted(partitions)
+    if not partitions:
         return {}, {}
-    starts = log_offsets(cluster, dict.fromkeys(keys, EARLIEST), patient=patient)
-    errors = {key: result.error for key, result in starts.items() if result.error}
-    ends = log_offsets(cluster, {key: LATEST for key in keys if key not in errors}, patient=patient)
-    errors |= {key: result.error for key, result in ends.items() if result.error}
-    return {key: Bounds(starts[key].offset, ends[key].offset) for key in keys if key not in errors}, errors
+    starts = log_offsets(cluster, dict.fromkeys(partitions, EARLIEST), retry=retry)
+    errors = {tp: result.error for tp, result in starts.items() if result.error}
+    ends = log_offsets(cluster, {tp: LATEST for tp in partitions if tp not in errors}, retry=retry)
+    errors |= {tp: result.error for tp, result in ends.items() if result.error}
+    return {tp: Bounds(starts[tp].offset, ends[tp].offset) for tp in partitions if tp not in errors}, errors
 
 
-def first_since(cluster: Cluster, keys: Iterable[Key], ms: int) -> dict[Key, Committed | None]:
+def first_since(cluster: Cluster, partitions: Iterable[TopicPartition], ms: int) -> dict[TopicPartition, Committed | None]:
     """The offset of the first record at or after that time, or None."""
-    results = log_offsets(cluster, dict.fromkeys(keys, ms))
-    raise_for({key: result.error for key, result in results.items() if result.error})
-    return {key: None if result.offset < 0 else Committed(result.offset) for key, result in results.items()}
+    results = log_offsets(cluster, dict.fromkeys(partitions, ms))
+    raise_for({tp: result.error for tp, result in results.items() if result.error})
+    return {tp: None if result.offset < 0 else Committed(result.offset) for tp, result in results.items()}
 
 
-def raise_for(errors: Mapping[Key, int]) -> None:
+def raise_for(errors: Mapping[TopicPartition, int]) -> None:
     """Raise Failure for the first of the errors: no partial changes."""
     if errors:
         (topic, partition), error = min(errors.items())

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from cli.client import EXIT, Cluster, Failure, failure
+from cli.client import EXIT, Cluster, Failure, TopicPartition, by_topic, failure
 from cli.groups import offsets_change, offsets_file, offsets_plan, offsets_requests
 from cli.groups.finding import nonempty_group, stop_first
-from cli.groups.offsets_plan import Bounds, Committed, Key, Move, NotCommitted
+from cli.groups.offset_formats import Scope, merge_scopes, time_text
+from cli.groups.offsets_plan import Bounds, Committed, Move, NotCommitted
 from cli.groups.offsets_requests import GroupStatus
-from cli.groups.offsets_words import Scope, merged, moment_text
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from protocol.errors import ErrorCode
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Planner:
-    def __init__(self, cluster: Cluster, screen: Screen, options: argparse.Namespace, wanted: dict[Key, Committed] | None) -> None:
+    def __init__(self, cluster: Cluster, screen: Screen, options: argparse.Namespace, wanted: dict[TopicPartition, Committed] | None) -> None:
         self.cluster = cluster
         self.screen = screen
         self.options = options
@@ -62,15 +62,15 @@ class Planner:
 
     def plan(self) -> list[Move]:
         committed = offsets_requests.committed(self.cluster, [self.group])[self.group]
-        keys = self.keys(committed)
-        bounds, errors = offsets_requests.bounds(self.cluster, keys)
+        partitions = self.partitions(committed)
+        bounds, errors = offsets_requests.bounds(self.cluster, partitions)
         offsets_requests.raise_for(errors)
         try:
             return self.moves(bounds, committed)
         except NotCommitted as error:
-            raise Failure(EXIT.MISSING, self.nothing_to_shift(error.keys)) from error
+            raise Failure(EXIT.MISSING, self.nothing_to_shift(error.partitions)) from error
 
-    def moves(self, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
+    def moves(self, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
         options = self.options
         if self.wanted is not None:
             return offsets_plan.to_wanted(self.wanted, bounds, committed)
@@ -85,19 +85,19 @@ class Planner:
         ms = options.to_datetime
         if ms is None:
             ms = max(0, int(time.time() * 1000) - options.by_duration)
-        self.since = moment_text(ms)
+        self.since = time_text(ms)
         first_offsets = offsets_requests.first_since(self.cluster, bounds, ms)
         return offsets_plan.to_time(first_offsets, self.since, bounds, committed)
 
-    def keys(self, committed: Mapping[Key, Committed]) -> set[Key]:
+    def partitions(self, committed: Mapping[TopicPartition, Committed]) -> set[TopicPartition]:
         """The partitions of the reset; Failure for names that do not exist."""
         if self.options.all_topics and self.wanted is None:
             return self.existing_committed(committed)
-        scopes = merged(self.options.topics)
+        scopes = merge_scopes(self.options.topics)
         if self.wanted is None:
             return offsets_requests.partitions_of(self.cluster, scopes)
         offsets_requests.partitions_of(self.cluster, scopes)
-        chosen = {key for key in self.wanted if in_scopes(key, scopes)}
+        chosen = {tp for tp in self.wanted if in_scopes(tp, scopes)}
         if not chosen:
             raise Failure(EXIT.MISSING, f"{self.options.from_file} has no offsets of {', '.join(map(str, self.options.topics))}")
         in_file: dict[str, set[int]] = {}
@@ -105,38 +105,31 @@ class Planner:
             in_file.setdefault(topic, set()).add(partition)
         return offsets_requests.partitions_of(self.cluster, in_file)
 
-    def existing_committed(self, committed: Mapping[Key, Committed]) -> set[Key]:
+    def existing_committed(self, committed: Mapping[TopicPartition, Committed]) -> set[TopicPartition]:
         if not committed:
             raise Failure(EXIT.MISSING, f"group {self.group} has committed no offsets: name topics with --topic")
         missing = offsets_requests.missing_partitions(self.cluster, committed)
-        for topic, partitions in by_topic(missing).items():
+        for topic, partitions in by_topic(sorted(missing)).items():
             problem = failure(missing[topic, partitions[0]], f"topic {topic}").line
             self.screen.warn(f"{problem}; the committed offset of {Scope(topic, tuple(partitions))} stays")
         if not committed.keys() - missing.keys():
             raise Failure(EXIT.MISSING, f"group {self.group} has committed offsets only for partitions that do not exist any more")
         return set(committed.keys() - missing.keys())
 
-    def nothing_to_shift(self, keys: list[Key]) -> str:
-        partitions_text = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
+    def nothing_to_shift(self, partitions: list[TopicPartition]) -> str:
+        partitions_text = ", ".join(str(Scope(topic, tuple(numbers))) for topic, numbers in by_topic(sorted(partitions)).items())
         return f"group {self.group} has committed nothing for {partitions_text}, so there is no offset to shift (use --to-earliest, --to-latest or --to-offset)"
 
 
-def in_scopes(key: Key, scopes: Mapping[str, Collection[int] | None]) -> bool:
-    partitions = scopes.get(key[0], ())
-    return not scopes or partitions is None or key[1] in partitions
-
-
-def by_topic(keys: Collection[Key]) -> dict[str, list[int]]:
-    partitions_by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(keys):
-        partitions_by_topic.setdefault(topic, []).append(partition)
-    return partitions_by_topic
+def in_scopes(tp: TopicPartition, scopes: Mapping[str, Collection[int] | None]) -> bool:
+    partitions = scopes.get(tp[0], ())
+    return not scopes or partitions is None or tp[1] in partitions
 
 
 # Files
 
 
-def read_file(name: str, group: str) -> dict[Key, Committed]:
+def read_file(name: str, group: str) -> dict[TopicPartition, Committed]:
     try:
         if name == "-":
             name = "standard input"
@@ -196,8 +189,8 @@ def cells(move: Move, remarks: bool) -> list[object]:
     return row + [Painted(move.remark or "", Role.CAREFUL)] * remarks
 
 
-def document(group: str, status: GroupStatus, plan: list[Move], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
-    rows = [move.document() | {"error": refusal(group, errors[key]).document() if (key := (move.topic, move.partition)) in errors else None} for move in plan]
+def document(group: str, status: GroupStatus, plan: list[Move], *, dry_run: bool, errors: Mapping[TopicPartition, int]) -> dict[str, object]:
+    rows = [move.document() | {"error": refusal(group, errors[tp]).document() if (tp := (move.topic, move.partition)) in errors else None} for move in plan]
     return {"group": group, "dry_run": dry_run, "new_group": not status.exists, "members": status.members, "offsets": rows}
 
 
@@ -212,7 +205,7 @@ def finish_dry_run(screen: Screen, group: str, status: GroupStatus, plan: list[M
     return EXIT.DONE
 
 
-def finish(screen: Screen, group: str, status: GroupStatus, plan: list[Move], errors: Mapping[Key, int]) -> int:
+def finish(screen: Screen, group: str, status: GroupStatus, plan: list[Move], errors: Mapping[TopicPartition, int]) -> int:
     if screen.json:
         screen.document(document(group, status, plan, dry_run=False, errors=errors))
     done = [move for move in plan if (move.topic, move.partition) not in errors]
@@ -230,15 +223,15 @@ def refusal(group: str, error: int) -> Failure:
     return failure(error, f"group {group}")
 
 
-def report_errors(screen: Screen, errors: Mapping[Key, int], failure_of: Callable[[int], Failure], action: str) -> int:
+def report_errors(screen: Screen, errors: Mapping[TopicPartition, int], failure_of: Callable[[int], Failure], action: str) -> int:
     """Report each kind of error with its partitions; return the exit code of the first."""
-    kinds: dict[int, list[Key]] = {}
-    for key, error in sorted(errors.items()):
-        kinds.setdefault(error, []).append(key)
+    kinds: dict[int, list[TopicPartition]] = {}
+    for tp, error in sorted(errors.items()):
+        kinds.setdefault(error, []).append(tp)
     code = 0
-    for error, keys in kinds.items():
+    for error, partitions in kinds.items():
         problem = failure_of(error)
-        scopes_text = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
+        scopes_text = ", ".join(str(Scope(topic, tuple(numbers))) for topic, numbers in by_topic(sorted(partitions)).items())
         screen.fail(problem, f"{scopes_text} {action}: {problem.line}")
         code = code or problem.code
     return code

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from cli.client import EXIT, Cluster, failure
+from cli.client import EXIT, Cluster, TopicPartition, failure
 from cli.groups import offsets_requests, offsets_reset
 from cli.groups.finding import unknown_group, unknown_group_failure
-from cli.groups.offsets_plan import Bounds, Committed, Key
-from cli.groups.offsets_words import merged
+from cli.groups.offset_formats import merge_scopes
+from cli.groups.offsets_plan import Bounds, Committed
 from cli.shown import Column, Role, Screen
 
 
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     groups = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
-        rows = rows_of(cluster, groups, merged(options.topics))
+        rows = rows_of(cluster, groups, merge_scopes(options.topics))
         statuses = {group: offsets_requests.group_status(cluster, group) for group in groups if not rows[group]}
         missing = [group for group, status in statuses.items() if not status.exists]
         problem = unknown_group(cluster, missing[0]) if len(missing) == len(groups) == 1 else None
@@ -65,19 +65,19 @@ def run(options: argparse.Namespace) -> int:
 def rows_of(cluster: Cluster, groups: list[str], scopes: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:
     committed = offsets_requests.committed(cluster, groups)
     requested = offsets_requests.partitions_of(cluster, scopes)
-    keys = {group: requested if scopes else set(committed[group]) for group in groups}
-    every = set().union(*keys.values())
+    partitions_of_group = {group: requested if scopes else set(committed[group]) for group in groups}
+    every = set().union(*partitions_of_group.values())
     missing = offsets_requests.missing_partitions(cluster, every)
-    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), patient=False)
+    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), retry=False)
     if scopes:  # a group without committed offsets gets no rows: it may not exist
-        keys = {group: keys[group] if committed[group] else set() for group in groups}
+        partitions_of_group = {group: partitions_of_group[group] if committed[group] else set() for group in groups}
     return {
-        group: [row(group, key, committed[group].get(key), bounds.get(key), missing.get(key) or errors.get(key)) for key in sorted(keys[group])]
+        group: [row(group, tp, committed[group].get(tp), bounds.get(tp), missing.get(tp) or errors.get(tp)) for tp in sorted(partitions_of_group[group])]
         for group in groups
     }
 
 
-def row(group: str, key: Key, committed: Committed | None, bounds: Bounds | None, error: int | None) -> Row:
+def row(group: str, tp: TopicPartition, committed: Committed | None, bounds: Bounds | None, error: int | None) -> Row:
     remark = None
     if error:
         remark = failure(error, "").line.removeprefix(": ")
@@ -85,7 +85,7 @@ def row(group: str, key: Key, committed: Committed | None, bounds: Bounds | None
         remark = "after the end of the log: was the topic created again?"
     elif committed and bounds and committed.offset < bounds.earliest:
         remark = "before the start of the log: records were deleted"
-    return Row(group, *key, committed, bounds, remark)
+    return Row(group, *tp, committed, bounds, remark)
 
 
 def document(group: str, rows: list[Row]) -> dict[str, object]:

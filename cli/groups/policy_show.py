@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from cli.client import EXIT, Cluster
-from cli.groups.offsets_words import moment_text
+from cli.groups.offset_formats import time_text
 from cli.groups.policies import policies_of
 from cli.shown import Column, Role, Screen, plain
 
-_MOMENT: Final = re.compile(r" since (\d{1,18})\b")  # milliseconds since 1970
+_SINCE: Final = re.compile(r" since (\d{1,18})\b")  # milliseconds since 1970
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,5 +33,5 @@ def run(options: argparse.Namespace) -> int:
 
 def show_status(screen: Screen, status: Mapping[str, str]) -> None:
     for name, value in status.items():
-        readable = _MOMENT.sub(lambda match: f" since {moment_text(int(match[1]))}", value)
+        readable = _SINCE.sub(lambda match: f" since {time_text(int(match[1]))}", value)
         screen.line(screen.paint(plain(f"{name.replace('.', ' ')}: {readable}"), Role.CAREFUL))

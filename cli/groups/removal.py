@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.records.assignors import ASSIGNORS, Assignment, Subscriber
 
 if TYPE_CHECKING:
-    from cli.groups.described import Group, GroupMember, Partition
+    from cli.client import TopicPartition
+    from cli.groups.described import Group, GroupMember
 
-Owners = dict["Partition", str]  # partition: member id
+Owners = dict["TopicPartition", str]  # partition: member id
 
 
 class Move(NamedTuple):
     """A partition with its current and its predicted owner; `known`: whether the latter could be predicted. None: no owner."""
 
-    partition: Partition
+    partition: TopicPartition
     before: GroupMember
     after: GroupMember | None
     known: bool = True
@@ -55,7 +56,7 @@ def predict(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[st
     return Removal(list(leaving), staying, rebalances, moves, stops=rebalances and not group.cooperative)
 
 
-def move_to_last_member(partition: Partition, before: GroupMember, last_member: GroupMember | None) -> Move:
+def move_to_last_member(partition: TopicPartition, before: GroupMember, last_member: GroupMember | None) -> Move:
     if last_member is not None and last_member.topics is not None and partition[0] in last_member.topics:
         return Move(partition, before, last_member)
     return Move(partition, before, None, known=False)

@@ -12,7 +12,7 @@ from cli.groups.described import describe, describe_one
 from cli.groups.members import check_readable
 from cli.groups.removal import predict
 from cli.shown import Column, Role, Screen, counted, plain
-from history.moves import spans
+from history.moves import list_partitions
 from history.words import list_names, short_name
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -158,7 +158,7 @@ def document(
 def show(screen: Screen, group: Group, removal: Removal) -> None:
     columns: list[Column | str] = [Column(title, False) for title in ("INSTANCE", "MEMBER", "CLIENT", "HOST", "PARTITIONS")]
     rows = [
-        [member.instance_id, member.member_id, member.client_id or None, member.host or None, spans(member.assigned or ()) or None]
+        [member.instance_id, member.member_id, member.client_id or None, member.host or None, list_partitions(member.assigned or ()) or None]
         for member in removal.leaving
     ]
     screen.line(f"leaving group {screen.paint(plain(group.id), Role.STRONG)} (state {group.state}):")
@@ -209,7 +209,7 @@ def move_lines(removal: Removal) -> list[str]:
     lines = []
     for (before_name, to), partitions in changes.items():
         target = f"to {to}" if to else "to others, as the group's leader decides"
-        lines.append(f"  {spans(partitions)}: from {before_name} {target}")
+        lines.append(f"  {list_partitions(partitions)}: from {before_name} {target}")
     return [f"{counted(len(removal.moves), 'partition')} will move:", *lines]
 
 

@@ -69,16 +69,16 @@ class LogCheck:
         self._last_base = segments[-1].base if segments else 0
         for number, segment in enumerate(segments):
             after = segments[number + 1] if number + 1 < len(segments) else None
-            self._segment(segment, after)
+            self._check_segment(segment, after)
         for file, position, text in self._duplicates.values():
             self.problems.add("instance-twice", file, position, text)
         self._epochs.compare(self.log.path, self.expected.log_start)
-        self._other_files()
+        self._check_other_files()
         return self.result
 
     # Segments
 
-    def _segment(self, segment: SegmentFile, after: SegmentFile | None) -> None:
+    def _check_segment(self, segment: SegmentFile, after: SegmentFile | None) -> None:
         self.result.segments += 1
         try:
             file = open_for_reading(segment.path)
@@ -92,33 +92,33 @@ class LogCheck:
         try:
             self.result.bytes += file.size()
             indexes = [check(segment.path, segment.base, self.problems) for check in (OffsetIndexCheck, TimeIndexCheck)]
-            self._begin(segment, after)
+            self._begin_segment(segment, after)
             for item in scan(file, segment.base):
                 if isinstance(item, Damage):
-                    self._damage(segment, item, after)
+                    self._report_damage(segment, item, after)
                     for index in indexes:
                         index.stop()
                 else:
-                    self._batch(segment, item, after)
+                    self._check_batch(segment, item, after)
                     for index in indexes:
-                        index.batch(item)
+                        index.check_batch(item)
         except OSError as error:
             self.problems.add("read-failed", segment.path, None, error.strerror or str(error))
             self._next_offset = -1
         else:
-            self._end(segment, indexes, after)
+            self._end_segment(segment, indexes, after)
         finally:
             for index in indexes:
                 index.stop()
             file.close()
 
-    def _begin(self, segment: SegmentFile, after: SegmentFile | None) -> None:
+    def _begin_segment(self, segment: SegmentFile, after: SegmentFile | None) -> None:
         if self._next_offset > segment.base:
             self._next_offset = segment.base  # already reported as an overlap
-        self._gap(segment, 0, segment.base, after)
+        self._report_gap(segment, 0, segment.base, after)
         self._next_offset = self.result.next_offset = segment.base
 
-    def _end(self, segment: SegmentFile, indexes: list[IndexCheck], after: SegmentFile | None) -> None:
+    def _end_segment(self, segment: SegmentFile, indexes: list[IndexCheck], after: SegmentFile | None) -> None:
         for index in indexes:
             if after is None and self.expected.in_use:
                 index.stop()
@@ -126,7 +126,7 @@ class LogCheck:
                 self.problems.add("index-missing", index.path, None, "there is no such file")
             index.finish()
 
-    def _damage(self, segment: SegmentFile, damage: Damage, after: SegmentFile | None) -> None:
+    def _report_damage(self, segment: SegmentFile, damage: Damage, after: SegmentFile | None) -> None:
         last_offset = self._next_offset
         self._next_offset = -1
         extent = f"{damage.size} bytes"
@@ -157,14 +157,14 @@ class LogCheck:
 
     # Batches
 
-    def _batch(self, segment: SegmentFile, batch: Batch, after: SegmentFile | None) -> None:
+    def _check_batch(self, segment: SegmentFile, batch: Batch, after: SegmentFile | None) -> None:
         header = batch.header
         if after is not None and header.last_offset >= after.base:
             text = f"offset {header.last_offset}, but {os.path.basename(after.path)} begins at {after.base}"
             self.problems.add("segment-overlap", segment.path, batch.position, text)
-        self._gap(segment, batch.position, header.base_offset, after)
+        self._report_gap(segment, batch.position, header.base_offset, after)
         self._next_offset = self.result.next_offset = header.last_offset + 1
-        self._epochs.batch(segment.path, batch)
+        self._epochs.check_batch(segment.path, batch)
         self.result.batches += 1
         self.result.records += header.record_count
         try:
@@ -175,9 +175,9 @@ class LogCheck:
             return
         if self.log.name in OUR_LOGS:
             for record in inside:
-                self._record(segment.path, batch.position, record.offset, decode(self.log.name, record, header.is_control))
+                self._check_record(segment.path, batch.position, record.offset, decode(self.log.name, record, header.is_control))
 
-    def _gap(self, segment: SegmentFile, position: int, offset: int, after: SegmentFile | None) -> None:
+    def _report_gap(self, segment: SegmentFile, position: int, offset: int, after: SegmentFile | None) -> None:
         """Report missing offsets between `_next_offset` and `offset`, unless compaction removed them."""
         before = self._next_offset
         if before < 0 or offset <= before:
@@ -196,18 +196,18 @@ class LogCheck:
 
     # Records
 
-    def _record(self, file: str, position: int, offset: int, record: Decoded) -> None:
+    def _check_record(self, file: str, position: int, offset: int, record: Decoded) -> None:
         if record.remark:
             kind = "record-unreadable" if record.unreadable else "record-newer" if record.newer else "record-unknown"
             self.problems.add(kind, file, position, f"offset {offset}: {record.remark}")
         if record.kind in ("group", "offset", "policies", "away", "seats", "note") and record.group:
-            self._placement(file, position, offset, record.group)
+            self._check_placement(file, position, offset, record.group)
         if record.kind == "group" and record.group is not None:
-            self._instances(file, position, offset, record)
+            self._note_duplicates(file, position, offset, record)
         if record.kind == "topic" and record.topic is not None:
-            self._topic(record)
+            self._note_topic(record)
 
-    def _placement(self, file: str, position: int, offset: int, group: str) -> None:
+    def _check_placement(self, file: str, position: int, offset: int, group: str) -> None:
         partitions = self.expected.partitions
         if not partitions or group == self._last_group or group in self._misplaced or REPLACEMENT in group:
             return
@@ -218,7 +218,7 @@ class LogCheck:
                 self._misplaced.add(group)
             self.problems.add("wrong-partition", file, position, f"offset {offset}: group {shown(group)} belongs to partition {partition} of {partitions}")
 
-    def _instances(self, file: str, position: int, offset: int, record: Decoded) -> None:
+    def _note_duplicates(self, file: str, position: int, offset: int, record: Decoded) -> None:
         """Note a group record with an instance twice; only the group's last record counts."""
         assert record.group is not None
         self._duplicates.pop(record.group, None)
@@ -235,7 +235,7 @@ class LogCheck:
                 return
             owners[instance] = member
 
-    def _topic(self, record: Decoded) -> None:
+    def _note_topic(self, record: Decoded) -> None:
         assert record.topic is not None
         self.result.topics.pop(record.topic, None)
         if isinstance(record.message, TopicValue):
@@ -245,16 +245,16 @@ class LogCheck:
 
     # Files
 
-    def _other_files(self) -> None:
+    def _check_other_files(self) -> None:
         for name in sorted(os.listdir(self.log.path)):
             path = os.path.join(self.log.path, name)
             if name.endswith(LEFTOVERS):
-                self._leftover(path)
+                self._report_leftover(path)
             elif name.endswith(".log") and not SEGMENT.fullmatch(name):
                 self.problems.add("unknown-name", path, None, "the name of a segment has twenty digits")
             elif name.endswith((".index", ".timeindex")) and not self.expected.in_use and not os.path.lexists(path.rpartition(".")[0] + ".log"):
                 self.problems.add("unknown-name", path, None, "an index without its segment")
 
-    def _leftover(self, path: str) -> None:
+    def _report_leftover(self, path: str) -> None:
         if not self.expected.in_use:
             self.problems.add("leftover", path, None, "left by interrupted work")

@@ -59,7 +59,7 @@ class IndexCheck:
         self._number = 0
         self._advance()
 
-    def batch(self, batch: Batch) -> None:
+    def check_batch(self, batch: Batch) -> None:
         raise NotImplementedError
 
     def in_order(self, last: tuple[int, int], entry: tuple[int, int]) -> bool:
@@ -119,7 +119,7 @@ class OffsetIndexCheck(IndexCheck):
         self._expected_offset = -1
         super().stop()
 
-    def batch(self, batch: Batch) -> None:
+    def check_batch(self, batch: Batch) -> None:
         entry = self._entry
         if entry is not None and entry[1] <= batch.position:
             if entry[1] < batch.position:
@@ -153,7 +153,7 @@ class TimeIndexCheck(IndexCheck):
     def missing_target(self, entry: tuple[int, int]) -> str:
         return f"it has offset {self.base + entry[1]}, which the segment does not contain"
 
-    def batch(self, batch: Batch) -> None:
+    def check_batch(self, batch: Batch) -> None:
         header = batch.header
         while self._entry is not None and self.base + self._entry[1] <= header.last_offset:
             timestamp, offset = self._entry[0], self.base + self._entry[1]
@@ -181,7 +181,7 @@ class EpochCheck:
         self._problems = problems
         self._runs: list[EpochRun] = []
 
-    def batch(self, file: str, batch: Batch) -> None:
+    def check_batch(self, file: str, batch: Batch) -> None:
         epoch, offset, end = batch.header.leader_epoch, batch.header.base_offset, batch.header.last_offset
         if epoch < 0:
             return

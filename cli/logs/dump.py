@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, output: Output) -> None:
     try:
         for path in options.paths:
             try:
-                dump.path(path)
+                dump.dump_path(path)
             except NewerFormat as error:
                 output.report(str(error), DAMAGED)
             except InputError as error:
@@ -74,32 +74,32 @@ class Dump:
         self.printed = False
         self._heading = ""
 
-    def path(self, path: str) -> None:
+    def dump_path(self, path: str) -> None:
         if not os.path.lexists(path):
             raise InputError(f"{path} does not exist")
         if not os.path.isdir(path):
-            self.print_file(path)
+            self.dump_file(path)
         elif is_log(path):
-            self.enter(directory_around(path))
-            self.print_log(log_folder(path))
+            self.check_directory(directory_around(path))
+            self.dump_log(log_folder(path))
         elif is_data_directory(path):
-            self.print_directory(path)
+            self.dump_directory(path)
         else:
             raise nothing_to_read(path)
 
-    def print_directory(self, path: str) -> None:
-        self.enter(path)
+    def dump_directory(self, path: str) -> None:
+        self.check_directory(path)
         logs = logs_of(path)
         if not logs:
             raise InputError(f"{path} has no logs yet")
         for log in logs:
             if self.may_match(log.name):
-                self.print_log(log)
+                self.dump_log(log)
 
-    def enter(self, print_directory: str) -> None:
+    def check_directory(self, directory: str) -> None:
         """Check the data directory of the next logs ("": none): its format, and whether a broker uses it."""
-        refuse_newer_format(print_directory)
-        self.in_use = bool(print_directory) and lock_holder(print_directory) is not None
+        refuse_newer_format(directory)
+        self.in_use = bool(directory) and lock_holder(directory) is not None
 
     def may_match(self, log: str) -> bool:
         """Whether the log can contain records that match the filters."""
@@ -113,52 +113,52 @@ class Dump:
             return log in (OFFSETS_LOG, NOTES_LOG)
         return self.topic is None or log == self.topic or log in LOGS_OF_KINDS.values()
 
-    def print_log(self, log: LogFolder) -> None:
+    def dump_log(self, log: LogFolder) -> None:
         segments = segments_of(log.path)
-        for number, print_segment in enumerate(segments):
+        for number, segment in enumerate(segments):
             last = number + 1 == len(segments)
             if not last and segments[number + 1].base <= self.from_offset:
                 continue
             try:
-                self.print_segment(log, print_segment, last)
+                self.dump_segment(log, segment, last)
             except FileNotFoundError:
                 if not self.in_use:
                     raise
-                self.output.report(f"{print_segment.path} was removed by the broker meanwhile")
+                self.output.report(f"{segment.path} was removed by the broker meanwhile")
 
-    def print_file(self, path: str) -> None:
+    def dump_file(self, path: str) -> None:
         if path.endswith((".index", ".timeindex")):
             raise InputError(f"{path} is an index: name its .log file, or run tenure log verify on the folder")
         if not os.path.isfile(path):
             raise InputError(f"{path} is neither a file nor a folder")
-        print_segment = segment_file(path)
+        segment = segment_file(path)
         folder = os.path.dirname(os.path.abspath(path))
-        self.enter(directory_around(path))
-        last = print_segment.base < 0 or segments_of(folder)[-1].base == print_segment.base
-        self.print_segment(LogFolder(folder, *topic_and_partition(folder)), print_segment, last)
+        self.check_directory(directory_around(path))
+        last = segment.base < 0 or segments_of(folder)[-1].base == segment.base
+        self.dump_segment(LogFolder(folder, *topic_and_partition(folder)), segment, last)
 
-    def print_segment(self, log: LogFolder, print_segment: SegmentFile, last: bool) -> None:
-        file = open_for_reading(print_segment.path)
+    def dump_segment(self, log: LogFolder, segment: SegmentFile, last: bool) -> None:
+        file = open_for_reading(segment.path)
         try:
-            if print_segment.base < 0 and file.size() and not holds_a_batch(file.read(0, 17)):
-                raise InputError(f"{print_segment.path} is no segment: it does not begin with a record batch")
-            for item in scan(file, max(print_segment.base, 0)):
+            if segment.base < 0 and file.size() and not holds_a_batch(file.read(0, 17)):
+                raise InputError(f"{segment.path} is no segment: it does not begin with a record batch")
+            for item in scan(file, max(segment.base, 0)):
                 if isinstance(item, Damage):
-                    self.report_damage(print_segment, item, last)
+                    self.report_damage(segment, item, last)
                 elif item.header.last_offset >= self.from_offset:
-                    self.print_batch(log, print_segment, item)
+                    self.print_batch(log, segment, item)
         except OSError as error:
             if error.filename is None:
-                error.filename = print_segment.path
+                error.filename = segment.path
             if isinstance(error, FileNotFoundError):
                 raise
-            self.output.report(f"{print_segment.path}: {error.strerror}", DISK)
+            self.output.report(f"{segment.path}: {error.strerror}", DISK)
         finally:
             file.close()
 
-    def report_damage(self, print_segment: SegmentFile, damage: Damage, last: bool) -> None:
+    def report_damage(self, segment: SegmentFile, damage: Damage, last: bool) -> None:
         if damage.torn and last and self.in_use:
-            self.output.report(f"{print_segment.path}: from byte {damage.position} on the broker is writing; run it again for newer records")
+            self.output.report(f"{segment.path}: from byte {damage.position} on the broker is writing; run it again for newer records")
             return
         if not damage.torn:
             extent = f"{damage.size} bytes are skipped, sound batches follow"
@@ -166,27 +166,28 @@ class Dump:
             extent = f"a torn end of {damage.size} bytes, no sound batch follows"
         else:
             extent = f"no sound batch follows in the {damage.size} bytes to the end of the file, which is not the last of its log"
-        self.output.report(f"{print_segment.path} is damaged at byte {damage.position}: {damage.reason}; {extent}", DAMAGED)
+        self.output.report(f"{segment.path} is damaged at byte {damage.position}: {damage.reason}; {extent}", DAMAGED)
 
-    def print_batch(self, log: LogFolder, print_segment: SegmentFile, print_batch: Batch) -> None:
-        header = print_batch.header
+    def print_batch(self, log: LogFolder, segment: SegmentFile, batch: Batch) -> None:
+        header = batch.header
         try:
-            batch_records = records(print_batch.data, print_batch.at)
+            batch_records = records(batch.data, batch.at)
         except CorruptBatch as error:
             offsets = f"offsets {header.base_offset} to {header.last_offset}"
-            self.output.report(f"{print_segment.path}: the batch at byte {print_batch.position} ({offsets}) cannot be read: {error}", DAMAGED)
+            self.output.report(f"{segment.path}: the batch at byte {batch.position} ({offsets}) cannot be read: {error}", DAMAGED)
             return
         name = self.as_log or log.name
-        matching = [(record, decoded) for record in batch_records for decoded in (decode(name, record, header.is_control),) if self.matches(name, record, decoded)]
+        decoded_records = [(record, decode(name, record, header.is_control)) for record in batch_records]
+        matching = [(record, decoded) for record, decoded in decoded_records if self.matches(name, record, decoded)]
         if self.batches and (matching or not self.filtered):
-            self.print(log, print_segment, batch_fields(print_batch.position, header), [batch_line(print_batch.position, header)])
+            self.print(log, segment, batch_fields(batch.position, header), [batch_line(batch.position, header)])
         for record, decoded in matching:
             if self.records_left == 0:
                 raise LimitReached
             self.records_left -= 1
-            self.print(log, print_segment, record_fields(record, decoded), lines_of(record, decoded))
+            self.print(log, segment, record_fields(record, decoded), lines_of(record, decoded))
             if decoded.unreadable:
-                self.output.fail(DAMAGED, f"{print_segment.path}: the record at offset {record.offset} cannot be read: {decoded.remark}")
+                self.output.fail(DAMAGED, f"{segment.path}: the record at offset {record.offset} cannot be read: {decoded.remark}")
         if self.records_left == 0:
             raise LimitReached
 
@@ -202,15 +203,15 @@ class Dump:
             and (self.topic is None or (decoded.topic or (log if decoded.kind in ("record", "control") else None)) == self.topic)
         )
 
-    def print(self, log: LogFolder, print_segment: SegmentFile, fields: dict[str, Any], lines: Iterator[str] | list[str]) -> None:
+    def print(self, log: LogFolder, segment: SegmentFile, fields: dict[str, Any], lines: Iterator[str] | list[str]) -> None:
         self.printed = True
         if self.json:
-            place = {"log": log.name or None, "partition": log.partition if log.name else None, "segment": os.path.basename(print_segment.path)}
-            self.output.line(json.dumps(place | fields, ensure_ascii=False))
+            source = {"log": log.name or None, "partition": log.partition if log.name else None, "segment": os.path.basename(segment.path)}
+            self.output.line(json.dumps(source | fields, ensure_ascii=False))
             return
-        if print_segment.path != self._heading:
-            self.output.line(f"{'' if not self._heading else chr(10)}{print_segment.path}")
-            self._heading = print_segment.path
+        if segment.path != self._heading:
+            self.output.line(f"{'' if not self._heading else chr(10)}{segment.path}")
+            self._heading = segment.path
         for line in lines:
             self.output.line(line)
 
@@ -225,9 +226,9 @@ def record_fields(record: Record, decoded: Decoded) -> dict[str, Any]:
 
 
 def lines_of(record: Record, decoded: Decoded) -> Iterator[str]:
-    from_offset, *below = record_lines(record.offset, record.timestamp, decoded)
+    first_line, *below = record_lines(record.offset, record.timestamp, decoded)
     headers = ", ".join(f"{shown(shown_bytes(name))}={shown(shown_bytes(value))}" for name, value in record.headers)
-    yield f"{from_offset}  headers {headers}" if headers else from_offset
+    yield f"{first_line}  headers {headers}" if headers else first_line
     yield from below
 
 

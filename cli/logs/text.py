@@ -13,8 +13,8 @@ HEX_BYTES_SHOWN = 64
 CHARACTERS_SHOWN = 1000
 
 
-def moment(ms: int) -> str:
-    """The time in UTC, or the number itself outside of the calendar's range."""
+def time_text(ms: int) -> str:
+    """The time in UTC, always with milliseconds, or the number itself outside of the calendar's range."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
@@ -53,7 +53,7 @@ def batch_line(position: int, header: BatchHeader) -> str:
     producer = f"  producer {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}" if header.producer_id >= 0 else ""
     return (
         f"batch at byte {position}: {header.size} bytes, offsets {header.base_offset} to {header.last_offset}, {header.record_count} record{'' if header.record_count == 1 else 's'}, "
-        f"epoch {header.leader_epoch}, {header.compression.name.lower()}, {moment(header.max_timestamp)}{producer}{'  '.join(['', *flags])}"
+        f"epoch {header.leader_epoch}, {header.compression.name.lower()}, {time_text(header.max_timestamp)}{producer}{'  '.join(['', *flags])}"
     )
 
 
@@ -82,7 +82,7 @@ def batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
 def record_lines(offset: int, timestamp: int, decoded: Decoded) -> Iterator[str]:
     head, *below = _LINES.get(decoded.kind, _plain)(decoded)
     remark = f"  ({decoded.remark})" if decoded.remark else ""
-    yield f"{offset}  {moment(timestamp)}  {head}{remark}"
+    yield f"{offset}  {time_text(timestamp)}  {head}{remark}"
     yield from below
 
 
@@ -96,13 +96,13 @@ def _offset(decoded: Decoded) -> list[str]:
     value = decoded.value
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("removed" if value is None else shown(value))]
-    parts = [str(value["offset"]), f"committed {moment(value['commit_timestamp'])}"]
+    parts = [str(value["offset"]), f"committed {time_text(value['commit_timestamp'])}"]
     if value["leader_epoch"] >= 0:
         parts.append(f"epoch {value['leader_epoch']}")
     if value["metadata"]:
         parts.append(f"metadata {shown(value['metadata'])}")
     if value["expire_timestamp"] >= 0:
-        parts.append(f"expires {moment(value['expire_timestamp'])}")
+        parts.append(f"expires {time_text(value['expire_timestamp'])}")
     if value["topic_id"]:
         parts.append(f"topic id {value['topic_id']}")
     return [head + ", ".join(parts)]
@@ -117,7 +117,7 @@ def _group(decoded: Decoded) -> list[str]:
     parts = [f"generation {value['generation']}", f"{len(members)} member{'' if len(members) == 1 else 's'}"]
     parts += [f"{name} {shown(value[field])}" for name, field in (("type", "protocol_type"), ("protocol", "protocol"), ("leader", "leader")) if value[field]]
     if value["current_state_timestamp"] >= 0:
-        parts.append(f"state since {moment(value['current_state_timestamp'])}")
+        parts.append(f"state since {time_text(value['current_state_timestamp'])}")
     return [head + ", ".join(parts), *(line for member in members for line in _member(member))]
 
 
@@ -186,7 +186,7 @@ def _note(decoded: Decoded) -> list[str]:
     if value["dropped"]:
         source["dropped"] = value["dropped"]
     return [
-        f"{about}: {value['kind']} at {moment(value['ts'])}, generation {value['generation']}, state {value['state']}: "
+        f"{about}: {value['kind']} at {time_text(value['ts'])}, generation {value['generation']}, state {value['state']}: "
         f"{fields_text(value['body'])}; {fields_text(source)}"
     ]
 
@@ -197,7 +197,7 @@ def _topic(decoded: Decoded) -> list[str]:
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("removed" if value is None else shown(value))]
     settings = "".join(f", {setting['name']}={shown(setting['value'])}" for setting in value["settings"])
-    return [f"{head}{value['partitions']} partitions, id {value['topic_id']}, created {moment(value['created_ms'])}{settings}"]
+    return [f"{head}{value['partitions']} partitions, id {value['topic_id']}, created {time_text(value['created_ms'])}{settings}"]
 
 
 def _producer_ids(decoded: Decoded) -> list[str]:
@@ -211,7 +211,7 @@ def _deleted_topic(decoded: Decoded) -> list[str]:
     head = f"deleted topic of id {key['topic_id'] if isinstance(key, dict) else shown(key)}: "
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("its folders are renamed" if value is None else shown(value))]
-    return [f"{head}{shown(value['name'])}, {value['partitions']} partitions, deleted {moment(value['deleted_ms'])}"]
+    return [f"{head}{shown(value['name'])}, {value['partitions']} partitions, deleted {time_text(value['deleted_ms'])}"]
 
 
 def _control(decoded: Decoded) -> list[str]:

@@ -26,7 +26,7 @@ from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
 from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
 from cli.shown import counted
-from storage.checkpoints import RECOVERY_POINTS, Partition
+from storage.checkpoints import RECOVERY_POINTS, TopicPartition
 from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT_FILE, META_FILE
 from storage.disk import OsDisk
 from storage.errors import DamagedTurns
@@ -85,8 +85,8 @@ class Verify:
         self.used_by: str | None = None
         self.clean = False
         self.in_directory = True
-        self._offsets: dict[str, dict[Partition, int]] = {}
-        self._end_offsets: dict[Partition, int] = {}
+        self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self._end_offsets: dict[TopicPartition, int] = {}
 
     def verify_log(self) -> None:
         directory = directory_around(self.path)
@@ -101,7 +101,7 @@ class Verify:
             self._report(problems)
         else:
             self._check_log(log, Expected(self.used_by is not None, self.clean, policy=POLICIES.get(log.name, UNKNOWN)))
-        self._summary()
+        self._print_summary()
 
     def verify_directory(self) -> None:
         self.used_by = lock_holder(self.path)
@@ -119,7 +119,7 @@ class Verify:
             self._check_folders(problems, topics, logs)
             self._check_turn_logs(problems)
         self._report(problems)
-        self._summary()
+        self._print_summary()
 
     # The directory itself
 
@@ -283,7 +283,7 @@ class Verify:
         if self.used_by is not None and not self.json:
             self.output.line(f"{self.path} is in use by {self.used_by}: the ends of its logs are still being written and are not checked")
 
-    def _summary(self) -> None:
+    def _print_summary(self) -> None:
         totals = self.totals
         if self.json:
             summary = {"directory": self.path, "in_use_by": self.used_by, "stopped_in_order": self.clean, **asdict(totals)}

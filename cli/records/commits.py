@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from cli.client import EXIT, Failure, check, failure
+from cli.client import EXIT, Failure, TopicPartition, by_topic, check, failure
 from cli.records.heartbeats import Seat
 from cli.records.membership import Member
-from cli.topics.log_offsets import Place
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import (
@@ -29,17 +28,15 @@ SEAT_CODES: Final = frozenset(
 RETRIABLE: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> dict[Place, int]:
+def committed_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The committed offsets of the group. Waits for pending transactions."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(partitions)
     if not topics:
         return {}
     request = OffsetFetchRequest(
-        [OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name, partitions) for name, partitions in topics.items()])],
+        [OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name, numbers) for name, numbers in topics.items()])],
         group,
-        [OffsetFetchRequestTopic(name, partitions) for name, partitions in topics.items()],
+        [OffsetFetchRequestTopic(name, numbers) for name, numbers in topics.items()],
         require_stable=True,
     )
     deadline = time.monotonic() + cluster.timeout
@@ -52,7 +49,7 @@ def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> 
         if not unstable:
             for (topic, partition), entry in entries.items():
                 check(entry.error_code, f"group {group}, {topic}-{partition}")
-            return {place: entry.committed_offset for place, entry in entries.items() if entry.committed_offset >= 0}
+            return {tp: entry.committed_offset for tp, entry in entries.items() if entry.committed_offset >= 0}
         if time.monotonic() >= deadline:
             raise Failure(EXIT.AGAIN, f"group {group}: the offsets depend on an open transaction; try again")
         time.sleep(PAUSE_SECONDS)
@@ -65,7 +62,7 @@ class Commits:
         self._cluster = cluster
         self._member = member
         self._enabled = enabled
-        self._due: dict[Place, int] = {}
+        self._due: dict[TopicPartition, int] = {}
         self._last = time.monotonic()
 
     @property
@@ -76,11 +73,11 @@ class Commits:
     def age(self) -> float:
         return time.monotonic() - self._last
 
-    def add(self, place: Place, offset: int) -> None:
+    def add(self, tp: TopicPartition, offset: int) -> None:
         if self._enabled:
-            self._due[place] = offset
+            self._due[tp] = offset
 
-    def take_uncommitted(self) -> list[Place]:
+    def take_uncommitted(self) -> list[TopicPartition]:
         """Remove the uncommitted offsets; return their partitions."""
         dropped = list(self._due)
         self._due.clear()
@@ -95,18 +92,19 @@ class Commits:
         seat_valid = True
         for topic in reply.topics:
             for entry in topic.partitions:
-                place = (topic.name, entry.partition_index)
+                tp = (topic.name, entry.partition_index)
                 if entry.error_code == ErrorCode.NONE:
-                    self._due.pop(place, None)
+                    self._due.pop(tp, None)
                 elif entry.error_code in SEAT_CODES:
                     seat_valid = seat_valid and not self._member.loses_seat(entry.error_code)
                 elif entry.error_code not in RETRIABLE:
-                    raise failure(entry.error_code, f"group {self._member.group}, {place[0]}-{place[1]}")
+                    raise failure(entry.error_code, f"group {self._member.group}, {tp[0]}-{tp[1]}")
         return seat_valid
 
 
-def commit_request(group: str, seat: Seat, offsets: Mapping[Place, int]) -> OffsetCommitRequest:
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for (name, partition), offset in offsets.items():
-        topics.setdefault(name, OffsetCommitRequestTopic(name)).partitions.append(OffsetCommitRequestPartition(partition, offset))
-    return OffsetCommitRequest(group, seat.generation, seat.member_id, seat.instance_id, topics=list(topics.values()))
+def commit_request(group: str, seat: Seat, offsets: Mapping[TopicPartition, int]) -> OffsetCommitRequest:
+    topics = [
+        OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(number, offsets[name, number]) for number in numbers])
+        for name, numbers in by_topic(offsets).items()
+    ]
+    return OffsetCommitRequest(group, seat.generation, seat.member_id, seat.instance_id, topics=topics)

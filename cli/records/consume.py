@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cli.client import EXIT, Cluster, Failure, Limits
+from cli.client import EXIT, Cluster, Failure, Limits, TopicPartition, by_topic
 from cli.failure import UNKNOWN_PARTITION
 from cli.records.batches import Chunk
 from cli.records.commits import Commits, committed_offsets
@@ -20,7 +20,7 @@ from cli.records.output import Output
 from cli.records.positions import Begin, begin_offsets, offsets_at, parse_begin
 from cli.shown import Screen, counted
 from cli.topics.finding import required_topics
-from cli.topics.log_offsets import LATEST, Place
+from cli.topics.log_offsets import LATEST
 
 POLL_SECONDS: Final = 0.25
 COMMIT_SECONDS: Final = 1.0
@@ -93,9 +93,9 @@ class Consumption:
         self.begin = begin
         self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed)
         self.verbose = not options.quiet and (options.verbose or (sys.stderr is not None and sys.stderr.isatty()))
-        self.positions: dict[Place, int] = {}  # the next offset to print
-        self.known_partitions: set[Place] = set()  # partitions from before this command or its group started: --from applies to them
-        self._ends: dict[Place, int] | None = None
+        self.positions: dict[TopicPartition, int] = {}  # the next offset to print
+        self.known_partitions: set[TopicPartition] = set()  # partitions from before this command or its group started: --from applies to them
+        self._ends: dict[TopicPartition, int] | None = None
         self._last_record = time.monotonic()
         self._metadata_checked = time.monotonic()
 
@@ -107,9 +107,9 @@ class Consumption:
 
     def read_all(self) -> None:
         with self.interrupts.waiting():
-            places = self.chosen_places()
-            self.start(self.start_offsets(places, self.begin))
-        self.report_progress(f"reading {partitions_text(places)}, {self.begin.text}{'; Ctrl-C ends' if self.options.follow else ''}")
+            partitions = self.chosen_partitions()
+            self.start(self.start_offsets(partitions, self.begin))
+        self.report_progress(f"reading {partitions_text(partitions)}, {self.begin.text}{'; Ctrl-C ends' if self.options.follow else ''}")
         while not self.is_done():
             with self.interrupts.waiting():
                 chunks = self.fetcher.poll(POLL_SECONDS)
@@ -118,17 +118,17 @@ class Consumption:
             with self.interrupts.waiting():
                 self.add_new_partitions()
 
-    def chosen_places(self) -> list[Place]:
+    def chosen_partitions(self) -> list[TopicPartition]:
         topics = required_topics(self.cluster, self.options.topics)
-        places = [(name, number) for name, topic in topics.items() for number in topic.partitions]
+        partitions = [(name, number) for name, topic in topics.items() for number in topic.partitions]
         if not self.options.partition:
-            return places
+            return partitions
         numbers = sorted(set(self.options.partition))
         for name, topic in topics.items():
             for number in numbers:
                 if number not in topic.partitions:
                     raise Failure(EXIT.MISSING, f"--partition: topic {name} has {counted(len(topic.partitions), 'partition')}, and no {number}", word=UNKNOWN_PARTITION)
-        return [place for place in places if place[1] in numbers]
+        return [tp for tp in partitions if tp[1] in numbers]
 
     def add_new_partitions(self) -> None:
         """Read new partitions from their start: all of their records are new."""
@@ -160,7 +160,8 @@ class Consumption:
         orderly = False
         try:
             with self.interrupts.waiting():
-                self.known_partitions = known_partitions_of_group(self.known_partitions, committed_offsets(self.cluster, options.group, self.known_partitions))
+                committed = committed_offsets(self.cluster, options.group, self.known_partitions)
+                self.known_partitions = known_partitions_of_group(self.known_partitions, committed)
             self.read_share(member, commits)
             orderly = True
         except (KeyboardInterrupt, BrokenPipeError):
@@ -181,7 +182,7 @@ class Consumption:
         seat = self.rejoin(member, commits, None)
         while not self.is_done():
             with self.interrupts.waiting():
-                chunks = self.fetcher.poll(POLL_SECONDS) if seat.places else self.wait_without_partitions(member)
+                chunks = self.fetcher.poll(POLL_SECONDS) if seat.partitions else self.wait_without_partitions(member)
             for chunk in chunks:
                 self.print(chunk, commits)
             seat_valid = not member.seat_lost
@@ -201,9 +202,9 @@ class Consumption:
         topics = self.cluster.topics(sorted({topic for topic, _ in self.known_partitions}))
         new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.known_partitions]
         committed = committed_offsets(self.cluster, self.options.group, new)
-        start_offsets = self.start_offsets([place for place in new if place not in committed], Begin("earliest"))
-        for place, offset in start_offsets.items():
-            commits.add(place, offset)
+        start_offsets = self.start_offsets([tp for tp in new if tp not in committed], Begin("earliest"))
+        for tp, offset in start_offsets.items():
+            commits.add(tp, offset)
 
     def wait_without_partitions(self, member: Member) -> list[Chunk]:
         member.wait(POLL_SECONDS)
@@ -218,33 +219,34 @@ class Consumption:
         uncommitted = commits.take_uncommitted()
         with self.interrupts.waiting():
             seat = member.join()
-            committed = committed_offsets(self.cluster, group, seat.places)
+            committed = committed_offsets(self.cluster, group, seat.partitions)
             # Printed but not committed in time, and assigned to no other member since: not printed again.
             if before is not None and seat.generation == before.generation + 1:
-                committed |= {place: self.positions[place] for place in uncommitted if place in seat.places}
-            new = [place for place in seat.places if place not in committed]
+                committed |= {tp: self.positions[tp] for tp in uncommitted if tp in seat.partitions}
+            new = [tp for tp in seat.partitions if tp not in committed]
             # A partition added meanwhile is read from its start.
-            started = self.start_offsets([place for place in new if place in self.known_partitions], self.begin)
-            started |= self.start_offsets([place for place in new if place not in self.known_partitions], Begin("earliest"))
-            self.start({place: (committed | started)[place] for place in seat.places})
-        for place in {*new, *uncommitted} & set(seat.places):
-            commits.add(place, self.positions[place])
+            started = self.start_offsets([tp for tp in new if tp in self.known_partitions], self.begin)
+            started |= self.start_offsets([tp for tp in new if tp not in self.known_partitions], Begin("earliest"))
+            self.start({tp: (committed | started)[tp] for tp in seat.partitions})
+        for tp in {*new, *uncommitted} & set(seat.partitions):
+            commits.add(tp, self.positions[tp])
         with self.interrupts.waiting():
             commits.commit(seat)  # at once: a partition without a committed offset counts as new
-        seat_lost = [place for place in uncommitted if place not in seat.places or seat.generation != (before.generation + 1 if before else 0)]
-        if seat_lost:
-            self.screen.warn(f"the group rebalanced before {partitions_text(seat_lost)} could be committed: some of their records may be read again")
+        not_committed = [tp for tp in uncommitted if tp not in seat.partitions or seat.generation != (before.generation + 1 if before else 0)]
+        if not_committed:
+            self.screen.warn(f"the group rebalanced before {partitions_text(not_committed)} could be committed: some of their records may be read again")
         identity = f"instance {self.options.instance}" if self.options.instance else f"member {seat.member_id}"
-        assignment = partitions_text(seat.places) if seat.places else "no partitions; other members have them"
-        self.report_progress(f"{identity} of group {group}, generation {seat.generation}: {assignment}{f' ({member.leader_remark})' if member.leader_remark else ''}")
+        assignment = partitions_text(seat.partitions) if seat.partitions else "no partitions; other members have them"
+        remark = f" ({member.leader_remark})" if member.leader_remark else ""
+        self.report_progress(f"{identity} of group {group}, generation {seat.generation}: {assignment}{remark}")
         return seat
 
     # With and without a group
 
-    def start_offsets(self, places: Iterable[Place], begin: Begin) -> dict[Place, int]:
-        return begin_offsets(self.cluster, places, begin, self.screen.warn, committed=self.options.committed)
+    def start_offsets(self, partitions: Iterable[TopicPartition], begin: Begin) -> dict[TopicPartition, int]:
+        return begin_offsets(self.cluster, partitions, begin, self.screen.warn, committed=self.options.committed)
 
-    def start(self, positions: dict[Place, int]) -> None:
+    def start(self, positions: dict[TopicPartition, int]) -> None:
         self.positions = dict(positions)
         self.fetcher.assign(positions)
         self._last_record = time.monotonic()
@@ -253,12 +255,12 @@ class Consumption:
             self._ends = offsets_at(self.cluster, positions, LATEST, committed=self.options.committed) if positions else {}
 
     def print(self, chunk: Chunk, commits: Commits | None = None) -> None:
-        place = (chunk.topic, chunk.partition)
+        tp = (chunk.topic, chunk.partition)
 
         def printed(offset: int) -> None:
-            self.positions[place] = offset
+            self.positions[tp] = offset
             if commits is not None:
-                commits.add(place, offset)
+                commits.add(tp, offset)
 
         if not self.output.done:
             self.output.print_records(chunk, printed)
@@ -268,24 +270,22 @@ class Consumption:
     def is_done(self) -> bool:
         if self.output.done:
             return True
-        if self._ends is not None and all(self.fetcher.positions[place] >= end for place, end in self._ends.items()):
+        if self._ends is not None and all(self.fetcher.positions[tp] >= end for tp, end in self._ends.items()):
             return True
         return self.options.idle is not None and time.monotonic() - self._last_record >= self.options.idle
 
 
-def known_partitions_of_group(places: Iterable[Place], committed: Mapping[Place, int]) -> set[Place]:
+def known_partitions_of_group(partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[TopicPartition]:
     """The partitions that existed when the group began to read their topics. Members commit a start offset for every partition, so in a topic
     with committed offsets a partition without one was added later, and is read from its start.
     """
     topics = {topic for topic, _ in committed}
-    return {place for place in places if place in committed or place[0] not in topics}
+    return {tp for tp in partitions if tp in committed or tp[0] not in topics}
 
 
-def partitions_text(places: Iterable[Place]) -> str:
+def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     """The partitions by topic, as text."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(partitions)
     if not topics:
         return "no partitions"
     parts = []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from cli.failure import EXIT, Failure
-from cli.groups.offsets_words import moment
+from cli.groups.offset_formats import parse_time
 from protocol.batch import Record
 
 Header = tuple[bytes, bytes | None]
@@ -100,14 +100,14 @@ def read_object(line: bytes, number: int) -> dict[str, Any]:
 
 def text_or_bytes(fields: dict[str, Any], name: str, number: int) -> bytes | None:
     """The bytes of a field: a string as UTF-8, another value as compact JSON, or the decoded field NAME_base64."""
-    coded = fields.get(f"{name}_base64")
+    encoded = fields.get(f"{name}_base64")
     value = fields.get(name)
-    if coded is None:
+    if encoded is None:
         return as_bytes(value, name, number)
     if value is not None:
         raise bad_line(number, f"has both {name} and {name}_base64")
     try:
-        return base64.b64decode(coded, validate=True)
+        return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
         raise bad_line(number, f"has a {name}_base64 that is not base64") from error
 
@@ -152,7 +152,7 @@ def timestamp_of(value: object, number: int) -> int | None:
     if not isinstance(value, str):
         return non_negative(value, "timestamp", number)
     try:
-        return moment(value)
+        return parse_time(value)
     except ValueError as error:
         raise bad_line(number, f"has a timestamp that cannot be read: {error}") from error
 

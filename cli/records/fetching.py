@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, check
+from cli.client import EXIT, Failure, TopicPartition, check
 from cli.client.connection import Broken, Connection
 from cli.records.batches import Chunk, chunk_of
 from cli.records.positions import offsets_at
-from cli.topics.log_offsets import EARLIEST, LATEST, RETRIABLE, Place
+from cli.topics.log_offsets import EARLIEST, LATEST, RETRIABLE
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
@@ -34,7 +34,7 @@ class PendingFetch(NamedTuple):
     version: int
     correlation_id: int
     deadline: float
-    positions: dict[Place, int]
+    positions: dict[TopicPartition, int]
     names: dict[bytes, str]  # of topics by id
 
 
@@ -42,7 +42,7 @@ class Fetcher:
     """poll() returns records and advances `positions`, the next offsets."""
 
     def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False) -> None:
-        self.positions: dict[Place, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
         self._cluster = cluster
         self._warn = warn
         self._committed = committed
@@ -54,7 +54,7 @@ class Fetcher:
         self._failing_since: float | None = None
         self._missing_since: dict[str, float] = {}
 
-    def assign(self, positions: Mapping[Place, int]) -> None:
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch from these positions; replies for other positions are ignored."""
         self.positions = dict(positions)
         self._missing_since.clear()
@@ -95,15 +95,15 @@ class Fetcher:
     def _topics(self) -> dict[str, TopicInfo]:
         return self._cluster.topics(sorted({topic for topic, _ in self.positions}))
 
-    def _by_leader(self) -> dict[int, dict[Place, int]]:
+    def _by_leader(self) -> dict[int, dict[TopicPartition, int]]:
         topics = self._topics()
-        leaders: dict[int, dict[Place, int]] = {}
-        for place, position in self.positions.items():
-            partition = topics[place[0]].partitions.get(place[1])
+        leaders: dict[int, dict[TopicPartition, int]] = {}
+        for tp, position in self.positions.items():
+            partition = topics[tp[0]].partitions.get(tp[1])
             if partition is None or partition.leader not in self._cluster.brokers:
                 self._mark_stale()
             else:
-                leaders.setdefault(partition.leader, {})[place] = position
+                leaders.setdefault(partition.leader, {})[tp] = position
         return leaders
 
     def _request_from_leaders(self) -> None:
@@ -118,7 +118,7 @@ class Fetcher:
             except Broken as broken:
                 self._connection_broken(broker_id, broken)
 
-    def _send(self, connection: Connection, positions: dict[Place, int]) -> PendingFetch:
+    def _send(self, connection: Connection, positions: dict[TopicPartition, int]) -> PendingFetch:
         topics: dict[str, FetchTopic] = {}
         for (name, partition), position in positions.items():
             topic = topics.setdefault(name, FetchTopic(self._ids.get(name) or bytes(16), name))
@@ -151,25 +151,25 @@ class Fetcher:
         for topic in reply.responses:
             name = topic.topic or pending.names.get(topic.topic_id, "")
             for data in topic.partitions:
-                place = (name, data.partition_index)
-                if place in self.positions and self.positions[place] == pending.positions.get(place):
-                    chunks += self._records_of(place, data)
+                tp = (name, data.partition_index)
+                if tp in self.positions and self.positions[tp] == pending.positions.get(tp):
+                    chunks += self._records_of(tp, data)
         return chunks
 
-    def _records_of(self, place: Place, data: PartitionData) -> list[Chunk]:
+    def _records_of(self, tp: TopicPartition, data: PartitionData) -> list[Chunk]:
         code = data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(place)
+            self._out_of_range(tp)
         elif code in RETRIABLE or code in NO_TOPIC:
             self._mark_stale()
         else:
-            check(code, f"{place[0]}-{place[1]}")
+            check(code, f"{tp[0]}-{tp[1]}")
             if data.records:
                 aborted = data.aborted_transactions if self._committed else None
-                chunk = chunk_of(*place, self.positions[place], data.records, aborted)
-                if chunk.next_offset > self.positions[place]:
-                    del self.positions[place]  # to the end, so that each partition is requested first in turn
-                    self.positions[place] = chunk.next_offset
+                chunk = chunk_of(*tp, self.positions[tp], data.records, aborted)
+                if chunk.next_offset > self.positions[tp]:
+                    del self.positions[tp]  # to the end, so that each partition is requested first in turn
+                    self.positions[tp] = chunk.next_offset
                     return [chunk]
         return []
 
@@ -198,29 +198,29 @@ class Fetcher:
         names = sorted({topic for topic, _ in self.positions})
         now = time.monotonic()
         for name, topic in self._cluster.topics(names, refresh=True).items():
-            places = [place for place in self.positions if place[0] == name]
-            if topic.error not in NO_TOPIC and all(place[1] in topic.partitions for place in places):
+            partitions = [tp for tp in self.positions if tp[0] == name]
+            if topic.error not in NO_TOPIC and all(tp[1] in topic.partitions for tp in partitions):
                 check(0 if topic.error == ErrorCode.LEADER_NOT_AVAILABLE else topic.error, f"topic {name}")
                 self._missing_since.pop(name, None)
                 if self._ids.get(name) not in (None, topic.id):
                     self._warn(f"topic {name} was deleted and created again: reading it from its start")
-                    self.positions |= offsets_at(self._cluster, places, EARLIEST)
+                    self.positions |= offsets_at(self._cluster, partitions, EARLIEST)
                 self._ids[name] = topic.id
             elif now - self._missing_since.setdefault(name, now) >= DELETED_SECONDS:
                 raise Failure(EXIT.MISSING, f"topic {name} was deleted")
             else:
                 self._mark_stale()
 
-    def _out_of_range(self, place: Place) -> None:
-        position = self.positions[place]
-        begin = offsets_at(self._cluster, [place], EARLIEST)[place]
-        end = offsets_at(self._cluster, [place], LATEST)[place]
+    def _out_of_range(self, tp: TopicPartition) -> None:
+        position = self.positions[tp]
+        begin = offsets_at(self._cluster, [tp], EARLIEST)[tp]
+        end = offsets_at(self._cluster, [tp], LATEST)[tp]
         if begin <= position <= end:
             return  # the bounds have changed meanwhile
-        about = f"{place[0]}-{place[1]}"
+        about = f"{tp[0]}-{tp[1]}"
         if position < begin:
             self._warn(f"{about}: offsets {position} to {begin - 1} were deleted, perhaps by the topic's retention; continuing at {begin}")
-            self.positions[place] = begin
+            self.positions[tp] = begin
         else:
             self._warn(f"{about}: offset {position} is after the end of the log, which has lost records; continuing at its end, {end}")
-            self.positions[place] = end
+            self.positions[tp] = end

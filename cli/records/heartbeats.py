@@ -6,12 +6,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure
+from cli.client import EXIT, Failure, TopicPartition
 from protocol.messages.heartbeat import HeartbeatRequest
 
 if TYPE_CHECKING:
     from cli.client import Cluster
-    from cli.topics.log_offsets import Place
 
 # Like Kafka's max.poll.interval.ms: a member without progress for so long stops its heartbeats and loses its partitions.
 PROGRESS_SECONDS_MAX: Final = 300.0
@@ -24,7 +23,7 @@ class Seat(NamedTuple):
     generation: int
     member_id: str
     instance_id: str | None
-    places: list[Place]
+    partitions: list[TopicPartition]
 
 
 class Heartbeats:

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from cli.groups.offsets_words import MOMENT_MAX, MOMENT_MIN, moment_text
+from cli.groups.offset_formats import TIME_MAX_MS, TIME_MIN_MS, time_text
 from cli.shown import plain
 from protocol.batch import NO_TIMESTAMP, Record
 
@@ -121,7 +121,7 @@ PLACEHOLDERS: Final[dict[str, Callable[[ConsumedRecord, Text], bytes]]] = {
     "topic": lambda consumed, text: consumed.topic.encode(),
     "partition": lambda consumed, text: b"%d" % consumed.partition,
     "offset": lambda consumed, text: b"%d" % consumed.record.offset,
-    "timestamp": lambda consumed, text: str(time_text(consumed.record.timestamp) or "-").encode(),
+    "timestamp": lambda consumed, text: str(timestamp_shown(consumed.record.timestamp) or "-").encode(),
     "key": lambda consumed, text: text(consumed.record.key),
     "value": lambda consumed, text: text(consumed.record.value),
     "headers": headers_text,
@@ -130,11 +130,11 @@ PLACEHOLDERS: Final[dict[str, Callable[[ConsumedRecord, Text], bytes]]] = {
 }
 
 
-def time_text(timestamp: int) -> str | int | None:
+def timestamp_shown(timestamp: int) -> str | int | None:
     """The time in ISO 8601, or the number outside of the calendar's range; None if there is none."""
     if timestamp == NO_TIMESTAMP:
         return None
-    return moment_text(timestamp) if MOMENT_MIN <= timestamp <= MOMENT_MAX else timestamp
+    return time_text(timestamp) if TIME_MIN_MS <= timestamp <= TIME_MAX_MS else timestamp
 
 
 def document(consumed: ConsumedRecord) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def document(consumed: ConsumedRecord) -> dict[str, Any]:
         "topic": consumed.topic,
         "partition": consumed.partition,
         "offset": record.offset,
-        "timestamp": time_text(record.timestamp),
+        "timestamp": timestamp_shown(record.timestamp),
         "timestamp_type": "append" if consumed.append_time else "create",
     }
     put_bytes(value, "key", record.key)

@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cli.client import EXIT, Failure, failure
+from cli.client import EXIT, Failure, TopicPartition, failure
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.heartbeats import Heartbeats, Seat
-from cli.topics.log_offsets import Place
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -78,9 +77,9 @@ class Member:
                 lookup_at = None
                 join_reply = self._join()
                 if join_reply is not None:
-                    places = self._sync(join_reply)
-                    if places is not None:
-                        return self._start_seat(join_reply.generation_id, places)
+                    partitions = self._sync(join_reply)
+                    if partitions is not None:
+                        return self._start_seat(join_reply.generation_id, partitions)
                 trouble_since = None
             except Failure as trouble:
                 now = time.monotonic()
@@ -91,8 +90,8 @@ class Member:
                 self._cluster.forget_coordinator(self.group)
             time.sleep(PAUSE_SECONDS)
 
-    def _start_seat(self, generation: int, places: list[Place]) -> Seat:
-        self.seat = Seat(generation, self._member_id, self._instance_id, places)
+    def _start_seat(self, generation: int, partitions: list[TopicPartition]) -> Seat:
+        self.seat = Seat(generation, self._member_id, self._instance_id, partitions)
         self._heartbeats = Heartbeats(self._cluster, self.group, self.seat, self._timeouts.heartbeat)
         return self.seat
 
@@ -119,7 +118,7 @@ class Member:
             return reply
         return None
 
-    def _sync(self, joined: JoinGroupResponse) -> list[Place] | None:
+    def _sync(self, joined: JoinGroupResponse) -> list[TopicPartition] | None:
         self.leader_remark = ""
         is_leader = joined.leader == self._member_id
         assignments = self._assign(joined) if is_leader and not joined.skip_assignment else []
@@ -243,7 +242,7 @@ def encode_assignment(share: Mapping[str, Sequence[int]]) -> bytes:
     return with_version(ConsumerProtocolAssignment(partitions), WRITTEN_VERSION)
 
 
-def decode_assignment(data: bytes) -> list[Place]:
+def decode_assignment(data: bytes) -> list[TopicPartition]:
     if not data:
         return []
     try:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, check
-from cli.groups.offsets_words import duration, moment, moment_text
+from cli.client import EXIT, Failure, TopicPartition, check
+from cli.groups.offset_formats import parse_duration, parse_time, time_text
 from cli.shown import counted
-from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, Place, log_offsets
+from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
 
 if TYPE_CHECKING:
     from cli.client import Cluster
@@ -30,7 +30,7 @@ class Begin(NamedTuple):
             case "last":
                 return f"the last {counted(self.number, 'record')} of each partition" if self.number != 1 else "the last record of each partition"
             case "time":
-                return f"from {moment_text(self.number)} on"
+                return f"from {time_text(self.number)} on"
         return "from the start of the log" if self.kind == "earliest" else "from the end of the log"
 
 
@@ -45,49 +45,49 @@ def parse_begin(text: str) -> Begin:
     if re.fullmatch(r"-\d{1,18}", text, re.ASCII):
         return Begin("last", -int(text))
     try:
-        return Begin("time", max(0, time.time_ns() // 1_000_000 - duration(text)))
+        return Begin("time", max(0, time.time_ns() // 1_000_000 - parse_duration(text)))
     except ValueError:
         pass
     try:
-        return Begin("time", moment(text))
+        return Begin("time", parse_time(text))
     except ValueError as error:
         reason = str(error) if "before 1970" in str(error) else f"{text!r} is not a position: {POSITIONS}"
         raise ValueError(reason) from None
 
 
 def begin_offsets(
-    cluster: Cluster, places: Iterable[Place], begin: Begin, warn: Callable[[str], None], *, committed: bool = False
-) -> dict[Place, int]:
+    cluster: Cluster, partitions: Iterable[TopicPartition], begin: Begin, warn: Callable[[str], None], *, committed: bool = False
+) -> dict[TopicPartition, int]:
     """The start offset of each partition. `committed`: logs end at the first open transaction, whose records are read after its commit."""
-    places = list(places)
+    partitions = list(partitions)
     if begin.kind == "earliest":
-        return offsets_at(cluster, places, EARLIEST)
-    ends = offsets_at(cluster, places, LATEST, committed=committed and begin.kind != "offset")
+        return offsets_at(cluster, partitions, EARLIEST)
+    ends = offsets_at(cluster, partitions, LATEST, committed=committed and begin.kind != "offset")
     if begin.kind == "latest":
         return ends
     if begin.kind == "time":
-        first_offsets = checked_offsets(log_offsets(cluster, dict.fromkeys(places, begin.number), committed=committed))
-        return {place: ends[place] if offset < 0 else offset for place, offset in first_offsets.items()}
-    starts = offsets_at(cluster, places, EARLIEST)
+        first_offsets = checked_offsets(log_offsets(cluster, dict.fromkeys(partitions, begin.number), committed=committed))
+        return {tp: ends[tp] if offset < 0 else offset for tp, offset in first_offsets.items()}
+    starts = offsets_at(cluster, partitions, EARLIEST)
     if begin.kind == "last":
-        return {place: max(starts[place], ends[place] - begin.number) for place in places}
-    chosen: dict[Place, int] = {}
-    for place in places:
-        if begin.number > ends[place]:
-            range_text = f"offsets {starts[place]} to {ends[place] - 1}" if ends[place] > starts[place] else f"no records, and {ends[place]} is its next offset"
-            raise Failure(EXIT.MISSING, f"{place[0]}-{place[1]} has {range_text}, not {begin.number}")
-        if begin.number < starts[place]:
-            count_deleted = counted(starts[place] - begin.number, "offset")
-            warn(f"{place[0]}-{place[1]}: {count_deleted} from {begin.number} on {'is' if count_deleted.startswith('1 ') else 'are'} deleted; starting at {starts[place]}")
-        chosen[place] = max(begin.number, starts[place])
+        return {tp: max(starts[tp], ends[tp] - begin.number) for tp in partitions}
+    chosen: dict[TopicPartition, int] = {}
+    for tp in partitions:
+        if begin.number > ends[tp]:
+            range_text = f"offsets {starts[tp]} to {ends[tp] - 1}" if ends[tp] > starts[tp] else f"no records, and {ends[tp]} is its next offset"
+            raise Failure(EXIT.MISSING, f"{tp[0]}-{tp[1]} has {range_text}, not {begin.number}")
+        if begin.number < starts[tp]:
+            count_deleted = counted(starts[tp] - begin.number, "offset")
+            warn(f"{tp[0]}-{tp[1]}: {count_deleted} from {begin.number} on {'is' if count_deleted.startswith('1 ') else 'are'} deleted; starting at {starts[tp]}")
+        chosen[tp] = max(begin.number, starts[tp])
     return chosen
 
 
-def offsets_at(cluster: Cluster, places: Iterable[Place], timestamp: int, *, committed: bool = False) -> dict[Place, int]:
-    return checked_offsets(log_offsets(cluster, dict.fromkeys(places, timestamp), committed=committed))
+def offsets_at(cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int, *, committed: bool = False) -> dict[TopicPartition, int]:
+    return checked_offsets(log_offsets(cluster, dict.fromkeys(partitions, timestamp), committed=committed))
 
 
-def checked_offsets(results: dict[Place, LogOffset]) -> dict[Place, int]:
+def checked_offsets(results: dict[TopicPartition, LogOffset]) -> dict[TopicPartition, int]:
     for (topic, partition), result in results.items():
         check(result.error, f"{topic}-{partition}")
-    return {place: result.offset for place, result in results.items()}
+    return {tp: result.offset for tp, result in results.items()}

@@ -130,12 +130,12 @@ class Sender:
             for partition in sorted(self._waiting):
                 leader = self._cluster.leader(self.topic, partition, timeout=deadline - time.monotonic())
                 by_leader.setdefault(leader, []).append(partition)
-            trouble: Failure | None = None
+            retriable: Failure | None = None
             for leader, partitions in by_leader.items():
-                trouble = self._send_to(leader, {partition: self._queues[partition][0] for partition in partitions}) or trouble
-            if trouble:
+                retriable = self._send_to(leader, {partition: self._queues[partition][0] for partition in partitions}) or retriable
+            if retriable:
                 if time.monotonic() + PAUSE_SECONDS >= deadline:
-                    raise trouble
+                    raise retriable
                 time.sleep(PAUSE_SECONDS)
                 self._cluster.topics([self.topic], refresh=True)
 
@@ -153,15 +153,15 @@ class Sender:
             return None
         drafts = [draft for batch in batches.values() for draft in batch.drafts]
         try:
-            reply = self._cluster.node(leader, request, patient=False)
+            reply = self._cluster.node(leader, request, retry=False)
         except Failure as lost:
             was_sent = isinstance(lost.__cause__, Broken) and lost.__cause__.sent
             if was_sent:
                 add_missing(self._in_doubt, drafts)
-                trouble = Failure(EXIT.UNREACHABLE, lost.line.partition("; it may have been done")[0])
+                unanswered = Failure(EXIT.UNREACHABLE, lost.line.partition("; it may have been done")[0])
                 if self._producer is not None:
-                    return trouble
-                raise trouble from lost
+                    return unanswered
+                raise unanswered from lost
             return unreachable(lost)
         except KeyboardInterrupt:
             add_missing(self._in_doubt, drafts)

@@ -17,7 +17,7 @@ from cli.logs.files import lock_holder
 from cli.store.logs import CopiedLog
 from protocol.batch import BatchHeader
 from storage import DamagedLog, LogId
-from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets
+from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets
 from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, OWNERS_FILE, UNFINISHED, parse_properties
 from storage.disk import Lock, OsDisk, OsFile
 from storage.epochs import read_epochs
@@ -147,7 +147,7 @@ class DirectorySource:
         with contextlib.closing(files):
             return files.size
 
-    def _start_offsets(self) -> dict[Partition, int]:
+    def _start_offsets(self) -> dict[TopicPartition, int]:
         if self._shared:
             return log_starts(self.disk, self.path, self._table) if self._table is not None else {}
         return read_offsets(self.disk, f"{self.path}/{LOG_STARTS}")
@@ -186,18 +186,18 @@ class FolderReading:
     async def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
         state = self.state
         state.epochs = [entry for entry in read_epochs(self._disk, self._folder) if entry[1] <= state.next_offset]
-        noted_to = self._load_producers() if self._counts_producers else -1
-        unyielded_bytes = 0
+        snapshot_offset = self._load_producers() if self._counts_producers else -1
+        slice_bytes = 0
         for base, header, batch in self._files.batches():
             if header.base_offset >= state.next_offset:
                 break
             state.note_epoch(header.leader_epoch, header.base_offset)
-            if 0 <= noted_to <= header.base_offset and header.producer_id >= 0:
+            if 0 <= snapshot_offset <= header.base_offset and header.producer_id >= 0:
                 state.producers.note(header, header.base_offset)
             yield base, header, batch
-            unyielded_bytes += header.size
-            if unyielded_bytes >= SLICE_BYTES:
-                unyielded_bytes = 0
+            slice_bytes += header.size
+            if slice_bytes >= SLICE_BYTES:
+                slice_bytes = 0
                 await asyncio.sleep(0)
         # A broker serves the log at the epoch after the newest epoch in it.
         state.epoch = max(state.epoch, state.epochs[-1][0] + 1 if state.epochs else 0)

@@ -163,12 +163,12 @@ class Export:
             self._progress.add_log()
             return
         for attempt in range(ATTEMPTS_MAX):
-            upto = end if end is not None else await self._source.end_of(log)
-            if upto is None or upto == EMPTY_LOG:
+            copy_end = end if end is not None else await self._source.end_of(log)
+            if copy_end is None or copy_end == EMPTY_LOG:
                 self._progress.skip_log()
                 return
             try:
-                self._journal.add_done(await self._copy_once(log, upto))
+                self._journal.add_done(await self._copy_once(log, copy_end))
                 break
             except StartMoved:
                 self._target.remove(str(log))
@@ -177,7 +177,7 @@ class Export:
                 elif end is None:
                     raise Failure(EXIT.AGAIN, f"{log} loses old records faster than they are read; try again with less load on the cluster") from None
                 else:  # its topic was deleted, or retention is faster than the export: its records no longer exist
-                    self._journal.add_done(self._copy_empty(log, upto))
+                    self._journal.add_done(self._copy_empty(log, copy_end))
         self._progress.add_log()
 
     async def _copy_once(self, log: CopiedLog, end: LogEnd) -> Done:

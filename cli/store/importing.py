@@ -134,24 +134,24 @@ class Import:
                 await self.write_log(store_client, log, import_id)
                 self._progress.add_log()
 
-        async with asyncio.TaskGroup() as together:
+        async with asyncio.TaskGroup() as tasks:
             for log in copied:
-                together.create_task(write(log))
+                tasks.create_task(write(log))
         self._progress.end()
 
     async def write_log(self, store_client: StoreClient, log: CopiedLog, import_id: str) -> None:
         """Write one log, and publish it to the nodes."""
-        place = store_client.place(log.id, None if log.internal else log.topic_id)
+        stream = store_client.stream_of(log.id, None if log.internal else log.topic_id)
         reading = await self._source.read(log, self._ends[str(log)])
         try:
-            copy = StreamCopy(store_client, place, import_id, self._notes if log.id.name == NOTES_LOG else {})
+            copy = StreamCopy(store_client, stream, import_id, self._notes if log.id.name == NOTES_LOG else {})
             await copy.open(reading.first_offset)
             async for base, header, batch in reading.batches():
                 await copy.append(base, header, batch)
                 self._progress.add_bytes(header.size)
             await self.complete(log, reading.state, copy)
             seq = await copy.finish(reading.state, not log.internal)
-            await store_client.publish_end(log.id, place, seq, copy.epoch, time.time_ns() // 1_000_000)
+            await store_client.publish_end(log.id, stream, seq, copy.epoch, time.time_ns() // 1_000_000)
         finally:
             reading.close()
 

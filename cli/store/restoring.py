@@ -45,18 +45,18 @@ class Restore(Import):
             if store_client.cluster_id != self._source.cluster_id:
                 raise Failure(EXIT.REFUSED, f"--from {self._source} is of cluster {self._source.cluster_id}, and {store_client} is {store_client.cluster_id}")
             await self.check(chosen, store_client.connection.payload_max)
-            begun = store_client.begun_restore(self.import_id)
+            unfinished = store_client.unfinished_restore(self.import_id)
             current = await topics_of(StreamSource(store_client))
             self._deleted_topics = {name for name, topic in topics.by_name.items() if topic.id not in current.by_id}
-            self._damaged_ends = begun if begun is not None else await self._ends_of_damaged(store_client, chosen)
+            self._damaged_ends = unfinished if unfinished is not None else await self._ends_of_damaged(store_client, chosen)
             if not dry_run:
-                if begun is None:
+                if unfinished is None:
                     await store_client.begin_restore(self.import_id, self._damaged_ends)
                 for log in chosen:
-                    await store_client.drop_unless_of(store_client.place(log.id, None if log.internal else log.topic_id), self.import_id)
+                    await store_client.drop_unless_of(store_client.stream_of(log.id, None if log.internal else log.topic_id), self.import_id)
                 await self.write(store_client, "restored", chosen, self.import_id)
                 await store_client.finish_import()
-            return self.document(str(store_client), begun is not None)
+            return self.document(str(store_client), unfinished is not None)
         finally:
             store_client.close()
 
@@ -75,12 +75,12 @@ class Restore(Import):
             raise Failure(EXIT.REFUSED, f"cluster {store_client}: node {', '.join(map(str, nodes))} runs; stop all nodes first")
         lost: dict[str, tuple[int, int]] = {}
         for log in chosen:
-            place = store_client.place(log.id, None if log.internal else log.topic_id)
+            stream = store_client.stream_of(log.id, None if log.internal else log.topic_id)
             if log.id.name in self._deleted_topics:
                 raise Failure(EXIT.REFUSED, f"--only {log}: its topic was deleted since the export")
-            if not await store_client.damage_of(log.id, place):
+            if not await store_client.damage_of(log.id, stream):
                 raise Failure(EXIT.REFUSED, f"--only {log}: it is not damaged in {store_client}")
-            offset, epoch, certain = await store_client.last_entry_of(log.id, place)
+            offset, epoch, certain = await store_client.last_entry_of(log.id, stream)
             if not certain and not log.internal:
                 raise Failure(
                     EXIT.REFUSED,

@@ -15,7 +15,7 @@ from cli.store.directory import DirectorySource
 from cli.store.export import Export, Target
 from cli.store.importing import Import
 from cli.store.logs import Source, logs_of_groups, logs_of_topics, topics_of
-from cli.store.progress import Progress, sized
+from cli.store.progress import Progress, bytes_text
 from cli.store.restoring import Restore
 from cli.store.streams import StreamSource, config_of
 from storage import DamagedLog
@@ -130,7 +130,7 @@ async def dry_run_document(source: Source, target: Target) -> dict[str, Any]:
 
 
 def show(options: argparse.Namespace, screen: Screen, document: dict[str, Any]) -> None:
-    totals = f"{counted(document['logs'], 'log')}, {sized(document['bytes'])}"
+    totals = f"{counted(document['logs'], 'log')}, {bytes_text(document['bytes'])}"
     copy = f"cluster {document['cluster_id']} from {document['source']} to {document['target']}"
     if options.dry_run:
         screen.line(f"would {options.action} {copy}: {totals}")

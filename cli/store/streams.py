@@ -59,13 +59,13 @@ class StreamSource:
         self._store_client.check_finished()
 
     async def end_of(self, log: CopiedLog) -> LogEnd | None:
-        return await self._store_client.end_of(log.id, self._store_client.place(log.id, None if log.internal else log.topic_id))
+        return await self._store_client.end_of(log.id, self._store_client.stream_of(log.id, None if log.internal else log.topic_id))
 
     async def read(self, log: CopiedLog, end: LogEnd) -> StreamReading:
-        return self._store_client.read(self._store_client.place(log.id, None if log.internal else log.topic_id), end)
+        return self._store_client.read(self._store_client.stream_of(log.id, None if log.internal else log.topic_id), end)
 
     async def size_of(self, log: CopiedLog) -> int:
-        return await self._store_client.size_of(self._store_client.place(log.id, None if log.internal else log.topic_id))
+        return await self._store_client.size_of(self._store_client.stream_of(log.id, None if log.internal else log.topic_id))
 
     def close(self) -> None:
         self._store_client.close()

@@ -6,10 +6,10 @@ import argparse
 import uuid
 from typing import Any, Final
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo
+from cli.client import EXIT, Cluster, Failure, TopicInfo, TopicPartition
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from cli.topics.finding import existing_topics, unknown_topics
-from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, Place, log_offsets
+from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
 from cli.topics.settings import Setting, topic_settings
 from cli.topics.sizes import partition_sizes, shown_bytes
 
@@ -35,9 +35,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def documents_of(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: bool) -> list[dict[str, Any]]:
-    places = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
-    starts = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
-    ends = log_offsets(cluster, dict.fromkeys(places, LATEST), patient=False)
+    partitions = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
+    starts = log_offsets(cluster, dict.fromkeys(partitions, EARLIEST), retry=False)
+    ends = log_offsets(cluster, dict.fromkeys(partitions, LATEST), retry=False)
     sizes = partition_sizes(cluster, topics)
     settings = settings_or_none(cluster, list(topics))
     return [
@@ -65,19 +65,19 @@ def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, 
 
 
 def partition_document(
-    topic: TopicInfo, place: Place, starts: dict[Place, LogOffset], ends: dict[Place, LogOffset], sizes: dict[Place, int]
+    topic: TopicInfo, tp: TopicPartition, starts: dict[TopicPartition, LogOffset], ends: dict[TopicPartition, LogOffset], sizes: dict[TopicPartition, int]
 ) -> dict[str, Any]:
-    partition = topic.partitions[place[1]]
-    start, end = starts[place], ends[place]
+    partition = topic.partitions[tp[1]]
+    start, end = starts[tp], ends[tp]
     return {
-        "partition": place[1],
+        "partition": tp[1],
         "leader": partition.leader if partition.leader >= 0 else None,
         "replicas": partition.replicas,
         "in_sync": partition.isr,
         "earliest": None if start.error else start.offset,
         "latest": None if end.error else end.offset,
         "records": None if start.error or end.error else end.offset - start.offset,
-        "bytes": sizes.get(place),
+        "bytes": sizes.get(tp),
     }
 
 

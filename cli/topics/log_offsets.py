@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cli.client import by_topic
 from cli.failure import EXIT, Failure
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from cli.client import Cluster
+    from cli.client import Cluster, TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -31,8 +32,6 @@ RETRIABLE: Final = frozenset(
     }
 )
 
-Place = tuple[str, int]  # topic and partition
-
 
 class LogOffset(NamedTuple):
     offset: int  # -1: none
@@ -40,62 +39,61 @@ class LogOffset(NamedTuple):
     error: int
 
 
-def log_offsets(cluster: Cluster, requested: Mapping[Place, int], *, patient: bool = True, committed: bool = False) -> dict[Place, LogOffset]:
-    """The offset of each partition at a timestamp, EARLIEST or LATEST. `patient`: wait for a leader; `committed`: logs end at the first
+def log_offsets(cluster: Cluster, requested: Mapping[TopicPartition, int], *, retry: bool = True, committed: bool = False) -> dict[TopicPartition, LogOffset]:
+    """The offset of each partition at a timestamp, EARLIEST or LATEST. `retry`: wait for a leader; `committed`: logs end at the first
     open transaction.
     """
-    results: dict[Place, LogOffset] = {}
+    results: dict[TopicPartition, LogOffset] = {}
     remaining = dict(requested)
     deadline = time.monotonic() + cluster.limits.call
     while True:
         unreachable: list[Failure] = []
-        for place, result in ask_leaders(cluster, remaining, committed, unreachable).items():
-            results[place] = result
+        for tp, result in ask_leaders(cluster, remaining, committed, unreachable).items():
+            results[tp] = result
             if result.error not in RETRIABLE:
-                del remaining[place]
-        if patient and unreachable and time.monotonic() >= deadline:
+                del remaining[tp]
+        if retry and unreachable and time.monotonic() >= deadline:
             raise unreachable[0]
-        if not remaining or not patient or time.monotonic() >= deadline:
+        if not remaining or not retry or time.monotonic() >= deadline:
             return results
         time.sleep(PAUSE_SECONDS)
         cluster.topics(sorted({topic for topic, _ in remaining}), refresh=True)
 
 
-def ask_leaders(cluster: Cluster, requested: Mapping[Place, int], committed: bool, unreachable: list[Failure]) -> dict[Place, LogOffset]:
+def ask_leaders(cluster: Cluster, requested: Mapping[TopicPartition, int], committed: bool, unreachable: list[Failure]) -> dict[TopicPartition, LogOffset]:
     """Send one request to each leader. Failures of unreachable ones go into `unreachable`: another broker may lead soon."""
     topics = cluster.topics(sorted({topic for topic, _ in requested}))
-    results: dict[Place, LogOffset] = {}
-    by_leader: dict[int, list[Place]] = {}
-    for place in requested:
-        topic = topics[place[0]]
-        partition = topic.partitions.get(place[1])
+    results: dict[TopicPartition, LogOffset] = {}
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp in requested:
+        topic = topics[tp[0]]
+        partition = topic.partitions.get(tp[1])
         if topic.error or partition is None:
-            results[place] = LogOffset(-1, -1, topic.error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            results[tp] = LogOffset(-1, -1, topic.error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif partition.leader not in cluster.brokers:
-            results[place] = LogOffset(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
+            results[tp] = LogOffset(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
         else:
-            by_leader.setdefault(partition.leader, []).append(place)
-    for leader, places in by_leader.items():
-        request = ListOffsetsRequest(-1, int(committed), topics_of(places, requested), int(cluster.timeout * 1000))
+            by_leader.setdefault(partition.leader, []).append(tp)
+    for leader, partitions in by_leader.items():
+        request = ListOffsetsRequest(-1, int(committed), topics_of(partitions, requested), int(cluster.timeout * 1000))
         try:
-            reply = cluster.node(leader, request, patient=False)
+            reply = cluster.node(leader, request, retry=False)
         except Failure as failure:
             if failure.code != EXIT.UNREACHABLE:
                 raise
             unreachable.append(failure)
-            results |= dict.fromkeys(places, LogOffset(-1, -1, ErrorCode.NETWORK_EXCEPTION))
+            results |= dict.fromkeys(partitions, LogOffset(-1, -1, ErrorCode.NETWORK_EXCEPTION))
             continue
         for topic in reply.topics:
             for partition_reply in topic.partitions:
                 results[topic.name, partition_reply.partition_index] = LogOffset(partition_reply.offset, partition_reply.timestamp, partition_reply.error_code)
-    for place in requested:
-        results.setdefault(place, LogOffset(-1, -1, ErrorCode.UNKNOWN_SERVER_ERROR))
+    for tp in requested:
+        results.setdefault(tp, LogOffset(-1, -1, ErrorCode.UNKNOWN_SERVER_ERROR))
     return results
 
 
-def topics_of(places: Iterable[Place], requested: Mapping[Place, int]) -> list[ListOffsetsTopic]:
-    topics: dict[str, ListOffsetsTopic] = {}
-    for name, partition in places:
-        topic = topics.setdefault(name, ListOffsetsTopic(name))
-        topic.partitions.append(ListOffsetsPartition(partition, timestamp=requested[name, partition]))
-    return list(topics.values())
+def topics_of(partitions: Iterable[TopicPartition], requested: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
+    return [
+        ListOffsetsTopic(name, [ListOffsetsPartition(number, timestamp=requested[name, number]) for number in numbers])
+        for name, numbers in by_topic(partitions).items()
+    ]

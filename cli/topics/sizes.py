@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure
-from cli.topics.log_offsets import EARLIEST, LATEST, Place, log_offsets
+from cli.client import EXIT, Failure, TopicPartition, by_topic
+from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
 if TYPE_CHECKING:
@@ -23,14 +23,15 @@ class Contents(NamedTuple):
     bytes: int | None
 
 
-def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[Place, int]:
+def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
     """The size of each partition whose leader reports it. This needs a separate permission; without it there are no sizes."""
-    sizes: dict[Place, int] = {}
-    for leader, places in places_by_leader(topics).items():
+    sizes: dict[TopicPartition, int] = {}
+    for leader, partitions in partitions_by_leader(topics).items():
         if leader not in cluster.brokers:
             continue
         try:
-            reply = cluster.node(leader, DescribeLogDirsRequest(log_dir_topics(places)), patient=False)
+            log_dir_topics = [DescribableLogDirTopic(name, numbers) for name, numbers in by_topic(partitions).items()]
+            reply = cluster.node(leader, DescribeLogDirsRequest(log_dir_topics), retry=False)
         except Failure as failure:
             if failure.code in (EXIT.LACKING, EXIT.FORBIDDEN):
                 return {}
@@ -47,32 +48,25 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[P
 
 def topic_contents(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[str, Contents]:
     """The number of records and bytes of each topic."""
-    places = {name: [(name, number) for number in topic.partitions] for name, topic in topics.items()}
-    all_places = list(chain.from_iterable(places.values()))
-    starts = log_offsets(cluster, dict.fromkeys(all_places, EARLIEST), patient=False)
-    ends = log_offsets(cluster, dict.fromkeys(all_places, LATEST), patient=False)
+    partitions = {name: [(name, number) for number in topic.partitions] for name, topic in topics.items()}
+    all_partitions = list(chain.from_iterable(partitions.values()))
+    starts = log_offsets(cluster, dict.fromkeys(all_partitions, EARLIEST), retry=False)
+    ends = log_offsets(cluster, dict.fromkeys(all_partitions, LATEST), retry=False)
     sizes = partition_sizes(cluster, topics)
     contents = {}
-    for name, topic_places in places.items():
-        known = all(not starts[place].error and not ends[place].error for place in topic_places)
-        records = sum(ends[place].offset - starts[place].offset for place in topic_places) if known else None
-        contents[name] = Contents(records, sum(sizes[place] for place in topic_places) if topic_places and all(place in sizes for place in topic_places) else None)
+    for name, of_topic in partitions.items():
+        known = all(not starts[tp].error and not ends[tp].error for tp in of_topic)
+        records = sum(ends[tp].offset - starts[tp].offset for tp in of_topic) if known else None
+        contents[name] = Contents(records, sum(sizes[tp] for tp in of_topic) if of_topic and all(tp in sizes for tp in of_topic) else None)
     return contents
 
 
-def places_by_leader(topics: Mapping[str, TopicInfo]) -> dict[int, list[Place]]:
-    leaders: dict[int, list[Place]] = {}
+def partitions_by_leader(topics: Mapping[str, TopicInfo]) -> dict[int, list[TopicPartition]]:
+    leaders: dict[int, list[TopicPartition]] = {}
     for name, topic in topics.items():
         for number, partition in topic.partitions.items():
             leaders.setdefault(partition.leader, []).append((name, number))
     return leaders
-
-
-def log_dir_topics(places: Iterable[Place]) -> list[DescribableLogDirTopic]:
-    topics: dict[str, DescribableLogDirTopic] = {}
-    for name, partition in places:
-        topics.setdefault(name, DescribableLogDirTopic(name)).partitions.append(partition)
-    return list(topics.values())
 
 
 def shown_bytes(size: int | None) -> str | None:

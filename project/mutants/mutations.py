@@ -78,7 +78,7 @@ class Mutation:
 
 class Change(NamedTuple):
     name: str
-    place: int
+    place: int  # index in the list `name`; -1: `name` is no list
     old: object
     new: object
     change: str
@@ -89,7 +89,7 @@ def mutations_of(file: str, text: str) -> tuple[ast.Module, list[Mutation]]:
     """The syntax tree of a file and all its mutations, in the order of their lines."""
     tree = ast.parse(text)
     finder = Finder(file, text)
-    finder.statements(tree, None, "")
+    finder.mutate_statements(tree, None, "")
     seen: dict[Key, int] = {}
     for mutation in finder.found:
         key = mutation.key
@@ -108,7 +108,7 @@ class Finder:
 
     # The traversal.
 
-    def statements(self, owner: ast.AST, outer: Function | None, prefix: str) -> None:
+    def mutate_statements(self, owner: ast.AST, outer: Function | None, prefix: str) -> None:
         """The statements of a module, a class, a function, or of a branch in one of these."""
         for name, value in ast.iter_fields(owner):
             if name in ("decorator_list", "returns", "annotation", "bases", "keywords", "type_params"):
@@ -117,56 +117,56 @@ class Finder:
                 continue
             for index, statement in enumerate(value):
                 if isinstance(statement, ast.stmt):
-                    self._statement(owner, name, index, statement, outer, prefix)
+                    self._mutate_statement(owner, name, index, statement, outer, prefix)
                 elif isinstance(statement, (ast.ExceptHandler, ast.match_case)):
                     self._add(statement, outer, prefix, self._of_handler(statement))
-                    self.statements(statement, outer, prefix)
+                    self.mutate_statements(statement, outer, prefix)
 
-    def _statement(self, owner: ast.AST, name: str, index: int, statement: ast.stmt, outer: Function | None, prefix: str) -> None:
+    def _mutate_statement(self, owner: ast.AST, name: str, index: int, statement: ast.stmt, outer: Function | None, prefix: str) -> None:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             inside = outer or statement
             path = f"{prefix}{statement.name}"
             if statement.name == "__repr__" or any(isinstance(one, ast.Name) and one.id == "overload" for one in statement.decorator_list):
                 return None
-            self._defaults(statement, inside, path)
-            return self.statements(statement, inside, f"{path}.")
+            self._mutate_defaults(statement, inside, path)
+            return self.mutate_statements(statement, inside, f"{path}.")
         if isinstance(statement, ast.ClassDef):
             if any(isinstance(base, ast.Name) and base.id in TYPE_ONLY for base in statement.bases):
                 return None
-            return self.statements(statement, outer, f"{prefix}{statement.name}.")
+            return self.mutate_statements(statement, outer, f"{prefix}{statement.name}.")
         if is_excluded(statement, outer is None):
             return None
         self._add(owner, outer, prefix, self._of_statement(statement, name, index, outer))
         for field, value in ast.iter_fields(statement):
             if field in ("annotation", "type_comment") or isinstance(statement, ast.Raise):
                 continue
-            self._expressions(statement, field, value, outer, prefix)
+            self._mutate_expressions(statement, field, value, outer, prefix)
         if isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.Match)):
-            self.statements(statement, outer, prefix)
+            self.mutate_statements(statement, outer, prefix)
         return None
 
-    def _defaults(self, function: Function, outer: Function, path: str) -> None:
+    def _mutate_defaults(self, function: Function, outer: Function, path: str) -> None:
         for field in ("defaults", "kw_defaults"):
             for index, default in enumerate(getattr(function.args, field)):
                 if isinstance(default, ast.Constant):
                     changes = [Change(field, index, default, new, f"default {change}", default) for new, change in of_constant(default)]
                     self._add(function.args, outer, f"{path}.", changes)
 
-    def _expressions(self, parent: ast.AST, field: str, value: object, outer: Function | None, prefix: str) -> None:
+    def _mutate_expressions(self, parent: ast.AST, field: str, value: object, outer: Function | None, prefix: str) -> None:
         """Everything below one field of a statement or expression, except statements."""
         if isinstance(value, list):
             for index, one in enumerate(value):
                 if isinstance(one, (ast.expr, ast.comprehension, ast.keyword, ast.withitem)):
-                    self._expression(parent, field, index, one, outer, prefix)
+                    self._mutate_expression(parent, field, index, one, outer, prefix)
         elif isinstance(value, (ast.expr, ast.comprehension, ast.keyword)):
-            self._expression(parent, field, -1, value, outer, prefix)
+            self._mutate_expression(parent, field, -1, value, outer, prefix)
 
-    def _expression(self, parent: ast.AST, field: str, index: int, node: ast.AST, outer: Function | None, prefix: str) -> None:
+    def _mutate_expression(self, parent: ast.AST, field: str, index: int, node: ast.AST, outer: Function | None, prefix: str) -> None:
         if isinstance(node, ast.JoinedStr):
             return
         self._add(parent, outer, prefix, self._of_expression(parent, field, index, node, outer))
         for below, value in ast.iter_fields(node):
-            self._expressions(node, below, value, outer, prefix)
+            self._mutate_expressions(node, below, value, outer, prefix)
 
     def _add(self, parent: ast.AST, outer: Function | None, prefix: str, changes: Iterator[Change] | list[Change]) -> None:
         for change in changes:
@@ -249,7 +249,7 @@ class Finder:
                 yield Change(field, index, node, node.operand, f"-{_short(node.operand)} without sign", node)
             case ast.IfExp():
                 yield from _conditions(node)
-            case ast.Constant() if not _is_in_annotation(parent, field):
+            case ast.Constant() if field not in ("annotation", "returns"):
                 for new, change in of_constant(node, at_import=outer is None):
                     yield Change(field, index, node, new, change, node)
             case ast.Slice():
@@ -331,10 +331,6 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)) or (
         isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
     )
-
-
-def _is_in_annotation(parent: ast.AST, field: str) -> bool:
-    return field in ("annotation", "returns")
 
 
 def _is_more_than_a_name(statement: ast.Assign | ast.AnnAssign, outer: Function) -> bool:

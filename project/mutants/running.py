@@ -176,7 +176,7 @@ class Runner:
         if not pid:
             os.close(read_end)
             os.set_inheritable(write_end, True)
-            self._mutant(job, tests, scratch)
+            self._run_mutant(job, tests, scratch)
         os.close(write_end)
         return Running(job, pid, read_end, time.monotonic())
 
@@ -203,7 +203,7 @@ class Runner:
             return Verdict(SURVIVED, "", seconds)
         return Verdict(KILLED if code > 0 else TIMEOUT, last, seconds)  # a signal: too much time or memory, or a crash
 
-    def _mutant(self, job: Job, tests: list[str], scratch: str) -> None:
+    def _run_mutant(self, job: Job, tests: list[str], scratch: str) -> None:
         """Run the tests on a mutant and end the process: exit code 0 if no test fails."""
         code = 1
         try:

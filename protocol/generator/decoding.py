@@ -17,7 +17,7 @@ def decode_method(out: Lines, message: Message) -> None:
     name = struct.name
     out.put("", "@staticmethod")
     with out.block(f"def decode(data: bytes, at: int, version: int) -> tuple[{name}, int]:"):
-        declarations(out, struct, paths)
+        write_declarations(out, struct, paths)
         with out.block("try:"):
             by_path(out, paths, struct, lambda o, path: read_fields(o, struct, path))
         with out.block(f"except {out.use('UNREADABLE')} as error:"):
@@ -32,7 +32,7 @@ def read_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
     assert not RESERVED & {item.name for item in struct.fields}
     out.put("", "@staticmethod")
     with out.block(f"def read(data: bytes, at: int, version: int) -> tuple[{struct.name}, int]:"):
-        declarations(out, struct, paths)
+        write_declarations(out, struct, paths)
         by_path(out, paths, struct, lambda o, path: read_fields(o, struct, path))
         out.call("return ", struct.name, (item.name for item in struct.fields), ", at")
 
@@ -68,7 +68,7 @@ def read_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: b
         out.put("return items, at")
 
 
-def declarations(out: Lines, struct: Struct, paths: list[Path]) -> None:
+def write_declarations(out: Lines, struct: Struct, paths: list[Path]) -> None:
     for item in struct.fields:
         if any(not path.always(item) for path in paths):
             typed = f": {python_type(item)}" if may_be_none(item) or item.kind == "array" else ""

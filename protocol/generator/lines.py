@@ -27,9 +27,9 @@ class Lines:
     def call(self, before: str, name: str, arguments: Iterable[str], after: str = "") -> None:
         """`before name(arguments) after`, in one line or with one line for each argument."""
         listed = list(arguments)
-        whole = f"{before}{name}({', '.join(listed)}){after}"
-        if len(whole) + 4 * self.level <= LINE_MAX:
-            self.put(whole)
+        one_line = f"{before}{name}({', '.join(listed)}){after}"
+        if len(one_line) + 4 * self.level <= LINE_MAX:
+            self.put(one_line)
         else:
             self.put(f"{before}{name}(", *(f"    {argument}," for argument in listed), f"){after}")
 

@@ -36,14 +36,14 @@ def render_module(module: Module) -> tuple[str, set[str]]:
     fixed = {name for name in body.used if name.startswith(("pack_", "unpack_"))}
     errors = {"ProtocolError"} & body.used
     shared = {"Message", "Part"} & body.used
-    imports(head, "protocol.errors", errors)
-    imports(head, "protocol.message", shared)
-    imports(head, "protocol.messages.fixed", fixed)
-    imports(head, "protocol.wire", body.used - fixed - errors - shared)
+    write_imports(head, "protocol.errors", errors)
+    write_imports(head, "protocol.message", shared)
+    write_imports(head, "protocol.messages.fixed", fixed)
+    write_imports(head, "protocol.wire", body.used - fixed - errors - shared)
     return "\n".join(head.lines + body.lines) + "\n", fixed
 
 
-def imports(out: Lines, module: str, names: set[str]) -> None:
+def write_imports(out: Lines, module: str, names: set[str]) -> None:
     if not names:
         return
     ordered = sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
@@ -61,7 +61,7 @@ def render_message(out: Lines, message: Message) -> None:
     for part in message.struct.nested():
         out.put("", "")
         with out.block(f"class {part.name}({out.use('Part')}):"):
-            class_head(out, part, f"Part of {message.struct.name}.", part_versions[part.name])
+            write_class_head(out, part, f"Part of {message.struct.name}.", part_versions[part.name])
             paths = paths_of(part_versions[part.name], message.flexible_from)
             if part.name in alone:
                 read_method(out, part, paths)
@@ -71,7 +71,7 @@ def render_message(out: Lines, message: Message) -> None:
                 write_array_method(out, part, paths, part.name in nullable)
     out.put("", "")
     with out.block(f"class {message.struct.name}({out.use('Message')}):"):
-        class_head(out, message.struct, about(message), message.versions, message)
+        write_class_head(out, message.struct, about(message), message.versions, message)
         decode_method(out, message)
         encode_method(out, message)
 
@@ -110,7 +110,7 @@ def about(message: Message) -> str:
     return f"{message.about}, {versions}, flexible from {max(first, message.flexible_from)}."
 
 
-def class_head(out: Lines, struct: Struct, doc: str, versions: Versions, message: Message | None = None) -> None:
+def write_class_head(out: Lines, struct: Struct, doc: str, versions: Versions, message: Message | None = None) -> None:
     out.put(f'"""{doc}"""', "")
     slots = [f'"{item.name}"' for item in struct.fields]
     line = f"__slots__ = ({', '.join(slots)}{',' if len(slots) == 1 else ''})"
@@ -124,10 +124,10 @@ def class_head(out: Lines, struct: Struct, doc: str, versions: Versions, message
         out.put(f"FLEXIBLE_FROM: ClassVar[int] = {message.flexible_from}")
         out.put(f"VERSIONS: ClassVar[tuple[int, int]] = {message.versions}")
     if struct.fields:
-        constructor(out, struct, versions)
+        write_constructor(out, struct, versions)
 
 
-def constructor(out: Lines, struct: Struct, versions: Versions) -> None:
+def write_constructor(out: Lines, struct: Struct, versions: Versions) -> None:
     out.put("")
     out.put("def __init__(")
     out.put("    self,")
@@ -164,7 +164,7 @@ def render_index(apis: list[dict[str, Any]]) -> str:
     out.put("from __future__ import annotations", "", "from typing import Final", "", "from protocol.message import Message")
     modules = {snake(api["name"]): api["name"] for api in apis}
     for module in sorted(modules):
-        imports(out, f"protocol.messages.{module}", {f"{modules[module]}Request", f"{modules[module]}Response"})
+        write_imports(out, f"protocol.messages.{module}", {f"{modules[module]}Request", f"{modules[module]}Response"})
     out.put("", "Row = tuple[int, str, type[Message], type[Message], tuple[int, int]]", "", "INDEX: Final[tuple[Row, ...]] = (")
     for api in apis:
         name, advertised = api["name"], tuple(api["advertised"])

@@ -65,8 +65,8 @@ def await_members(cluster: Cluster, group: str, members: int) -> DescribedGroup:
 
 def await_committed(cluster: Cluster, group: str, topic: str, records: int) -> None:
     """Wait until the committed offsets of the four partitions add up to as many records."""
-    places = [(topic, partition) for partition in range(4)]
-    wait_until(lambda: sum(committed_offsets(cluster, group, places).values()) >= records, SECONDS)
+    partitions = [(topic, partition) for partition in range(4)]
+    wait_until(lambda: sum(committed_offsets(cluster, group, partitions).values()) >= records, SECONDS)
 
 
 def poll_until(fetcher: Fetcher, records: int) -> list[str]:

@@ -248,7 +248,7 @@ def test_the_next_address_is_tried_when_the_first_is_dead(broker_pair: tuple[Fak
 
 
 def test_the_next_address_is_tried_when_the_first_is_silent(broker_pair: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "ATTEMPT_SECONDS", 0.1)
     with FakeBroker({18: silent}) as first, cluster_of(first, broker_pair[1]) as cluster:
         assert cluster.id == "fake"
 
@@ -415,7 +415,7 @@ def test_with_a_timeout_of_0_a_dead_broker_is_not_waited_for(broker_pair: tuple[
         broker_pair[1].close()
         begin = time.monotonic()
         with pytest.raises(Failure) as raised:
-            cluster.node(1, ListGroupsRequest(), patient=False)
+            cluster.node(1, ListGroupsRequest(), retry=False)
     assert time.monotonic() - begin < 10
     assert raised.value.code == EXIT.UNREACHABLE
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.completion_words import NAMES_SECONDS, offer
+from cli.completion_words import NAMES_SECONDS, complete
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.cli.conftest import Tenure
@@ -27,9 +27,9 @@ SECONDS = 20
 
 def words(line: str) -> list[str]:
     *before, current = line.split(" ")
-    offered = offer(before, current)
-    assert offered.kind == "words"
-    return [word for word, _ in offered.words]
+    completions = complete(before, current)
+    assert completions.kind == "words"
+    return [word for word, _ in completions.words]
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +93,10 @@ def test_an_option_removes_completions_that_it_excludes() -> None:
 
 
 def test_the_shell_completes_files_and_folders() -> None:
-    assert offer(["log", "dump"], "").kind == "files"
-    assert offer(["serve", "--data"], "").kind == "folders"
-    assert offer(["serve", "--config"], "x").kind == "files"
-    assert offer(["store", "export", "--from"], "").kind == "folders"
+    assert complete(["log", "dump"], "").kind == "files"
+    assert complete(["serve", "--data"], "").kind == "folders"
+    assert complete(["serve", "--config"], "x").kind == "files"
+    assert complete(["store", "export", "--from"], "").kind == "folders"
 
 
 def test_names_of_groups_and_topics_come_from_the_cluster(named: str) -> None:
@@ -122,16 +122,16 @@ def test_completion_does_not_wait_for_a_silent_cluster() -> None:
 
 
 def test_bash_completion_respects_word_breaks(tenure: Tenure, named: str) -> None:
-    def offered(line: str) -> list[str]:
+    def completions(line: str) -> list[str]:
         result = tenure("completion", "bash", "--words", f":{line}")
         assert (result.code, result.err) == (0, "")
         return result.out.splitlines()
 
-    assert "--kind" in offered("tenure log dump --")
-    assert offered("tenure log dump --kind=o") == ["words", "offsets"]
-    assert offered(f"tenure --bootstrap {named} group describe bill") == ["words", "billing", r"billing:\ late\ \&\ odd"]
-    assert offered(f"tenure --bootstrap {named} group describe 'billing: l") == ["words", r"\ late\ \&\ odd"]
-    assert offered("tenure log dump --kind  \"off") == ["words", "offsets"]
+    assert "--kind" in completions("tenure log dump --")
+    assert completions("tenure log dump --kind=o") == ["words", "offsets"]
+    assert completions(f"tenure --bootstrap {named} group describe bill") == ["words", "billing", r"billing:\ late\ \&\ odd"]
+    assert completions(f"tenure --bootstrap {named} group describe 'billing: l") == ["words", r"\ late\ \&\ odd"]
+    assert completions("tenure log dump --kind  \"off") == ["words", "offsets"]
 
 
 def test_zsh_and_fish_completions_have_descriptions(tenure: Tenure) -> None:
@@ -212,14 +212,14 @@ def test_tab_completes_in_zsh(installed: Path, named: str) -> None:
 
 
 def test_tab_completes_in_fish(installed: Path, named: str) -> None:
-    def offered(line: str) -> list[str]:
+    def completions(line: str) -> list[str]:
         code = f"source {installed}/tenure.fish; complete -C '{line}'"
         command = [shell("fish"), "--no-config", "-c", code]
         run = subprocess.run(command, env=settings(installed, TENURE_BOOTSTRAP=named), capture_output=True, text=True, timeout=SECONDS, check=True)
         return run.stdout.splitlines()
 
-    assert offered("tenure gr") == ["group\tlist, describe and administer consumer groups"]
-    assert offered("tenure group members ship") == ["shipping"]
-    assert offered("tenure log dump --kind=o") == ["--kind=offsets"]
-    assert "--kind\tonly records of this kind" in offered("tenure log dump --")
-    assert f"{installed}/tenure.bash" in offered(f"tenure log dump {installed}/tenure.b")
+    assert completions("tenure gr") == ["group\tlist, describe and administer consumer groups"]
+    assert completions("tenure group members ship") == ["shipping"]
+    assert completions("tenure log dump --kind=o") == ["--kind=offsets"]
+    assert "--kind\tonly records of this kind" in completions("tenure log dump --")
+    assert f"{installed}/tenure.bash" in completions(f"tenure log dump {installed}/tenure.b")

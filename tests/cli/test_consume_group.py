@@ -94,17 +94,17 @@ def test_a_static_member_keeps_its_assignment_unless_it_leaves(consume: Tenure, 
 def test_members_share_partitions_and_a_leaving_member_releases_its_own(cluster: Cluster, topic: str) -> None:
     first, second = member(cluster, topic), member(cluster, topic, assignors=["roundrobin"])
     with first._cluster, second._cluster:
-        assert first.join().places == [(topic, 0), (topic, 1)]
+        assert first.join().partitions == [(topic, 0), (topic, 1)]
         thread, results = in_background(second.join)
         await_loss(first)
         seat = first.join()
         thread.join(5)
-        assert sorted([*seat.places, *results[0].places]) == [(topic, 0), (topic, 1)]
-        assert len(seat.places) == 1
+        assert sorted([*seat.partitions, *results[0].partitions]) == [(topic, 0), (topic, 1)]
+        assert len(seat.partitions) == 1
         assert described(cluster, topic).protocol_data == "roundrobin"
         second.leave()
         await_loss(first)
-        assert first.join().places == [(topic, 0), (topic, 1)]
+        assert first.join().partitions == [(topic, 0), (topic, 1)]
         first.leave()
 
 
@@ -136,7 +136,7 @@ def test_a_removed_member_joins_again_as_a_new_member(cluster: Cluster, topic: s
         await_loss(owner)
         rejoined = owner.join()
         assert rejoined.member_id != seat.member_id
-        assert rejoined.places == seat.places
+        assert rejoined.partitions == seat.partitions
         owner.leave()
 
 
@@ -159,7 +159,7 @@ def test_a_leader_sees_that_a_topic_has_grown(cluster: Cluster, ask: Tenure, top
         assert not owner.partitions_changed
         ask("topic", "alter", topic, "--partitions", "3")
         assert owner.partitions_changed
-        assert owner.join().places == [(topic, 0), (topic, 1), (topic, 2)]
+        assert owner.join().partitions == [(topic, 0), (topic, 1), (topic, 2)]
         owner.leave()
 
 
@@ -212,11 +212,11 @@ def test_a_member_that_starts_later_reads_an_added_partition_from_its_beginning(
 
 def test_members_started_together_skip_earlier_records(cluster: Cluster, topic: str) -> None:
     """One member finds offsets that the other has committed: its own partition does not count as new because of them."""
-    places = {(topic, 0), (topic, 1)}
-    before = committed_offsets(cluster, topic, places)
-    assert known_partitions_of_group(places, before) == places
-    assert known_partitions_of_group({*places, (topic, 2)}, {(topic, 0): 1, (topic, 1): 0}) == places
-    assert known_partitions_of_group({*places, ("other", 0)}, {(topic, 0): 1}) == {(topic, 0), ("other", 0)}
+    partitions = {(topic, 0), (topic, 1)}
+    before = committed_offsets(cluster, topic, partitions)
+    assert known_partitions_of_group(partitions, before) == partitions
+    assert known_partitions_of_group({*partitions, (topic, 2)}, {(topic, 0): 1, (topic, 1): 0}) == partitions
+    assert known_partitions_of_group({*partitions, ("other", 0)}, {(topic, 0): 1}) == {(topic, 0), ("other", 0)}
 
 
 def test_the_start_position_is_committed_before_the_first_record(consume: Tenure, cluster: Cluster, topic: str) -> None:

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from cli.client import TopicPartition
 from cli.groups import offsets_file, offsets_plan
-from cli.groups.offsets_plan import Bounds, Committed, Key, Move, NotCommitted
+from cli.groups.offsets_plan import Bounds, Committed, Move, NotCommitted
 
 BOUNDS = {("t", 0): Bounds(10, 100), ("t", 1): Bounds(0, 0)}
-COMMITTED: dict[Key, Committed] = {("t", 0): Committed(40, 3, "mine")}
+COMMITTED: dict[TopicPartition, Committed] = {("t", 0): Committed(40, 3, "mine")}
 
 
 def goals(plan: list[Move]) -> list[tuple[int | None, int, str | None]]:
@@ -33,7 +34,7 @@ def test_a_shift_counts_from_the_committed_offset_and_stays_in_the_log() -> None
     assert goals(offsets_plan.shifted(61, single, COMMITTED)) == [(40, 100, "101 is after the latest")]
     with pytest.raises(NotCommitted) as refused:
         offsets_plan.shifted(1, BOUNDS, COMMITTED)
-    assert refused.value.keys == [("t", 1)]
+    assert refused.value.partitions == [("t", 1)]
 
 
 def test_a_time_without_a_later_record_is_the_end() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.groups.described import Group, GroupMember, Partition
+from cli.client import TopicPartition
+from cli.groups.described import Group, GroupMember
 from cli.groups.removal import Removal, predict
 
 
@@ -16,7 +17,7 @@ def group(*members: GroupMember, protocol: str = "range", state: str = "Stable",
     return Group("g", state, type, "consumer", protocol, 1, members)
 
 
-def moves(removal: Removal) -> dict[Partition, str | None]:
+def moves(removal: Removal) -> dict[TopicPartition, str | None]:
     return {move.partition: move.after.member_id if move.after else "?" if not move.known else None for move in removal.moves}
 
 

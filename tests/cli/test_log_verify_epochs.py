@@ -35,7 +35,7 @@ class Life:
         log.delete_before(delete_to)
         directory.checkpoint_starts({("orders", 0): log.start_offset})
         if drop:
-            for base in log.retain(0, 0, -1, -1):
+            for base in log.apply_retention(0, 0, -1, -1):
                 (Path(folder) / f"{base:020}.log.deleted").unlink()
         if clean:
             log.flush()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator import Commit, Fact, GroupConfig, Hold, Parts, Shard, facts_bytes
+from coordinator import Commit, Fact, GroupConfig, Hold, ReplyParts, Shard, facts_bytes
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from coordinator.hold import BATCH_OVERHEAD_BYTES
 from coordinator.shard import HeldNotes
@@ -300,7 +300,7 @@ def test_a_reply_over_several_shards_is_sent_with_its_last_part_and_only_failed_
     shards[0].write(b"1")
     shards[2].write(b"1")
     reply = Whole(3)
-    parts = Parts(reply, 3)
+    parts = ReplyParts(reply, 3)
     for number, shard in enumerate(shards):
         shard.hold.reply(parts.part(number))
     assert reply.completed == 0
@@ -314,7 +314,7 @@ def test_a_reply_over_several_shards_is_sent_with_its_last_part_and_only_failed_
 
 def test_a_reply_of_no_parts_is_complete_at_once() -> None:
     reply = Whole(0)
-    Parts(reply, 0)
+    ReplyParts(reply, 0)
     assert reply.completed == 1
 
 

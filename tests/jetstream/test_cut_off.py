@@ -75,7 +75,7 @@ def test_acknowledgements_that_come_late_are_no_failure(nodes: NodesOverJetStrea
     nodes.lease_ms = 20_000
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
-    delay_acknowledgements(first, log.place.stream, 5.0)  # longer than all times after which something is sent again
+    delay_acknowledgements(first, log.stream.name, 5.0)  # longer than all times after which something is sent again
     begun = time.monotonic()
     results: list[int | AppendFailed] = []
     for number in range(10):

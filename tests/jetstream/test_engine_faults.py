@@ -56,7 +56,7 @@ def heal(engine: NatsEngine) -> None:
 def leaders(engine: NatsEngine, writer: Writer) -> list[Member]:
     """Of a log, of the stream of messages between nodes, and of the engine itself."""
     store = writer.node.store
-    return [engine.leader(store.names.internal(writer.ids[0]).stream), engine.leader(store.names.meta_stream), engine.leader()]
+    return [engine.leader(store.names.internal(writer.ids[0]).name), engine.leader(store.names.meta_stream), engine.leader()]
 
 
 def check_all_live(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None:
@@ -130,7 +130,7 @@ def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJet
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
     writer.append_for(0.3)
-    stream = first.store.names.internal(writer.ids[0]).stream
+    stream = first.store.names.internal(writer.ids[0]).name
     leader = engine.leader(stream)
     emptied = next(member for member in engine.members if member is not leader)
     emptied.kill()
@@ -185,7 +185,7 @@ def test_a_damaged_file_of_one_server_is_never_served_as_a_hole(nodes: NodesOver
     writer = Writer(first)
     writer.append_for(0.5)
     writer.settle()
-    stream = first.store.names.internal(writer.ids[0]).stream
+    stream = first.store.names.internal(writer.ids[0]).name
     victim = engine.leader(stream)
     victim.kill()
     (block,) = blocks(victim, stream)
@@ -200,7 +200,7 @@ def test_a_server_whose_disk_went_back_to_an_older_state_loses_nothing(nodes: No
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
     writer.append_for(0.3)
-    victim = engine.leader(first.store.names.internal(writer.ids[0]).stream)
+    victim = engine.leader(first.store.names.internal(writer.ids[0]).name)
     victim.kill()
     shutil.copytree(victim.folder, tmp_path / "older")
     heal(engine)
@@ -218,21 +218,21 @@ def test_a_server_whose_disk_went_back_to_an_older_state_loses_nothing(nodes: No
 
 def test_a_log_with_a_hole_is_refused(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    place = first.store.names.internal(LogId("__consumer_offsets", 0))
+    stream = first.store.names.internal(LogId("__consumer_offsets", 0))
     done: list[object] = []
-    first.store.engine.create(place.stream, place.subject, 3, {"deny_delete": False}, done.append)
+    first.store.engine.create(stream.name, stream.subject, 3, {"deny_delete": False}, done.append)
     first.wait(lambda: done)
     writer = Writer(first, 1)
     writer.append_for(0.5)
     writer.settle()
-    first.store.engine.call(f"STREAM.MSG.DELETE.{place.stream}", {"seq": 5}, done.append)
+    first.store.engine.call(f"STREAM.MSG.DELETE.{stream.name}", {"seq": 5}, done.append)
     first.wait(lambda: len(done) == 2)
     nodes.end(first, second)
     with pytest.raises(DamagedLog, match="entries 5 to 5 are missing"):
         second.keys(second.own(writer.ids[0]))
     assert "restore the stream" in second.store.quarantined[writer.ids[0]]
     # The way out that gives up what is before the hole.
-    second.store.engine.purge(place.stream, 6, done.append)
+    second.store.engine.purge(stream.name, 6, done.append)
     second.wait(lambda: len(done) == 3)
     second.release(writer.ids[0])
     assert second.keys(second.own(writer.ids[0])) == writer.acknowledged[writer.ids[0]][4:]
@@ -326,7 +326,7 @@ def test_a_full_engine_refuses_and_goes_on_when_there_is_room(small: NodesOverJe
     first.loop.run_until_complete(asyncio.sleep(0.5))
     assert writer.count == full_at
     done: list[object] = []
-    first.store.engine.purge(first.store.names.internal(writer.ids[0]).stream, full_at // 2, done.append)
+    first.store.engine.purge(first.store.names.internal(writer.ids[0]).name, full_at // 2, done.append)
     first.wait(lambda: done)
     assert done == [None]
     gone = set(writer.acknowledged[writer.ids[0]][: full_at // 2])
@@ -337,9 +337,9 @@ def test_a_full_engine_refuses_and_goes_on_when_there_is_room(small: NodesOverJe
 
 def test_a_full_stream_refuses_and_keeps_what_it_has(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    place = first.store.names.internal(LogId("__consumer_offsets", 0))
+    stream = first.store.names.internal(LogId("__consumer_offsets", 0))
     made: list[object] = []
-    first.store.engine.create(place.stream, place.subject, 3, {"max_bytes": 100_000}, made.append)
+    first.store.engine.create(stream.name, stream.subject, 3, {"max_bytes": 100_000}, made.append)
     first.wait(lambda: made)
     assert made == [None]
     writer = Writer(first, 1, bytes(10_000))
@@ -369,7 +369,7 @@ def test_a_damaged_file_of_the_only_server_is_never_served_as_a_hole(small: Node
     committed_seq = writer.logs[writer.ids[0]].chain.committed_seq
     first.wait(lambda: second.store.view().owners[writer.ids[0]].seq == committed_seq)
     (member,) = small.engine.members
-    (block,) = blocks(member, first.store.names.internal(writer.ids[0]).stream)
+    (block,) = blocks(member, first.store.names.internal(writer.ids[0]).name)
     member.kill()
     assert callable(damage)
     damage(block)

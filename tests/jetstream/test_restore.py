@@ -57,20 +57,20 @@ def damage(engine: Engine, id: LogId, records: int = 0) -> None:
 
     async def append(store_client: StoreClient) -> None:
         await store_client.open()
-        place = store_client.place(id, IDS[id.name] if id == ORDERS else None)
+        stream = store_client.stream_of(id, IDS[id.name] if id == ORDERS else None)
         if not records:
-            await await_result(partial(store_client.engine.delete, place.stream))
-            await store_client.make_stream(place, {})
+            await await_result(partial(store_client.engine.delete, stream.name))
+            await store_client.make_stream(stream, {})
             return
-        state = await store_client.stream_state(place)
-        last = await store_client.entry_of(place, state.last_seq)
+        state = await store_client.stream_state(stream)
+        last = await store_client.entry_of(stream, state.last_seq)
         assert last is not None
         batch = bytearray(build_facts([(b"k", b"v")] * records, 1))
         batch[-1] ^= 1
         for number, (kind, payload, count) in enumerate(((DATA, bytes(batch), records), (RELEASE, b"", 0))):
             entry = Entry(kind, last.epoch + 1, 0, "broken", number, last.next_offset + records * number, count, last.state_seq)
             headers = entry.headers(state.last_seq + number)
-            message = await await_result(lambda done, at=(place.subject, payload, headers): store_client.connection.request(at[0], at[1], done, at[2]))  # type: ignore[misc]
+            message = await await_result(lambda done, at=(stream.subject, payload, headers): store_client.connection.request(at[0], at[1], done, at[2]))  # type: ignore[misc]
             assert isinstance(reply_of(message), dict)
 
     async def run() -> None:

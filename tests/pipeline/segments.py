@@ -10,7 +10,7 @@ from typing import Any
 import google_crc32c
 
 from cli.logs.files import Batch, open_for_reading, scan, segments_of
-from pipeline.decode import Place, rows_of_batch
+from pipeline.decode import BatchLocation, rows_of_batch
 from pipeline.inputs import LogId
 from pipeline.rows import Record as Row
 from protocol.batch import CRC_FROM, Compression, CorruptBatch, Record, TimestampType, build
@@ -138,9 +138,9 @@ def _reference(folder: Path, id: LogId) -> Iterator[Row]:
         file = open_for_reading(segment.path)
         for batch in scan(file, segment.base):
             if isinstance(batch, Batch):
-                place = Place(id, f"{folder.name}/{Path(segment.path).name}", batch.position)
+                location = BatchLocation(id, f"{folder.name}/{Path(segment.path).name}", batch.position)
                 try:
-                    yield from list(rows_of_batch(batch.data, batch.at, batch.header, place))
+                    yield from list(rows_of_batch(batch.data, batch.at, batch.header, location))
                 except CorruptBatch:
                     continue
         file.close()

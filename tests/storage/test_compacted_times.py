@@ -167,8 +167,8 @@ def test_a_segment_of_only_emptied_batches_keeps_the_age_of_its_records(disk: Si
     clean(disk, log, segment_bytes=1, producers=producers.last_offsets())
     assert [header.record_count for header in headers(log)] == [0, 1]
     disk.time = 1 << 40  # the compaction wrote its file just now
-    assert log.retain(20_000, 0, 11_000, -1) == []
-    assert log.retain(20_001, 0, 11_000, -1) == [0]
+    assert log.apply_retention(20_000, 0, 11_000, -1) == []
+    assert log.apply_retention(20_001, 0, 11_000, -1) == [0]
 
 
 @pytest.mark.kafka

@@ -68,7 +68,7 @@ class Run:
     def retain(self) -> None:
         self.start = self.random.randint(self.log.start_offset, self.log.next_offset)
         self.log.delete_before(self.start)
-        remove_deleted(self.disk, FOLDER, self.log.retain(0, 0, -1, -1))
+        remove_deleted(self.disk, FOLDER, self.log.apply_retention(0, 0, -1, -1))
 
     def flush(self) -> None:
         flush = self.log.start_flush(closed=self.random.random() < 0.5)

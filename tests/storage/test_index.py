@@ -141,7 +141,7 @@ def test_index_entries_not_in_memory_are_found_in_the_files(place: Place) -> Non
             assert opened.time_before(timestamp + 1) == opened.time_before(timestamp + 10) == (timestamp, offset)
         assert opened.entry_for(99) == opened.before(INTERVAL_BYTES - 1) == (0, -1)
         assert opened.time_before(10) == (-1, 100)
-        assert opened.last_place() == (INTERVAL_BYTES * count, 100 + 3 * (count - 1))
+        assert opened.last_entry() == (INTERVAL_BYTES * count, 100 + 3 * (count - 1))
         assert opened.last_record_time() == (10 * count, 100 + 3 * (count - 1))
 
 

@@ -61,7 +61,7 @@ def agree(index: Index, reference: Plain, random: Random) -> None:
             earlier = [time for time in reference.times if time[0] < target]
             assert index.time_before(target) == (earlier[-1] if earlier else (-1, BASE))
     last = reference.offsets[-1][::-1] if reference.offsets else (0, -1)
-    assert index.last_place() == last
+    assert index.last_entry() == last
     assert index.last_record_time() == (reference.times[-1] if reference.times else (-1, BASE))
     assert (index.last_position, index.last_time) == (reference.last_position, reference.times[-1][0] if reference.times else 0)
 
@@ -224,7 +224,7 @@ def test_unreadable_index_files_count_as_missing(disk: SimDisk) -> None:
     assert index.entry_for(BASE + 3) == (0, -1)
     assert index.entry_for(BASE + 4) == (4 * INTERVAL_BYTES, BASE + 4)
     index.cut(4 * INTERVAL_BYTES)
-    assert (index.last_place(), index.last_record_time(), index.last_position, index.last_time) == ((0, -1), (-1, BASE), 0, 0)
+    assert (index.last_entry(), index.last_record_time(), index.last_position, index.last_time) == ((0, -1), (-1, BASE), 0, 0)
 
 
 def test_a_shorter_index_replaces_a_longer_one(disk: SimDisk) -> None:

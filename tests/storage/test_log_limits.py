@@ -295,19 +295,19 @@ def test_deleted_segments_do_not_count_toward_retention_bytes(disk: SimDisk) -> 
     append_all(log, "abcdef")
     log.flush()
     log.delete_before(2)  # where a segment begins
-    assert log.retain(0, 0, -1, 4 * size) == [0, 1]
-    assert log.retain(1_000, 0, 0, -1) == []
-    assert log.retain(1_001, 0, 0, -1) == [2, 3, 4, 5]
+    assert log.apply_retention(0, 0, -1, 4 * size) == [0, 1]
+    assert log.apply_retention(1_000, 0, 0, -1) == []
+    assert log.apply_retention(1_001, 0, 0, -1) == [2, 3, 4, 5]
 
 
 def test_during_a_flush_the_last_segment_stays_although_it_is_too_old(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")))
     append_all(log, "abc")
     flush = log.start_flush()
-    assert log.retain(1 << 40, 0, 0, -1) == [0, 1]
+    assert log.apply_retention(1 << 40, 0, 0, -1) == [0, 1]
     assert (bases(log), names(log)) == ([2], ["c.0"])
     run_flush(log, flush)
-    assert log.retain(1 << 40, 0, 0, -1) == [2]
+    assert log.apply_retention(1 << 40, 0, 0, -1) == [2]
 
 
 # Closing.
@@ -473,7 +473,7 @@ def test_an_empty_last_segment_stays_when_all_segments_are_too_old(disk: SimDisk
     log = opened(disk)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
-    assert log.retain(1 << 40, 0, 0, -1) == [0]
+    assert log.apply_retention(1 << 40, 0, 0, -1) == [0]
     assert (bases(log), log.start_offset, log.next_offset) == ([1], 1, 1)
 
 
@@ -482,7 +482,7 @@ def test_the_age_of_a_segment_starts_with_its_first_batch(disk: SimDisk) -> None
     log.segment_ms = 500
     log.append(batch("a", timestamp=1_000), 0)
     assert log.roll(1 << 20)
-    assert log.retain(1_000, 0, 1 << 30, -1) == []
+    assert log.apply_retention(1_000, 0, 1 << 30, -1) == []
     log.append(batch("b", timestamp=2_000), 0)
     log.append(batch("c", timestamp=2_501), 0)
     assert bases(log) == [0, 1, 2]

@@ -213,7 +213,7 @@ def test_snapshots_are_removed_with_their_segments(place: Place) -> None:
     before = snapshots(place)
     assert before == [segment.base for segment in log._segments[1:]]
     log.delete_before(20)
-    remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
+    remove_deleted(place.disk, log.folder, log.apply_retention(0, 0, -1, -1))
     assert snapshots(place) == [base for base in before if base >= log._segments[0].base]
     stop(log)
     log, producers = opened(place, clean=True, segment_bytes=2_000)

@@ -44,18 +44,18 @@ def bases_on_disk(place: Place) -> list[int]:
 def test_segments_older_than_retention_ms_are_deleted(place: Place) -> None:
     log = filled(place)
     assert bases(log) == [0, 4, 8, 12, 16]
-    assert log.retain(13_000, 0, 10_000, -1) == []  # the last record of the first segment is exactly ten seconds old
-    assert log.retain(13_001, 0, 10_000, -1) == [0]
-    assert log.retain(21_000, 0, 10_000, -1) == [4]
+    assert log.apply_retention(13_000, 0, 10_000, -1) == []  # the last record of the first segment is exactly ten seconds old
+    assert log.apply_retention(13_001, 0, 10_000, -1) == [0]
+    assert log.apply_retention(21_000, 0, 10_000, -1) == [4]
     assert (bases(log), log.start_offset, bases_on_disk(place)) == ([8, 12, 16], 8, [8, 12, 16])
     assert names(log)[0] == "b08.0"
 
 
 def test_the_active_segment_is_deleted_when_all_segments_are_too_old(place: Place) -> None:
     log = filled(place)
-    assert log.retain(27_001, 0, 10_000, -1) == [0, 4, 8, 12, 16]
+    assert log.apply_retention(27_001, 0, 10_000, -1) == [0, 4, 8, 12, 16]
     assert (bases(log), log.start_offset, log.next_offset, log.size) == ([18], 18, 18, 0)
-    assert log.retain(10**9, 0, 0, 0) == []  # an empty segment stays
+    assert log.apply_retention(10**9, 0, 0, 0) == []  # an empty segment stays
     assert log.append(batch("new"), log.epoch) == 18
     remove_deleted(place.disk, log.folder, [0, 4, 8, 12, 16])
     log, _ = opened(place)
@@ -66,8 +66,8 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file(disk: SimDisk) -> No
     log, _ = opened(Place(disk, "/data"))
     log.append(batch("b", timestamp=-1), log.epoch)
     disk.time = 5_000
-    assert log.retain(6_000, 0, 1_000, -1) == []
-    assert log.retain(6_001, 0, 1_000, -1) == [0]
+    assert log.apply_retention(6_000, 0, 1_000, -1) == []
+    assert log.apply_retention(6_001, 0, 1_000, -1) == [0]
 
 
 @pytest.mark.parametrize("closed_only", [False, True])
@@ -77,7 +77,7 @@ def test_an_old_segment_stays_while_an_earlier_one_is_young(place: Place, closed
         log.append(batch("b00", padding=100, timestamp=timestamp), log.epoch)
     assert bases(log) == [0, 1, 2, 3, 4]
     for now, dropped in ((12_000, [0]), (18_999, []), (19_001, [1, 2, 3] if closed_only else [1, 2, 3, 4])):
-        assert (log.drop_old(now, 0, 10_000) if closed_only else log.retain(now, 0, 10_000, -1)) == dropped
+        assert (log.drop_old(now, 0, 10_000) if closed_only else log.apply_retention(now, 0, 10_000, -1)) == dropped
 
 
 FUTURE = 1 << 50
@@ -91,7 +91,7 @@ def test_a_segment_with_future_timestamps_ages_from_when_it_was_seen(place: Plac
     assert bases(log) == [0, 4, 8]
 
     def old(now: int, monotonic: int) -> list[int]:
-        return log.drop_old(now, monotonic, 10_000) if closed_only else log.retain(now, monotonic, 10_000, -1)
+        return log.drop_old(now, monotonic, 10_000) if closed_only else log.apply_retention(now, monotonic, 10_000, -1)
 
     assert old(5_000, 100) == []
     log.append(batch("b09", padding=100, timestamp=FUTURE), log.epoch)
@@ -109,36 +109,36 @@ def test_a_segment_with_future_timestamps_ages_from_when_it_was_seen(place: Plac
 
 def test_a_segment_with_future_timestamps_has_the_age_of_its_records_after_that_time(place: Place) -> None:
     log = filled(place, 8)
-    assert log.retain(-200_000, 0, 10_000, -1) == []
-    assert log.retain(13_000, 10_000_000, 10_000, -1) == []
-    assert log.retain(13_001, 0, 10_000, -1) == [0]
+    assert log.apply_retention(-200_000, 0, 10_000, -1) == []
+    assert log.apply_retention(13_000, 10_000_000, 10_000, -1) == []
+    assert log.apply_retention(13_001, 0, 10_000, -1) == [0]
 
 
 def test_timestamps_slightly_ahead_of_the_clock_are_accepted(place: Place) -> None:
     """The clock may have been set back by less than a step."""
     log = filled(place, 4)
-    assert log.retain(3_000 - 120_000, 0, 1_000, -1) == []
-    assert log.retain(3_000 - 120_000, 1 << 40, 1_000, -1) == []
-    assert log.retain(3_000 - 120_001, 0, 1_000, -1) == []
-    assert log.retain(3_000 - 120_001, 1_001, 1_000, -1) == [0]
+    assert log.apply_retention(3_000 - 120_000, 0, 1_000, -1) == []
+    assert log.apply_retention(3_000 - 120_000, 1 << 40, 1_000, -1) == []
+    assert log.apply_retention(3_000 - 120_001, 0, 1_000, -1) == []
+    assert log.apply_retention(3_000 - 120_001, 1_001, 1_000, -1) == [0]
 
 
 def test_a_file_from_the_future_ages_from_when_it_was_seen(disk: SimDisk) -> None:
     log, _ = opened(Place(disk, "/data"))
     disk.time = FUTURE
     log.append(batch("b", timestamp=-1), log.epoch)
-    assert log.retain(6_000, 500, 1_000, -1) == []
-    assert log.retain(6_000, 1_500, 1_000, -1) == []
-    assert log.retain(6_000, 1_501, 1_000, -1) == [0]
+    assert log.apply_retention(6_000, 500, 1_000, -1) == []
+    assert log.apply_retention(6_000, 1_500, 1_000, -1) == []
+    assert log.apply_retention(6_000, 1_501, 1_000, -1) == [0]
 
 
 def test_the_oldest_segments_are_deleted_down_to_retention_bytes(place: Place) -> None:
     log = filled(place)
-    assert log.retain(0, 0, -1, 14 * ONE + 1) == []
-    assert log.retain(0, 0, -1, 14 * ONE) == [0]
-    assert log.retain(0, 0, -1, 7 * ONE) == [4]  # four of ten removed leave six
-    assert log.retain(0, 0, -1, 6 * ONE) == [8]
-    assert log.retain(0, 0, -1, 0) == [12, 16]
+    assert log.apply_retention(0, 0, -1, 14 * ONE + 1) == []
+    assert log.apply_retention(0, 0, -1, 14 * ONE) == [0]
+    assert log.apply_retention(0, 0, -1, 7 * ONE) == [4]  # four of ten removed leave six
+    assert log.apply_retention(0, 0, -1, 6 * ONE) == [8]
+    assert log.apply_retention(0, 0, -1, 0) == [12, 16]
     assert (bases(log), log.size) == ([18], 0)
 
 
@@ -146,12 +146,12 @@ def test_deleted_records_are_not_readable_and_are_removed_in_whole_segments(plac
     log = filled(place)
     log.delete_before(9)
     assert (log.start_offset, result_of(log.find_time(0))) == (9, (9_000, 9, 0))
-    assert log.retain(0, 0, -1, -1) == [0, 4]
+    assert log.apply_retention(0, 0, -1, -1) == [0, 4]
     assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
     log.delete_before(3)  # the log start offset never decreases
     log.delete_before(50)  # nor past the end
     assert log.start_offset == 18
-    assert log.retain(0, 0, -1, -1) == [8, 12]  # the last epoch has no successor that ends it
+    assert log.apply_retention(0, 0, -1, -1) == [8, 12]  # the last epoch has no successor that ends it
     assert (result_of(log.find_time(0)), result_of(log.latest_record())) == (None, None)
     for start, expected in ((13, 16), (17, 17), (18, 18)):
         reopened, _ = opened(place, clean=True, start_offset=start)
@@ -187,7 +187,7 @@ def test_a_failure_while_segments_are_set_aside_loses_no_remaining_segment() -> 
         log.flush()
         disk.refuse_at = step
         try:
-            log.retain(21_001, 0, 10_000, -1)
+            log.apply_retention(21_001, 0, 10_000, -1)
         except AppendFailed:
             disk.refuse_at = -1
             assert not log.usable
@@ -198,7 +198,7 @@ def test_a_failure_while_segments_are_set_aside_loses_no_remaining_segment() -> 
             assert bases(log) == [12, 16]
             break
         assert names(log)[-6:] == [f"b{number}.0" for number in range(12, 18)]
-        assert log.retain(21_001, 0, 10_000, -1) in ([0, 4, 8], [4, 8], [8], [])
+        assert log.apply_retention(21_001, 0, 10_000, -1) in ([0, 4, 8], [4, 8], [8], [])
         assert log.start_offset == 12
 
 
@@ -325,8 +325,8 @@ def test_a_bytearray_is_stamped_in_place(place: Place) -> None:
 def test_a_segment_that_is_ahead_of_the_clock_again_ages_from_then(place: Place) -> None:
     log = filled(place, 4)
     ahead, level = 3_000 - 120_001, 3_000
-    assert log.retain(ahead, 0, 1_000, -1) == []
-    assert log.retain(level, 900, 1 << 40, -1) == []  # no timestamp is ahead any more
-    assert log.retain(ahead, 2_000, 1_000, -1) == []
-    assert log.retain(ahead, 3_000, 1_000, -1) == []
-    assert log.retain(ahead, 3_001, 1_000, -1) == [0]
+    assert log.apply_retention(ahead, 0, 1_000, -1) == []
+    assert log.apply_retention(level, 900, 1 << 40, -1) == []  # no timestamp is ahead any more
+    assert log.apply_retention(ahead, 2_000, 1_000, -1) == []
+    assert log.apply_retention(ahead, 3_000, 1_000, -1) == []
+    assert log.apply_retention(ahead, 3_001, 1_000, -1) == [0]

@@ -35,7 +35,7 @@ def contents(extent: Extent | None) -> bytes:
 def test_reading_an_empty_log_returns_nothing(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data")
     assert (log.read(0, 100), log.extent(0, 100), result_of(log.find_time(0)), list(log.facts())) == (b"", None, None, [])
-    assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
+    assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.apply_retention(1 << 40, 0, 0, 0)) == ([], [], [])
 
 
 def test_reads_stop_before_their_end_offset(disk: SimDisk) -> None:
@@ -50,7 +50,7 @@ def test_reads_stop_before_their_end_offset(disk: SimDisk) -> None:
 def test_a_read_before_the_first_segment_begins_at_its_start(disk: SimDisk) -> None:
     log = filled(disk)
     log.delete_before(2)
-    remove_deleted(disk, PATH, log.retain(0, 0, -1, -1))
+    remove_deleted(disk, PATH, log.apply_retention(0, 0, -1, -1))
     for offset in (0, 1, 2):
         assert contents(log.extent(offset, ONE)) == log.read(offset, ONE) != b""
         assert [header.base_offset for header in headers(log, offset)] == [2, 3, 4, 5]
@@ -98,7 +98,7 @@ def test_no_segment_is_deleted_during_a_compaction(disk: SimDisk) -> None:
     log = filled(disk)
     log.folder_users = 1  # another compaction is running too
     log.begin_compaction()
-    assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
+    assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.apply_retention(1 << 40, 0, 0, 0)) == ([], [], [])
     assert (log.segments, log.folder_users, log.busy) == (6, 2, True)
     log.end_compaction()
     assert (log.folder_users, log.busy) == (1, True)

@@ -201,7 +201,7 @@ def test_a_snapshot_at_the_log_start_has_the_producers_of_deleted_segments(place
         producers.note(read_header(appended, 0), log.append(appended, log.epoch))
         assert log.roll(0)
     log.delete_before(1)
-    remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
+    remove_deleted(place.disk, log.folder, log.apply_retention(0, 0, -1, -1))
     log.flush()
     for offset in (2, 3):  # which would have all producers too
         place.disk.remove(f"{log.folder}/{offset:020}.snapshot")

@@ -59,7 +59,7 @@ class Written:
             case 1 if len(self.log.closed) > 1:
                 clean(self.disk, self.log, now=self.now, segment_bytes=random.choice((5_000, 1 << 20)))
             case 2:
-                self.log.retain(0, 0, -1, self.log.size // 2)
+                self.log.apply_retention(0, 0, -1, self.log.size // 2)
             case 3:
                 self.log.roll(1 << 30)
             case 4:

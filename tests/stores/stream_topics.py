@@ -126,7 +126,7 @@ def clean(node: JetStreamNode, log: StreamTopicLog, now: int = 10_000, meanwhile
 
 def first_sequence(node: JetStreamNode, log: StreamTopicLog) -> int:
     infos: list[object] = []
-    node.store.engine.info(log.place.stream, infos.append)
+    node.store.engine.info(log.stream.name, infos.append)
     node.wait(lambda: infos)
     return int(getattr(infos[0], "first_seq"))  # noqa: B009
 

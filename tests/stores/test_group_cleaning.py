@@ -49,7 +49,7 @@ def replayed(node: JetStreamNode, log: OwnedLog) -> tuple[State, int]:
 
 def stream(node: JetStreamNode, log: GroupLog) -> StreamState:
     infos: list[object] = []
-    node.store.engine.info(log.place.stream, infos.append)
+    node.store.engine.info(log.stream.name, infos.append)
     node.wait(lambda: infos)
     assert isinstance(infos[0], StreamState)
     return infos[0]

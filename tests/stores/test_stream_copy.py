@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 from broker.settings.config import load_config
-from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.store_client import StoreClient, StoreProblem
 from broker.stores.jetstream.stream_copy import StreamCopy
+from broker.stores.jetstream.streams import Stream
 from protocol.batch import build_facts, read_header, stamp
 from storage import LogId
 from storage.log_copy import LogState
@@ -39,20 +39,20 @@ def batches() -> list[bytes]:
     return copied_batches
 
 
-async def copy(store_client: StoreClient, place: Place, id: str, written: list[bytes], count: int = BATCHES) -> None:
-    stream = StreamCopy(store_client, place, id, {})
-    await stream.open(0)
+async def copy(store_client: StoreClient, stream: Stream, id: str, written: list[bytes], count: int = BATCHES) -> None:
+    stream_copy = StreamCopy(store_client, stream, id, {})
+    await stream_copy.open(0)
     for batch in written[:count]:
-        await stream.append(0, read_header(batch, 0), batch)
+        await stream_copy.append(0, read_header(batch, 0), batch)
     if count == BATCHES:
-        await stream.finish(LogState(0, END, 7), False)
+        await stream_copy.finish(LogState(0, END, 7), False)
 
 
-async def copied(store_client: StoreClient, place: Place) -> list[bytes]:
-    end = await store_client.end_of(LOG, place)
+async def copied(store_client: StoreClient, stream: Stream) -> list[bytes]:
+    end = await store_client.end_of(LOG, stream)
     assert end is not None
     assert (end.next_offset, end.epoch, end.seq) == (END, 7, BATCHES + 1)
-    return [batch async for _, _, batch in store_client.read(place, end).batches()]
+    return [batch async for _, _, batch in store_client.read(stream, end).batches()]
 
 
 async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -> list[bytes]:
@@ -92,10 +92,10 @@ def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngin
         store_client = client_of(one_server.url, f"copied{next(NUMBERS)}")
         try:
             await store_client.open()
-            place = store_client.names.internal(LOG)
+            stream = store_client.names.internal(LOG)
             for count in (0, 1, 700, 200, BATCHES, 900, BATCHES):
-                await copy(store_client, place, "import", written, count)
-            return await copied(store_client, place)
+                await copy(store_client, stream, "import", written, count)
+            return await copied(store_client, stream)
         finally:
             store_client.close()
 
@@ -108,9 +108,9 @@ def test_the_entry_of_another_hand_ends_a_copy(one_server: NatsEngine) -> None:
         store_client = client_of(one_server.url, f"copied{next(NUMBERS)}")
         try:
             await store_client.open()
-            place = store_client.names.internal(LOG)
-            await copy(store_client, place, "import", written, 10)
-            await copy(store_client, place, "another", written)
+            stream = store_client.names.internal(LOG)
+            await copy(store_client, stream, "import", written, 10)
+            await copy(store_client, stream, "another", written)
         finally:
             store_client.close()
 

@@ -224,7 +224,7 @@ def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) ->
     log = first.own(LOG)
     append(first, log, b"a")
     done: list[object] = []
-    first.store.engine.delete(log.place.stream, done.append)
+    first.store.engine.delete(log.stream.name, done.append)
     first.wait(lambda: done)
     nodes.kill(first)
     refused = second.acquire(LOG)
@@ -232,7 +232,7 @@ def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) ->
     assert refused.damaged
     assert "does not exist any more" in refused.reason
     done.clear()
-    second.store.engine.create(log.place.stream, log.place.subject, 1, {}, done.append)
+    second.store.engine.create(log.stream.name, log.stream.subject, 1, {}, done.append)
     second.wait(lambda: done)
     refused = second.acquire(LOG)
     assert isinstance(refused, Unreadable)
@@ -245,7 +245,7 @@ def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> Non
     append(first, log, b"a")
     owner = second.store.view().owned_by(LOG)
     assert owner is not None
-    first.store.meta.publish_owner(LOG, log.place, owner._replace(seq=1_000), lambda: None)
+    first.store.meta.publish_owner(LOG, log.stream, owner._replace(seq=1_000), lambda: None)
     second.wait(lambda: second.store.view().owners[LOG].seq == 1_000)
     nodes.kill(first)
     refused = second.acquire(LOG)
@@ -254,7 +254,7 @@ def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> Non
     assert list(second.store.quarantined) == [LOG]
     # The operator accepts the loss: the stored state of the owner is deleted, and the nodes restart.
     done: list[object] = []
-    subject = second.store.names.owner_key(log.place)
+    subject = second.store.names.owner_key(log.stream)
     second.store.engine.call(f"STREAM.PURGE.{second.store.names.meta_stream}", {"filter": subject}, done.append)
     second.wait(lambda: done)
     third = nodes.start(3)
@@ -269,7 +269,7 @@ def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream)
     stored: list[object] = []
     strange = Entry(DATA, log.epoch, 1, "other", 1, 7, 1, 0)  # the next offset after 0 is 1
     headers = strange.headers(log.chain.committed_seq)
-    first.store.connection.append(log.place.subject, build_facts([(b"x", b"1")], 1), headers, stored.append)
+    first.store.connection.append(log.stream.subject, build_facts([(b"x", b"1")], 1), headers, stored.append)
     first.wait(lambda: stored)
     log.fence(AppendFailed("by the test"))
     reacquired = first.own(LOG)

@@ -176,7 +176,7 @@ def test_retention_drops_what_was_cleaned_too(nodes: NodesOverJetStream) -> None
     fill(written, first, log, 200)
     until = clean(first, log)
     newest = max(part.max_timestamp for part in log.parts if part.cleaned)
-    assert log.retain(newest + 10, 0, Limits(5, -1, 0)) > 0
+    assert log.apply_retention(newest + 10, 0, Limits(5, -1, 0)) > 0
     assert log.records.start_offset >= until
     first.wait(lambda: not log.chain.pending)
     assert not [part for part in log.parts if part.cleaned]
@@ -196,7 +196,7 @@ def test_a_growing_segment_ends_after_its_time_so_that_it_can_be_cleaned(nodes: 
     log.set_segment_limits(1 << 20, 500)
     for monotonic in (0, 400, 600):
         assert len(log.parts) == 1
-        log.retain(-1, monotonic, KEEP)
+        log.apply_retention(-1, monotonic, KEEP)
     assert len(log.parts) == 2
     node.wait(lambda: not log.chain.pending)
     until = clean(node, log)
@@ -235,14 +235,14 @@ def test_an_export_has_what_a_cleaner_left_even_if_it_works_meanwhile(nodes: Nod
         return store_client
 
     async def exported(end: LogEnd) -> tuple[list[int], LogState]:
-        reading = store_client.read(log.place, end)
+        reading = store_client.read(log.stream, end)
         records_read = [record async for _, _, batch in reading.batches() for record in records(batch, 0)]
         assert [written.sent[record.offset].value for record in records_read] == [record.value for record in records_read]
         return [record.offset for record in records_read], reading.state
 
     store_client = node.loop.run_until_complete(open_client())
     try:
-        end = node.loop.run_until_complete(store_client.end_of(TOPIC, log.place))
+        end = node.loop.run_until_complete(store_client.end_of(TOPIC, log.stream))
         assert end is not None
         offsets, state = node.loop.run_until_complete(exported(end))
         assert offsets == written.check(node, log)

@@ -160,7 +160,7 @@ class MemoryTopicLog:
     def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
         self.limits = segment_bytes, segment_ms
 
-    def retain(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
         dropped = 0
         while 0 <= limits.retention_bytes < self.records.size:
             self.records.drop_first()

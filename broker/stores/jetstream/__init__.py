@@ -1,1 +1,1 @@
-"""A store over NATS JetStream: nodes on many machines, whose logs the engine replicates; experimental."""
+"""A store over NATS JetStream, below called the engine: it replicates the logs of nodes on many machines; experimental."""

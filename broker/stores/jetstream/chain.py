@@ -30,7 +30,7 @@ from broker.stores.jetstream.engine import (
     reply_of,
 )
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
-from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.wire import Message
 from storage import AppendFailed, Fenced, Undecided
 
@@ -79,10 +79,10 @@ class Chain:
     """Appends of this node to one log. Once `failure` is set, the chain appends nothing more."""
 
     def __init__(
-        self, engine: Engine, place: Place, claim: Entry, claim_seq: int, new_number: Callable[[], int], failed: Callable[[AppendFailed], None]
+        self, engine: Engine, stream: Stream, claim: Entry, claim_seq: int, new_number: Callable[[], int], failed: Callable[[AppendFailed], None]
     ) -> None:
         """`failed` is called when the chain ends."""
-        self.place = place
+        self.stream = stream
         self.epoch = claim.epoch
         self.failure: AppendFailed | None = None
         self.next_offset = claim.next_offset
@@ -151,7 +151,7 @@ class Chain:
             pending.complete(self.state_seq)
         pending.sent += 1
         self._sent_at = self._loop.time()
-        self._connection.append(self.place.subject, pending.payload, pending.entry.headers(pending.seq - 1), partial(self._handle_reply, pending))
+        self._connection.append(self.stream.subject, pending.payload, pending.entry.headers(pending.seq - 1), partial(self._handle_reply, pending))
 
     def _resend_in(self, seconds: float) -> None:
         at = self._loop.time() + seconds
@@ -204,7 +204,7 @@ class Chain:
             if message is not None:
                 self._resend_after_pause()
             if reply.code:
-                log.warning("the engine could not append; the append is sent again", log=self.place.name, reason=reply.text)
+                log.warning("the engine could not append; the append is sent again", log=self.stream.log, reason=reply.text)
 
     def _handle_refusal(self, pending: Pending, last_seq: int) -> None:
         if 0 <= last_seq < pending.seq - 1:
@@ -221,7 +221,7 @@ class Chain:
             return
         self._resolving = True
         oldest = self.pending[0]
-        self._engine.get(self.place.stream, oldest.seq, Contained(partial(self._compare_stored, oldest), self._resolve_failed))
+        self._engine.get(self.stream.name, oldest.seq, Contained(partial(self._compare_stored, oldest), self._resolve_failed))
 
     def _compare_stored(self, pending: Pending, stored: StoredMessage | EngineError) -> None:
         """Compare the entry stored at this sequence with the append, which was sent more than once."""

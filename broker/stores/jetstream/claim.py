@@ -10,8 +10,8 @@ from broker.runtime.contain import Contained
 from broker.stores.jetstream.engine import STREAM_NOT_FOUND, WRONG_SEQUENCE, Engine, EngineError, StoredMessage, StreamState, reply_of
 from broker.stores.jetstream.entry import CLAIM, HEADER, RELEASE, STATE, Entry, parse_entry
 from broker.stores.jetstream.meta import Meta, Owner
-from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.reading import damaged
+from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.wire import NOT_FOUND, Message
 from storage import HeldBy, Unreadable
 
@@ -35,25 +35,25 @@ class Claim:
         self,
         engine: Engine,
         meta: Meta,
-        place: Place,
+        stream: Stream,
         last_owner: Owner | None,
         node: int,
         incarnation: str,
         new_number: Callable[[], int],
         replicas: int,
-        stream: Mapping[str, Any],
+        stream_settings: Mapping[str, Any],
         done: Callable[[Claimed | HeldBy | Unreadable], None],
     ) -> None:
-        """`last_owner`: the owner that the meta stream records; `stream`: settings for a stream that does not exist yet."""
+        """`last_owner`: the owner that the meta stream records; `stream_settings`: for a stream that does not exist yet."""
         self._engine = engine
         self._meta = meta
-        self._place = place
+        self._stream = stream
         self._last_owner = last_owner
         self._node = node
         self._incarnation = incarnation
         self._new_number = new_number
         self._replicas = replicas
-        self._settings = stream
+        self._settings = stream_settings
         self._done = done
         self._loop = engine.connection.loop
         self._deadline = self._loop.time() + CLAIM_SECONDS
@@ -62,7 +62,7 @@ class Claim:
         self._ended = False
 
     def begin(self) -> None:
-        self._engine.info(self._place.stream, self._step(self._check_state))
+        self._engine.info(self._stream.name, self._step(self._check_state))
 
     def _step(self, step: Callable[..., object]) -> Contained:
         return Contained(step, partial(self._end, Unreadable("a defect in this version", False)))
@@ -77,12 +77,12 @@ class Claim:
 
     def _retry_later(self, reason: str, step: Callable[[], None]) -> None:
         if self._meta.lease_lost or self._loop.time() > self._deadline:
-            self._end(Unreadable(f"stream {self._place.stream}: {reason}", False))
+            self._end(Unreadable(f"stream {self._stream.name}: {reason}", False))
         else:
             self._loop.call_later(RETRY_SECONDS, self._step(step))
 
     def _damaged(self, seq: int, reason: str) -> None:
-        self._end(Unreadable(str(damaged(self._place, seq, reason)), True))
+        self._end(Unreadable(str(damaged(self._stream, seq, reason)), True))
 
     def _check_state(self, state: StreamState | EngineError) -> None:
         last_owner = self._last_owner
@@ -92,7 +92,7 @@ class Claim:
             elif last_owner is not None:
                 self._damaged(last_owner.seq, "the stream does not exist any more")
             else:
-                self._engine.create(self._place.stream, self._place.subject, self._replicas, dict(self._settings), self._step(self._handle_created))
+                self._engine.create(self._stream.name, self._stream.subject, self._replicas, dict(self._settings), self._step(self._handle_created))
         elif last_owner is not None and last_owner.created != state.created:
             self._damaged(last_owner.seq, f"the stream was created anew at {state.created}")
         elif last_owner is not None and last_owner.seq > state.last_seq:
@@ -102,7 +102,7 @@ class Claim:
         elif not state.messages:
             self._damaged(state.last_seq, "the stream is empty")
         else:
-            self._engine.get(self._place.stream, state.last_seq, self._step(partial(self._check_last_entry, state)))
+            self._engine.get(self._stream.name, state.last_seq, self._step(partial(self._check_last_entry, state)))
 
     def _handle_created(self, result: EngineError | None) -> None:
         self._deadline = self._loop.time() + CLAIM_SECONDS  # anew: the stream may have waited for the creation of other streams
@@ -149,7 +149,7 @@ class Claim:
         entry = Entry(CLAIM, epoch, self._node, self._incarnation, self._new_number(), offset, 0, state_seq)
         self._claims_sent.add(entry.id)
         replied = self._step(partial(self._handle_reply, state, entry))
-        self._engine.connection.request(self._place.subject, b"", replied, entry.headers(state.last_seq))
+        self._engine.connection.request(self._stream.subject, b"", replied, entry.headers(state.last_seq))
 
     def _handle_reply(self, state: StreamState, entry: Entry, message: Message | None) -> None:
         reply = reply_of(message)
@@ -163,13 +163,13 @@ class Claim:
     # The log is this node's: read where it begins.
 
     def _find_start(self, entry: Entry, seq: int) -> None:
-        self._engine.info(self._place.stream, self._step(partial(self._read_first_entry, entry, seq)))
+        self._engine.info(self._stream.name, self._step(partial(self._read_first_entry, entry, seq)))
 
     def _read_first_entry(self, entry: Entry, seq: int, state: StreamState | EngineError) -> None:
         if isinstance(state, EngineError):
             self._retry_later(state.text, partial(self._find_start, entry, seq))
         else:
-            self._engine.get(self._place.stream, state.first_seq, self._step(partial(self._finish, entry, seq, state)))
+            self._engine.get(self._stream.name, state.first_seq, self._step(partial(self._finish, entry, seq, state)))
 
     def _finish(self, entry: Entry, seq: int, state: StreamState, message: StoredMessage | EngineError) -> None:
         if isinstance(message, EngineError):

@@ -72,7 +72,7 @@ class GroupLogPass:
             self._end(str(result))
             return
         self._begin_seq = result
-        self._steps = facts_in(self._engine, self._owned.place, self._owned.first_seq, result, lambda entry: None)
+        self._steps = facts_in(self._engine, self._owned.stream, self._owned.first_seq, result, lambda entry: None)
         self._read()
 
     def _run_later(self, seconds: float, step: Callable[[], None]) -> None:
@@ -135,7 +135,7 @@ class GroupLogPass:
         if isinstance(result, AppendFailed):
             self._end(str(result))
         else:
-            self._engine.purge(self._owned.place.stream, self._begin_seq, self._cut)
+            self._engine.purge(self._owned.stream.name, self._begin_seq, self._cut)
 
     def _cut(self, result: EngineError | None) -> None:
         if result is None and self._chain is self._owned.chain:

@@ -14,19 +14,19 @@ DEAD: Final = ("Z", "X")
 def mark() -> str:
     """Text by which another process can detect that this one has ended; "" where the system has no /proc."""
     started = _started(os.getpid())
-    place = _place()
-    return f"{place} {os.getpid()} {started}" if started and place else ""
+    boot_and_namespace = _boot_and_namespace()
+    return f"{boot_and_namespace} {os.getpid()} {started}" if started and boot_and_namespace else ""
 
 
 def has_ended(marked: str) -> bool:
     """Whether the process with this mark has certainly ended; False where this process cannot decide it."""
-    place, _, process = marked.rpartition(" ")[0].rpartition(" ")
-    if not place or place != _place() or not process.isdigit():
+    boot_and_namespace, _, process = marked.rpartition(" ")[0].rpartition(" ")
+    if not boot_and_namespace or boot_and_namespace != _boot_and_namespace() or not process.isdigit():
         return False
     return _started(int(process)) != marked.rpartition(" ")[2]
 
 
-def _place() -> str:
+def _boot_and_namespace() -> str:
     """The machine's boot id and the PID namespace."""
     try:
         return f"{BOOT_ID.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"

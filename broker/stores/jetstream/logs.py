@@ -12,9 +12,9 @@ from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.claim import Claimed
 from broker.stores.jetstream.engine import Engine
 from broker.stores.jetstream.entry import DATA, Entry
-from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.reading import ReadEntry, batches_in, damaged, facts_in, read_all
 from broker.stores.jetstream.records import NEVER_FULL, TAIL_BYTES, Records
+from broker.stores.jetstream.streams import Stream
 from protocol.batch import CorruptBatch, Fact, facts_of, stamp_whole
 from storage import AppendFailed, DamagedLog, Fenced, HeldBy, LogId, Unreadable
 from storage.epochs import Epochs, with_epoch
@@ -42,9 +42,9 @@ class StreamStore(Protocol):
 class StreamLog:
     """One log that this node has claimed."""
 
-    def __init__(self, store: StreamStore, id: LogId, place: Place) -> None:
+    def __init__(self, store: StreamStore, id: LogId, stream: Stream) -> None:
         self.id = id
-        self.place = place
+        self.stream = stream
         self.epoch = -1
         self.chain: Chain
         self.records: Records
@@ -141,8 +141,8 @@ class StreamLog:
 class GroupLog(StreamLog):
     """An internal log: `OwnedLog`, and `ServedLog` for consumers of it as a topic."""
 
-    def __init__(self, store: StreamStore, id: LogId, place: Place) -> None:
-        super().__init__(store, id, place)
+    def __init__(self, store: StreamStore, id: LogId, stream: Stream) -> None:
+        super().__init__(store, id, stream)
         self.first_seq = 0
         self.bytes = 0  # approximate size of the stream
         self.live_bytes = 0  # size after the last compaction; 0: none yet
@@ -153,10 +153,10 @@ class GroupLog(StreamLog):
         self.bytes = claimed.bytes
         entry = claimed.entry
         if self.id.name == REGISTRY_LOG:
-            read_all(self._store.engine, self.place, claimed.first_seq, claimed.seq, partial(self._loaded, claimed, done))
+            read_all(self._store.engine, self.stream, claimed.first_seq, claimed.seq, partial(self._loaded, claimed, done))
             return
         records = Records(
-            self._store.engine, self.place, self.epoch, claimed.first_offset, claimed.first_seq, entry.next_offset, claimed.seq, self.tail_bytes
+            self._store.engine, self.stream, self.epoch, claimed.first_offset, claimed.first_seq, entry.next_offset, claimed.seq, self.tail_bytes
         )
         records.new_epoch(self.epoch, entry.next_offset)
         self._use(records)
@@ -168,7 +168,7 @@ class GroupLog(StreamLog):
             done(result)
             return
         start = result[0].entry.base_offset if result else claimed.entry.base_offset
-        records = Records(self._store.engine, self.place, self.epoch, start, claimed.first_seq, start, claimed.first_seq, self.tail_bytes)
+        records = Records(self._store.engine, self.stream, self.epoch, start, claimed.first_seq, start, claimed.first_seq, self.tail_bytes)
         try:
             for seq, entry, payload in result:
                 if not records.epochs or records.epochs[-1][0] != entry.epoch:
@@ -177,7 +177,7 @@ class GroupLog(StreamLog):
                     for header, batch in batches_in(payload):
                         records.add(seq, header.base_offset, header.next_offset, batch)
         except CorruptBatch as error:
-            done(damaged(self.place, seq, str(error)))
+            done(damaged(self.stream, seq, str(error)))
             return
         self._use(records)
         done(None)
@@ -193,7 +193,7 @@ class GroupLog(StreamLog):
             if not epochs or epochs[-1][0] != entry.epoch:
                 epochs[:] = with_epoch(epochs, entry.epoch, entry.base_offset)
 
-        return self._replay_and_report(facts_in(self._store.engine, self.place, self.first_seq, self.chain.committed_seq, note_epoch))
+        return self._replay_and_report(facts_in(self._store.engine, self.stream, self.first_seq, self.chain.committed_seq, note_epoch))
 
     def _replay_and_report(self, replay: Iterator[list[Fact]]) -> Iterator[list[Fact]]:
         """Replay, and report to the store whether the log is damaged."""
@@ -205,10 +205,10 @@ class GroupLog(StreamLog):
         self._store.is_sound(self.id)
 
     def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
-        own = batch if isinstance(batch, bytearray) else bytearray(batch)
+        stamped = batch if isinstance(batch, bytearray) else bytearray(batch)
         if self.appended is not None:
-            self.appended(own)
-        self._write(own, done)
+            self.appended(stamped)
+        self._write(stamped, done)
 
     def append_copy(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
         """Append copies of records that the log has already."""

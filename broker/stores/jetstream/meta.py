@@ -21,7 +21,7 @@ from broker.runtime.contain import Contained, run
 from broker.stores.jetstream.connection import REQUEST_SECONDS
 from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError, StoredMessage, reply_of
 from broker.stores.jetstream.life import has_ended, mark
-from broker.stores.jetstream.place import Names, Place
+from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.wire import Message
 from storage import LogId, NodeInfo
 
@@ -109,7 +109,7 @@ class Meta:
     def __init__(
         self,
         engine: Engine,
-        names: Names,
+        names: ClusterNames,
         view: View,
         node: int,
         incarnation: str,
@@ -336,7 +336,7 @@ class Meta:
         expected = f"{EXPECTED_SUBJECT}: {self._revisions.get(subject, 0)}\r\n".encode()
         self._connection.request(subject, json.dumps(body).encode(), answered, expected, seconds)
 
-    def publish_owner(self, id: LogId, place: Place, owner: Owner, done: Callable[[], None], attempts: int = 5) -> None:
+    def publish_owner(self, id: LogId, stream: Stream, owner: Owner, done: Callable[[], None], attempts: int = 5) -> None:
         """Publish that this node owns the log or has released it; `done` is also called after failures, since owners are only a hint."""
         self._set_owner(id, owner)
         body = {"log": id.name, "partition": id.partition, **owner._asdict()}
@@ -345,20 +345,20 @@ class Meta:
             if result is None or self.view.owners.get(id) != owner or attempts <= 1 or self.closed:
                 done()
             else:
-                self.refresh(lambda read: self.publish_owner(id, place, owner, done, attempts - 1) if self.view.owners.get(id) == owner else done())
+                self.refresh(lambda read: self.publish_owner(id, stream, owner, done, attempts - 1) if self.view.owners.get(id) == owner else done())
 
-        self.put(self._names.owner_key(place), body, put)
+        self.put(self._names.owner_key(stream), body, put)
 
-    def unpublish_owner(self, id: LogId, place: Place) -> None:
+    def unpublish_owner(self, id: LogId, stream: Stream) -> None:
         """The log is deleted: publish that it has no owner, and remove that message once all nodes have read it."""
         known = self.view.owners.get(id)
-        if known is not None and known.stream == place.stream:
-            self.publish_owner(id, place, known._replace(node=0), lambda: None)
-        self._loop.call_later(FORGET_SECONDS, Contained(self._purge_owner), place)
+        if known is not None and known.stream == stream.name:
+            self.publish_owner(id, stream, known._replace(node=0), lambda: None)
+        self._loop.call_later(FORGET_SECONDS, Contained(self._purge_owner), stream)
 
-    def _purge_owner(self, place: Place) -> None:
+    def _purge_owner(self, stream: Stream) -> None:
         if not self.closed:
-            self._engine.call(f"STREAM.PURGE.{self._names.meta_stream}", {"filter": self._names.owner_key(place)}, lambda body: None)
+            self._engine.call(f"STREAM.PURGE.{self._names.meta_stream}", {"filter": self._names.owner_key(stream)}, lambda body: None)
 
     # Heartbeats.
 

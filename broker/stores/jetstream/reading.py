@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from broker.runtime.contain import Contained, run
 from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
-from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.streams import Stream
 from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fact, iterate, put_facts, validate
 from protocol.fact_layouts import FactLayouts
 from storage import NOT_YET, DamagedLog
@@ -33,11 +33,11 @@ class EntryReader:
     `changed` is called when entries have arrived, and at the end. `problem` is the reason for an early end.
     """
 
-    def __init__(self, engine: Engine, place: Place, first_seq: int, last_seq: int, changed: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, stream: Stream, first_seq: int, last_seq: int, changed: Callable[[], None]) -> None:
         self.ready: deque[ReadEntry] = deque()
         self.problem: Exception | None = None
         self._engine = engine
-        self._place = place
+        self._stream = stream
         self._next_seq = first_seq
         self._last_seq = last_seq
         self._changed = changed
@@ -70,7 +70,7 @@ class EntryReader:
             return
         self._reading = True
         self._window_from = self._next_seq
-        self._engine.read(self._place.stream, self._next_seq, self._receive, Contained(self._window_ended))
+        self._engine.read(self._stream.name, self._next_seq, self._receive, Contained(self._window_ended))
 
     def _receive(self, message: StoredMessage) -> None:
         if self.ended or self._stopped:
@@ -97,7 +97,7 @@ class EntryReader:
                 run(self._changed)
 
     def _fail(self, reason: str) -> None:
-        self.problem = damaged(self._place, self._next_seq, reason)
+        self.problem = damaged(self._stream, self._next_seq, reason)
         run(self._changed)
 
     def _window_ended(self, result: EngineError | None) -> None:
@@ -107,7 +107,7 @@ class EntryReader:
         if self._next_seq == self._window_from:  # no new entry: the replica lags, or the engine elects a leader
             self._attempts += 1
             if self._attempts >= ATTEMPTS_MAX:
-                self.problem = OSError(f"{self._place.stream}: the engine does not return entry {self._next_seq}")
+                self.problem = OSError(f"{self._stream.name}: the engine does not return entry {self._next_seq}")
                 run(self._changed)
             else:
                 self._engine.connection.loop.call_later(RETRY_SECONDS, Contained(self._read))
@@ -124,13 +124,13 @@ class DamagedStream(DamagedLog):
     GO_ON = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
 
 
-def damaged(place: Place, seq: int, reason: str) -> DamagedStream:
-    return DamagedStream(f"stream {place.stream}", seq, reason)
+def damaged(stream: Stream, seq: int, reason: str) -> DamagedStream:
+    return DamagedStream(f"stream {stream.name}", seq, reason)
 
 
-def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, on_entry: Callable[[Entry], None]) -> Iterator[list[Fact]]:
+def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_entry: Callable[[Entry], None]) -> Iterator[list[Fact]]:
     """Facts of the entries, in slices; NOT_YET while a read is pending. `on_entry` is called with each entry. Raises DamagedLog and OSError."""
-    reader = EntryReader(engine, place, first_seq, last_seq, _nothing)
+    reader = EntryReader(engine, stream, first_seq, last_seq, _nothing)
     layouts = FactLayouts()
     try:
         while True:
@@ -140,7 +140,7 @@ def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, on_ent
                 read = reader.next_entry()
                 size += len(read.payload)
                 on_entry(read.entry)
-                put_facts_of(place, read, facts, layouts)
+                put_facts_of(stream, read, facts, layouts)
             if facts:
                 yield facts
             elif reader.problem is not None:
@@ -153,7 +153,7 @@ def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, on_ent
         reader.stop()
 
 
-def put_facts_of(place: Place, read: ReadEntry, facts: list[Fact], layouts: FactLayouts) -> None:
+def put_facts_of(stream: Stream, read: ReadEntry, facts: list[Fact], layouts: FactLayouts) -> None:
     if read.entry.kind != DATA:
         return
     payload = read.payload
@@ -162,7 +162,7 @@ def put_facts_of(place: Place, read: ReadEntry, facts: list[Fact], layouts: Fact
             validate(payload, at, len(payload))
             put_facts(payload, at, header, facts, layouts, DECOMPRESSED_BYTES_MAX)
     except CorruptBatch as error:
-        raise damaged(place, read.seq, str(error)) from error
+        raise damaged(stream, read.seq, str(error)) from error
 
 
 def batches_at(payload: bytes) -> Iterator[tuple[int, BatchHeader]]:
@@ -179,7 +179,7 @@ def batches_in(payload: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
         yield header, payload[at : at + header.size]
 
 
-def read_all(engine: Engine, place: Place, first_seq: int, last_seq: int, done: Callable[[list[ReadEntry] | Exception], None]) -> None:
+def read_all(engine: Engine, stream: Stream, first_seq: int, last_seq: int, done: Callable[[list[ReadEntry] | Exception], None]) -> None:
     """Call `done` with all entries of the range in one list."""
     entries: list[ReadEntry] = []
     reader: list[EntryReader] = []
@@ -197,7 +197,7 @@ def read_all(engine: Engine, place: Place, first_seq: int, last_seq: int, done: 
     if first_seq > last_seq:
         engine.connection.loop.call_soon(Contained(partial(done, entries)))
         return
-    reader.append(EntryReader(engine, place, first_seq, last_seq, changed))
+    reader.append(EntryReader(engine, stream, first_seq, last_seq, changed))
 
 
 def _nothing() -> None: ...

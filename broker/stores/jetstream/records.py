@@ -16,15 +16,15 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
 from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
-from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.reading import batches_in
+from broker.stores.jetstream.streams import Stream
 from protocol.batch import CorruptBatch, read_header
 from protocol.batch_times import record_times
 from storage import DamagedLog, Extent, FoundRecord
 from storage.epochs import Epochs, epoch_at, epoch_end, with_epoch
 
 TAIL_BYTES: Final = 4 << 20  # newest records of each log in memory
-COLD_BYTES: Final = 8 << 20  # older records of each log in memory
+OLDER_BYTES: Final = 8 << 20  # older records of each log in memory
 RUN_BYTES: Final = 1 << 20  # size of one read from the engine
 RUN_MESSAGES: Final = 512
 NEVER_FULL: Final = 1 << 62
@@ -47,8 +47,8 @@ class BatchSource:
 
     descriptor = -1
 
-    def __init__(self, place: Place, parts: Sequence[CachedBatch]) -> None:
-        self.log_path = f"stream {place.stream}"
+    def __init__(self, stream: Stream, parts: Sequence[CachedBatch]) -> None:
+        self.log_path = f"stream {stream.name}"
         self._parts = parts
         self._joined: bytes | None = None
 
@@ -133,7 +133,7 @@ class Records:
     """`Readable` of one log."""
 
     def __init__(
-        self, engine: Engine, place: Place, epoch: int, start_offset: int, start_seq: int, next_offset: int, next_seq: int, tail_bytes: int = TAIL_BYTES
+        self, engine: Engine, stream: Stream, epoch: int, start_offset: int, start_seq: int, next_offset: int, next_seq: int, tail_bytes: int = TAIL_BYTES
     ) -> None:
         """`next_offset`: of the first record that will be added; at least the base offset of the entry `next_seq`."""
         self.epoch = epoch
@@ -142,10 +142,10 @@ class Records:
         self.grown: Callable[[], None] | None = None
         self.size = 0  # bytes in the stream, as far as known
         self._engine = engine
-        self._place = place
+        self._stream = stream
         self._high_watermark = next_offset
         self._tail = BatchRun(next_offset, tail_bytes)
-        self._cold: OrderedDict[int, BatchRun] = OrderedDict()
+        self._older_runs: OrderedDict[int, BatchRun] = OrderedDict()
         self._loading: set[int] = set()  # offsets whose records are requested
         # (base offset, sequence) of some entries, ascending.
         self._anchors: list[tuple[int, int]] = [(start_offset, start_seq), (next_offset, next_seq)]
@@ -179,8 +179,8 @@ class Records:
         """Forget the entries before `seq`, which are deleted; `seq` begins at `offset` or before."""
         self._anchors = [(offset, seq), *(anchor for anchor in self._anchors if anchor[0] > offset)]
         self._tail.drop(offset)
-        for base in [base for base in self._cold if base < offset]:
-            del self._cold[base]
+        for base in [base for base in self._older_runs if base < offset]:
+            del self._older_runs[base]
 
     def clean(self, cleaned: list[CleanedEntry], end: int) -> None:
         """From now on, read records before the offset `end` only from these entries."""
@@ -202,17 +202,17 @@ class Records:
                 return None
             parts, size, within = run.find(offset, bytes_max, stop, one_at_least)
             if parts or run.index(offset) < len(run.parts):
-                return Extent(BatchSource(self._place, parts), 0, size, within, run is not self._tail) if parts else None
+                return Extent(BatchSource(self._stream, parts), 0, size, within, run is not self._tail) if parts else None
             offset = run.end  # compaction has removed the records up to there
         return None
 
     def _run_of(self, offset: int) -> BatchRun | None:
         if self._tail.has(offset):
             return self._tail
-        for base, cold in self._cold.items():
-            if cold.has(offset):
-                self._cold.move_to_end(base)
-                return cold
+        for base, older in self._older_runs.items():
+            if older.has(offset):
+                self._older_runs.move_to_end(base)
+                return older
         return None
 
     def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
@@ -244,7 +244,7 @@ class Records:
                 if time >= timestamp and offset >= self.start_offset:
                     return FoundRecord(time, offset, read_header(part.data, 0).leader_epoch)
         except CorruptBatch as error:
-            raise DamagedLog(f"stream {self._place.stream}", part.base, str(error)) from error
+            raise DamagedLog(f"stream {self._stream.name}", part.base, str(error)) from error
         return None
 
     def latest_record(self) -> Iterator[FoundRecord | None]:
@@ -291,7 +291,7 @@ class Records:
             self._read_from(offset, low)
             return
         middle = (low + high) // 2
-        self._engine.get(self._place.stream, middle, Contained(partial(self._narrow, offset, low, middle, high), partial(self._loaded, offset, False)))
+        self._engine.get(self._stream.name, middle, Contained(partial(self._narrow, offset, low, middle, high), partial(self._loaded, offset, False)))
 
     def _narrow(self, offset: int, low: int, middle: int, high: int, message: StoredMessage | EngineError) -> None:
         entry = None if isinstance(message, EngineError) else self._entry(message)
@@ -307,7 +307,7 @@ class Records:
         try:
             return parse_entry(message.headers.get(HEADER, ""))
         except ValueError:
-            log.error("entry cannot be parsed", log=self._place.name, sequence=message.seq)
+            log.error("entry cannot be parsed", log=self._stream.log, sequence=message.seq)
             return None
 
     def _read_from(self, offset: int, seq: int) -> None:
@@ -329,7 +329,7 @@ class Records:
             # The entry that held the offset may have been deleted during the read.
             self._cache_run(offset, run if begins <= offset else BatchRun(offset))
 
-        self._engine.read(self._place.stream, seq, receive, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
+        self._engine.read(self._stream.name, seq, receive, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
 
     def _read_cleaned(self, offset: int) -> None:
         at = bisect_right(self._cleaned, offset, key=_base_of) - 1
@@ -343,13 +343,13 @@ class Records:
                 run.end = end
             self._cache_run(offset, run)
 
-        self._engine.get(self._place.stream, cleaned.seq, Contained(received, partial(self._loaded, offset, False)))
+        self._engine.get(self._stream.name, cleaned.seq, Contained(received, partial(self._loaded, offset, False)))
 
     def _cache_run(self, offset: int, run: BatchRun) -> None:
         if run.has(offset):
-            self._cold[run.base] = run
-            while sum(cold.bytes for cold in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:
-                self._cold.popitem(last=False)
+            self._older_runs[run.base] = run
+            while sum(older.bytes for older in self._older_runs.values()) > OLDER_BYTES and len(self._older_runs) > 1:
+                self._older_runs.popitem(last=False)
         self._loaded(offset, run.has(offset))
 
     def _loaded(self, offset: int, found: bool) -> None:

@@ -26,7 +26,7 @@ from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError
 from broker.stores.jetstream.entry import RELEASE
 from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
-from broker.stores.jetstream.place import Names, Place
+from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.wire import NatsError
 from broker.stores.tokens import RandomBytes, fresh_cluster_id
 from storage import Acquired, AppendFailed, DamagedLog, Fenced, HeldBy, LogId, NodeInfo, ServedLog, Undecided, Unreadable
@@ -72,7 +72,7 @@ class JetStreamStore:
         self._wall_ns = wall_ns
         self.incarnation = random_bytes(6).hex()
         self._servers = parse_servers(config.store, config.store_tls_ca_location)
-        self.names = Names(config.cluster_name)
+        self.names = ClusterNames(config.cluster_name)
         self.connection = Connection(loop, self._servers, f"_INBOX.tenure.{self.incarnation}", self._connected)
         self.engine = Engine(self.connection)
         self._view = View(owning_log)
@@ -232,7 +232,7 @@ class JetStreamStore:
                 self.quarantine(owned.id, result.reason)
             done(result)
 
-        self._claim(owned.id, owned.place, claimed)
+        self._claim(owned.id, owned.stream, claimed)
 
     def quarantine(self, id: LogId, reason: str) -> None:
         """Mark the log as damaged: no node serves it, but each attempt to take it over reads it again."""
@@ -245,7 +245,7 @@ class JetStreamStore:
         if self.quarantined.pop(id, None) is not None:
             log.info("log is no longer damaged", log=str(id))
 
-    def _claim(self, id: LogId, place: Place, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
+    def _claim(self, id: LogId, stream: Stream, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
         if self.meta.lease_lost or self.finishing:
             done(Unreadable(LEASE_OVER, False))
             return
@@ -255,10 +255,10 @@ class JetStreamStore:
                 done(Unreadable("the engine does not answer", False))
                 return
             known = self._view.owners.get(id)
-            if known is not None and known.stream != place.stream:
+            if known is not None and known.stream != stream.name:
                 known = None  # the owner of a deleted topic of the same name
             settings = self._notes_stream if id.name == NOTES_LOG else {}
-            Claim(self.engine, self.meta, place, known, self._node, self.incarnation, self.new_number, self._replicas, settings, done).begin()
+            Claim(self.engine, self.meta, stream, known, self._node, self.incarnation, self.new_number, self._replicas, settings, done).begin()
 
         self.meta.refresh(refreshed)
 
@@ -274,7 +274,7 @@ class JetStreamStore:
             else:
                 done(result)
 
-        self._claim(log.id, log.place, claimed)
+        self._claim(log.id, log.stream, claimed)
 
     def _opened(self, owned: StreamLog, claimed: Claimed, done: Callable[[HeldBy | Unreadable | None], None], problem: Exception | None) -> None:
         if problem is not None:
@@ -291,8 +291,8 @@ class JetStreamStore:
         self._publish_owner(owned, claimed, lambda: done(None))
 
     def _publish_owner(self, owned: StreamLog, claimed: Claimed, done: Callable[[], None]) -> None:
-        owner = Owner(self._node, self.incarnation, claimed.entry.epoch, self._wall_ns() // 1_000_000, claimed.seq, claimed.created, owned.place.stream)
-        self.meta.publish_owner(owned.id, owned.place, owner, done)
+        owner = Owner(self._node, self.incarnation, claimed.entry.epoch, self._wall_ns() // 1_000_000, claimed.seq, claimed.created, owned.stream.name)
+        self.meta.publish_owner(owned.id, owned.stream, owner, done)
 
     def _publish_ends(self) -> None:
         """Publish up to where each log is acknowledged, so that its next owner detects lost entries at the end."""
@@ -305,12 +305,12 @@ class JetStreamStore:
             chain, known = owned.chain, self._view.owners.get(owned.id)
             is_own = known is not None and (known.node, known.incarnation, known.epoch) == (self._node, self.incarnation, chain.epoch)
             if known is not None and is_own and chain.failure is None and known.seq < chain.committed_seq:
-                self.meta.publish_owner(owned.id, owned.place, known._replace(seq=chain.committed_seq), lambda: None)
+                self.meta.publish_owner(owned.id, owned.stream, known._replace(seq=chain.committed_seq), lambda: None)
 
     def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain:
         chain: list[Chain] = []
         chain.append(
-            Chain(self.engine, log.place, claimed.entry, claimed.seq, self.new_number, lambda failure: log.chain_failed(chain[0], failure))
+            Chain(self.engine, log.stream, claimed.entry, claimed.seq, self.new_number, lambda failure: log.chain_failed(chain[0], failure))
         )
         return chain[0]
 
@@ -342,8 +342,8 @@ class JetStreamStore:
                 done()
                 return
             chain.fail(Fenced(RELEASED))
-            owner = Owner(0, self.incarnation, chain.epoch, self._wall_ns() // 1_000_000, result, owned.created, owned.place.stream)
-            self.meta.publish_owner(owned.id, owned.place, owner, done)
+            owner = Owner(0, self.incarnation, chain.epoch, self._wall_ns() // 1_000_000, result, owned.created, owned.stream.name)
+            self.meta.publish_owner(owned.id, owned.stream, owner, done)
 
         chain.append(b"", 0, released, RELEASE)
 
@@ -363,7 +363,7 @@ class JetStreamStore:
     def _owner_published(self, id: LogId, owner: Owner) -> None:
         """Stop serving a log that another node has claimed; without this, only the next append would reveal the claim."""
         owned = self._logs.get(id)
-        if owned is not None and owner.stream == owned.place.stream and owner.epoch > owned.chain.epoch:
+        if owned is not None and owner.stream == owned.stream.name and owner.epoch > owned.chain.epoch:
             owned.fence(Fenced(f"another node has claimed the log at epoch {owner.epoch}"))
 
     def _lease_regained(self) -> None:

@@ -17,9 +17,9 @@ from broker.stores.jetstream.connection import Connection
 from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, EngineError, StoredMessage, StreamState
 from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entry
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
-from broker.stores.jetstream.place import Names, Place
 from broker.stores.jetstream.reading import EntryReader, ReadEntry, batches_in, damaged
 from broker.stores.jetstream.store import META
+from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.topic_state import TopicState, decode_state
 from protocol.batch import BatchHeader, CorruptBatch, validate
 from storage import DamagedLog, LogId, Producers
@@ -68,7 +68,7 @@ class StoreClient:
     def __init__(self, config: Config, seconds: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
         self._servers = parse_servers(config.store, config.store_tls_ca_location)
-        self.names = Names(config.cluster_name)
+        self.names = ClusterNames(config.cluster_name)
         incarnation = os.urandom(6).hex()
         self.connection = Connection(self._loop, self._servers, f"_INBOX.tenure.{incarnation}", lambda connected: None)
         self.engine = Engine(self.connection)
@@ -117,64 +117,64 @@ class StoreClient:
         if error is not None:
             raise StoreProblem(f"store {self}: {error.text}")
 
-    def place(self, id: LogId, topic_id: bytes | None) -> Place:
+    def stream_of(self, id: LogId, topic_id: bytes | None) -> Stream:
         return self.names.internal(id) if topic_id is None else self.names.topic(id, topic_id)
 
     # Reading.
 
-    async def end_of(self, id: LogId, place: Place) -> LogEnd | None:
+    async def end_of(self, id: LogId, stream: Stream) -> LogEnd | None:
         """The log's end, after every record that was acknowledged before this client was created; None: the stream does not exist.
 
         Raises DamagedLog where entries are missing, and StoreProblem.
         """
         known = self.view.owners.get(id)
-        if known is not None and known.stream != place.stream:
+        if known is not None and known.stream != stream.name:
             known = None
         deadline = self._seconds() + ANSWER_SECONDS_MAX
         while True:
             sent_at = self._seconds()
-            state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+            state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, stream.name))
             if isinstance(state, EngineError):
                 if known is None:
                     return None
-                raise damaged(place, known.seq, "the stream does not exist any more")
+                raise damaged(stream, known.seq, "the stream does not exist any more")
             if state.leader_silent_seconds <= sent_at - self._began_at:
                 if known is not None:
-                    _check_recorded_owner(place, known, state)
+                    _check_recorded_owner(stream, known, state)
                 if not state.last_seq:
                     return LogEnd(0)
-                message = await await_result(partial(self.engine.get, place.stream, state.last_seq))
+                message = await await_result(partial(self.engine.get, stream.name, state.last_seq))
                 if isinstance(message, StoredMessage):
-                    return _end_in(place, message)
+                    return _end_in(stream, message)
             if self._seconds() > deadline:
-                raise StoreProblem(f"stream {place.stream}: the engine does not report its end")
+                raise StoreProblem(f"stream {stream.name}: the engine does not report its end")
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def first_seq(self, place: Place) -> int:
-        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+    async def first_seq(self, stream: Stream) -> int:
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, stream.name))
         if isinstance(state, EngineError):
-            raise StartMoved(place.name)
+            raise StartMoved(stream.log)
         return state.first_seq
 
-    async def size_of(self, place: Place) -> int:
-        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+    async def size_of(self, stream: Stream) -> int:
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, stream.name))
         return 0 if isinstance(state, EngineError) else state.bytes
 
-    def read(self, place: Place, end: LogEnd) -> StreamReading:
-        return StreamReading(self, place, end)
+    def read(self, stream: Stream, end: LogEnd) -> StreamReading:
+        return StreamReading(self, stream, end)
 
-    async def entries(self, place: Place, first_seq: int, last_seq: int) -> AsyncIterator[ReadEntry]:
+    async def entries(self, stream: Stream, first_seq: int, last_seq: int) -> AsyncIterator[ReadEntry]:
         """Every entry of the range. Raises DamagedLog, StartMoved and OSError."""
         changed = asyncio.Event()
-        reader = EntryReader(self.engine, place, first_seq, last_seq, changed.set)
+        reader = EntryReader(self.engine, stream, first_seq, last_seq, changed.set)
         try:
             while True:
                 changed.clear()
                 while reader.ready:
                     yield reader.next_entry()
                 if reader.problem is not None:
-                    if await self.first_seq(place) > first_seq:
-                        raise StartMoved(place.name)
+                    if await self.first_seq(stream) > first_seq:
+                        raise StartMoved(stream.log)
                     raise reader.problem
                 if reader.ended:
                     return
@@ -227,7 +227,7 @@ class StoreClient:
         await self._put_format({"layout": IMPORTING, "cluster_id": self.cluster_id, "import": import_id, "ends": ends})
         self._check_import(import_id)
 
-    def begun_restore(self, import_id: str) -> dict[str, tuple[int, int]] | None:
+    def unfinished_restore(self, import_id: str) -> dict[str, tuple[int, int]] | None:
         """The ends of an earlier attempt of this restore; None: none. Raises NotEmpty for another import or restore."""
         if self.meta.format.get("layout") == LAYOUT:
             return None
@@ -243,38 +243,38 @@ class StoreClient:
             await self.refresh()
         return sorted(node for node, node_state in self.view.live.items() if before.get(node) != (node_state.incarnation, node_state.wall_ms))
 
-    async def damage_of(self, id: LogId, place: Place) -> str:
+    async def damage_of(self, id: LogId, stream: Stream) -> str:
         """The damage of the log; "": none."""
         try:
-            end = await self.end_of(id, place)
+            end = await self.end_of(id, stream)
             if end is not None:
-                async for _ in self.read(place, end).batches():
+                async for _ in self.read(stream, end).batches():
                     pass
         except DamagedLog as error:
             return error.reason
         return ""
 
-    async def last_entry_of(self, id: LogId, place: Place) -> tuple[int, int, bool]:
+    async def last_entry_of(self, id: LogId, stream: Stream) -> tuple[int, int, bool]:
         """Offset and epoch at which a damaged log ended, and whether that is certain."""
         known = self.view.owners.get(id)
         epoch = known.epoch if known is not None else 0
-        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, stream.name))
         if isinstance(state, EngineError) or not state.last_seq:
             return 0, epoch, False
-        last = await self.entry_of(place, state.last_seq)
+        last = await self.entry_of(stream, state.last_seq)
         if last is None:
             return 0, epoch, False
         certain = known is None or (known.created == state.created and known.seq <= state.last_seq)
         return last.next_offset, max(epoch, last.epoch), certain
 
-    async def drop_unless_of(self, place: Place, import_id: str) -> None:
+    async def drop_unless_of(self, stream: Stream, import_id: str) -> None:
         """Delete the stream unless this import has written it."""
-        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, stream.name))
         if isinstance(state, EngineError):
             return
-        last = await self.entry_of(place, state.last_seq) if state.last_seq else None
+        last = await self.entry_of(stream, state.last_seq) if state.last_seq else None
         if last is None or last.incarnation != import_id:
-            await self._retry_until_done(partial(self.engine.delete, place.stream))
+            await self._retry_until_done(partial(self.engine.delete, stream.name))
 
     async def finish_import(self) -> None:
         """Allow nodes to start."""
@@ -290,30 +290,30 @@ class StoreClient:
                 raise StoreProblem(f"store {self}: {error.text}")
             await self.refresh()
 
-    async def make_stream(self, place: Place, settings: Mapping[str, Any]) -> None:
+    async def make_stream(self, stream: Stream, settings: Mapping[str, Any]) -> None:
         """Create the stream if it does not exist."""
-        await self._retry_until_done(partial(self.engine.create, place.stream, place.subject, self.replicas, dict(settings)))
+        await self._retry_until_done(partial(self.engine.create, stream.name, stream.subject, self.replicas, dict(settings)))
 
-    async def stream_state(self, place: Place) -> StreamState:
-        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, place.stream))
+    async def stream_state(self, stream: Stream) -> StreamState:
+        state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, stream.name))
         if isinstance(state, EngineError):
-            raise StoreProblem(f"stream {place.stream} does not exist any more")
+            raise StoreProblem(f"stream {stream.name} does not exist any more")
         return state
 
-    async def entry_of(self, place: Place, seq: int) -> Entry | None:
+    async def entry_of(self, stream: Stream, seq: int) -> Entry | None:
         """The entry at a sequence; None: the replica does not have it yet, or the message is no entry."""
-        message = await await_result(partial(self.engine.get, place.stream, seq))
+        message = await await_result(partial(self.engine.get, stream.name, seq))
         with contextlib.suppress(ValueError):
             return None if isinstance(message, EngineError) else parse_entry(message.headers.get(HEADER, ""))
         return None
 
-    async def publish_end(self, id: LogId, place: Place, seq: int, epoch: int, wall_ms: int) -> None:
+    async def publish_end(self, id: LogId, stream: Stream, seq: int, epoch: int, wall_ms: int) -> None:
         """Publish to the nodes that the log has entries up to `seq`, and no owner."""
-        state = await self.stream_state(place)
-        owner = Owner(0, "", epoch, wall_ms, seq, state.created, place.stream)
+        state = await self.stream_state(stream)
+        owner = Owner(0, "", epoch, wall_ms, seq, state.created, stream.name)
 
         def publish(done: Callable[[None], None]) -> None:
-            self.meta.publish_owner(id, place, owner, partial(done, None))
+            self.meta.publish_owner(id, stream, owner, partial(done, None))
 
         await await_result(publish)
 
@@ -322,32 +322,32 @@ class StoreClient:
         self.connection.close()
 
 
-def _check_recorded_owner(place: Place, known: Owner, state: StreamState) -> None:
+def _check_recorded_owner(stream: Stream, known: Owner, state: StreamState) -> None:
     """Raise DamagedLog if the stream is not the one that its last owner published, as a node checks before a claim."""
     if known.created != state.created:
-        raise damaged(place, known.seq, f"the stream was created anew at {state.created}")
+        raise damaged(stream, known.seq, f"the stream was created anew at {state.created}")
     if known.seq > state.last_seq:
-        raise damaged(place, known.seq, f"the stream ends at {state.last_seq}, although its owner had more")
+        raise damaged(stream, known.seq, f"the stream ends at {state.last_seq}, although its owner had more")
     if state.last_seq and not state.messages:
-        raise damaged(place, state.last_seq, "the stream is empty")
+        raise damaged(stream, state.last_seq, "the stream is empty")
 
 
-def _end_in(place: Place, message: StoredMessage) -> LogEnd:
+def _end_in(stream: Stream, message: StoredMessage) -> LogEnd:
     try:
         last = parse_entry(message.headers.get(HEADER, ""))
     except ValueError:
-        raise damaged(place, message.seq, "the last entry cannot be parsed") from None
+        raise damaged(stream, message.seq, "the last entry cannot be parsed") from None
     return LogEnd(last.next_offset, message.seq, last.epoch, message.seq if last.kind == STATE else last.state_seq)
 
 
 class StreamReading:
     """A read of one log up to an end. `state` is complete when all batches were read."""
 
-    def __init__(self, store_client: StoreClient, place: Place, end: LogEnd) -> None:
+    def __init__(self, store_client: StoreClient, stream: Stream, end: LogEnd) -> None:
         self.first_offset = 0
         self.state = LogState(0, end.next_offset, end.epoch)
         self._store_client = store_client
-        self._place = place
+        self._stream = stream
         self._end = end
 
     async def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
@@ -356,22 +356,22 @@ class StreamReading:
             return
         known = await self._cleaned()
         state, end = self.state, self._end
-        first_seq = await self._store_client.first_seq(self._place)
+        first_seq = await self._store_client.first_seq(self._stream)
         if known is not None:
             async for base, header, batch in self._cleaned_batches(known):
                 yield base, header, batch
             if first_seq > known.first_segment.seq:
-                raise StartMoved(self._place.name)
+                raise StartMoved(self._stream.log)
             first_seq = known.first_segment.seq
         elif first_seq > end.seq:
-            raise StartMoved(self._place.name)
+            raise StartMoved(self._stream.log)
         else:
             known = await self._newest_state(first_seq)
         state.epochs = known.epochs
         starts = [(part.seq, part.base) for part in known.parts if not part.cleaned]
         begun = False
         base = 0
-        async for seq, entry, payload in self._store_client.entries(self._place, first_seq, end.seq):
+        async for seq, entry, payload in self._store_client.entries(self._stream, first_seq, end.seq):
             if not begun:
                 begun = True
                 base = entry.base_offset
@@ -393,7 +393,7 @@ class StreamReading:
         try:
             return [(validate(batch, 0, len(batch)), batch) for _, batch in batches_in(payload)]
         except CorruptBatch as error:
-            raise damaged(self._place, seq, str(error)) from error
+            raise damaged(self._stream, seq, str(error)) from error
 
     # Logs that were compacted.
 
@@ -407,21 +407,21 @@ class StreamReading:
             return None
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
-            last = await store_client.stream_state(self._place)
-            message: Any = await await_result(partial(store_client.engine.get, self._place.stream, last.last_seq))
+            last = await store_client.stream_state(self._stream)
+            message: Any = await await_result(partial(store_client.engine.get, self._stream.name, last.last_seq))
             if isinstance(message, StoredMessage):
-                newest = _end_in(self._place, message)
-                message = await await_result(partial(store_client.engine.get, self._place.stream, newest.state_seq))
+                newest = _end_in(self._stream, message)
+                message = await await_result(partial(store_client.engine.get, self._stream.name, newest.state_seq))
                 if isinstance(message, StoredMessage):
                     break
             if time.monotonic() > deadline:
-                raise StoreProblem(f"stream {self._place.stream}: the engine does not report its end")
+                raise StoreProblem(f"stream {self._stream.name}: the engine does not report its end")
             await asyncio.sleep(PAUSE_SECONDS)
         producers = Producers()
         try:
             known = decode_state(message.payload, producers)
         except ValueError as error:
-            raise damaged(self._place, message.seq, str(error)) from error
+            raise damaged(self._stream, message.seq, str(error)) from error
         if not known.parts[0].cleaned:
             return None
         self._end = newest
@@ -446,18 +446,18 @@ class StreamReading:
         try:
             return decode_state(message.payload, self.state.producers)
         except ValueError as error:
-            raise damaged(self._place, message.seq, str(error)) from error
+            raise damaged(self._stream, message.seq, str(error)) from error
 
     async def _message_at(self, seq: int) -> StoredMessage:
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
-            message: StoredMessage | EngineError = await await_result(partial(self._store_client.engine.get, self._place.stream, seq))
+            message: StoredMessage | EngineError = await await_result(partial(self._store_client.engine.get, self._stream.name, seq))
             if isinstance(message, StoredMessage):
                 return message
-            if await self._store_client.first_seq(self._place) > seq:
-                raise StartMoved(self._place.name)
+            if await self._store_client.first_seq(self._stream) > seq:
+                raise StartMoved(self._stream.log)
             if time.monotonic() > deadline:
-                raise StoreProblem(f"stream {self._place.stream}: the engine does not return entry {seq}")
+                raise StoreProblem(f"stream {self._stream.name}: the engine does not return entry {seq}")
             await asyncio.sleep(PAUSE_SECONDS)
 
     def close(self) -> None: ...

@@ -17,8 +17,8 @@ from typing import Any, Final
 from broker.runtime.contain import Contained
 from broker.stores.jetstream.engine import STREAM_FULL, TOO_LARGE, EngineError, reply_of
 from broker.stores.jetstream.entry import DATA, RELEASE, STATE, Entry
-from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.store_client import ANSWER_SECONDS_MAX, PAUSE_SECONDS, StoreClient, StoreProblem
+from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.topic_state import SegmentState, TopicState, encode_state
 from broker.stores.jetstream.wire import Message
 from protocol.batch import NO_TIMESTAMP, BatchHeader, assemble, read_header
@@ -45,13 +45,13 @@ class _Sent:
 
 
 class StreamCopy:
-    def __init__(self, store_client: StoreClient, place: Place, import_id: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, store_client: StoreClient, stream: Stream, import_id: str, settings: Mapping[str, Any]) -> None:
         """`settings`: JetStream settings of the stream."""
         self.epoch = 0  # epoch of the newest entry
         self.segment_base = -1  # base offset of the newest batch's segment
         self._store_client = store_client
         self._connection = store_client.connection
-        self._place = place
+        self._stream = stream
         self._import_id = import_id
         self._settings = settings
         self._seq = 0  # sequence of the newest entry
@@ -66,19 +66,19 @@ class StreamCopy:
     async def open(self, first_offset: int) -> None:
         """Create the stream, or read how many entries an earlier attempt has stored. The log begins at `first_offset`."""
         self._next_offset = first_offset
-        await self._store_client.make_stream(self._place, self._settings)
+        await self._store_client.make_stream(self._stream, self._settings)
         self._stored_before = await self._last_stored_seq()
 
     async def _last_stored_seq(self) -> int:
         """The sequence of the last stored entry; raises StoreProblem if this import has not written it."""
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
-            state = await self._store_client.stream_state(self._place)
-            last = await self._store_client.entry_of(self._place, state.last_seq) if state.last_seq else None
+            state = await self._store_client.stream_state(self._stream)
+            last = await self._store_client.entry_of(self._stream, state.last_seq) if state.last_seq else None
             if not state.last_seq or (last is not None and last.id == (self._import_id, state.last_seq)):
                 return state.last_seq
             if last is not None or time.monotonic() > deadline:
-                raise StoreProblem(f"stream {self._place.stream} was not written by this import")
+                raise StoreProblem(f"stream {self._stream.name} was not written by this import")
             await asyncio.sleep(PAUSE_SECONDS)
 
     # Entries.
@@ -109,7 +109,7 @@ class StreamCopy:
         await self._put(RELEASE, b"", missing, state_seq)
         await self._wait(0, 0)
         if await self._last_stored_seq() != self._seq:
-            raise StoreProblem(f"stream {self._place.stream} has entries after those of this import")
+            raise StoreProblem(f"stream {self._stream.name} has entries after those of this import")
         return self._seq
 
     async def _skip_offsets(self, end: int) -> None:
@@ -123,7 +123,7 @@ class StreamCopy:
     async def _put(self, kind: str, payload: bytes, records: int, state_seq: int) -> None:
         self._seq += 1
         if len(payload) + HEADER_BYTES_MAX > self._connection.payload_max:
-            raise StoreProblem(f"{self._place.name}: {len(payload)} bytes at offset {self._next_offset} exceed max_payload of the engine")
+            raise StoreProblem(f"{self._stream.log}: {len(payload)} bytes at offset {self._next_offset} exceed max_payload of the engine")
         entry = Entry(kind, self.epoch, NO_NODE, self._import_id, self._seq, self._next_offset, records, state_seq)
         self._next_offset += records
         if self._seq <= self._stored_before:
@@ -139,7 +139,7 @@ class StreamCopy:
     def _send(self, sent: _Sent) -> None:
         sent.in_flight = True
         handle_reply = Contained(partial(self._handle_reply, sent))
-        self._connection.request(self._place.subject, sent.payload, handle_reply, sent.entry.headers(sent.entry.number - 1), ANSWER_SECONDS)
+        self._connection.request(self._stream.subject, sent.payload, handle_reply, sent.entry.headers(sent.entry.number - 1), ANSWER_SECONDS)
 
     def _handle_reply(self, sent: _Sent, message: Message | None) -> None:
         sent.in_flight = False
@@ -160,7 +160,7 @@ class StreamCopy:
         while len(self._pending) > entries or self._bytes > size:
             if self._problem and not any(sent.in_flight for sent in self._pending):
                 if time.monotonic() > deadline:
-                    raise StoreProblem(f"stream {self._place.stream}: {self._problem}")
+                    raise StoreProblem(f"stream {self._stream.name}: {self._problem}")
                 await self._resend_missing()
             else:
                 self._reply_arrived.clear()

@@ -146,7 +146,7 @@ class TopicLogPass:
                         yield from self._copy_batch(header, batch)
                 yield payload is not None
         except CorruptBatch as error:
-            raise damaged(self._owned.place, self._parts[0].seq, str(error)) from error
+            raise damaged(self._owned.stream, self._parts[0].seq, str(error)) from error
         if self._entry_bytes or not self._cleaned:
             if not self._entry_bytes:  # no record is retained: an entry without records covers the offsets
                 self._entry_part.max_timestamp = max(part.max_timestamp for part in self._parts)
@@ -170,7 +170,7 @@ class TopicLogPass:
                 yield from self._get(part.seq)
         if not segments:
             return
-        reader = EntryReader(self._engine, self._owned.place, segments[0].seq, self._until.seq - 1, _nothing)
+        reader = EntryReader(self._engine, self._owned.stream, segments[0].seq, self._until.seq - 1, _nothing)
         try:
             while True:
                 if reader.ready:
@@ -189,7 +189,7 @@ class TopicLogPass:
     def _get(self, seq: int) -> Iterator[bytes | None]:
         for _ in range(GET_ATTEMPTS):
             self._message = None
-            self._engine.get(self._owned.place.stream, seq, self._receive)
+            self._engine.get(self._owned.stream.name, seq, self._receive)
             while self._message is None:
                 yield None
             if isinstance(self._message, StoredMessage):
@@ -198,7 +198,7 @@ class TopicLogPass:
             retry_at = self._monotonic() + GET_RETRY_SECONDS  # the replica lags, or the engine elects a leader
             while self._monotonic() < retry_at:
                 yield None
-        raise OSError(f"{self._owned.place.stream}: the engine does not return entry {seq}")
+        raise OSError(f"{self._owned.stream.name}: the engine does not return entry {seq}")
 
     def _receive(self, message: StoredMessage | EngineError) -> None:
         self._message = message

@@ -12,10 +12,10 @@ from broker.stores.jetstream.claim import Claimed
 from broker.stores.jetstream.engine import EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, STATE
 from broker.stores.jetstream.logs import RELEASED, StreamLog
-from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.reading import ReadEntry, batches_in, damaged, read_all
 from broker.stores.jetstream.records import CleanedEntry, Records
 from broker.stores.jetstream.store import JetStreamStore
+from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.topic_state import SegmentState, TopicState, decode_state, encode_state
 from broker.stores.jetstream.wire import NOT_FOUND
 from protocol.batch import BatchHeader, CorruptBatch, read_header
@@ -35,8 +35,8 @@ class StreamTopicLog(StreamLog):
     immediate = False
     busy = False
 
-    def __init__(self, store: JetStreamStore, topics: StreamTopicStore, id: LogId, place: Place, topic: TopicInfo) -> None:
-        super().__init__(store, id, place)
+    def __init__(self, store: JetStreamStore, topics: StreamTopicStore, id: LogId, stream: Stream, topic: TopicInfo) -> None:
+        super().__init__(store, id, stream)
         self._engine = store.engine
         self._topics = topics
         self._producers = topic.producers
@@ -59,23 +59,23 @@ class StreamTopicLog(StreamLog):
         if seq < claimed.first_seq:
             self._read(claimed, claimed.first_seq, done)
         else:
-            self._engine.get(self.place.stream, seq, Contained(partial(self._decode_state, claimed, done), lambda: done(OSError("a defect in this version"))))
+            self._engine.get(self.stream.name, seq, Contained(partial(self._decode_state, claimed, done), lambda: done(OSError("a defect in this version"))))
 
     def _decode_state(self, claimed: Claimed, done: Done, message: StoredMessage | EngineError) -> None:
         if isinstance(message, EngineError):
             reason = f"the replica does not have state entry {claimed.entry.state_seq}" if message.code == NOT_FOUND else message.text
-            done(OSError(f"stream {self.place.stream}: {reason}"))
+            done(OSError(f"stream {self.stream.name}: {reason}"))
             return
         self._producers.clear()
         try:
             self._state = decode_state(message.payload, self._producers)
         except ValueError as error:
-            done(damaged(self.place, message.seq, str(error)))
+            done(damaged(self.stream, message.seq, str(error)))
             return
         self._read(claimed, self._state.seq + 1, done)
 
     def _read(self, claimed: Claimed, first_seq: int, done: Done) -> None:
-        read_all(self._engine, self.place, first_seq, claimed.seq, partial(self._loaded, claimed, first_seq, done))
+        read_all(self._engine, self.stream, first_seq, claimed.seq, partial(self._loaded, claimed, first_seq, done))
 
     def _loaded(self, claimed: Claimed, first_seq: int, done: Done, result: list[ReadEntry] | Exception) -> None:
         if isinstance(result, Exception):
@@ -85,7 +85,7 @@ class StreamTopicLog(StreamLog):
             self._begin_without_state(claimed, result)
         state = self._state
         first = state.first_segment
-        records = Records(self._engine, self.place, self.epoch, state.start_offset, first.seq, state.next_offset, state.seq + 1)
+        records = Records(self._engine, self.stream, self.epoch, state.start_offset, first.seq, state.next_offset, state.seq + 1)
         for part in state.parts:
             if not part.cleaned:
                 records.anchor(part.base, part.seq)
@@ -103,7 +103,7 @@ class StreamTopicLog(StreamLog):
                         records.add(seq, header.base_offset, header.next_offset, batch)
                         self._count_in_segment(header)
         except CorruptBatch as error:
-            done(damaged(self.place, claimed.seq, str(error)))
+            done(damaged(self.stream, claimed.seq, str(error)))
             return
         records.epochs = state.epochs
         records.size = sum(part.bytes for part in state.parts)
@@ -121,7 +121,7 @@ class StreamTopicLog(StreamLog):
                 try:
                     self._state = decode_state(payload, self._producers)
                 except ValueError as error:
-                    log.error("state entry cannot be parsed", log=self.place.name, sequence=seq, reason=str(error))
+                    log.error("state entry cannot be parsed", log=self.stream.log, sequence=seq, reason=str(error))
                 else:
                     return
 
@@ -180,7 +180,7 @@ class StreamTopicLog(StreamLog):
         if first_seq > 1:
             self.records.clean(cleaned, first_base)
             self.records.cut(first_base, first_seq)
-            self._engine.purge(self.place.stream, first_seq, _ignore_purge)
+            self._engine.purge(self.stream.name, first_seq, _ignore_purge)
         done(None)
 
     # Compaction.
@@ -216,7 +216,7 @@ class StreamTopicLog(StreamLog):
         elif self._segment_ms and active.bytes and monotonic - self._active_since > self._segment_ms and not self.chain.pending:
             self._roll()
 
-    def retain(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
         """Drop expired segments, as Kafka does; the active segment only after a roll."""
         parts = self._state.parts
         if self._state_pending or self.cleaning or self.chain.failure is not None:
@@ -269,26 +269,26 @@ class StreamTopicStore:
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
         """Delete the stream at once: its name has the topic's id, so no other topic can use it."""
-        place = self._store.names.topic(id, topic_id)
+        stream = self._store.names.topic(id, topic_id)
         owned = self._store.topic_log(id)
-        if owned is not None and owned.place == place:
+        if owned is not None and owned.stream == stream:
             owned.fence(Fenced("its topic was deleted"))
             self._store.drop(id)
             self.durable_starts.pop(id, None)
         if (id, topic_id) not in self._deleting:
             self._deleting[id, topic_id] = []
-            self._delete(id, topic_id, place)
+            self._delete(id, topic_id, stream)
 
-    def _delete(self, id: LogId, topic_id: bytes, place: Place) -> None:
+    def _delete(self, id: LogId, topic_id: bytes, stream: Stream) -> None:
         def deleted(result: EngineError | None) -> None:
             if result is not None:
-                self._store.loop.call_later(DELETE_RETRY_SECONDS, Contained(self._delete), id, topic_id, place)
+                self._store.loop.call_later(DELETE_RETRY_SECONDS, Contained(self._delete), id, topic_id, stream)
                 return
-            self._store.meta.unpublish_owner(id, place)
+            self._store.meta.unpublish_owner(id, stream)
             for done in self._deleting.pop((id, topic_id), []):
                 done(None)
 
-        self._store.engine.delete(place.stream, deleted)
+        self._store.engine.delete(stream.name, deleted)
 
     def forget_topics(self, ids: Collection[LogId], done: Done) -> None:
         """Call `done` when the streams of these topics are deleted."""

@@ -16,7 +16,7 @@ from broker.runtime.contain import DEFECTS, Contained, Defects, broken, containe
 from broker.runtime.turn import NEVER, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
-from coordinator.hold import Hold, Parts
+from coordinator.hold import Hold, ReplyParts
 from tests.support.stepped_loop import SteppedLoop
 
 
@@ -239,7 +239,7 @@ def test_a_raising_reply_does_not_delay_other_replies(planted: Callable[[], int]
     replies = [Reply("release" if number == at else "") for number in range(3)]
     for reply in replies:
         hold.emit([(b"key", b"value")])
-        hold.reply(Parts(reply, 1).part(0) if together else reply)
+        hold.reply(ReplyParts(reply, 1).part(0) if together else reply)
     hold.emit([(b"key", b"value")])
     unconfirmed = Reply()
     hold.reply(unconfirmed)

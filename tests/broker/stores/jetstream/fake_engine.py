@@ -10,12 +10,12 @@ from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.connection import AnswerHandler, Connection
 from broker.stores.jetstream.engine import Engine
 from broker.stores.jetstream.entry import CLAIM, HEADER, Entry, parse_entry
-from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.wire import NOT_FOUND, Message
 from storage import AppendFailed
 from tests.support.stepped_loop import SteppedLoop
 
-PLACE = Place("orders-0", "T-orders", "t.orders")
+STREAM = Stream("orders-0", "T-orders", "t.orders")
 
 
 class FakeConnection:
@@ -50,7 +50,7 @@ class FakeConnection:
         if int(lines["Nats-Expected-Last-Sequence"]) != len(self.entries):
             return message({"error": {"code": 400, "err_code": 10071, "description": f"wrong last sequence: {len(self.entries)}"}})
         self.entries.append((lines[HEADER], payload))
-        return message({"stream": PLACE.stream, "seq": len(self.entries)})
+        return message({"stream": STREAM.name, "seq": len(self.entries)})
 
     def request(self, subject: str, payload: bytes, answered: AnswerHandler, headers: bytes = b"", seconds: float = 0.0) -> None:
         seq = json.loads(payload)["seq"]
@@ -83,7 +83,7 @@ class Written:
         self.failures: list[AppendFailed] = []
         self._number = 1
         engine = Engine(cast(Connection, self.connection))
-        self.chain = Chain(engine, PLACE, claim, 1, self._next, self.failures.append)
+        self.chain = Chain(engine, STREAM, claim, 1, self._next, self.failures.append)
 
     def _next(self) -> int:
         self._number += 1

@@ -12,7 +12,7 @@ from broker.stores.jetstream.connection import AnswerHandler
 from broker.stores.jetstream.connection import Connection as EngineConnection
 from broker.stores.jetstream.engine import Engine, StoredMessage
 from broker.stores.jetstream.meta import FENCE_FRACTION, Meta, View
-from broker.stores.jetstream.place import Names
+from broker.stores.jetstream.streams import ClusterNames
 from broker.stores.jetstream.wire import Message
 from storage import NodeInfo
 from tests.support.connections import ConnectionHarness, Wire
@@ -50,7 +50,7 @@ class Node:
         self.skew = 0.0  # of the machine's clock over the loop's, which stands still during a callback
         view = View(lambda id: id)
         engine = Engine(cast(EngineConnection, self.engine))
-        self.meta = Meta(engine, Names("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.time() + self.skew)
+        self.meta = Meta(engine, ClusterNames("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.time() + self.skew)
         self.served: list[str] = []
         self.meta.lost = lambda: self.served.append("lost")
         self.meta.regained = lambda: self.served.append("regained")
@@ -141,7 +141,7 @@ def test_long_replies_are_stopped_too() -> None:
 def read(node: Node, of: int, seq: int) -> None:
     """A replica shows the message of a node."""
     body: dict[str, object] = {"incarnation": "mine" if of == 1 else "other", "addresses": [], "rack": None, "wall_ms": 0}
-    node.meta._apply(StoredMessage(seq, Names("c").node_key(of), json.dumps(body).encode(), {}))
+    node.meta._apply(StoredMessage(seq, ClusterNames("c").node_key(of), json.dumps(body).encode(), {}))
 
 
 def test_a_node_whose_messages_a_lagging_replica_does_not_show_is_not_taken_for_dead() -> None:
@@ -173,7 +173,7 @@ def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_ba
 def leave(node: Node, of: int, incarnation: str) -> None:
     """A replica shows that this process has left in order."""
     node.engine.seq += 1
-    node.meta._apply(StoredMessage(node.engine.seq, Names("c").node_key(of), json.dumps({"incarnation": incarnation, "gone": True}).encode(), {}))
+    node.meta._apply(StoredMessage(node.engine.seq, ClusterNames("c").node_key(of), json.dumps({"incarnation": incarnation, "gone": True}).encode(), {}))
 
 
 def test_an_earlier_process_that_leaves_does_not_end_the_node_that_has_its_id_now() -> None:
@@ -194,7 +194,7 @@ def test_a_process_whose_id_another_one_took_may_have_its_lease_still() -> None:
     node = Node()
     read(node, 2, 2)
     body: dict[str, object] = {"incarnation": "newer", "addresses": [], "rack": None, "wall_ms": 0, "ended": ""}
-    key = Names("c").node_key(2)
+    key = ClusterNames("c").node_key(2)
     node.meta._apply(StoredMessage(3, key, json.dumps(body).encode(), {}))
     assert node.meta.view.is_live(2, "newer")
     assert node.meta.view.is_live(2, "other")

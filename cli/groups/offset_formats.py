@@ -10,8 +10,8 @@ from typing import NamedTuple
 MS = 1000
 PARTITION_LIMIT = 1 << 31  # Kafka's partition numbers are signed 32 bit integers
 RANGE_LIMIT = 100_000  # for one T:A-B, more than any topic has: a mistyped number must not allocate a gigabyte
-MOMENT_MIN = -62_135_596_800_000  # the years 1 to 9999, the range of datetime
-MOMENT_MAX = 253_402_300_799_999
+TIME_MIN_MS = -62_135_596_800_000  # the years 1 to 9999, the range of datetime
+TIME_MAX_MS = 253_402_300_799_999
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": MS, "ms": 1}
 
 ISO_DURATION = re.compile(
@@ -28,10 +28,10 @@ class Scope(NamedTuple):
     partitions: tuple[int, ...] | None
 
     def __str__(self) -> str:
-        return self.topic if self.partitions is None else f"{self.topic}:{spans(self.partitions)}"
+        return self.topic if self.partitions is None else f"{self.topic}:{partition_ranges(self.partitions)}"
 
 
-def scope(text: str) -> Scope:
+def parse_scope(text: str) -> Scope:
     topic, colon, listed = text.partition(":")
     if not topic:
         raise ValueError(f"{text!r} has no topic")
@@ -53,8 +53,8 @@ def digits(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10
 
 
-def spans(partitions: Iterable[int]) -> str:
-    """0,1,2,5 as `0-2,5`, which `scope` can parse."""
+def partition_ranges(partitions: Iterable[int]) -> str:
+    """0,1,2,5 as `0-2,5`, which `parse_scope` can parse."""
     runs: list[list[int]] = []
     for partition in sorted(partitions):
         if runs and partition == runs[-1][1] + 1:
@@ -64,7 +64,7 @@ def spans(partitions: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def merged(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
+def merge_scopes(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
     """The partitions of each topic in several `--topic` values; None: all, if one of them names no partitions."""
     partitions: dict[str, set[int] | None] = {}
     for scope in scopes:
@@ -73,7 +73,7 @@ def merged(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
     return partitions
 
 
-def moment(text: str) -> int:
+def parse_time(text: str) -> int:
     """Milliseconds since 1970 of an ISO 8601 time; one without a zone is UTC."""
     try:
         time = datetime.fromisoformat(text)
@@ -85,20 +85,20 @@ def moment(text: str) -> int:
     ms = since.days * UNITS_MS["d"] + since.seconds * MS + since.microseconds // MS
     if ms < 0:
         raise ValueError(f"{text!r} is before 1970, where Kafka's times begin")
-    if ms > MOMENT_MAX:
+    if ms > TIME_MAX_MS:
         raise ValueError(f"{text!r} is after the year 9999 in UTC")
     return ms
 
 
-def moment_text(ms: int) -> str:
+def time_text(ms: int) -> str:
     """ISO 8601 in UTC, with milliseconds if not zero. A record's timestamp may be any 64-bit number."""
-    if not MOMENT_MIN <= ms <= MOMENT_MAX:
+    if not TIME_MIN_MS <= ms <= TIME_MAX_MS:
         return f"{ms} ms after 1970"
     at = datetime.fromtimestamp(ms // MS, UTC).replace(microsecond=ms % MS * 1000)
     return at.isoformat(timespec="milliseconds" if ms % MS else "seconds").removesuffix("+00:00") + "Z"
 
 
-def duration(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Milliseconds of PT1H30M, P2DT6H, 90s, 15m, 1h30m, 2d."""
     if match := ISO_DURATION.fullmatch(text):
         values = {unit: match[unit].replace(",", ".") for unit in ("w", "d", "h", "m", "s") if match[unit] is not None}

@@ -12,14 +12,14 @@ from typing import Final
 RUN_MIN: Final = 6  # pieces; decoding a shorter run piece by piece takes the same time
 
 
-def count_alike(data: bytes, at: int, size: int, count: int, places: Sequence[int]) -> int:
-    """Of `count` pieces of `size` bytes from `at` on, count the leading ones that equal the first in the bytes at these `places`.
+def count_equal(data: bytes, at: int, size: int, count: int, positions: Sequence[int]) -> int:
+    """Of `count` pieces of `size` bytes from `at` on, count the leading ones that equal the first in the bytes at these `positions`.
 
-    A result below RUN_MIN only means that the run is shorter than RUN_MIN. List the places that differ most often first.
+    A result below RUN_MIN only means that the run is shorter than RUN_MIN. List the positions that differ most often first.
     """
-    for place in places:
+    for position in positions:
         if count < RUN_MIN:
             break
-        begin = at + place
+        begin = at + position
         count -= len(data[begin : at + count * size : size].lstrip(data[begin : begin + 1]))
     return count

@@ -7,7 +7,6 @@ from random import Random
 import google_crc32c
 import pytest
 
-from protocol.alike import RUN_MIN, count_alike
 from protocol.batch import (
     COMPRESSION_MASK,
     CONTROL,
@@ -24,7 +23,8 @@ from protocol.batch import (
 )
 from protocol.batch_facts import FactReader
 from protocol.batch_record import VARINT_SHIFT_MAX, longer_varint
-from protocol.fact_layouts import ALIKE_MAX, FactLayouts
+from protocol.equal_runs import RUN_MIN, count_equal
+from protocol.fact_layouts import RUN_MAX, FactLayouts
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -86,14 +86,14 @@ def read(data: bytes, verify: bool) -> tuple[list[Fact], int]:
     return (facts, -1) if reader.used == len(data) else ([], reader.used)
 
 
-def test_count_alike_stops_at_the_first_difference() -> None:
+def test_count_equal_stops_at_the_first_difference() -> None:
     for count in range(RUN_MIN, 12):
         for changed in range(1, count + 1):
             pieces = [bytearray(b"same%c" % number) for number in range(count)]
             if changed < count:
                 pieces[changed][2] ^= 1
             data = b"begin" + b"".join(pieces) + b"same"
-            run = count_alike(data, 5, 5, count, (3, 2, 0, 1))
+            run = count_equal(data, 5, 5, count, (3, 2, 0, 1))
             assert run == changed if changed >= RUN_MIN else run < RUN_MIN
 
 
@@ -126,7 +126,7 @@ ODD: dict[str, Fact] = {
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_batch_unlike_its_neighbours_is_read_correctly(name: str, verify: bool) -> None:
-    for place in (0, 1, 2, 7, 40, ALIKE_MAX, ALIKE_MAX + 1, 599):
+    for place in (0, 1, 2, 7, 40, RUN_MAX, RUN_MAX + 1, 599):
         for facts_around in (ALIKE, ERASED):
             facts = [*facts_around[:place], ODD[name], *facts_around[place + 1 :]]
             assert read(bytes(concatenated([build_facts([fact], 1_000) for fact in facts])), verify) == (facts, -1)

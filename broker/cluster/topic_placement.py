@@ -12,7 +12,7 @@ from broker.topics.registry import Topic, Topics
 from storage import LogId
 
 
-class TopicPlaces:
+class TopicPlacement:
     def __init__(self, me: int, loop: asyncio.AbstractEventLoop, topics: Topics, ownership: Ownership, now: Callable[[], int]) -> None:
         self._me = me
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Names of streams and subjects in the engine."""
+"""Names of streams, subjects and keys in JetStream."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from storage import LogId
 _INTERNAL: Final = {CONSUMER_OFFSETS: "groups", NOTES_LOG: "notes", REGISTRY_LOG: "registry"}
 
 
-class Place(NamedTuple):
-    """The stream and subject of a log."""
+class Stream(NamedTuple):
+    """The stream that contains a log."""
 
-    name: str  # for log lines and errors
-    stream: str
-    subject: str
+    log: str  # the log's name, for log lines and errors
+    name: str
+    subject: str  # of the stream's entries
 
 
-class Names:
-    """The names of one cluster."""
+class ClusterNames:
+    """The names of one cluster's streams, subjects and keys."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -27,20 +27,20 @@ class Names:
         self.meta_subject = f"tenure.{cluster}.meta"
         self.topics_subject = f"tenure.{cluster}.topic"
 
-    def internal(self, id: LogId) -> Place:
+    def internal(self, id: LogId) -> Stream:
         kind = _INTERNAL[id.name]
-        return Place(str(id), f"TENURE-{self.cluster}-{kind}-{id.partition}", f"tenure.{self.cluster}.{kind}.{id.partition}")
+        return Stream(str(id), f"TENURE-{self.cluster}-{kind}-{id.partition}", f"tenure.{self.cluster}.{kind}.{id.partition}")
 
-    def topic(self, id: LogId, topic_id: bytes) -> Place:
+    def topic(self, id: LogId, topic_id: bytes) -> Stream:
         """Named by the topic's id: a new topic of the same name has another stream."""
         hexed = topic_id.hex()
-        return Place(str(id), f"TENURE-{self.cluster}-topic-{hexed}-{id.partition}", f"{self.topics_subject}.{hexed}.{id.partition}")
+        return Stream(str(id), f"TENURE-{self.cluster}-topic-{hexed}-{id.partition}", f"{self.topics_subject}.{hexed}.{id.partition}")
 
     def node_key(self, node: int) -> str:
         return f"{self.meta_subject}.node.{node}"
 
-    def owner_key(self, place: Place) -> str:
-        return f"{self.meta_subject}.owner.{place.stream}"
+    def owner_key(self, stream: Stream) -> str:
+        return f"{self.meta_subject}.owner.{stream.name}"
 
     @property
     def format_key(self) -> str:
