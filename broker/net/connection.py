@@ -68,6 +68,7 @@ KIND_BYTES: Final = 8
 REST_AT: Final = 12
 FAST_PATHS_MAX = 6  # of one connection; the oldest is dropped for a new one
 _NO_FAST_PATHS: dict[bytes, FastPath] = {}  # shared by all connections without any, never written to
+_NONE_WAITING: deque[bytes] = deque()  # shared in the same way: an empty deque of its own takes 760 bytes
 _NO_FAST_PATH: Final = FastPath(0)  # its kind is that of no request
 
 
@@ -169,7 +170,7 @@ class Connection:
         self.stopping = False
         self.reason = ""
         self._framer = Framer(host.frame_bytes_max)
-        self._waiting: deque[bytes] = deque()
+        self._waiting = _NONE_WAITING
         self._waiting_bytes = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -539,6 +540,8 @@ class Connection:
             self.host.turn.schedule_end_turn(self)
 
     def _queue(self, frames: list[bytes]) -> None:
+        if self._waiting is _NONE_WAITING:
+            self._waiting = deque()
         for frame in frames:
             self._waiting.append(frame)
             self._waiting_bytes += len(frame) + WAITING_FRAME_BYTES

@@ -40,6 +40,16 @@ def test_frames_after_a_parked_request_wait_for_its_reply(harness: ConnectionHar
     assert harness.wire.written == b"parkedecho 1againecho 2"
 
 
+def test_frames_wait_in_a_queue_of_their_connection(harness: ConnectionHarness) -> None:
+    """Connections without waiting frames share an empty queue, since most never need one."""
+    other = ConnectionHarness()
+    assert other.connection._waiting is harness.connection._waiting
+    harness.arrives(b"park", b"echo 1")
+    other.arrives(b"park", b"echo 2", b"echo 3")
+    assert (list(harness.connection._waiting), list(other.connection._waiting)) == ([b"echo 1"], [b"echo 2", b"echo 3"])
+    assert not ConnectionHarness().connection._waiting
+
+
 def test_bytes_received_after_a_parked_request_are_limited(harness: ConnectionHarness) -> None:
     harness.arrives(b"park")
     for _ in range(5):
