@@ -11,21 +11,12 @@ from protocol.batch_facts import FactReader
 from protocol.batch_record import read_keys
 from protocol.compression import Compression
 from tests.depth import DEPTH
-from tests.support.batch_bytes import sealed
+from tests.support.batch_bytes import sealed, stamped
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 END = 1 << 40
-
-
-def stamped(batches: list[bytes]) -> bytes:
-    """Concatenated batches, with gaps between their offsets."""
-    out = bytearray()
-    for number, batch in enumerate(batches):
-        at = len(out)
-        out += batch
-        stamp(out, at, 100 * number, 3)
-    return bytes(out)
+STEP = 100  # between the base offsets of batches
 
 
 def read(data: bytes, verify: bool = True, end_offset: int = END) -> list[Fact]:
@@ -48,7 +39,7 @@ def test_the_fast_reader_returns_the_facts_of_the_general_reader(contents: list[
             batches.append(build([Record(n, 7 * n, key, value) for n, (key, value) in enumerate(facts)], compression=codec))
         else:
             batches.append(build_facts(facts, 1_000 + number))
-    data = stamped(batches)
+    data = stamped(batches, STEP)
     assert read(data, verify) == list(facts_of(data)) == [fact for facts, _ in contents for fact in facts]
 
 
@@ -64,7 +55,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_unusual_batches_are_read_by_the_fast_reader(name: str) -> None:
-    data = stamped([build_facts([(b"a", b"1")], 5), ODD[name], build_facts([(b"b", None)], 5)])
+    data = stamped([build_facts([(b"a", b"1")], 5), ODD[name], build_facts([(b"b", None)], 5)], STEP)
     assert read(data) == list(facts_of(data))
     assert len(read(data)) == (2 if name == "control" else 3)
 
@@ -72,7 +63,7 @@ def test_unusual_batches_are_read_by_the_fast_reader(name: str) -> None:
 @pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"key", None), (b"", b"")])
 def test_every_flipped_bit_is_refused_or_changes_nothing(fact: Fact) -> None:
     first = build_facts([(b"first", b"1")], 5)
-    data = stamped([first, build_facts([fact], 1_000), build_facts([(b"last", b"2")], 5)])
+    data = stamped([first, build_facts([fact], 1_000), build_facts([(b"last", b"2")], 5)], STEP)
     begin, last_begin = len(first), len(data) - len(build_facts([(b"last", b"2")], 5))
     for bit in range(8 * begin, 8 * last_begin):
         flipped = bytearray(data)
@@ -100,7 +91,7 @@ def test_malformed_records_under_a_valid_checksum_are_not_read_past_the_batch(fa
     last = build_facts([(b"last", b"2")], 5)
     for at in range(61, len(batch)):
         for byte in (0, 1, 2, 63, 64, 127, 128, 129, 255, batch[at] ^ 1, batch[at] ^ 2):
-            data = stamped([sealed(batch[:at] + bytes([byte]) + batch[at + 1 :]), last])
+            data = stamped([sealed(batch[:at] + bytes([byte]) + batch[at + 1 :]), last], STEP)
             validate(data, 0, len(data))
             results: list[list[Fact] | None] = []
             for read_facts in (read, lambda data: list(facts_of(data))):
@@ -113,7 +104,7 @@ def test_malformed_records_under_a_valid_checksum_are_not_read_past_the_batch(fa
 
 def test_reading_in_pieces_consumes_whole_batches_and_reports_the_bytes_used() -> None:
     batches = [build_facts([(b"k%d" % n, b"v" * n)], n) for n in range(40)]
-    data = stamped(batches)
+    data = stamped(batches, STEP)
     for size in (250, 1000, 5000):
         reader = FactReader(-1, END, END, True)
         at, facts = 0, []
@@ -128,7 +119,7 @@ def test_reading_in_pieces_consumes_whole_batches_and_reports_the_bytes_used() -
 
 @pytest.mark.parametrize("records", [1, 2])
 def test_reading_stops_before_the_requested_end_offset(records: int) -> None:
-    data = stamped([build_facts([(b"k%d" % n, b"v")] * records, n) for n in range(5)])
+    data = stamped([build_facts([(b"k%d" % n, b"v")] * records, n) for n in range(5)], STEP)
     last = records - 1
     for end in range(500):
         reader = FactReader(-1, end, END, True)
@@ -141,14 +132,14 @@ def test_reading_stops_before_the_requested_end_offset(records: int) -> None:
 @pytest.mark.parametrize("records", [1, 2])
 def test_offsets_that_do_not_grow_or_exceed_the_known_end_are_refused(records: int) -> None:
     facts = build_facts([(b"k", b"v")] * records, 1)
-    second_batch = bytearray(stamped([facts, facts]))
+    second_batch = bytearray(stamped([facts, facts], STEP))
     stamp(second_batch, len(facts), 0, 3)
     with pytest.raises(CorruptBatch, match="offset 0 between"):
         FactReader(-1, END, END, False).read(bytes(second_batch))
     for end in (50, END):
         with pytest.raises(CorruptBatch, match="offset 100 between"):
-            FactReader(-1, end, 100, False).read(stamped([facts, facts]))
-    assert [header.base_offset for header in iterate(stamped([facts, facts]), 0, 2 * len(facts))] == [0, 100]
+            FactReader(-1, end, 100, False).read(stamped([facts, facts], STEP))
+    assert [header.base_offset for header in iterate(stamped([facts, facts], STEP), 0, 2 * len(facts))] == [0, 100]
 
 
 KEYED = st.tuples(st.one_of(st.none(), SIZES.map(lambda size: b"k" * size)), st.one_of(st.none(), SIZES.map(lambda size: b"v" * size)))

@@ -25,19 +25,12 @@ from protocol.batch_facts import FactReader
 from protocol.batch_record import VARINT_SHIFT_MAX, longer_varint
 from protocol.equal_runs import RUN_MIN, count_equal
 from protocol.fact_layouts import RUN_MAX, FactLayouts
+from tests.support.batch_bytes import stamped
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 END = 1 << 40
-
-
-def concatenated(batches: list[bytes]) -> bytearray:
-    out = bytearray()
-    for number, batch in enumerate(batches):
-        at = len(out)
-        out += batch
-        stamp(out, at, 200 * number, 3)
-    return out
+STEP = 200  # between the base offsets of batches
 
 
 def with_checksum(data: bytearray, begin: int, end: int) -> None:
@@ -103,7 +96,7 @@ def test_count_equal_stops_at_the_first_difference() -> None:
 def test_a_changed_byte_is_found_in_any_batch_of_a_run(fact: Fact, verify: bool, changed: int) -> None:
     batch = build_facts([fact], 1_000)
     size = len(batch)
-    intact = concatenated([batch] * 24 + [build_facts([(b"last", b"2")], 5)])
+    intact = bytearray(stamped([batch] * 24 + [build_facts([(b"last", b"2")], 5)], STEP))
     random = Random(changed)
     for at in range(size):
         data = intact[:]
@@ -129,20 +122,20 @@ def test_a_batch_unlike_its_neighbours_is_read_correctly(name: str, verify: bool
     for place in (0, 1, 2, 7, 40, RUN_MAX, RUN_MAX + 1, 599):
         for facts_around in (ALIKE, ERASED):
             facts = [*facts_around[:place], ODD[name], *facts_around[place + 1 :]]
-            assert read(bytes(concatenated([build_facts([fact], 1_000) for fact in facts])), verify) == (facts, -1)
+            assert read(stamped([build_facts([fact], 1_000) for fact in facts], STEP), verify) == (facts, -1)
 
 
 def test_offsets_that_do_not_grow_and_the_end_are_found_in_a_run() -> None:
     batch = build_facts([(b"key", b"value")], 1_000)
     size = len(batch)
     for changed in range(1, 24):
-        data = concatenated([batch] * 24)
+        data = bytearray(stamped([batch] * 24, STEP))
         stamp(data, changed * size, 200 * (changed - 1), 3)
         for verify in (True, False):
             with pytest.raises(CorruptBatch, match=f"offset {200 * (changed - 1)} between {200 * (changed - 1)} and"):
                 FactReader(-1, END, END, verify).read(bytes(data))
             reader = FactReader(-1, 200 * changed, END, verify)
-            assert len(reader.read(bytes(concatenated([batch] * 24)))) == changed
+            assert len(reader.read(stamped([batch] * 24, STEP))) == changed
             assert reader.ended
             assert reader.used == changed * size
 
@@ -166,7 +159,7 @@ def test_a_record_unlike_its_neighbours_is_read_correctly(unlike: int, place: in
     records = [Record(number, 1_000 + number % spread_ms, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
     records[place] = Record(place, UNLIKE[unlike].timestamp, UNLIKE[unlike].key, UNLIKE[unlike].value, UNLIKE[unlike].headers)
     expected = [(record.key or b"", record.value) for record in records] * 3
-    assert read(bytes(concatenated([build(records)] * 3)), True) == (expected, -1)
+    assert read(stamped([build(records)] * 3, STEP), True) == (expected, -1)
 
 
 @pytest.mark.parametrize("place", [0, 3, 9, 70, 79])
@@ -177,7 +170,7 @@ def test_a_changed_byte_is_found_in_any_record_of_a_run(place: int) -> None:
     begin = 61 + place * size + max(place - 64, 0)
     for at in range(begin, begin + size + 1):
         for flip in (1, 2, 128):
-            data = concatenated([batch] * 2)
+            data = bytearray(stamped([batch] * 2, STEP))
             data[len(batch) + at] ^= flip
             with_checksum(data, len(batch), 2 * len(batch))
             assert read(bytes(data), True) == read_by_facts_of(bytes(data), True)

@@ -1,8 +1,22 @@
-"""Batches changed byte by byte under a valid checksum."""
+"""Batches as logs store them, also changed byte by byte under a valid checksum."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from google_crc32c import value as crc32c
+
+from protocol.batch import stamp
+
+
+def stamped(batches: Sequence[bytes], step: int) -> bytes:
+    """Concatenated batches, whose base offsets are `step` apart."""
+    out = bytearray()
+    for number, batch in enumerate(batches):
+        at = len(out)
+        out += batch
+        stamp(out, at, step * number, 3)
+    return bytes(out)
 
 
 def sealed(batch: bytes | bytearray) -> bytes:
