@@ -10,13 +10,13 @@ import functools
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.cache import CACHE, cached
+
 KAFKA_VERSION = "4.3.1"
-CACHE = Path(__file__).parent.parent / ".cache"
 FETCH_TIMEOUT_S = 300
 DEPENDENCIES = (
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
@@ -25,6 +25,10 @@ DEPENDENCIES = (
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
 )
 JAVA = ("java", "-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1")  # quick to start, not to run long
+
+
+class Unavailable(Exception):
+    """The reason why there are no jars."""
 
 
 def kafka_jars() -> Path:
@@ -42,31 +46,24 @@ def find_jars() -> Path | str:
         return "Kafka as oracle needs java, which is not on PATH"
     if path := os.environ.get("KAFKA_JARS"):
         return Path(path)
-    jars = CACHE / f"kafka-{KAFKA_VERSION}"
-    return jars if jars.is_dir() else fetch_jars(jars)
+    try:
+        return cached(CACHE / f"kafka-{KAFKA_VERSION}", fetch_jars)
+    except Unavailable as reason:
+        return str(reason)
 
 
-def fetch_jars(jars: Path) -> Path | str:
+def fetch_jars(folder: Path) -> Path:
     if shutil.which("mvn") is None:
-        return "Kafka as oracle needs its jars, and mvn, which fetches them, is not on PATH"
-    make_cache()
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        (Path(folder) / "pom.xml").write_text(pom())
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-        except subprocess.TimeoutExpired:
-            return f"Kafka as oracle: mvn did not finish in {FETCH_TIMEOUT_S} s"
-        if done.returncode != 0:
-            return f"Kafka as oracle: mvn could not fetch the jars: {(done.stdout + done.stderr).strip()[:200]}"
-        if not jars.is_dir():  # another process may have been faster
-            (Path(folder) / "libs").rename(jars)
-    return jars
-
-
-def make_cache() -> None:
-    CACHE.mkdir(exist_ok=True)
-    (CACHE / ".gitignore").write_text("*\n")
+        raise Unavailable("Kafka as oracle needs its jars, and mvn, which fetches them, is not on PATH")
+    (folder / "pom.xml").write_text(pom())
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"Kafka as oracle: mvn did not finish in {FETCH_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise Unavailable(f"Kafka as oracle: mvn could not fetch the jars: {(done.stdout + done.stderr).strip()[:200]}")
+    return folder / "libs"
 
 
 def pom() -> str:

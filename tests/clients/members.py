@@ -11,15 +11,15 @@ import hashlib
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tests.oracle import CACHE, JAVA, make_cache
+from tests.oracle import JAVA
 from tests.running import environment
+from tests.support.cache import CACHE, cached
 
 JAVA_SOURCES = Path(__file__).parent / "java"
 MEMBER_PROBE, PRODUCER_PROBE = "MemberProbe", "ProducerProbe"
@@ -225,17 +225,14 @@ def compiled_probe(jars: Path) -> Path:
     """The folder of the probes' classes, compiled again when a source changes."""
     sources = [JAVA_SOURCES / f"{name}.java" for name in (MEMBER_PROBE, PRODUCER_PROBE)]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    classes = CACHE / f"member-probe-{digest[:16]}"
-    if not classes.is_dir():
-        make_cache()
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            class_folder = Path(folder) / "classes"
-            command = ["javac", "--release", JAVA_RELEASE, "-cp", f"{jars}/*", "-d", str(class_folder), *map(str, sources)]
-            subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
-            (class_folder / "log4j2.properties").write_text("rootLogger.level=off\n")
-            with contextlib.suppress(OSError):  # another process was faster
-                class_folder.rename(classes)
-    return classes
+
+    def compile_into(folder: Path) -> Path:
+        command = ["javac", "--release", JAVA_RELEASE, "-cp", f"{jars}/*", "-d", str(folder / "classes"), *map(str, sources)]
+        subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
+        (folder / "classes" / "log4j2.properties").write_text("rootLogger.level=off\n")
+        return folder / "classes"
+
+    return cached(CACHE / f"member-probe-{digest[:16]}", compile_into)
 
 
 def java_host(jars: Path, classes: Path, errors: Path, program: str = MEMBER_PROBE) -> Host:

@@ -7,12 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 from tests.installing import install
-from tests.oracle import CACHE
+from tests.support.cache import CACHE, cached
 
 JAVA_MIN = 17
 FETCH_TIMEOUT_S = 600
@@ -61,18 +60,11 @@ def check_java() -> None:
 def fetch() -> None:
     """Fetch missing jars; all or none."""
     check_java()
-    CACHE.mkdir(exist_ok=True)
-    (CACHE / ".gitignore").write_text("*\n")
-    if folder().is_dir():
-        return
-    print(f"spark-test: fetching {folder().name} into .cache", flush=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
-        complete = fetch_jars(Path(temporary))
-        if not folder().is_dir():  # another process may have been faster
-            complete.rename(folder())
+    cached(folder(), fetch_jars)
 
 
 def fetch_jars(into: Path) -> Path:
+    print(f"spark-test: fetching {folder().name} into .cache", flush=True)
     problem = "" if shutil.which("mvn") else install("maven")
     if problem:
         raise Unavailable(f"Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; {problem}")

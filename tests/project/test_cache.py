@@ -1,0 +1,46 @@
+"""What tests fetch once: `tests/support/cache.py`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.cache import cached
+
+pytestmark = pytest.mark.once
+
+PROCESSES = 4
+
+
+def make(temporary: Path) -> Path:
+    with (temporary.parent / "made").open("a") as made:
+        made.write("once\n")
+    time.sleep(0.2)
+    (temporary / "complete").mkdir()
+    (temporary / "complete" / "file").write_text("text")
+    return temporary / "complete"
+
+
+def read(folder: Path) -> str:
+    return (cached(folder, make) / "file").read_text()
+
+
+def test_of_several_processes_one_makes_the_folder(tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(PROCESSES) as pool:
+        assert pool.map(read, [tmp_path / "cache" / "folder"] * PROCESSES, chunksize=1) == ["text"] * PROCESSES
+    assert (tmp_path / "cache" / "made").read_text() == "once\n"
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [".gitignore", "folder", "made"]
+
+
+def test_a_folder_that_could_not_be_made_is_made_by_the_next(tmp_path: Path) -> None:
+    def fail(temporary: Path) -> Path:
+        (temporary / "part").write_text("part")
+        raise OSError("no such jar")
+
+    with pytest.raises(OSError, match="no such jar"):
+        cached(tmp_path / "folder", fail)
+    assert [path.name for path in tmp_path.iterdir()] == [".gitignore"]
+    assert read(tmp_path / "folder") == "text"
