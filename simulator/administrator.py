@@ -16,7 +16,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from simulator.client import RETRIED, Client, Process, Request, Wire
 from simulator.commit import Commit
 from simulator.plan import GroupPlan
-from simulator.promises import Place, SentValue
+from simulator.promises import GroupPartition, SentValue
 from simulator.world import MS, SECOND, Broken
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ DESCRIBE, DELETE_GROUP, DELETE_OFFSETS, REMOVE_MEMBER, RETIRE, RESET_OFFSETS = r
 DELETIONS: Final = (DELETE_GROUP, DELETE_OFFSETS, RETIRE)
 RESET_VERSION: Final = 7
 
-Removals = list[tuple[Place, SentValue | int]]
+Removals = list[tuple[GroupPartition, SentValue | int]]
 
 
 class Administrator(Client):
@@ -88,7 +88,7 @@ class Administrator(Client):
         run.created.discard(name)
         self.deleted.add(name)
         run.records.deleted(name)
-        removals = self._removals([place for group in run.plan.groups for place in self._places(group) if place[1] == name])
+        removals = self._removals([partition for group in run.plan.groups for partition in self._partitions(group) if partition[1] == name])
         is_deleted = False
         while not is_deleted:
             wire = self._wire()
@@ -107,7 +107,7 @@ class Administrator(Client):
         yield from self._create({name: partitions})
         self.world.trace(f"administrator: topic {name} is recreated", "node")
 
-    def _places(self, group: GroupPlan) -> list[Place]:
+    def _partitions(self, group: GroupPlan) -> list[GroupPartition]:
         return [(group.name, topic, number) for topic, partitions in group.settings.topics for number in range(partitions)]
 
     def _check_deleted(self, name: str) -> Process:
@@ -171,7 +171,7 @@ class Administrator(Client):
 
     def _delete_group(self, wire: Wire, group: GroupPlan) -> Any:
         run = self._sim_run
-        removals = self._removals(self._places(group))
+        removals = self._removals(self._partitions(group))
         run.generations.may_begin_again(group.name)
         in_memory = run.in_memory(group.name)
         request = wire.send(DeleteGroupsRequest([group.name]), 2, REQUEST_NS)
@@ -197,16 +197,16 @@ class Administrator(Client):
         run = self._sim_run
         if not run.offsets.surely_has(group.name, run.retention_ns):
             run.generations.may_begin_again(group.name)
-        owned = [(topic, number) for _, topic, number in self._places(group)]
+        owned = [(topic, number) for _, topic, number in self._partitions(group)]
         commit = Commit(group.name, -1, "", None, owned, RESET_VERSION)
-        values = run.offsets.send(commit.places)
+        values = run.offsets.send(commit.partitions)
         members = self._members_of(group)
         request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
 
         def settled(reply: Any) -> None:
             codes = commit.codes(reply) or [ErrorCode.NONE] * len(values) if reply is not None and not run.is_void(request) else [None] * len(values)
-            for place, value, code in zip(commit.places, values, codes, strict=True):
-                self._removed([(place, value)], code)
+            for partition, value, code in zip(commit.partitions, values, codes, strict=True):
+                self._removed([(partition, value)], code)
             if ErrorCode.NONE in codes and members is not None and self._members_of(group) is members:
                 raise Broken("offsets", f"{group.name} accepts a commit without a generation, although it has members", group.name)
 
@@ -215,7 +215,7 @@ class Administrator(Client):
 
     def _delete_offsets(self, wire: Wire, group: GroupPlan) -> Process:
         run = self._sim_run
-        removals = self._removals(self._places(group))
+        removals = self._removals(self._partitions(group))
         by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for (_, topic, number), _ in removals:
             by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(number))
@@ -229,8 +229,8 @@ class Administrator(Client):
             codes = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
             if consumed is not None and self._consumers_of(group) is consumed and ErrorCode.NONE in codes.values():
                 raise Broken("deletions", f"offsets of {group.name} are deleted, although its members consume the topic", group.name)
-            for place, removal in removals:
-                self._removed([(place, removal)], codes.get((place[1], place[2])))
+            for partition, removal in removals:
+                self._removed([(partition, removal)], codes.get((partition[1], partition[2])))
 
         self._when_settled(request, removals, settled)
         yield request
@@ -244,17 +244,17 @@ class Administrator(Client):
 
         request.when_settled(settled)
 
-    def _removals(self, places: list[Place]) -> Removals:
-        return [(place, self._sim_run.offsets.send_removal(place)) for place in places]
+    def _removals(self, partitions: list[GroupPartition]) -> Removals:
+        return [(partition, self._sim_run.offsets.send_removal(partition)) for partition in partitions]
 
     def _removed(self, removals: Removals, code: int | None) -> None:
         offsets = self._sim_run.offsets
-        for place, removal in removals:
+        for partition, removal in removals:
             if code == ErrorCode.NONE or code == ErrorCode.GROUP_ID_NOT_FOUND:
-                offsets.acknowledged(place, removal)
+                offsets.acknowledged(partition, removal)
             elif code is None or code in RETRIED:
-                offsets.unknown(place, removal)
+                offsets.unknown(partition, removal)
             else:
-                offsets.refused(place, removal)
+                offsets.refused(partition, removal)
         if code == ErrorCode.NONE:
             self.world.count("offsets deleted", 1)

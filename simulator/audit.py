@@ -126,11 +126,11 @@ class Audit:
                 if topic in run.administrator.deleted:
                     continue  # its offsets are removed next
                 for number in range(partitions):
-                    place = plan.name, topic, number
+                    partition = plan.name, topic, number
                     value = stored.get((topic, number))
                     if value is None:
-                        run.offsets.may_expire(place, run.retention_ns)
-                    run.offsets.read(place, NONE if value is None else read_offset(value).offset, self._world.now)
+                        run.offsets.may_expire(partition, run.retention_ns)
+                    run.offsets.read(partition, NONE if value is None else read_offset(value).offset, self._world.now)
 
     def node_ended(self) -> None:
         """The process has ended: what was not durable may be lost."""

@@ -33,7 +33,7 @@ class Commit:
     def __init__(self, group: str, generation: int, member_id: str, instance: str | None, owned: list[tuple[str, int]], version: int) -> None:
         self.of = generation, member_id, owned
         self.version = version
-        self.places = [(group, topic, number) for topic, number in owned]
+        self.partitions = [(group, topic, number) for topic, number in owned]
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for mark, (topic, number) in enumerate(owned):
             by_topic.setdefault(topic, []).append(OffsetCommitRequestPartition(number, MARK + mark, -1, ""))
@@ -44,18 +44,18 @@ class Commit:
         self._accepted: Any = None  # the last reply without an error
 
     def encode(self, values: list[int]) -> bytes:
-        """The request with these offsets, in the order of `places`."""
+        """The request with these offsets, in the order of `partitions`."""
         body = self._body
         for at, value in zip(self._at, values, strict=True):
             _OFFSET.pack_into(body, at, value)
         return bytes(body)
 
     def codes(self, reply: Any) -> list[int] | None:
-        """The error code of each place; None: no errors."""
+        """The error code of each partition; None: no errors."""
         if reply is self._accepted:
             return None
         answered = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
-        codes = [answered[topic, number] for _, topic, number in self.places]
+        codes = [answered[topic, number] for _, topic, number in self.partitions]
         if any(code != ErrorCode.NONE for code in codes):
             return codes
         self._accepted = reply

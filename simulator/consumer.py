@@ -330,7 +330,7 @@ class Consumer(Client):
         commit = self._commit
         if commit is None or commit.of != (self.generation, self.member_id, self.owned):
             commit = self._commit = Commit(self.group, self.generation, self.member_id, self._instance_id, self.owned, self.style.commit)
-        values = self._sim_run.offsets.send(commit.places)
+        values = self._sim_run.offsets.send(commit.partitions)
         request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
         self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
         request.when_settled(partial(self._committed, request, commit, values))
@@ -340,23 +340,23 @@ class Consumer(Client):
         run = self._sim_run
         offsets = run.offsets
         if reply is None or run.is_void(request):
-            for place, value in zip(commit.places, values, strict=True):
-                offsets.unknown(place, value)
+            for partition, value in zip(commit.partitions, values, strict=True):
+                offsets.unknown(partition, value)
             return
         codes = commit.codes(reply)
         worst = 0
         if codes is None:
-            for place, value in zip(commit.places, values, strict=True):
-                offsets.acknowledged(place, value)
+            for partition, value in zip(commit.partitions, values, strict=True):
+                offsets.acknowledged(partition, value)
         else:
-            for place, value, code in zip(commit.places, values, codes, strict=True):
+            for partition, value, code in zip(commit.partitions, values, codes, strict=True):
                 if code == ErrorCode.NONE:
-                    offsets.acknowledged(place, value)
+                    offsets.acknowledged(partition, value)
                 elif code in REFUSING:
-                    offsets.refused(place, value)
+                    offsets.refused(partition, value)
                     worst = code
                 else:
-                    offsets.unknown(place, value)
+                    offsets.unknown(partition, value)
                     worst = worst or code
         message = request.message
         if values and not worst:

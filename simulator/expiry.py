@@ -37,15 +37,15 @@ class Expiry:
             removed = sorted(snapshot.offsets.keys() - now.offsets.keys()) if now is not None else sorted(snapshot.offsets)
             if not removed:
                 continue
-            group, place = snapshot.group, removed[0]
+            group, key = snapshot.group, removed[0]
             unchanged = now is not None and now.version is snapshot.version
-            if unchanged and group.state is STABLE and group.protocol_type == CONSUMER and group.subscribes_to(place[0]):
-                raise Broken(PROMISE, f"the offset of {place} expired, although members of {id} consume the topic", id)
+            if unchanged and group.state is STABLE and group.protocol_type == CONSUMER and group.subscribes_to(key[0]):
+                raise Broken(PROMISE, f"the offset of {key} expired, although members of {id} consume the topic", id)
             if group.state is EMPTY and not self._administered and (unchanged or now is None):
                 empty_since = group.state_ms if group.protocol_type is not None else -1
-                since = empty_since if empty_since >= 0 else read_offset(snapshot.offsets[place]).commit_ms
+                since = empty_since if empty_since >= 0 else read_offset(snapshot.offsets[key]).commit_ms
                 if wall - since < self._retention_ms:
-                    raise Broken(PROMISE, f"the offset of {place} of {id} expired {wall - since} ms after the group became empty", id)
+                    raise Broken(PROMISE, f"the offset of {key} of {id} expired {wall - since} ms after the group became empty", id)
 
     def forget(self) -> None:
         self._snapshots.clear()

@@ -204,9 +204,9 @@ class Faults:
         """Flip a bit while no process runs: a process trusts what it has verified."""
         if self.node.running:
             self.node.crash(self.world.chance(0.5))
-            place = self.rot.flip_bit()
-            if place:
-                self._fault(f"a bit rots: {place}")
+            where = self.rot.flip_bit()
+            if where:
+                self._fault(f"a bit rots: {where}")
 
     def _delete_topic(self) -> None:
         if not self.administrator.running:

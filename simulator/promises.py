@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from simulator.world import MS, SECOND, Broken, World, format_time
 
-Place = tuple[str, str, int]  # group, topic, partition
+GroupPartition = tuple[str, str, int]  # group, topic, partition
 NONE: Final = -1  # no committed offset
 KEPT_NS: Final = 120 * SECOND  # how long replaced values are known
 FOREVER: Final = 1 << 62
@@ -49,35 +49,35 @@ class Offsets:
 
     def __init__(self, world: Moments) -> None:
         self._world = world
-        self._registers: dict[Place, _Register] = {}
+        self._registers: dict[GroupPartition, _Register] = {}
         self._last = 0
 
-    def _of(self, place: Place) -> _Register:
-        register = self._registers.get(place)
+    def _of(self, partition: GroupPartition) -> _Register:
+        register = self._registers.get(partition)
         if register is None:
-            register = self._registers[place] = _Register()
+            register = self._registers[partition] = _Register()
         return register
 
-    def send(self, places: Iterable[Place]) -> list[int]:
+    def send(self, partitions: Iterable[GroupPartition]) -> list[int]:
         """The offsets of a commit that is sent now."""
         now = self._world.now
         values = []
-        for place in places:
+        for partition in partitions:
             self._last = value = self._last + 1
-            register = self._of(place)
+            register = self._of(partition)
             written = register.by_value[value] = SentValue(value, now)
             register.open.append(written)
             values.append(value)
         return values
 
-    def send_removal(self, place: Place) -> SentValue:
+    def send_removal(self, partition: GroupPartition) -> SentValue:
         removal = SentValue(NONE, self._world.now)
-        self._of(place).open.append(removal)
+        self._of(partition).open.append(removal)
         return removal
 
-    def acknowledged(self, place: Place, value: int | SentValue) -> None:
+    def acknowledged(self, partition: GroupPartition, value: int | SentValue) -> None:
         now = self._world.now
-        register = self._of(place)
+        register = self._of(partition)
         written = value if isinstance(value, SentValue) else register.find(value)
         assert written is not None
         written.acknowledged = True
@@ -88,36 +88,36 @@ class Offsets:
         if superseded:
             register.replace(superseded, now)
 
-    def unknown(self, place: Place, value: int | SentValue) -> None:
+    def unknown(self, partition: GroupPartition, value: int | SentValue) -> None:
         """The commit failed in a way that leaves open whether it took effect. It cannot take effect from now on."""
-        written = value if isinstance(value, SentValue) else self._of(place).find(value)
+        written = value if isinstance(value, SentValue) else self._of(partition).find(value)
         if written is not None:
             written.done = min(written.done, self._world.now)
 
-    def refused(self, place: Place, value: int | SentValue) -> None:
+    def refused(self, partition: GroupPartition, value: int | SentValue) -> None:
         """The commit was answered with an error that promises that it has no effect."""
-        written = value if isinstance(value, SentValue) else self._of(place).find(value)
+        written = value if isinstance(value, SentValue) else self._of(partition).find(value)
         if written is not None:
             written.refused = True
             written.done = self._world.now
 
-    def read(self, place: Place, value: int, sent: int) -> None:
+    def read(self, partition: GroupPartition, value: int, sent: int) -> None:
         """An OffsetFetch sent at the moment `sent` was answered with this offset."""
         now = self._world.now
-        register = self._of(place)
+        register = self._of(partition)
         if value == NONE:
             matching = [known for known in (*register.open, *register.replaced) if known.value == NONE]
         else:
             matching = [known for known in (register.find(value),) if known is not None]
         if not matching:
-            raise Broken(self.promise, f"offset {value} is read for {show(place)}, although it was replaced long ago or never committed", place[0])
+            raise Broken(self.promise, f"offset {value} is read for {show(partition)}, although it was replaced long ago or never committed", partition[0])
         readable = [known for known in matching if known.replaced >= sent and not known.refused]
         if not readable:
             newest = max((known for known in register.open if known.acknowledged), key=lambda known: known.done, default=None)
             offset = "no offset" if value == NONE else f"offset {value}"
             reason = "although its commit was refused" if matching[0].refused else f"although it was replaced at {format_time(matching[0].replaced)}"
             instead = f"; the newest acknowledged offset is {newest.value}, of {format_time(newest.done)}" if newest is not None else ""
-            raise Broken(self.promise, f"{offset} is read for {show(place)}, {reason}{instead}", place[0])
+            raise Broken(self.promise, f"{offset} is read for {show(partition)}, {reason}{instead}", partition[0])
         if len(readable) == 1:  # which of several removals was read is not known
             readable[0].done = min(readable[0].done, now)
         superseded = [other for other in register.open if other.value != value and other.done < sent]
@@ -129,10 +129,10 @@ class Offsets:
         for register in self._registers.values():
             register.restore(moment)
 
-    def may_expire(self, place: Place, retention_ns: int) -> None:
+    def may_expire(self, partition: GroupPartition, retention_ns: int) -> None:
         """The offset may have expired if nothing was committed for the retention time."""
         now = self._world.now
-        register = self._of(place)
+        register = self._of(partition)
         if not any(known.acknowledged and known.value != NONE and known.done > now - retention_ns for known in register.open):
             removal = SentValue(NONE, now - retention_ns)
             removal.done = now
@@ -143,8 +143,8 @@ class Offsets:
         since = self._world.now - retention_ns
         return any(
             any(known.acknowledged and known.done > since for known in register.open) and all(known.value != NONE for known in register.open)
-            for place, register in self._registers.items()
-            if place[0] == group
+            for partition, register in self._registers.items()
+            if partition[0] == group
         )
 
 
@@ -358,5 +358,5 @@ class Sessions:
         self._renewals.pop((group, member_id), None)
 
 
-def show(place: Place) -> str:
-    return f"{place[0]}: {place[1]}-{place[2]}"
+def show(partition: GroupPartition) -> str:
+    return f"{partition[0]}: {partition[1]}-{partition[2]}"

@@ -29,7 +29,7 @@ COMPILE_SECONDS = 120
 JAVA_RELEASE = "11"  # the oldest that Kafka's clients run on
 
 Event = dict[str, Any]
-Place = tuple[str, int]  # topic and partition
+TopicPartition = tuple[str, int]  # topic and partition
 
 
 class Kind(NamedTuple):
@@ -113,7 +113,7 @@ class Member:
         self.name = name
         self.instance = instance
         self.events: list[Event] = []
-        self.places: set[Place] = set()  # its assignment
+        self.partitions: set[TopicPartition] = set()  # its assignment
         self.over = False
         self.steady_from = 0  # which event was the first after its group had settled
         self._closed_from: int | None = None
@@ -128,16 +128,16 @@ class Member:
         return self.instance or self.name
 
     def __repr__(self) -> str:
-        return f"{self.name} ({self.kind}): {sorted(self.places)}"
+        return f"{self.name} ({self.kind}): {sorted(self.partitions)}"
 
     def add_event(self, event: Event) -> None:
         with self._event_added:
-            places = {(topic, partition) for topic, partition in event.get("partitions", ())}
+            partitions = {(topic, partition) for topic, partition in event.get("partitions", ())}
             match event["event"]:
                 case "assigned":
-                    self.places |= places
+                    self.partitions |= partitions
                 case "revoked" | "lost":
-                    self.places -= places
+                    self.partitions -= partitions
             self.events.append(event)
             self._event_added.notify_all()
 

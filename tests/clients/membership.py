@@ -15,7 +15,7 @@ import confluent_kafka
 
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.records import read_assignment
-from tests.clients.members import AWAIT_SECONDS, JAVA_CLIENT, Event, Host, Kind, Member, Place, python_host
+from tests.clients.members import AWAIT_SECONDS, JAVA_CLIENT, Event, Host, Kind, Member, TopicPartition, python_host
 from tests.running import Client
 from tests.support.restartable import RestartableBroker, create_topic, described, stored_offsets
 
@@ -26,14 +26,14 @@ LOG_SECONDS = 10.0
 HEARD_SECONDS = 5.0
 OLD_HEARTBEAT = 1  # which needs no instance id
 
-Seats = dict[str, tuple[str, frozenset[Place]]]  # by seat: member id, and its partitions
+Seats = dict[str, tuple[str, frozenset[TopicPartition]]]  # by seat: member id, and its partitions
 
 
 class Feed:
     """A producer that continues whatever happens to the broker; `sent` has its acknowledged messages."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
-        self.sent: dict[str, Place] = {}  # by value
+        self.sent: dict[str, TopicPartition] = {}  # by value
         self._partitions = partitions
         self._numbers = count()
         self._refused: list[str] = []
@@ -96,7 +96,7 @@ class Group:
         self.name = "workers"
         self.restartable = RestartableBroker(folder / "data", *(f"{name.replace('_', '.')}={value}" for name, value in settings.items()))
         self.restartable.start()
-        self.partitions = partitions
+        self.partition_count = partitions
         create_topic(self.port, TOPIC, partitions)
         self.members: list[Member] = []
         self.feed = Feed(self.bootstrap, partitions)
@@ -114,8 +114,8 @@ class Group:
         return f"127.0.0.1:{self.port}"
 
     @property
-    def places(self) -> set[Place]:
-        return {(TOPIC, partition) for partition in range(self.partitions)}
+    def partitions(self) -> set[TopicPartition]:
+        return {(TOPIC, partition) for partition in range(self.partition_count)}
 
     # The broker.
 
@@ -158,8 +158,8 @@ class Group:
         seats: Seats = {}
         for member in group.members:
             assigned = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
-            places = frozenset((topic.topic, partition) for topic in assigned for partition in topic.partitions)
-            seats[member.group_instance_id or member.client_id] = (member.member_id, places)
+            partitions = frozenset((topic.topic, partition) for topic in assigned for partition in topic.partitions)
+            seats[member.group_instance_id or member.client_id] = (member.member_id, partitions)
         return group.group_state, seats
 
     def settled(self, *members: Member) -> None:
@@ -184,8 +184,8 @@ class Group:
     def _in_their_seats(self, state: str, seats: Seats, members: tuple[Member, ...]) -> bool:
         if state != "Stable" or seats.keys() != {member.seat for member in members}:
             return False
-        owners = Counter(place for _, places in seats.values() for place in places)
-        return owners == Counter(self.places) and all(member.places == seats[member.seat][1] for member in members)
+        owners = Counter(partition for _, partitions in seats.values() for partition in partitions)
+        return owners == Counter(self.partitions) and all(member.partitions == seats[member.seat][1] for member in members)
 
     def check_alive(self) -> None:
         for member in self.members:
@@ -231,10 +231,10 @@ class Group:
         until = time.monotonic() + AWAIT_SECONDS
         ends = Counter(self.feed.sent.values())
         while True:
-            committed = {place: offset for place, (offset, _) in stored_offsets(self.port, self.name).items()}
-            if all(committed.get(place) == end for place, end in ends.items()):
+            committed = {partition: offset for partition, (offset, _) in stored_offsets(self.port, self.name).items()}
+            if all(committed.get(partition) == end for partition, end in ends.items()):
                 break
-            missing = {place: (committed.get(place), end) for place, end in ends.items() if committed.get(place) != end}
+            missing = {partition: (committed.get(partition), end) for partition, end in ends.items() if committed.get(partition) != end}
             assert time.monotonic() < until, (missing, self.members, [member.events[-4:] for member in self.members])
             self.check_alive()
             time.sleep(0.05)
@@ -259,7 +259,7 @@ class Group:
         for member in self.members:
             events = member.of("records", "committed", "commit_refused")
             past_events += [event for event, then in zip_longest(events, events[1:]) if then is None or then["event"] != "commit_refused"]
-        committed: dict[Place, int] = {}
+        committed: dict[TopicPartition, int] = {}
         wrong: set[str] = set()
         for event in sorted(past_events, key=lambda event: event["at"]):
             for topic, partition, offset in event.get("positions", ()):

@@ -58,8 +58,8 @@ def test_kafka_python_administers_topics(bootstrap: str) -> None:
     assert settings["retention.ms"]["value"] == "5000"
     assert settings["cleanup.policy"]["value"] == "delete"
     fill(bootstrap, "kp")
-    place = kafka.TopicPartition("kp", 0)
-    assert admin.delete_records({place: 4})[place]["low_watermark"] == 4
+    partition = kafka.TopicPartition("kp", 0)
+    assert admin.delete_records({partition: 4})[partition]["low_watermark"] == 4
     (directory,) = admin.describe_log_dirs()
     (folder,) = directory["log_dirs"]
     (topic,) = [topic_dir for topic_dir in folder["topics"] if topic_dir["name"] == "kp"]
@@ -102,8 +102,8 @@ def test_confluent_kafka_administers_topics(bootstrap: str) -> None:
     with pytest.raises(confluent_kafka.KafkaException, match="none can be changed while it runs"):
         done(admin.incremental_alter_configs([resource(kind.BROKER, "1", incremental_configs=[entry])]))
     fill(bootstrap, "cf")
-    place = confluent_kafka.TopicPartition("cf", 0, 4)
-    assert done(admin.delete_records([place])).low_watermark == 4
+    partition = confluent_kafka.TopicPartition("cf", 0, 4)
+    assert done(admin.delete_records([partition])).low_watermark == 4
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "cf-group"})
     assert consumer.get_watermark_offsets(confluent_kafka.TopicPartition("cf", 0), SECONDS) == (4, RECORDS)
     consumer.commit(offsets=[confluent_kafka.TopicPartition("cf", 0, 6)], asynchronous=False)
@@ -139,8 +139,8 @@ def test_aiokafka_administers_topics(bootstrap: str) -> None:
             settings = {config[0]: config[1] for config in response.resources[0][4]}
             assert (settings["retention.ms"], settings["cleanup.policy"]) == ("5000", "delete")
             await asyncio.to_thread(fill, bootstrap, "ai")
-            place = aiokafka.TopicPartition("ai", 0)
-            assert await admin.delete_records({place: aiokafka.admin.RecordsToDelete(4)}) == {place: 4}
+            partition = aiokafka.TopicPartition("ai", 0)
+            assert await admin.delete_records({partition: aiokafka.admin.RecordsToDelete(4)}) == {partition: 4}
             deletion = await admin.delete_topics(["ai"])
             assert [error[1] for error in deletion.topic_error_codes] == [0]
             assert "ai" not in await admin.list_topics()

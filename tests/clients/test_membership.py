@@ -39,11 +39,11 @@ def test_static_members_restart_one_after_the_other_without_a_rebalance_and_with
     group.feed.begin()
     for number, member in enumerate(members):
         member.await_progress()
-        places = set(member.places)
+        partitions = set(member.partitions)
         member.close()
         members[number] = group.start(kind, f"seat-{number}")
         members[number].await_progress()
-        assert members[number].places == places
+        assert members[number].partitions == partitions
     group.feed.end()
     group.consumed()
     assert group.story() == story
@@ -58,13 +58,13 @@ def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: Kin
     story, generation = group.story(), group.generation()
     group.feed.begin()
     victim.await_progress()
-    places = set(victim.places)
+    partitions = set(victim.partitions)
     victim.kill()
     returned = group.start(kind, "victim")
     returned.await_progress()
     group.feed.end()
     group.consumed()
-    assert returned.places == places
+    assert returned.partitions == partitions
     assert (group.story(), group.generation()) == (story, generation)
     assert (group.lost(), group.seen_twice_without_need(), group.disturbances()) == (set(), set(), {})
 
@@ -72,7 +72,7 @@ def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: Kin
 def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Kind, group: Group) -> None:
     second_member, first = seats(group, kind, 2)
     story, generation = group.story(), group.generation()
-    places = set(first.places)
+    partitions = set(first.partitions)
     group.feed.begin()
     first.await_progress()
     contested = len(first.events)
@@ -88,7 +88,7 @@ def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Ki
         pattern = kind.fenced
         first.await_event(lambda event: event["event"] in ("error", "commit_refused") and bool(re.fullmatch(pattern, event["name"])))
     second.await_progress()
-    assert second.places == places
+    assert second.partitions == partitions
     group.feed.end()
     group.consumed()
     assert (group.story(), group.generation()) == (story, generation)
@@ -219,7 +219,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(k
     group.consumed()
     before = group.rebalances()
     busy.confirmed("pause")
-    wait_until(lambda: patient_member.places == group.places, 20, state=lambda: (patient_member, group.rebalances()))
+    wait_until(lambda: patient_member.partitions == group.partitions, 20, state=lambda: (patient_member, group.rebalances()))
     assert group.rebalances()[len(before) :][0] in ("member_left", "session_expired")
     busy.do("resume")
     group.settled(busy, patient_member)

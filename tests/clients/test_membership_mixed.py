@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clients.members import KINDS, Kind, Member, Place
+from tests.clients.members import KINDS, Kind, Member, TopicPartition
 from tests.clients.membership import Group
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -37,11 +37,11 @@ def test_static_members_of_every_kind_in_one_group_restart_and_survive_the_broke
     generation, rebalances = group.generation(), group.rebalances()
     group.feed.begin()
     for number, kind in enumerate(KINDS):
-        places = set(members[number].places)
+        partitions = set(members[number].partitions)
         members[number].close()
         members[number] = group.start(kind, f"seat-of-{kind}")
         members[number].await_progress()
-        assert members[number].places == places
+        assert members[number].partitions == partitions
     group.kill_broker()
     group.start_broker()
     for member in members:
@@ -68,7 +68,7 @@ def test_an_instance_id_moves_from_one_kind_of_client_to_another(group: Group) -
     assert (group.lost(), group.seen_twice()) == (set(), set())
 
 
-def revoked(member: Member, since: int) -> set[Place]:
+def revoked(member: Member, since: int) -> set[TopicPartition]:
     return {(topic, partition) for event in member.of("revoked", "lost", since=since) for topic, partition in event["partitions"]}
 
 
@@ -81,28 +81,28 @@ def test_cooperative_members_keep_the_partitions_that_do_not_move(cooperative_ki
     before = len(first.events)
     second = group.start(second_kind, "second", assignor="cooperative-sticky")
     group.settled(first, second)
-    assert revoked(first, before) == second.places
-    assert len(second.places) == 3
-    marks = [(member, len(member.events), set(member.places)) for member in (first, second)]
+    assert revoked(first, before) == second.partitions
+    assert len(second.partitions) == 3
+    marks = [(member, len(member.events), set(member.partitions)) for member in (first, second)]
     third = group.start(third_kind, assignor="cooperative-sticky")
     group.settled(first, second, third)
     for member, before, held in marks:
-        assert len(held & member.places) == 2
-        assert revoked(member, before) == held - member.places
-    assert third.places == group.places - first.places - second.places
+        assert len(held & member.partitions) == 2
+        assert revoked(member, before) == held - member.partitions
+    assert third.partitions == group.partitions - first.partitions - second.partitions
     generation, rebalances = group.generation(), group.rebalances()
-    places = set(second.places)
+    partitions = set(second.partitions)
     second.await_progress()
     second.close()
     second = group.start(second_kind, "second", assignor="cooperative-sticky")
     second.await_progress()
-    assert second.places == places
+    assert second.partitions == partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
-    places_before = set(first.places)
+    partitions_before = set(first.partitions)
     before = len(first.events)
     third.close()
     group.settled(first, second)
-    assert places_before <= first.places
+    assert partitions_before <= first.partitions
     assert revoked(first, before) == set()
     group.feed.end()
     group.consumed()

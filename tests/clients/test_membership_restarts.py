@@ -19,7 +19,7 @@ def test_members_keep_their_seats_when_the_broker_returns(kind: Kind, end: Calla
     members = [group.start(kind, "static"), group.start(kind, "other"), group.start(kind)]
     group.settled(*members)
     generation, rebalances = group.generation(), group.rebalances()
-    places = [set(member.places) for member in members]
+    partitions = [set(member.partitions) for member in members]
     group.feed.begin()
     for _ in range(2):
         for member in members:
@@ -30,7 +30,7 @@ def test_members_keep_their_seats_when_the_broker_returns(kind: Kind, end: Calla
         member.await_progress()
     group.feed.end()
     group.consumed()
-    assert [member.places for member in members] == places
+    assert [member.partitions for member in members] == partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
 
@@ -49,6 +49,6 @@ def test_a_static_member_that_restarts_while_the_broker_is_away_has_its_seat(kin
     returned = group.start(kind, "leaves")
     group.feed.send_some(60)
     group.consumed()
-    assert returned.places == leaves.places
+    assert returned.partitions == leaves.partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})

@@ -27,22 +27,22 @@ def test_a_standby_reads_what_a_crashed_member_read_without_a_new_generation(
     group.settled(*members)
     standby = group.start(kind, "c-2", **options)
     group.settled(*members, standby)
-    assert not standby.places
+    assert not standby.partitions
     generation, rebalances = group.generation(), group.rebalances()
     group.feed.send_some(60)
     group.consumed()
     crashed, survivor = members[crashes], members[1 - crashes]
-    places = set(crashed.places)
-    places_before = set(survivor.places)
+    partitions = set(crashed.partitions)
+    partitions_before = set(survivor.partitions)
     crashed.kill()
     group.feed.send_some(60)
     group.consumed()
     group.settled(survivor, standby)
-    assert (standby.places, survivor.places) == (places, places_before)
+    assert (standby.partitions, survivor.partitions) == (partitions, partitions_before)
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice()) == (set(), set())
     # The crashed member returns as a standby.
     returned = group.start(kind, f"c-{crashes}", **options)
     group.settled(survivor, standby, returned)
-    assert not returned.places
+    assert not returned.partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)

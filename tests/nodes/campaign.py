@@ -17,7 +17,7 @@ from typing import NamedTuple, NoReturn
 
 from broker.runtime.build import build
 from protocol.records import read_assignment
-from tests.clients.members import JAVA_CLIENT, PRODUCER_PROBE, Event, Host, Kind, Member, Place, python_host, python_producer_host
+from tests.clients.members import JAVA_CLIENT, PRODUCER_PROBE, Event, Host, Kind, Member, TopicPartition, python_host, python_producer_host
 from tests.clients.membership import TOPIC
 from tests.nodes.cluster import Nodes, ServiceProbe
 from tests.nodes.ledger import Ledger
@@ -33,7 +33,7 @@ START_SECONDS = 90.0  # five interpreters and a JVM on a busy machine
 END_SECONDS = 60.0
 SESSION_MS = 45_000
 VICTIMS = ("random", "controller", "two", "coordinator")
-Seats = dict[str, tuple[str, frozenset[Place]]]  # by instance: member id and assignment
+Seats = dict[str, tuple[str, frozenset[TopicPartition]]]  # by instance: member id and assignment
 
 
 class Kill(NamedTuple):
@@ -181,9 +181,9 @@ class Campaign:
                 return tuple(self._random.sample(self.nodes.ids, 2))
         return (self._random.choice(self.nodes.ids),)
 
-    def promised(self) -> dict[Place, int]:
+    def promised(self) -> dict[TopicPartition, int]:
         """The offsets with acknowledged commits so far."""
-        ends: dict[Place, int] = {}
+        ends: dict[TopicPartition, int] = {}
         for member in self.members:
             for event in member.of("committed"):
                 for topic, partition, offset in event["positions"]:
@@ -197,13 +197,13 @@ class Campaign:
         seats: Seats = {}
         for member in group.members:
             assigned = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
-            places = frozenset((topic.topic, partition) for topic in assigned for partition in topic.partitions)
-            seats[member.group_instance_id or member.client_id] = (member.member_id, places)
+            partitions = frozenset((topic.topic, partition) for topic in assigned for partition in topic.partitions)
+            seats[member.group_instance_id or member.client_id] = (member.member_id, partitions)
         return seats
 
     def _all_seated(self) -> bool:
         seats = self.seated()
-        return seats.keys() == {member.instance for member in self.members} and all(seats[member.seat][1] == member.places for member in self.members)
+        return seats.keys() == {member.instance for member in self.members} and all(seats[member.seat][1] == member.partitions for member in self.members)
 
     def _await_stable(self, begin: float) -> float:
         """Until each group has the same members with the same partitions, as its coordinator has it."""
@@ -218,12 +218,12 @@ class Campaign:
             self.wrong.append(f"after kill {len(self.kills) + 1} all groups were stable after {stable:.1f} s")
         return stable
 
-    def _check_offsets(self, promised: dict[Place, int]) -> None:
+    def _check_offsets(self, promised: dict[TopicPartition, int]) -> None:
         self.ledger.check()
-        committed: dict[Place, int] = wait_until(lambda: self.nodes.committed(GROUP), STABLE_SECONDS) if promised else {}
-        for place, offset in promised.items():
-            if committed.get(place, -1) < offset:
-                self.wrong.append(f"after kill {len(self.kills)} {place} is committed to {committed.get(place)}, and {offset} was acknowledged")
+        committed: dict[TopicPartition, int] = wait_until(lambda: self.nodes.committed(GROUP), STABLE_SECONDS) if promised else {}
+        for partition, offset in promised.items():
+            if committed.get(partition, -1) < offset:
+                self.wrong.append(f"after kill {len(self.kills)} {partition} is committed to {committed.get(partition)}, and {offset} was acknowledged")
 
     # The end.
 

@@ -18,7 +18,7 @@ GROUPS = 12
 PAUSE_SECONDS = 0.02  # between two commits of each group
 CHECK_SECONDS = 30.0
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class Account:
@@ -41,11 +41,11 @@ class Account:
         coordinator = wait_until(lambda: max(self._nodes.coordinator(self.group), 0), CHECK_SECONDS)
         self._actor.connect(self._nodes.port(coordinator))
 
-    def commit(self, place: Place) -> str:
+    def commit(self, partition: TopicPartition) -> str:
         """Commit the next number. Return errors that no member may get."""
         self.sent += 1
         try:
-            code = self._actor.commit(*place, self.sent)
+            code = self._actor.commit(*partition, self.sent)
         except OSError:
             self.waits = True
             return ""
@@ -62,9 +62,9 @@ class Account:
         described = self._nodes.described(self.group)
         return described is not None and described.group_state == "Stable" and [member.member_id for member in described.members] == [self._actor.member_id]
 
-    def check(self, place: Place) -> str:
+    def check(self, partition: TopicPartition) -> str:
         """Compare with the coordinator's offsets. Return the differences."""
-        stored = wait_until(lambda: self._nodes.committed(self.group), CHECK_SECONDS).get(place, 0) if self.acknowledged else 0
+        stored = wait_until(lambda: self._nodes.committed(self.group), CHECK_SECONDS).get(partition, 0) if self.acknowledged else 0
         lost = not self.acknowledged <= stored <= self.sent
         if self.waits:
             self._connect()
@@ -78,9 +78,9 @@ class Account:
 class Ledger:
     """All groups, and the thread that commits."""
 
-    def __init__(self, nodes: Nodes, place: Place, wrong: Callable[[str], None]) -> None:
+    def __init__(self, nodes: Nodes, partition: TopicPartition, wrong: Callable[[str], None]) -> None:
         self.accounts = [Account(nodes, f"ledger-{number}") for number in range(GROUPS)]
-        self._place = place
+        self._partition = partition
         self._wrong = wrong
         self._turn = threading.Lock()  # either the thread or `check` uses the connections
         self._stopping = threading.Event()
@@ -96,7 +96,7 @@ class Ledger:
             with self._turn:
                 for account in self.accounts:
                     if not account.waits:
-                        self._note(account.commit(self._place))
+                        self._note(account.commit(self._partition))
 
     def _note(self, problem: str) -> None:
         if problem:
@@ -108,7 +108,7 @@ class Ledger:
     def check(self) -> None:
         with self._turn:
             for account in self.accounts:
-                self._note(account.check(self._place))
+                self._note(account.check(self._partition))
 
     @property
     def commits(self) -> int:

@@ -55,7 +55,7 @@ def broken_promises(senders: Sequence[Sender], log: dict[tuple[int, int], str]) 
     """Acknowledged records that are missing at their offsets, refused records, and values that the log has twice."""
     wrong = []
     for sender in senders:
-        lost = [value for value, place in sender.stored.items() if log.get(place) != value]
+        lost = [value for value, partition in sender.stored.items() if log.get(partition) != value]
         if lost:
             wrong.append(f"{len(lost)} of {len(sender.stored)} records that were acknowledged to {sender.name} are not in the log, such as {lost[:3]}")
         if sender.refused:

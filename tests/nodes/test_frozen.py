@@ -66,7 +66,7 @@ def test_a_frozen_node_keeps_its_logs_and_its_members_their_seats(campaign: Camp
     assert led, "no partition would show a change of owner"
 
     after = wait_until(lambda: nodes.committed(GROUP), RETURN_SECONDS)
-    assert all(after[place] >= offset for place, offset in committed.items()), "a committed offset went back"
+    assert all(after[partition] >= offset for partition, offset in committed.items()), "a committed offset went back"
     assert nodes.ends(coordinator, PROBED, PARTITIONS) == led
     assert nodes.coordinator(GROUP) == coordinator
     assert campaign.seated() == seats

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode
-from simulator.promises import Generations, Offsets, Place, SentValue
+from simulator.promises import Generations, GroupPartition, Offsets, SentValue
 from simulator.world import Broken
 
 # Errors after which a member must rejoin.
@@ -78,25 +78,25 @@ class Ledger:
 
     # Offsets.
 
-    def commit_sent(self, place: Place) -> int:
+    def commit_sent(self, partition: GroupPartition) -> int:
         """The offset to commit."""
-        return self._offsets.send([place])[0]
+        return self._offsets.send([partition])[0]
 
-    def deletion_sent(self, place: Place) -> SentValue:
-        return self._offsets.send_removal(place)
+    def deletion_sent(self, partition: GroupPartition) -> SentValue:
+        return self._offsets.send_removal(partition)
 
-    def acknowledged(self, place: Place, sent: int | SentValue) -> None:
-        self._offsets.acknowledged(place, sent)
+    def acknowledged(self, partition: GroupPartition, sent: int | SentValue) -> None:
+        self._offsets.acknowledged(partition, sent)
         self.count("acknowledged")
 
-    def refused(self, place: Place, sent: int | SentValue) -> None:
+    def refused(self, partition: GroupPartition, sent: int | SentValue) -> None:
         """The commit or deletion was refused and has no effect. Retriable codes leave that open."""
-        self._offsets.refused(place, sent)
+        self._offsets.refused(partition, sent)
 
-    def fetched(self, place: Place, offset: int, sent: int) -> None:
+    def fetched(self, partition: GroupPartition, offset: int, sent: int) -> None:
         """`offset`: -1 where there is none. `sent`: the moment of the request."""
         self.count("fetched")
-        self._check(lambda: self._offsets.read(place, offset, sent))
+        self._check(lambda: self._offsets.read(partition, offset, sent))
 
     # Generations and assignments.
 
@@ -105,9 +105,9 @@ class Ledger:
         self.count("synced")
         owned = [(group, partition) for partition in assignment.partitions]
         self._check(lambda: self._generations.assigned(group, generation, seat, assignment.round, repr(assignment).encode(), owned, sent))
-        place = self._settled.get(group, {}).get(seat)
-        if place is not None and (place.generation, place.assignment) != (generation, assignment):
-            self.broken(f"lost seat: {seat} of {group} had {place.assignment.partitions} in generation {place.generation}, and now {generation}")
+        settled = self._settled.get(group, {}).get(seat)
+        if settled is not None and (settled.generation, settled.assignment) != (generation, assignment):
+            self.broken(f"lost seat: {seat} of {group} had {settled.assignment.partitions} in generation {settled.generation}, and now {generation}")
 
     def settled(self, group: str, seats: dict[str, Seat]) -> None:
         """All members are settled: from now on only `disturbed` may change that."""

@@ -268,12 +268,12 @@ class Member(Actor):
         reply = await self._ask(request, self._versions.commit)
         worst = 0
         for partition_reply in reply.topics[0].partitions:
-            place = (self.plan.name, TOPIC, partition_reply.partition_index)
+            partition = (self.plan.name, TOPIC, partition_reply.partition_index)
             if not partition_reply.error_code:
-                self._ledger.acknowledged(place, numbers[partition_reply.partition_index])
+                self._ledger.acknowledged(partition, numbers[partition_reply.partition_index])
                 self.steady_life = max(self.steady_life, life)
                 continue
             worst = partition_reply.error_code
             if partition_reply.error_code not in (7, 14, 15, 16):
-                self._ledger.refused(place, numbers[partition_reply.partition_index])
+                self._ledger.refused(partition, numbers[partition_reply.partition_index])
         self._react("OffsetCommit", worst)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
-from tests.clients.members import AWAIT_SECONDS, Kind, Member, Place
+from tests.clients.members import AWAIT_SECONDS, Kind, Member, TopicPartition
 from tests.clients.membership import Group
 from tests.running import Client, wait_until
 
@@ -83,7 +83,7 @@ class Run:
             self.members.append(self.start(scenario.started))
             group.settled(*self.members)
         group.feed.begin(FEED_SECONDS)
-        wait_until(lambda: len(consumed_at(group)) == group.partitions, 20)
+        wait_until(lambda: len(consumed_at(group)) == group.partition_count, 20)
         quiet_from = time.time()
         time.sleep(QUIET_SECONDS)
         quiet_until = time.time()
@@ -121,17 +121,17 @@ def await_status(port: int, group: str, entry: str, instance: str) -> float:
     return since
 
 
-def consumed_at(group: Group) -> dict[Place, list[float]]:
+def consumed_at(group: Group) -> dict[TopicPartition, list[float]]:
     """When records of each partition were consumed, by whichever member."""
-    times: dict[Place, list[float]] = defaultdict(list)
+    times: dict[TopicPartition, list[float]] = defaultdict(list)
     for member in group.members:
         for event in member.of("records"):
-            for place in {(topic, partition) for topic, partition, _, _ in event["records"]}:
-                times[place].append(event["at"])
-    return {place: sorted(at) for place, at in times.items()}
+            for topic_partition in {(topic, number) for topic, number, _, _ in event["records"]}:
+                times[topic_partition].append(event["at"])
+    return {partition: sorted(at) for partition, at in times.items()}
 
 
-def stood_still(times: Mapping[Place, Sequence[float]], quiet_from: float, quiet_until: float) -> tuple[float, float]:
+def stood_still(times: Mapping[TopicPartition, Sequence[float]], quiet_from: float, quiet_until: float) -> tuple[float, float]:
     """The worst and the mean of the longest pauses of the partitions, minus the usual pause without a disturbance."""
     pauses: list[float] = []
     for reads in times.values():
@@ -191,7 +191,7 @@ def scale_down_roster(run: Run) -> Sequence[Member]:
 
 
 def crash(run: Run) -> Sequence[Member]:
-    assert run.members[0].places
+    assert run.members[0].partitions
     run.members[0].kill()
     return run.members[1:]
 

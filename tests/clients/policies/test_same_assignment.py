@@ -24,7 +24,7 @@ def test_instances_get_the_same_partitions_after_a_full_stop_and_start(kind: Kin
     for instances in (("a-2", "a-1", "a-10"), ("a-10", "a-2", "a-1")):
         members = [group.start(kind, instance, assignor=assignor, session_ms=3_000) for instance in instances]
         group.settled(*members)
-        assert {member.instance: member.places for member in members} == {
+        assert {member.instance: member.partitions for member in members} == {
             instance: {(TOPIC, partition) for partition in partitions} for instance, partitions in EXPECTED[assignor].items()
         }
         close_all(members)

@@ -30,5 +30,5 @@ def test_members_rejoin_at_once_when_their_topic_grows(kind: Kind, make_group: C
     wait_until(lambda: group.story()[-1]["generation"] > before and group.describe()[0] == "Stable", 20)
     assert "topics_changed" in [line["cause"] for line in group.story()]
     if str(kind) in REFRESH_METADATA_BY_THEMSELVES:
-        wait_until(lambda: sum(len(member.places) for member in members) == GROWN, 20, state=lambda: ([member.places for member in members], group.describe(), group.story()))
+        wait_until(lambda: sum(len(member.partitions) for member in members) == GROWN, 20, state=lambda: ([member.partitions for member in members], group.describe(), group.story()))
     close_all(members)

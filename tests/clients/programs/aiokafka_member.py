@@ -52,7 +52,7 @@ class Listener(aiokafka.abc.ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 async def commit(consumer: aiokafka.AIOKafkaConsumer, positions: dict[tuple[str, int], int]) -> None:
-    offsets = {aiokafka.TopicPartition(*place): offset for place, offset in positions.items()}
+    offsets = {aiokafka.TopicPartition(*partition): offset for partition, offset in positions.items()}
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

@@ -59,7 +59,7 @@ class Consumer:
         return [Record(record.topic, record.partition, record.offset, record.value.decode()) for records in batches.values() for record in records]
 
     def commit(self, positions: dict[tuple[str, int], int]) -> None:
-        offsets = {kafka.TopicPartition(*place): kafka.OffsetAndMetadata(offset, "", -1) for place, offset in positions.items()}
+        offsets = {kafka.TopicPartition(*partition): kafka.OffsetAndMetadata(offset, "", -1) for partition, offset in positions.items()}
         try:
             self._consumer.commit(offsets, timeout_ms=COMMIT_MS)
         except kafka.errors.KafkaError as error:
