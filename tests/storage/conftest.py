@@ -8,7 +8,7 @@ from simulator.disk import SimDisk, data_disk
 from storage import Disk, OsDisk
 
 
-class Place:
+class DataFolder:
     """A disk and an empty folder on it."""
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -17,16 +17,16 @@ class Place:
 
 
 @pytest.fixture(params=("system", "memory"))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def data_folder(request: pytest.FixtureRequest, tmp_path: Path) -> DataFolder:
     """Run the same tests over the real file system and over the faulty disk."""
     if request.param == "system":
-        return Place(OsDisk(), str(tmp_path))
-    return Place(data_disk(), "/data")
+        return DataFolder(OsDisk(), str(tmp_path))
+    return DataFolder(data_disk(), "/data")
 
 
-def in_memory() -> tuple[SimDisk, Place]:
+def in_memory() -> tuple[SimDisk, DataFolder]:
     disk = data_disk()
-    return disk, Place(disk, "/data")
+    return disk, DataFolder(disk, "/data")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from protocol.batch import Compression, Record, build, iterate, read_header, rec
 from simulator.disk import SimDisk, data_disk
 from storage import Disk, Handles, Log, OsDisk, Producers
 from tests.oracle import run_java
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import DUMP, FOLDER, clean, headers, overwrite, read, result_of, scan, stop
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -105,9 +105,9 @@ def test_times_of_a_log_that_is_compacted_again_and_again(seed: int) -> None:
         check(log)
 
 
-def emptied(place: Place) -> Log:
+def emptied(data_folder: DataFolder) -> Log:
     """The batch with the largest time remains only for its producer."""
-    log, producers = opened(place.disk, f"{place.path}/{FOLDER}")
+    log, producers = opened(data_folder.disk, f"{data_folder.path}/{FOLDER}")
     for number in range(9):
         log.append(build([Record(0, 1_000 + number, b"k%d" % number, bytes(900))]), log.epoch)
     data = build([Record(0, 9_000, b"k", b"old")], producer_id=7, producer_epoch=0, base_sequence=0)
@@ -115,44 +115,44 @@ def emptied(place: Place) -> Log:
     assert log.roll(0)
     log.append(build([Record(0, 500, b"k", b"new")]), log.epoch)
     assert log.roll(0)
-    clean(place.disk, log, producers=producers.last_offsets())
+    clean(data_folder.disk, log, producers=producers.last_offsets())
     assert [header.record_count for header in headers(log)] == [1] * 9 + [0, 1]
     return log
 
 
-def test_the_newest_record_is_found_despite_an_emptied_newer_batch(place: Place) -> None:
-    log = emptied(place)
+def test_the_newest_record_is_found_despite_an_emptied_newer_batch(data_folder: DataFolder) -> None:
+    log = emptied(data_folder)
     for _ in range(2):
         newest = result_of(log.latest_record())
         assert newest is not None
         assert (newest.timestamp, newest.offset) == (1_008, 8)
         stop(log)
-        log, _ = opened(place.disk, log.folder)
+        log, _ = opened(data_folder.disk, log.folder)
 
 
-def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_record(place: Place) -> None:
+def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_record(data_folder: DataFolder) -> None:
     """As Kafka's cleaner writes it."""
-    log = emptied(place)
+    log = emptied(data_folder)
     stop(log)
     path = f"{log.folder}/{0:020}.timeindex"
-    overwrite(place.disk, path, read(place.disk, path)[:12] + (9_000).to_bytes(8, "big") + (9).to_bytes(4, "big"))
-    log, _ = opened(place.disk, log.folder)
+    overwrite(data_folder.disk, path, read(data_folder.disk, path)[:12] + (9_000).to_bytes(8, "big") + (9).to_bytes(4, "big"))
+    log, _ = opened(data_folder.disk, log.folder)
     newest = result_of(log.latest_record())
     assert newest is not None
     assert (newest.timestamp, newest.offset) == (1_008, 8)
 
 
-def test_consecutive_equal_emptied_batches_have_no_time(place: Place) -> None:
+def test_consecutive_equal_emptied_batches_have_no_time(data_folder: DataFolder) -> None:
     empty_batch = rewrite(read_header(build([Record(0, 500, b"k", b"v")]), 0), [])
     data_read = bytearray(empty_batch)
     for number in range(1, 200):
         data = build([Record(number, 500 + number, b"k", b"v")], base_offset=number)
         data_read += rewrite(read_header(data, 0), [])
     data_read += build([Record(200, 7, b"k", b"v")], base_offset=200)
-    folder = f"{place.path}/{FOLDER}"
-    place.disk.make_folder(folder)
-    overwrite(place.disk, f"{folder}/{0:020}.log", bytes(data_read))
-    log, _ = opened(place.disk, folder, False)
+    folder = f"{data_folder.path}/{FOLDER}"
+    data_folder.disk.make_folder(folder)
+    overwrite(data_folder.disk, f"{folder}/{0:020}.log", bytes(data_read))
+    log, _ = opened(data_folder.disk, folder, False)
     assert (log.next_offset, log.newest_timestamp) == (201, 7)
     assert [header.max_timestamp for header in headers(log)][-2:] == [699, 7]
 

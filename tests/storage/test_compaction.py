@@ -14,7 +14,7 @@ from protocol.compression import Compression
 from simulator.disk import SimDisk, data_disk
 from storage import DamagedLog, Handles, Log
 from tests.depth import DEPTH
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import (
     FOLDER,
     all_records,
@@ -39,32 +39,32 @@ pytestmark = pytest.mark.once  # bytes and disks
 RETENTION = 1_000
 
 
-def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for facts in ([("a", "1")], [("b", "1"), ("a", "2"), ("c", "1")], [("b", "2")], [("d", "1")]):
         log.append(keyed_batch(*facts), 0)
     flush_and_roll(log)
     log.append(keyed_batch(("d", "2")), 0)  # past the cleaned part
     log.flush()
     before, last = log.size, len(keyed_batch(("d", "2")))
-    job = clean(place.disk, log)
+    job = clean(data_folder.disk, log)
     expected = {2: ("a", "2"), 3: ("c", "1"), 4: ("b", "2"), 5: ("d", "1"), 6: ("d", "2")}
     assert records_by_offset(log) == expected
     assert (log.next_offset, log.start_offset, job.clean_to) == (7, 0, 6)
     assert (job.bytes_before, job.bytes_after) == (before - last, log.size - last)
     for clean_stop in (False, True):
         log.close()
-        log, recovery = reopen(place.disk, place.path, clean=clean_stop)
+        log, recovery = reopen(data_folder.disk, data_folder.path, clean=clean_stop)
         assert (records_by_offset(log), log.next_offset, recovery.cut_bytes) == (expected, 7, 0)
     assert log.append(keyed_batch(("e", "1")), log.epoch) == 7
-    assert sorted(name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith((".cleaned", ".swap", ".deleted"))) == []
+    assert sorted(name for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if name.endswith((".cleaned", ".swap", ".deleted"))) == []
 
 
-def test_a_fetch_of_a_compacted_offset_returns_the_next_record(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_fetch_of_a_compacted_offset_returns_the_next_record(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for number in range(100):
         log.append(keyed_batch((f"k{number % 7}", "x" * 500)), 0)
-    clean(place.disk, flush_and_roll(log))
+    clean(data_folder.disk, flush_and_roll(log))
     offsets = sorted(records_by_offset(log))
     assert offsets == list(range(93, 100))
     for offset in range(101):
@@ -72,58 +72,58 @@ def test_a_fetch_of_a_compacted_offset_returns_the_next_record(place: Place) -> 
         assert [record.offset for chunk in scan(log, offset) for record in records(chunk, 0)][:1] == expected[:1]
 
 
-def test_small_cleaned_segments_are_merged(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=1_000)
+def test_small_cleaned_segments_are_merged(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=1_000)
     for number in range(100):
         log.append(keyed_batch((f"k{number % 10}", "x" * 100)), 0)
     assert len(flush_and_roll(log).closed) > 15
-    job = clean(place.disk, log, segment_bytes=1_000)
+    job = clean(data_folder.disk, log, segment_bytes=1_000)
     assert (len(job.cleaned), len(log.closed)) == (1, 2)  # in the last segment no record has a newer value
     assert all(segment.size <= 1_000 for segment in log.closed)
     assert len(records_by_offset(log)) == 10
-    assert [name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log")] == [
+    assert [name for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if name.endswith(".log")] == [
         f"{base:020d}.log" for base in [*(segment.base for segment in log.closed), log.last_base]
     ]
 
 
-def test_a_segment_that_loses_nothing_is_not_rewritten(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_segment_that_loses_nothing_is_not_rewritten(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for number in range(10):
         log.append(keyed_batch((f"k{number}", "1")), 0)
-    job = clean(place.disk, flush_and_roll(log))
+    job = clean(data_folder.disk, flush_and_roll(log))
     assert (job.cleaned, job.clean_to, job.bytes_after) == ([], 10, log.size)
     assert len(records_by_offset(log)) == 10
-    assert not [name for name in place.disk.list(f"{place.path}/{FOLDER}") if "cleaned" in name]
+    assert not [name for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if "cleaned" in name]
 
 
-def test_a_cleaned_segment_is_not_rewritten_without_need(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_cleaned_segment_is_not_rewritten_without_need(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for key in ("a", "b", "a", "b", "b", "a", "c"):
         log.append(keyed_batch((key, "1")), 0)
     flush_and_roll(log).append(keyed_batch(("c", "2")), 0)
     flush_and_roll(log)
-    assert clean(place.disk, log).cleaned
+    assert clean(data_folder.disk, log).cleaned
     assert list(records_by_offset(log)) == [4, 5, 7]
-    assert clean(place.disk, log).cleaned == []
+    assert clean(data_folder.disk, log).cleaned == []
 
 
-def test_waiting_tombstones_and_emptied_batches_are_not_rewritten(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_waiting_tombstones_and_emptied_batches_are_not_rewritten(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=0), 0)
     log.append(keyed_batch(("a", None), ("b", "1")), 0)
     flush_and_roll(log)
-    assert clean(place.disk, log, now=10_000).cleaned
+    assert clean(data_folder.disk, log, now=10_000).cleaned
     assert [(header.producer_id, header.record_count) for header in headers(log)] == [(7, 0), (-1, 2)]
-    assert clean(place.disk, log, now=10_500).cleaned == []
-    assert clean(place.disk, log, now=10_999).cleaned == []
-    assert clean(place.disk, log, now=11_000).cleaned
-    assert clean(place.disk, log, now=11_000).cleaned == []
+    assert clean(data_folder.disk, log, now=10_500).cleaned == []
+    assert clean(data_folder.disk, log, now=10_999).cleaned == []
+    assert clean(data_folder.disk, log, now=11_000).cleaned
+    assert clean(data_folder.disk, log, now=11_000).cleaned == []
     assert records_by_offset(log) == {2: ("b", "1")}
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_tombstone_is_removed_by_the_first_cleaning_after_its_delete_horizon(place: Place, codec: Compression) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_tombstone_is_removed_by_the_first_cleaning_after_its_delete_horizon(data_folder: DataFolder, codec: Compression) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
     log.append(keyed_batch(("c", "1"), ("a", None), timestamp=6_000, codec=codec), 0)
     flush_and_roll(log)
@@ -133,7 +133,7 @@ def test_a_tombstone_is_removed_by_the_first_cleaning_after_its_delete_horizon(p
         (11_000, {1: ("b", "1"), 2: ("c", "1")}),
         (12_000, {1: ("b", "1"), 2: ("c", "1")}),
     ):
-        clean(place.disk, log, now=now, delete_retention_ms=RETENTION)
+        clean(data_folder.disk, log, now=now, delete_retention_ms=RETENTION)
         assert records_by_offset(log) == expected
         last = headers(log)[-1]
         assert (last.attributes, last.base_timestamp) == (0x40 | codec, 11_000)
@@ -142,83 +142,83 @@ def test_a_tombstone_is_removed_by_the_first_cleaning_after_its_delete_horizon(p
         assert times[2] == 6_000
 
 
-def test_an_untrusted_clock_removes_no_tombstone_and_sets_no_delete_horizon(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_an_untrusted_clock_removes_no_tombstone_and_sets_no_delete_horizon(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
     log.append(keyed_batch(("c", "1"), ("a", None)), 0)
     flush_and_roll(log)
     expected = {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}
-    clean(place.disk, log, now=-1, delete_retention_ms=1_000)
+    clean(data_folder.disk, log, now=-1, delete_retention_ms=1_000)
     assert records_by_offset(log) == expected
     assert not any(header.attributes for header in headers(log))
-    clean(place.disk, log, now=10_000, delete_retention_ms=1_000)
+    clean(data_folder.disk, log, now=10_000, delete_retention_ms=1_000)
     assert headers(log)[-1].base_timestamp == 11_000
-    clean(place.disk, log, now=-1, delete_retention_ms=1_000)
+    clean(data_folder.disk, log, now=-1, delete_retention_ms=1_000)
     assert (records_by_offset(log), headers(log)[-1].base_timestamp) == (expected, 11_000)
-    clean(place.disk, log, now=11_000, delete_retention_ms=1_000)
+    clean(data_folder.disk, log, now=11_000, delete_retention_ms=1_000)
     assert 3 not in records_by_offset(log)
 
 
-def test_an_emptied_segment_keeps_its_end_offset(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_an_emptied_segment_keeps_its_end_offset(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
     flush_and_roll(log)
     log.append(keyed_batch(("b", None), ("a", None)), 0)
     flush_and_roll(log)
-    clean(place.disk, log, now=10_000, delete_retention_ms=0)
-    clean(place.disk, log, now=10_000, delete_retention_ms=0)
+    clean(data_folder.disk, log, now=10_000, delete_retention_ms=0)
+    clean(data_folder.disk, log, now=10_000, delete_retention_ms=0)
     assert (records_by_offset(log), log.next_offset) == ({}, 4)
     assert [(header.base_offset, header.last_offset, header.record_count) for header in headers(log)] == [(2, 3, 0)]
     log.close()
-    log, _ = reopen(place.disk, place.path)
+    log, _ = reopen(data_folder.disk, data_folder.path)
     assert log.append(keyed_batch(("a", "2")), log.epoch) == 4
-    assert clean(place.disk, flush_and_roll(log)).cleaned
+    assert clean(data_folder.disk, flush_and_roll(log)).cleaned
     assert (records_by_offset(log), len(headers(log))) == ({4: ("a", "2")}, 1)
 
 
-def test_control_and_transactional_batches_are_kept_and_supersede_no_record(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_control_and_transactional_batches_are_kept_and_supersede_no_record(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     transaction = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
     log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
     log.append(keyed_batch(("a", "2")), 0)
     log.append(build([Record(0, 5_000, b"a", b"aborted")], base_sequence=0, **transaction), 0)  # type: ignore[arg-type]
     log.append(build([Record(0, 5_000, b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, **transaction), 0)  # type: ignore[arg-type]
     log.append(keyed_batch(("b", "2")), 0)
-    clean(place.disk, flush_and_roll(log))
+    clean(data_folder.disk, flush_and_roll(log))
     assert records_by_offset(log) == {2: ("a", "2"), 3: ("a", "aborted"), 5: ("b", "2")}
     assert [(header.base_offset, header.is_control) for header in headers(log)] == [(2, False), (3, False), (4, True), (5, False)]
 
 
-def test_the_last_batch_of_a_producer_stays_without_its_records(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_the_last_batch_of_a_producer_stays_without_its_records(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for sequence in range(2):
         log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
     log.append(build([Record(0, 5_000, b"a", b"2")], producer_id=8, producer_epoch=0, base_sequence=0), 0)
     log.append(keyed_batch(("a", "3")), 0)
-    clean(place.disk, flush_and_roll(log))
+    clean(data_folder.disk, flush_and_roll(log))
     for _ in range(2):
         stored = [(header.base_offset, header.producer_id, header.base_sequence, header.record_count) for header in headers(log)]
         assert stored == [(1, 7, 1, 0), (2, 8, 0, 0), (3, -1, -1, 1)]
-        clean(place.disk, log, first_dirty=4)
+        clean(data_folder.disk, log, first_dirty=4)
 
 
-def test_only_live_producers_keep_their_last_batch(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_only_live_producers_keep_their_last_batch(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for producer, sequence in ((7, 0), (7, 1), (8, 0), (9, 0)):
         batch_records = [Record(0, 5_000 + producer, b"a", b"1")]
         log.append(build(batch_records, producer_id=producer, producer_epoch=0, base_sequence=sequence, compression=Compression.ZSTD), 0)
     log.append(keyed_batch(("a", "3")), 0)
-    clean(place.disk, flush_and_roll(log), producers={7: 1, 9: 3, 10: 2})
+    clean(data_folder.disk, flush_and_roll(log), producers={7: 1, 9: 3, 10: 2})
     for _ in range(2):
         stored = [(header.base_offset, header.producer_id, header.max_timestamp, header.record_count) for header in headers(log)]
         assert stored == [(1, 7, 5_007, 0), (3, 9, 5_009, 0), (4, -1, 5_000, 1)]
-        clean(place.disk, log, first_dirty=5, producers={7: 1, 9: 3})
-    clean(place.disk, log, first_dirty=5, producers={9: 3})
+        clean(data_folder.disk, log, first_dirty=5, producers={7: 1, 9: 3})
+    clean(data_folder.disk, log, first_dirty=5, producers={9: 3})
     assert [header.base_offset for header in headers(log)] == [3, 4]
 
 
-def test_segments_younger_than_the_compaction_lag_are_not_cleaned(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_segments_younger_than_the_compaction_lag_are_not_cleaned(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for timestamp in (1_000, 3_000, 2_000, 4_000):
         log.append(keyed_batch(("a", "1"), timestamp=timestamp), 0)
         flush_and_roll(log)
@@ -231,24 +231,24 @@ def test_segments_younger_than_the_compaction_lag_are_not_cleaned(place: Place) 
     assert [log.first_timestamp_since(offset) for offset in (0, 1, 4, 5)] == [1_000, 3_000, 1_000, -1]
 
 
-def test_compaction_removes_records_without_a_key(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_compaction_removes_records_without_a_key(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     log.append(build([Record(0, 1, None, b"x"), Record(1, 1, b"", b"y")]), 0)
     log.append(build([Record(0, 1, None, b"x")]), 0)
     log.append(keyed_batch(("a", "1")), 0)
-    clean(place.disk, flush_and_roll(log))
+    clean(data_folder.disk, flush_and_roll(log))
     assert records_by_offset(log) == {1: ("", "y"), 3: ("a", "1")}
 
 
-def test_a_full_key_map_ends_a_cleaning_and_the_next_continues_there(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_full_key_map_ends_a_cleaning_and_the_next_continues_there(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for number in range(12):
         log.append(keyed_batch(*((f"k{number % 3}-{n}", "x" * 500) for n in range(800))), 0)
     flush_and_roll(log)
     first_dirty = 0
     ends = []
     for _ in range(20):
-        job = clean(place.disk, log, first_dirty=first_dirty, map_bytes_max=300_000)
+        job = clean(data_folder.disk, log, first_dirty=first_dirty, map_bytes_max=300_000)
         assert job.clean_to > first_dirty
         first_dirty = job.clean_to
         ends.append(first_dirty)
@@ -258,32 +258,32 @@ def test_a_full_key_map_ends_a_cleaning_and_the_next_continues_there(place: Plac
     assert sorted(records_by_offset(log)) == list(range(7_200, 9_600))
 
 
-def test_damage_ends_the_cleaning_and_is_not_copied(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_damage_ends_the_cleaning_and_is_not_copied(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for key in "abcabc":
         log.append(keyed_batch((key, "1")), 0)
     flush_and_roll(log)
-    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    intact = read(place.disk, path)
+    path = f"{data_folder.path}/{FOLDER}/00000000000000000000.log"
+    intact = read(data_folder.disk, path)
     batch_bytes = len(intact) // 6
     for at in range(0, len(intact), 3):
         if at % batch_bytes < 8 or 12 <= at % batch_bytes < 16:
             continue
-        overwrite(place.disk, path, intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
+        overwrite(data_folder.disk, path, intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
         with pytest.raises(DamagedLog):
-            clean(place.disk, log)
-    overwrite(place.disk, path, intact)
-    clean(place.disk, log)
+            clean(data_folder.disk, log)
+    overwrite(data_folder.disk, path, intact)
+    clean(data_folder.disk, log)
     assert list(records_by_offset(log)) == [3, 4, 5]
 
 
-def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=2_000)
+def test_a_reader_of_the_old_segments_reads_on(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=2_000)
     for number in range(60):
         append_flushed(log, keyed_batch((f"k{number % 5}", "x" * 100)))
     reader = log.facts()
     facts_read = next(reader)
-    clean(place.disk, log, segment_bytes=2_000)
+    clean(data_folder.disk, log, segment_bytes=2_000)
     cleaned_facts = log.facts()
     for more in reader:
         facts_read += more
@@ -381,16 +381,16 @@ def expect_cleaned(expected_records: dict[int, Written], end: int, now: int) -> 
             record.first_cleaned = now
 
 
-def test_compaction_reads_only_its_input_segments(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_compaction_reads_only_its_input_segments(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for key in "aabb":
         log.append(keyed_batch((key, "1")), 0)
     flush_and_roll(log)
-    job = compaction(place.disk, log)
+    job = compaction(data_folder.disk, log)
     log.append(keyed_batch(("a", "2")), 0)  # while it runs
     steps = sum(1 for _ in job.steps())
     assert steps == 2
     assert names(log) == ["a", "a", "b", "b", "a"]
-    reopened, _ = Log.open(Handles(place.disk), log.folder, 1 << 20, 0, False)  # kill -9 before anything was promoted
+    reopened, _ = Log.open(Handles(data_folder.disk), log.folder, 1 << 20, 0, False)  # kill -9 before anything was promoted
     assert names(reopened) == ["a", "a", "b", "b", "a"]
-    assert not [name for name in place.disk.list(log.folder) if "cleaned" in name]
+    assert not [name for name in data_folder.disk.list(log.folder) if "cleaned" in name]

@@ -17,7 +17,7 @@ from storage.flush import find_failed_flush
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import probe_path
 from tests.depth import DEPTH
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import FOLDER, CrashAt, append_all, append_flushed, batch, fail_flush, names, overwrite, read, recover, reopen
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -35,19 +35,19 @@ def filled(disk: SimDisk, count: int = 3, segment_bytes: int = 1 << 20) -> Log:
 # Torn ends and damage
 
 
-def test_a_log_cut_at_any_byte_opens_with_its_whole_batches(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_log_cut_at_any_byte_opens_with_its_whole_batches(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     ends = [0]
     for name in "abc":
         log.append(batch(name), 0)
         ends.append(log.size)
     log.flush()
-    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    intact = read(place.disk, path)
-    step = 1 if isinstance(place.disk, SimDisk) else 7
+    path = f"{data_folder.path}/{FOLDER}/00000000000000000000.log"
+    intact = read(data_folder.disk, path)
+    step = 1 if isinstance(data_folder.disk, SimDisk) else 7
     for length in range(0, len(intact) + 1, step):
-        overwrite(place.disk, path, intact[:length])
-        log, recovery = reopen(place.disk, place.path)
+        overwrite(data_folder.disk, path, intact[:length])
+        log, recovery = reopen(data_folder.disk, data_folder.path)
         batches_whole = sum(end <= length for end in ends[1:])
         assert names(log) == ["a.0", "b.0", "c.0"][:batches_whole]
         assert recovery.cut_bytes == length - ends[batches_whole]

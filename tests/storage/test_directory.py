@@ -14,19 +14,19 @@ from simulator.disk import NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryUnusable, OsDisk
 from storage.checkpoints import read_offsets, write_offsets
 from tests.running import environment
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import Ids
 
 NODE = 1
 
 
-def opened(place: Place, node_id: int = NODE, cluster_id: str = "") -> DataDirectory:
-    return DataDirectory.open(place.disk, f"{place.path}/data", node_id, cluster_id, "process 7", Ids())
+def opened(data_folder: DataFolder, node_id: int = NODE, cluster_id: str = "") -> DataDirectory:
+    return DataDirectory.open(data_folder.disk, f"{data_folder.path}/data", node_id, cluster_id, "process 7", Ids())
 
 
-def stopped(place: Place) -> None:
-    directory = opened(place)
+def stopped(data_folder: DataFolder) -> None:
+    directory = opened(data_folder)
     directory.begin()
     directory.checkpoint({("orders", 0): 5})
     directory.mark_clean()
@@ -44,26 +44,26 @@ def snapshot(folder: str) -> dict[str, tuple[int, bytes]]:
     return contents
 
 
-def test_the_time_of_last_use_is_stored_and_read_back(place: Place) -> None:
-    directory = opened(place)
+def test_the_time_of_last_use_is_stored_and_read_back(data_folder: DataFolder) -> None:
+    directory = opened(data_folder)
     assert (directory.is_new, directory.last_use()) == (True, -1)
     directory.note_use(1_700_000_000_123)
     directory.close()
-    reopened = opened(place)
+    reopened = opened(data_folder)
     assert (reopened.is_new, reopened.last_use()) == (False, 1_700_000_000_123)
 
 
 @pytest.mark.parametrize("damage", [b"", b"-5\n", b"17000000000001700000000000\n", b"soon\n", b"\xff\xfe\0", "\u0663\n".encode()])
-def test_an_unreadable_time_of_last_use_is_ignored(place: Place, damage: bytes) -> None:
-    directory = opened(place)
+def test_an_unreadable_time_of_last_use_is_ignored(data_folder: DataFolder, damage: bytes) -> None:
+    directory = opened(data_folder)
     directory.note_use(5)
-    overwrite(place.disk, f"{place.path}/data/tenure.clock", damage)
+    overwrite(data_folder.disk, f"{data_folder.path}/data/tenure.clock", damage)
     assert directory.last_use() == -1
 
 
 def test_storing_the_time_of_last_use_never_syncs() -> None:
     disk = SimDisk()
-    directory = opened(Place(disk, "/place"))
+    directory = opened(DataFolder(disk, "/disk"))
     disk.fail_syncs = disk.fail_folder_syncs = 1
     directory.note_use(10**18 - 1)
     assert directory.last_use() == 10**18 - 1
@@ -73,32 +73,32 @@ def test_storing_the_time_of_last_use_never_syncs() -> None:
 
 def test_a_directory_is_checked_again_once_its_lock_is_held() -> None:
     disk = SimDisk()
-    place = Place(disk, "/place")
-    stopped(place)
+    data_folder = DataFolder(disk, "/disk")
+    stopped(data_folder)
     original = disk.lock
 
     def lock(path: str, holder: str) -> object:
-        overwrite(disk, "/place/data/meta.properties", b"node.id=7\nversion=1\ncluster.id=c\n")
+        overwrite(disk, "/disk/data/meta.properties", b"node.id=7\nversion=1\ncluster.id=c\n")
         return original(path, holder)
 
     disk.lock = lock  # type: ignore[assignment,method-assign]
     with pytest.raises(DirectoryForeign, match="belongs to node 7"):
-        opened(place)
+        opened(data_folder)
     assert disk.locks == {}
 
 
 def test_an_unchanged_checkpoint_is_not_rewritten() -> None:
     disk = SimDisk()
-    place = Place(disk, "/place")
+    data_folder = DataFolder(disk, "/disk")
     points = {("orders", 0): 0, ("orders", 1): 5}
-    directory = opened(place)
+    directory = opened(data_folder)
     directory.checkpoint(points)
     directory.checkpoint_cleaned(points)
     directory.checkpoint_starts(points)
     assert directory.log_starts == points
     directory.close()
     changes = len(disk.changes)
-    directory = opened(place)
+    directory = opened(data_folder)
     directory.checkpoint(points)
     directory.checkpoint_cleaned(points)
     directory.checkpoint_starts(points)
@@ -106,71 +106,71 @@ def test_an_unchanged_checkpoint_is_not_rewritten() -> None:
     assert disk.changes[changes:] == []
 
 
-def test_the_first_start_generates_ids_and_the_second_keeps_them(place: Place) -> None:
-    first = opened(place)
+def test_the_first_start_generates_ids_and_the_second_keeps_them(data_folder: DataFolder) -> None:
+    first = opened(data_folder)
     assert (first.node_id, first.directory_id, first.cluster_id, first.clean) == (1, "id-1", "id-2", False)
     assert first.is_new
     first.begin()
     first.close()
-    second = opened(place, cluster_id="id-2")
+    second = opened(data_folder, cluster_id="id-2")
     assert (second.directory_id, second.cluster_id, second.is_new) == ("id-1", "id-2", False)
     second.close()
     with pytest.raises(DirectoryForeign, match="belongs to cluster id-2, not other"):
-        opened(place, cluster_id="other")
-    text = place.disk.read_text(f"{place.path}/data/meta.properties")
+        opened(data_folder, cluster_id="other")
+    text = data_folder.disk.read_text(f"{data_folder.path}/data/meta.properties")
     assert text == "node.id=1\ndirectory.id=id-1\nversion=1\ncluster.id=id-2\n"
-    assert place.disk.read_text(f"{place.path}/data/tenure.format") == "1\n"
+    assert data_folder.disk.read_text(f"{data_folder.path}/data/tenure.format") == "1\n"
 
 
-def test_a_requested_cluster_id_is_used(place: Place) -> None:
-    assert opened(place, cluster_id="mine").cluster_id == "mine"
+def test_a_requested_cluster_id_is_used(data_folder: DataFolder) -> None:
+    assert opened(data_folder, cluster_id="mine").cluster_id == "mine"
 
 
-def test_an_orderly_stop_is_marked_until_the_next_start_begins(place: Place) -> None:
-    stopped(place)
-    directory = opened(place)
+def test_an_orderly_stop_is_marked_until_the_next_start_begins(data_folder: DataFolder) -> None:
+    stopped(data_folder)
+    directory = opened(data_folder)
     assert (directory.clean, directory.recovery_points) == (True, {("orders", 0): 5})
-    assert place.disk.read_text(f"{place.path}/data/.kafka_cleanshutdown") == '{"version":0,"brokerEpoch":-1}'
+    assert data_folder.disk.read_text(f"{data_folder.path}/data/.kafka_cleanshutdown") == '{"version":0,"brokerEpoch":-1}'
     directory.close()
-    directory = opened(place)  # reading it changes nothing
+    directory = opened(data_folder)  # reading it changes nothing
     assert directory.clean
     directory.begin()
     directory.close()
-    assert not opened(place).clean
+    assert not opened(data_folder).clean
 
 
-def test_recovery_points_of_foreign_logs_are_kept(place: Place) -> None:
-    stopped(place)
-    directory = opened(place)
+def test_recovery_points_of_foreign_logs_are_kept(data_folder: DataFolder) -> None:
+    stopped(data_folder)
+    directory = opened(data_folder)
     directory.checkpoint({("payments of all", 3): 7})
     directory.close()
-    path = f"{place.path}/data/recovery-point-offset-checkpoint"
-    assert place.disk.read_text(path) == "0\n2\norders 0 5\npayments of all 3 7\n"
-    assert read_offsets(place.disk, path) == {("orders", 0): 5, ("payments of all", 3): 7}
+    path = f"{data_folder.path}/data/recovery-point-offset-checkpoint"
+    assert data_folder.disk.read_text(path) == "0\n2\norders 0 5\npayments of all 3 7\n"
+    assert read_offsets(data_folder.disk, path) == {("orders", 0): 5, ("payments of all", 3): 7}
 
 
 @pytest.mark.parametrize("text", ["", "0", "0\n1\n", "0\nmany\n", "0\n1\norders zero 5\n", "0\n2\norders 0 5\n", "\xff\xfe"])
-def test_an_invalid_checkpoint_is_ignored(place: Place, text: str) -> None:
-    overwrite(place.disk, f"{place.path}/points", text.encode("latin-1"))
-    assert read_offsets(place.disk, f"{place.path}/points") == {}
-    write_offsets(place.disk, f"{place.path}/points", {("orders", 0): 1})
-    assert read_offsets(place.disk, f"{place.path}/points") == {("orders", 0): 1}
+def test_an_invalid_checkpoint_is_ignored(data_folder: DataFolder, text: str) -> None:
+    overwrite(data_folder.disk, f"{data_folder.path}/points", text.encode("latin-1"))
+    assert read_offsets(data_folder.disk, f"{data_folder.path}/points") == {}
+    write_offsets(data_folder.disk, f"{data_folder.path}/points", {("orders", 0): 1})
+    assert read_offsets(data_folder.disk, f"{data_folder.path}/points") == {("orders", 0): 1}
 
 
-def test_a_locked_directory_names_its_owner(place: Place) -> None:
-    first = opened(place)
+def test_a_locked_directory_names_its_owner(data_folder: DataFolder) -> None:
+    first = opened(data_folder)
     with pytest.raises(DirectoryLocked, match="data is in use by process 7"):
-        opened(place)
+        opened(data_folder)
     first.close()
-    opened(place).close()
+    opened(data_folder).close()
 
 
 def test_the_lock_ends_with_the_process_that_crashed() -> None:
     disk = SimDisk()
-    place = Place(disk, "/place")
-    opened(place)
+    data_folder = DataFolder(disk, "/disk")
+    opened(data_folder)
     disk.crash()
-    opened(place).close()
+    opened(data_folder).close()
 
 
 FOREIGN = {
@@ -195,35 +195,35 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("file", "text", "message"), [(file, *case) for file, cases in FOREIGN.items() for case in cases])
 def test_a_foreign_directory_is_refused_and_left_untouched(tmp_path: Path, file: str, text: str, message: str) -> None:
-    place = Place(OsDisk(), str(tmp_path))
-    stopped(place)
+    data_folder = DataFolder(OsDisk(), str(tmp_path))
+    stopped(data_folder)
     (tmp_path / "data" / file).write_text(text)
     before = snapshot(str(tmp_path))
     with pytest.raises(DirectoryForeign, match=message):
-        opened(place, cluster_id="ours" if "theirs" in text else "")
+        opened(data_folder, cluster_id="ours" if "theirs" in text else "")
     assert snapshot(str(tmp_path)) == before
     (tmp_path / "data" / file).unlink()
-    opened(place).close()  # and no process holds the lock
+    opened(data_folder).close()  # and no process holds the lock
 
 
-def test_a_directory_stopped_by_kafka_keeps_its_ids(place: Place) -> None:
+def test_a_directory_stopped_by_kafka_keeps_its_ids(data_folder: DataFolder) -> None:
     text = (
         "#\n#Sat Nov 21 09:41:09 UTC 2026\nnode.id=1\ndirectory.id=umQ6PWBacwC-isn-2j2Gkw\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
     )
-    place.disk.make_folder(f"{place.path}/data")
-    overwrite(place.disk, f"{place.path}/data/meta.properties", text.encode())
-    overwrite(place.disk, f"{place.path}/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":13}')
-    overwrite(place.disk, f"{place.path}/data/recovery-point-offset-checkpoint", b"0\n1\n__consumer_offsets 0 12\n")
-    directory = opened(place)
+    data_folder.disk.make_folder(f"{data_folder.path}/data")
+    overwrite(data_folder.disk, f"{data_folder.path}/data/meta.properties", text.encode())
+    overwrite(data_folder.disk, f"{data_folder.path}/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":13}')
+    overwrite(data_folder.disk, f"{data_folder.path}/data/recovery-point-offset-checkpoint", b"0\n1\n__consumer_offsets 0 12\n")
+    directory = opened(data_folder)
     assert (directory.cluster_id, directory.directory_id, directory.clean) == ("MkU3OEVBNTcwNTJENDM2Qg", "umQ6PWBacwC-isn-2j2Gkw", True)
     assert directory.recovery_points == {("__consumer_offsets", 0): 12}
-    assert place.disk.read_text(f"{place.path}/data/meta.properties") == text
+    assert data_folder.disk.read_text(f"{data_folder.path}/data/meta.properties") == text
 
 
-def test_a_kafka_directory_without_directory_ids_is_accepted(place: Place) -> None:
-    place.disk.make_folder(f"{place.path}/data")
-    overwrite(place.disk, f"{place.path}/data/meta.properties", b"version=0\nbroker.id=1\ncluster.id=c\n")
-    directory = opened(place)
+def test_a_kafka_directory_without_directory_ids_is_accepted(data_folder: DataFolder) -> None:
+    data_folder.disk.make_folder(f"{data_folder.path}/data")
+    overwrite(data_folder.disk, f"{data_folder.path}/data/meta.properties", b"version=0\nbroker.id=1\ncluster.id=c\n")
+    directory = opened(data_folder)
     assert (directory.node_id, directory.cluster_id, directory.directory_id) == (1, "c", "")
 
 
@@ -231,14 +231,14 @@ def test_a_kafka_directory_without_directory_ids_is_accepted(place: Place) -> No
 def test_a_crash_while_it_starts_leaves_a_directory_that_starts(step: int) -> None:
     disk = SimDisk()
     disk.random.seed(step)
-    place = Place(disk, "/place")
+    data_folder = DataFolder(disk, "/disk")
     disk.crash_at = step
     try:
-        stopped(place)
+        stopped(data_folder)
     except BaseException:
         disk.crash()
     disk.crash_at = -1
-    directory = opened(place)
+    directory = opened(data_folder)
     assert directory.cluster_id == "id-2"
     if directory.clean:
         assert directory.recovery_points == {("orders", 0): 5}
@@ -246,36 +246,36 @@ def test_a_crash_while_it_starts_leaves_a_directory_that_starts(step: int) -> No
 
 def test_a_directory_that_cannot_be_used_is_named_with_the_reason() -> None:
     disk = SimDisk()
-    place = Place(disk, "/place")
+    data_folder = DataFolder(disk, "/disk")
     disk.room = 10
-    with pytest.raises(DirectoryUnusable, match="data directory /place/data: No space left on device"):
-        opened(place)
+    with pytest.raises(DirectoryUnusable, match="data directory /disk/data: No space left on device"):
+        opened(data_folder)
     disk.room = None
-    stopped(place)
+    stopped(data_folder)
     disk.read_only = True
     with pytest.raises(DirectoryUnusable, match="Read-only file system"):
-        opened(place)
+        opened(data_folder)
     disk.read_only = False
     disk.unreadable = "meta.properties"
     with pytest.raises(DirectoryUnusable, match="Input/output error"):
-        opened(place)
+        opened(data_folder)
     disk.unreadable = ""
-    directory = opened(place)
+    directory = opened(data_folder)
     disk.fail_folder_syncs = 1
     with pytest.raises(DirectoryUnusable, match="Input/output error"):
         directory.begin()
     assert disk.locks == {}  # every failure released the lock
-    opened(place).close()
+    opened(data_folder).close()
 
 
 def test_a_file_where_the_directory_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
     with pytest.raises(DirectoryUnusable, match="data: not a directory"):
-        opened(Place(OsDisk(), str(tmp_path)))
+        opened(DataFolder(OsDisk(), str(tmp_path)))
 
 
 def test_a_lock_that_cannot_be_written_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(OsDisk(), str(tmp_path))
+    data_folder = DataFolder(OsDisk(), str(tmp_path))
 
     def full(descriptor: int, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -283,10 +283,10 @@ def test_a_lock_that_cannot_be_written_is_released(tmp_path: Path, monkeypatch: 
     before = len(os.listdir("/dev/fd"))
     monkeypatch.setattr(os, "ftruncate", full)
     with pytest.raises(DirectoryUnusable, match="No space left"):
-        opened(place)
+        opened(data_folder)
     monkeypatch.undo()
     assert len(os.listdir("/dev/fd")) == before
-    opened(place).close()
+    opened(data_folder).close()
 
 
 def test_missing_parent_folders_are_created(tmp_path: Path) -> None:
@@ -295,22 +295,22 @@ def test_missing_parent_folders_are_created(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/c").is_dir()
 
 
-def test_cleaner_and_log_start_checkpoints_are_kafkas(place: Place) -> None:
-    directory = opened(place)
+def test_cleaner_and_log_start_checkpoints_are_kafkas(data_folder: DataFolder) -> None:
+    directory = opened(data_folder)
     directory.checkpoint_cleaned({("orders", 0): 5})
     directory.checkpoint_cleaned({("orders", 1): 7})
     directory.checkpoint_starts({("notes", 0): 9})
     directory.close()
-    assert read(place.disk, f"{place.path}/data/cleaner-offset-checkpoint") == b"0\n2\norders 0 5\norders 1 7\n"
-    assert read(place.disk, f"{place.path}/data/log-start-offset-checkpoint") == b"0\n1\nnotes 0 9\n"
-    reopened = opened(place)
+    assert read(data_folder.disk, f"{data_folder.path}/data/cleaner-offset-checkpoint") == b"0\n2\norders 0 5\norders 1 7\n"
+    assert read(data_folder.disk, f"{data_folder.path}/data/log-start-offset-checkpoint") == b"0\n1\nnotes 0 9\n"
+    reopened = opened(data_folder)
     assert reopened.cleaner_points == {("orders", 0): 5, ("orders", 1): 7}
     assert (reopened.log_starts, reopened.recovery_points) == ({("notes", 0): 9}, {})
     reopened.close()
 
 
-def test_a_deleted_partition_is_removed_from_every_checkpoint(place: Place) -> None:
-    directory = opened(place)
+def test_a_deleted_partition_is_removed_from_every_checkpoint(data_folder: DataFolder) -> None:
+    directory = opened(data_folder)
     points = {("orders", 0): 5, ("orders", 1): 6, ("notes", 0): 7}
     directory.checkpoint(points)
     directory.checkpoint_cleaned(points)
@@ -319,12 +319,12 @@ def test_a_deleted_partition_is_removed_from_every_checkpoint(place: Place) -> N
     offsets = {("notes", 0): 7}
     assert (directory.recovery_points, directory.cleaner_points, directory.log_starts) == (offsets, offsets, offsets)
     directory.close()
-    reopened = opened(place)
+    reopened = opened(data_folder)
     assert (reopened.recovery_points, reopened.cleaner_points, reopened.log_starts) == (offsets, offsets, offsets)
 
 
-def test_only_the_log_start_checkpoint_never_decreases(place: Place) -> None:
-    directory = opened(place)
+def test_only_the_log_start_checkpoint_never_decreases(data_folder: DataFolder) -> None:
+    directory = opened(data_folder)
     for points in ({("orders", 0): 5, ("orders", 1): 1}, {("orders", 0): 4, ("orders", 1): 2}):
         directory.checkpoint(points)
         directory.checkpoint_cleaned(points)
@@ -345,24 +345,24 @@ def test_only_the_log_start_checkpoint_never_decreases(place: Place) -> None:
         ("", {}),
     ],
 )
-def test_a_checkpoint_has_the_number_of_lines_in_its_header(place: Place, text: str, offsets: dict[tuple[str, int], int]) -> None:
-    overwrite(place.disk, f"{place.path}/points", text.encode())
-    assert read_offsets(place.disk, f"{place.path}/points") == offsets
-    assert read_offsets(place.disk, f"{place.path}/none") == {}
-    write_offsets(place.disk, f"{place.path}/points", offsets)
+def test_a_checkpoint_has_the_number_of_lines_in_its_header(data_folder: DataFolder, text: str, offsets: dict[tuple[str, int], int]) -> None:
+    overwrite(data_folder.disk, f"{data_folder.path}/points", text.encode())
+    assert read_offsets(data_folder.disk, f"{data_folder.path}/points") == offsets
+    assert read_offsets(data_folder.disk, f"{data_folder.path}/none") == {}
+    write_offsets(data_folder.disk, f"{data_folder.path}/points", offsets)
     lines = "".join(f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items())
-    assert read(place.disk, f"{place.path}/points").decode() == f"0\n{len(offsets)}\n{lines}"
+    assert read(data_folder.disk, f"{data_folder.path}/points").decode() == f"0\n{len(offsets)}\n{lines}"
 
 
 def test_a_directory_in_use_is_not_clean_after_a_power_failure() -> None:
     disk = SimDisk(NothingSurvives())
-    place = Place(disk, "")
-    stopped(place)
-    directory = opened(place)
+    data_folder = DataFolder(disk, "")
+    stopped(data_folder)
+    directory = opened(data_folder)
     assert directory.clean
     directory.begin()
     disk.crash()
-    assert not opened(place).clean
+    assert not opened(data_folder).clean
 
 
 LOCKER = """
@@ -378,14 +378,14 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("locking", ["flock", "lockf"])  # our lock, and the lock of Java and so of Kafka
 def test_the_lock_of_another_process_holds_until_it_dies(tmp_path: Path, locking: str) -> None:
-    place = Place(OsDisk(), str(tmp_path))
-    stopped(place)
+    data_folder = DataFolder(OsDisk(), str(tmp_path))
+    stopped(data_folder)
     command = [sys.executable, "-c", LOCKER, str(tmp_path / "data/.lock"), locking]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"
         for _ in range(2):
             with pytest.raises(DirectoryLocked, match="in use by process of another kind"):
-                opened(place)
+                opened(data_folder)
         holder.kill()
-    opened(place).close()
+    opened(data_folder).close()

@@ -8,16 +8,16 @@ from protocol.batch import iterate
 from storage import DamagedLog, Extent, Handles, Log
 from storage.segment import LARGE_READ_BYTES, Segment
 from storage.swap import remove_deleted
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import FOLDER, append_all, batch, clean
 
 SEGMENT_BYTES = 20_000
 
 
 @pytest.fixture
-def log(place: Place) -> Log:
+def log(data_folder: DataFolder) -> Log:
     """Thirty batches of one to three records and very different sizes, in several segments."""
-    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", SEGMENT_BYTES, 0, False)
+    log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", SEGMENT_BYTES, 0, False)
     log.claim()
     for number in range(30):
         log.append(batch(f"b{number}", 1 + number % 3, padding=(number * 379) % 2_500), log.epoch)
@@ -72,8 +72,8 @@ def test_consecutive_extents_cover_every_batch_once(log: Log) -> None:
     assert [before[1] for before in ranges[:-1]] == [following[0] for following in ranges[1:]]
 
 
-def test_a_large_extent_ends_at_a_batch_that_the_index_names(place: Place) -> None:
-    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
+def test_a_large_extent_ends_at_a_batch_that_the_index_names(data_folder: DataFolder) -> None:
+    log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 20, 0, False)
     log.claim()
     append_all(log, 2_000)
     extent = extent_of(log, 3, LARGE_READ_BYTES)
@@ -90,7 +90,7 @@ def test_an_extent_says_whether_its_segment_is_closed(log: Log) -> None:
 
 
 @pytest.mark.parametrize("end", ["exchange", "deletion"])
-def test_an_extent_that_is_held_survives_the_end_of_its_segment(place: Place, log: Log, end: str) -> None:
+def test_an_extent_that_is_held_survives_the_end_of_its_segment(data_folder: DataFolder, log: Log, end: str) -> None:
     expected = log.read(0, 1 << 20)
     extent = extent_of(log, 0, 1 << 20)
     assert isinstance(extent.segment, Segment)
@@ -98,35 +98,35 @@ def test_an_extent_that_is_held_survives_the_end_of_its_segment(place: Place, lo
     assert extent.segment.readers == 0
     extent.pin()
     if end == "exchange":
-        clean(place.disk, log)
+        clean(data_folder.disk, log)
     else:
-        remove_deleted(place.disk, log.folder, log.drop_old(5_000, 0, 0))
+        remove_deleted(data_folder.disk, log.folder, log.drop_old(5_000, 0, 0))
     assert extent.read(1 << 20) == expected
     extent.unpin()
     extent.unpin()
     assert extent.segment.readers == 0
 
 
-def test_a_shortened_file_is_damage(place: Place, log: Log) -> None:
+def test_a_shortened_file_is_damage(data_folder: DataFolder, log: Log) -> None:
     extent = extent_of(log, log.next_offset - 1, 1 << 20)
-    file = place.disk.open(extent.segment.log_path)
+    file = data_folder.disk.open(extent.segment.log_path)
     file.truncate(extent.at + 5)
     file.close()
     with pytest.raises(DamagedLog, match="shorter than it was"):
         extent.read(1 << 20)
 
 
-def test_an_extent_without_a_batch_is_damage(place: Place, log: Log) -> None:
+def test_an_extent_without_a_batch_is_damage(data_folder: DataFolder, log: Log) -> None:
     position = extent_of(log, 0, 1 << 20)
-    file = place.disk.open(position.segment.log_path)
+    file = data_folder.disk.open(position.segment.log_path)
     file.write(0, bytes(200))
     file.close()
     with pytest.raises(DamagedLog):
         log.extent(0, 100)
 
 
-def test_an_extent_has_the_bytes_available_within_the_limit(place: Place) -> None:
-    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
+def test_an_extent_has_the_bytes_available_within_the_limit(data_folder: DataFolder) -> None:
+    log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 20, 0, False)
     log.claim()
     for _ in range(10):
         log.append(batch("b"), log.epoch)
@@ -160,8 +160,8 @@ def test_a_read_past_the_end_leaves_no_reader_position(log: Log) -> None:
 
 
 @pytest.mark.parametrize("limit", [LARGE_READ_BYTES - 1, LARGE_READ_BYTES, LARGE_READ_BYTES + 5_000])
-def test_a_large_extent_has_the_bytes_available_if_batches_were_cut(place: Place, limit: int) -> None:
-    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
+def test_a_large_extent_has_the_bytes_available_if_batches_were_cut(data_folder: DataFolder, limit: int) -> None:
+    log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 20, 0, False)
     append_all(log, 100, padding=1_500)
     extent = extent_of(log, 0, limit)
     assert extent.size < extent.limit_bytes == limit

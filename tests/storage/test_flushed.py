@@ -8,7 +8,7 @@ import pytest
 
 from simulator.disk import NothingSurvives, SimDisk, data_disk
 from storage import AppendFailed, Handles, Log
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import FOLDER, append_all, append_flushed, batch, fail_flush, names, recover, reopen, run_flush
 
 
@@ -17,8 +17,8 @@ def opened(disk: SimDisk | None = None, deferred: bool = False) -> Log:
     return Log.open(Handles(disk or data_disk()), f"/data/{FOLDER}", len(batch("a")), 0, False, deferred=deferred)[0]
 
 
-def test_a_flush_covers_the_appends_before_its_begin(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_flush_covers_the_appends_before_its_begin(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     log.append(batch("a"), 0)
     flush = log.start_flush()
     log.append(batch("b"), 0)
@@ -84,16 +84,16 @@ def test_a_flush_without_new_appends_syncs_nothing(disk: SimDisk) -> None:
     assert len(disk.changes) == changes
 
 
-def test_a_log_does_not_roll_during_a_flush(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=200)
+def test_a_log_does_not_roll_during_a_flush(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=200)
     log.append(batch("a", padding=150), 0)
     flush = log.start_flush()
     log.append(batch("b", padding=150), 0)
-    assert not place.disk.exists(f"{place.path}/{FOLDER}/{1:020d}.log")
+    assert not data_folder.disk.exists(f"{data_folder.path}/{FOLDER}/{1:020d}.log")
     run_flush(log, flush)
     log.append(batch("c", padding=150), 0)
     assert (log.flushed_offset, names(log)) == (2, ["a.0", "b.0", "c.0"])
-    assert place.disk.exists(f"{place.path}/{FOLDER}/{2:020d}.log")
+    assert data_folder.disk.exists(f"{data_folder.path}/{FOLDER}/{2:020d}.log")
 
 
 def test_a_log_is_busy_during_a_flush_and_other_work_in_its_folder() -> None:

@@ -70,22 +70,22 @@ def agree(index: Index, reference: Plain, random: Random) -> None:
 def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: SimDisk, seed: int) -> None:
     random = Random(seed)
     index, reference = index_on(disk), Plain()
-    offset, position, timestamp, place = BASE - 1, 0, 0, BASE
+    offset, position, timestamp, time_offset = BASE - 1, 0, 0, BASE
     for _ in range(25):
         for _ in range(random.choice((1, 5, 60))):
             offset += random.randint(1, 5)
             newest = timestamp + random.choice((-3, 0, 1, 10))
             timestamp = max(timestamp, newest)
-            place = max(place, offset - random.randint(0, 3))
-            index.add(offset, position, timestamp, place)
-            reference.add(offset, position, timestamp, place)
+            time_offset = max(time_offset, offset - random.randint(0, 3))
+            index.add(offset, position, timestamp, time_offset)
+            reference.add(offset, position, timestamp, time_offset)
             position += random.choice((100, INTERVAL_BYTES - 1, INTERVAL_BYTES, 3 * INTERVAL_BYTES))
         action = random.randint(0, 4)
         if action == 0:
             index.save()
         elif action == 1:
             timestamp += 1
-            place = offset
+            time_offset = offset
             index.add_time(timestamp, offset)
             reference.add_time(timestamp, offset)
         elif action == 2:
@@ -100,7 +100,7 @@ def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: SimDisk, seed: i
             reference.cut(cut)
             offset = reference.offsets[-1][0] if reference.offsets else BASE - 1
             position = reference.last_position + 100
-            place = max([BASE, *[position for _, position in reference.times]])
+            time_offset = max([BASE, *[position for _, position in reference.times]])
             timestamp = reference.times[-1][0] if reference.times else 0
         agree(index, reference, random)
     index.save()

@@ -15,7 +15,7 @@ from storage.checkpoints import read_offsets, write_offsets
 from storage.node_directory import NodeDirectory
 from storage.node_merge import merge_nodes
 from storage.owners import FREE, OWNED, SINGLE_BROKER, OwnerTable, Slot, open_for
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_turns, open_node, written_by
 
@@ -46,17 +46,17 @@ def left_by_one_broker(disk: SimDisk) -> dict[str, bytes]:
     return {name: name.encode() for name in OF_ONE_PROCESS}
 
 
-def test_the_first_node_makes_the_directory(place: Place) -> None:
-    root = f"{place.path}/data"
-    directory = NodeDirectory.open_node(place.disk, root, 2, "", "process 7", Ids())  # type: ignore[arg-type]
+def test_the_first_node_makes_the_directory(data_folder: DataFolder) -> None:
+    root = f"{data_folder.path}/data"
+    directory = NodeDirectory.open_node(data_folder.disk, root, 2, "", "process 7", Ids())  # type: ignore[arg-type]
     assert (directory.root, directory.path) == (root, f"{root}/nodes/2")
     assert (directory.is_new, directory.clean, directory.last_use()) == (True, False, -1)
     assert directory.log_folder("orders", 4) == f"{root}/orders-4"
-    assert place.disk.read_text(f"{root}/tenure.format") == "2\n"
-    assert place.disk.read_text(f"{root}/meta.properties") == "node.id=0\ndirectory.id=id-2\nversion=1\ncluster.id=id-1\n"
-    assert place.disk.read_text(f"{root}/nodes/2/meta.properties") == "node.id=2\ndirectory.id=id-3\nversion=1\ncluster.id=id-1\n"
+    assert data_folder.disk.read_text(f"{root}/tenure.format") == "2\n"
+    assert data_folder.disk.read_text(f"{root}/meta.properties") == "node.id=0\ndirectory.id=id-2\nversion=1\ncluster.id=id-1\n"
+    assert data_folder.disk.read_text(f"{root}/nodes/2/meta.properties") == "node.id=2\ndirectory.id=id-3\nversion=1\ncluster.id=id-1\n"
     assert directory.cluster_id == "id-1"
-    assert not place.disk.exists(f"{root}/nodes/single")
+    assert not data_folder.disk.exists(f"{root}/nodes/single")
     directory.close()
 
 
@@ -73,14 +73,14 @@ def test_nodes_share_the_cluster_and_keep_their_own_folders(disk: SimDisk) -> No
     assert (reopened.is_new, reopened.clean, reopened.recovery_points, reopened.last_use()) == (False, True, {A: 5}, 17)
 
 
-def test_a_folder_of_a_node_is_opened_once(place: Place) -> None:
-    disk = place.disk
-    first = NodeDirectory.open_node(disk, place.path, 1, "", "process 7", Ids())  # type: ignore[arg-type]
-    with pytest.raises(DirectoryLocked, match=f"^node 1 of data directory {place.path} is already running: process 7$"):
-        NodeDirectory.open_node(disk, place.path, 1, "", "process 8", Ids())  # type: ignore[arg-type]
-    second = NodeDirectory.open_node(disk, place.path, 2, "", "process 8", Ids())  # type: ignore[arg-type]
+def test_a_folder_of_a_node_is_opened_once(data_folder: DataFolder) -> None:
+    disk = data_folder.disk
+    first = NodeDirectory.open_node(disk, data_folder.path, 1, "", "process 7", Ids())  # type: ignore[arg-type]
+    with pytest.raises(DirectoryLocked, match=f"^node 1 of data directory {data_folder.path} is already running: process 7$"):
+        NodeDirectory.open_node(disk, data_folder.path, 1, "", "process 8", Ids())  # type: ignore[arg-type]
+    second = NodeDirectory.open_node(disk, data_folder.path, 2, "", "process 8", Ids())  # type: ignore[arg-type]
     first.close()
-    NodeDirectory.open_node(disk, place.path, 1, "", "process 9", Ids()).close()  # type: ignore[arg-type]
+    NodeDirectory.open_node(disk, data_folder.path, 1, "", "process 9", Ids()).close()  # type: ignore[arg-type]
     second.close()
 
 

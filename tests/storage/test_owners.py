@@ -27,7 +27,7 @@ from storage.owners import (
     closed_by,
     open_for,
 )
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import overwrite, read
 
 LOG = LogId("orders", 3)
@@ -37,8 +37,8 @@ HEADER_BYTES = 4096
 ON_DISK = Struct("<QiIqIi")
 
 
-def table(place: Place) -> OwnerTable:
-    return OwnerTable(place.disk, place.path)  # type: ignore[arg-type]
+def table(data_folder: DataFolder) -> OwnerTable:
+    return OwnerTable(data_folder.disk, data_folder.path)  # type: ignore[arg-type]
 
 
 def position(key: int) -> int:
@@ -51,7 +51,7 @@ def on_disk(disk: SimDisk, *slots: tuple[int, tuple[int, ...]]) -> OwnerTable:
     for number, slot in slots:
         ON_DISK.pack_into(data, HEADER_BYTES + ON_DISK.size * number, *slot)
     overwrite(disk, f"/data/{OWNERS_FILE}", bytes(data))
-    return table(Place(disk, "/data"))
+    return table(DataFolder(disk, "/data"))
 
 
 def test_the_byte_of_a_log_and_the_format_never_change() -> None:
@@ -72,7 +72,7 @@ def test_the_byte_of_a_log_is_odd_and_below_the_probe_of_locks(name: str) -> Non
 
 
 def test_the_position_of_a_slot_never_changes(disk: SimDisk) -> None:
-    table(Place(disk, "/data")).write(LOG, SLOT)
+    table(DataFolder(disk, "/data")).write(LOG, SLOT)
     data = read(disk, f"/data/{OWNERS_FILE}")
     at = position(byte_of(LOG))
     assert len(data) == TABLE_BYTES
@@ -81,19 +81,19 @@ def test_the_position_of_a_slot_never_changes(disk: SimDisk) -> None:
     assert not any(data[at + ON_DISK.size :])
 
 
-def test_each_log_has_its_own_slot(place: Place) -> None:
-    first, second = table(place), table(place)
+def test_each_log_has_its_own_slot(data_folder: DataFolder) -> None:
+    first, second = table(data_folder), table(data_folder)
     assert (first.read(LOG), second.read(OTHER)) == (NO_SLOT, NO_SLOT)
     other_slot = Slot(3, 1, 5, FREE, NO_WRITER)
     first.write(LOG, SLOT)
     second.write(OTHER, other_slot)
-    for owners in (first, second, table(place)):
+    for owners in (first, second, table(data_folder)):
         assert (owners.read(LOG), owners.read(OTHER)) == (SLOT, other_slot)
         assert isinstance(owners.read(LOG), Slot)
 
 
-def test_the_owner_is_the_node_that_has_the_log(place: Place) -> None:
-    owners = table(place)
+def test_the_owner_is_the_node_that_has_the_log(data_folder: DataFolder) -> None:
+    owners = table(data_folder)
     assert owners.owner(LOG) == -1
     for slot, owner in ((SLOT, 2), (SLOT._replace(node=0), 0), (SLOT._replace(state=FREE), -1), (SLOT._replace(state=UNUSED), -1)):
         owners.write(LOG, slot)
@@ -101,7 +101,7 @@ def test_the_owner_is_the_node_that_has_the_log(place: Place) -> None:
 
 
 def test_a_slot_is_overwritten_in_place(disk: SimDisk) -> None:
-    owners = table(Place(disk, "/data"))
+    owners = table(DataFolder(disk, "/data"))
     for epoch in range(3):
         owners.write(LOG, SLOT._replace(epoch=epoch))
         assert owners.read(LOG).epoch == epoch
@@ -116,7 +116,7 @@ def test_a_log_whose_slot_is_occupied_gets_the_next_free_slot(disk: SimDisk) -> 
     assert owners.read(LOG).epoch == 9
     data = read(disk, f"/data/{OWNERS_FILE}")
     assert [ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * (index + n))[2] for n in range(4)] == [7, 7, 9, 0]
-    assert table(Place(disk, "/data")).read(LOG).epoch == 9
+    assert table(DataFolder(disk, "/data")).read(LOG).epoch == 9
 
 
 def test_probing_wraps_around_after_the_last_slot(disk: SimDisk) -> None:
@@ -125,14 +125,14 @@ def test_probing_wraps_around_after_the_last_slot(disk: SimDisk) -> None:
     owners = on_disk(disk, *foreign_slots)
     owners.write(LOG, SLOT)
     assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES) == (byte_of(LOG), *SLOT)
-    assert table(Place(disk, "/data")).read(LOG) == SLOT
+    assert table(DataFolder(disk, "/data")).read(LOG) == SLOT
 
 
 def test_a_full_table_refuses_new_logs_and_keeps_its_logs(disk: SimDisk) -> None:
     free = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
     owners = on_disk(disk, *[(number, (2 * number + 2, *SLOT)) for number in range(SLOTS) if number != free])
     owners.write(LOG, SLOT)
-    assert table(Place(disk, "/data")).read(LOG) == SLOT
+    assert table(DataFolder(disk, "/data")).read(LOG) == SLOT
     assert owners.read(OTHER) == NO_SLOT
     with pytest.raises(OSError, match="more logs than the table of owners has slots") as raised:
         owners.write(OTHER, SLOT)
@@ -162,7 +162,7 @@ def test_a_new_log_gets_the_first_slot_of_a_deleted_log_in_probe_order(disk: Sim
     owners, keys = neighbours(disk, SLOT, gone_slot, gone_slot, SLOT._replace(state=FREE, writer=NO_WRITER))
     owners.write(LOG, SLOT._replace(epoch=1))
     assert keys_from(disk, 5) == [keys[0], byte_of(LOG), keys[2], keys[3], 0]
-    assert table(Place(disk, "/data")).read(LOG) == SLOT._replace(epoch=1)
+    assert table(DataFolder(disk, "/data")).read(LOG) == SLOT._replace(epoch=1)
 
 
 def test_a_log_that_is_created_again_keeps_its_slot_and_its_epoch(disk: SimDisk) -> None:
@@ -180,11 +180,11 @@ def test_a_full_table_has_room_where_a_topic_was_deleted(disk: SimDisk) -> None:
     slots = [(number, (2 * number + 2, *SLOT._replace(state=GONE if number == gone_slot else OWNED))) for number in range(SLOTS)]
     owners = on_disk(disk, *slots)
     owners.write(LOG, SLOT)
-    assert table(Place(disk, "/data")).read(LOG) == SLOT
+    assert table(DataFolder(disk, "/data")).read(LOG) == SLOT
 
 
 def test_a_log_has_no_slot_once_another_log_got_it(disk: SimDisk) -> None:
-    owners, second = table(Place(disk, "/data")), table(Place(disk, "/data"))
+    owners, second = table(DataFolder(disk, "/data")), table(DataFolder(disk, "/data"))
     owners.write(LOG, SLOT)
     assert second.read(LOG) == SLOT
     owners.write(LOG, SLOT._replace(state=GONE, writer=NO_WRITER))
@@ -200,7 +200,7 @@ def test_a_log_has_no_slot_once_another_log_got_it(disk: SimDisk) -> None:
 def test_no_other_node_assigns_slots_while_a_topic_is_deleted_or_created_again(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch, before: int, after: int
 ) -> None:
-    owners = table(Place(disk, "/data"))
+    owners = table(DataFolder(disk, "/data"))
     owners.write(LOG, SLOT._replace(state=before))
     entered: list[bool] = []
 
@@ -218,7 +218,7 @@ def test_no_other_node_assigns_slots_while_a_topic_is_deleted_or_created_again(
 
 def test_slots_of_new_logs_are_assigned_by_one_node_at_a_time(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nodes must not assign one slot to two logs: the search for a slot is repeated under the lock."""
-    owners, second = table(Place(disk, "/data")), table(Place(disk, "/data"))
+    owners, second = table(DataFolder(disk, "/data")), table(DataFolder(disk, "/data"))
     slot_number = byte_of(LOG) % SLOTS
 
     class Exclusive:
@@ -244,7 +244,7 @@ def overwrite_slot(disk: SimDisk, number: int, slot: tuple[int, ...]) -> None:
 
 
 def test_the_position_of_a_log_is_cached(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    owners = table(Place(disk, "/data"))
+    owners = table(DataFolder(disk, "/data"))
     owners.write(LOG, SLOT)
     owners.read(LOG)
     read_bytes = owners._bytes.read
@@ -259,15 +259,15 @@ def test_the_position_of_a_log_is_cached(disk: SimDisk, monkeypatch: pytest.Monk
     assert reads == [(position(byte_of(LOG)), ON_DISK.size)]
 
 
-def test_a_log_that_had_no_slot_is_found_once_another_node_has_written_one(place: Place) -> None:
-    first, second = table(place), table(place)
+def test_a_log_that_had_no_slot_is_found_once_another_node_has_written_one(data_folder: DataFolder) -> None:
+    first, second = table(data_folder), table(data_folder)
     assert first.read(LOG) == NO_SLOT
     second.write(LOG, SLOT)
     assert first.read(LOG) == SLOT
 
 
-def test_logs_of_a_node_are_those_that_it_owns(place: Place) -> None:
-    owners = table(place)
+def test_logs_of_a_node_are_those_that_it_owns(data_folder: DataFolder) -> None:
+    owners = table(data_folder)
     logs = [LogId("t", number) for number in range(5)]
     for id, node, state in zip(logs, (1, 2, 1, 1, 0), (OWNED, OWNED, FREE, OWNED, OWNED), strict=True):
         owners.write(id, Slot(node, 1, 0, state, open_for(node)))
@@ -280,8 +280,8 @@ def test_the_logs_in_the_first_and_the_last_slot_are_among_those_of_their_node(d
     assert owners.logs_of(2) == [3, 5]
 
 
-def test_a_log_is_freed_if_the_node_was_its_owner(place: Place) -> None:
-    owners = table(place)
+def test_a_log_is_freed_if_the_node_was_its_owner(data_folder: DataFolder) -> None:
+    owners = table(data_folder)
     owners.write(LOG, SLOT)
     owners.free(byte_of(LOG), 3)
     assert owners.read(LOG) == SLOT
@@ -294,8 +294,8 @@ def test_a_log_is_freed_if_the_node_was_its_owner(place: Place) -> None:
     assert owners.read(LOG).state == UNUSED
 
 
-def test_each_change_of_a_node_changes_the_version_for_all(place: Place) -> None:
-    first, second = table(place), table(place)
+def test_each_change_of_a_node_changes_the_version_for_all(data_folder: DataFolder) -> None:
+    first, second = table(data_folder), table(data_folder)
     versions = [second.version]
     for node in (1, 1, 2, 511, 512, 513):
         first.count_change(node)
@@ -311,7 +311,7 @@ def test_each_change_of_a_node_changes_the_version_for_all(place: Place) -> None
 
 def test_a_counter_has_eight_bytes(disk: SimDisk) -> None:
     overwrite(disk, f"/data/{OWNERS_FILE}", ((1 << 56) - 1).to_bytes(8, "little") * 2)
-    owners = table(Place(disk, "/data"))
+    owners = table(DataFolder(disk, "/data"))
     owners.count_change(0)
     owners.count_change(0)
     assert Struct("<512Q").unpack(owners.version)[:3] == ((1 << 56) + 1, (1 << 56) - 1, 0)
@@ -319,7 +319,7 @@ def test_a_counter_has_eight_bytes(disk: SimDisk) -> None:
 
 def test_forgetting_writers_invalidates_the_files_of_nodes(disk: SimDisk) -> None:
     logs = [LogId("t", number) for number in range(5)]
-    owners = table(Place(disk, "/data"))
+    owners = table(DataFolder(disk, "/data"))
     slots = [
         SLOT,
         Slot(3, 4, 9, FREE, closed_by(3)),
@@ -334,7 +334,7 @@ def test_forgetting_writers_invalidates_the_files_of_nodes(disk: SimDisk) -> Non
     disk.random = NothingSurvives()
     owners.forget_writers()
     disk.crash()
-    reopened = table(Place(disk, "/data"))
+    reopened = table(DataFolder(disk, "/data"))
     assert [reopened.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=SINGLE_BROKER) for slot in slots[:3]]
     assert reopened.read(logs[3]) == slots[3]
     assert reopened.read(logs[4]) == slots[4]._replace(writer=SINGLE_BROKER)
@@ -357,19 +357,19 @@ def test_forgetting_writers_leaves_unused_slots_unused(disk: SimDisk) -> None:
 
 
 def test_a_synced_slot_survives_a_power_failure(disk: SimDisk) -> None:
-    owners = table(Place(disk, "/data"))
+    owners = table(DataFolder(disk, "/data"))
     disk.sync_folder("/data")
     owners.write(LOG, SLOT)
     owners.sync()
     owners.write(OTHER, SLOT)
     disk.random = NothingSurvives()
     disk.crash()
-    reopened = table(Place(disk, "/data"))
+    reopened = table(DataFolder(disk, "/data"))
     assert (reopened.read(LOG), reopened.read(OTHER)) == (SLOT, NO_SLOT)
 
 
 def test_a_closed_table_has_no_open_file(disk: SimDisk) -> None:
-    owners = table(Place(disk, "/data"))
+    owners = table(DataFolder(disk, "/data"))
     opened = disk.opened
     owners.close()
     assert disk.opened == opened - 1

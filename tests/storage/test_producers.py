@@ -10,7 +10,7 @@ from storage import Handles, Log, Producers
 from storage.producers import Producer
 from storage.snapshots import parse_snapshot, snapshot_bytes
 from storage.swap import remove_deleted
-from tests.storage.conftest import Place, in_memory
+from tests.storage.conftest import DataFolder, in_memory
 from tests.storage.logs import FOLDER, overwrite, read, stop
 
 SEQUENCE_MAX = (1 << 31) - 1
@@ -118,9 +118,9 @@ def test_a_snapshot_has_the_newest_batches_of_each() -> None:
 # With a log
 
 
-def opened(place: Place, clean: bool = False, segment_bytes: int = 1 << 20) -> tuple[Log, Producers]:
+def opened(data_folder: DataFolder, clean: bool = False, segment_bytes: int = 1 << 20) -> tuple[Log, Producers]:
     producers = Producers()
-    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", segment_bytes, 0, clean, deferred=True, producers=producers)
+    log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", segment_bytes, 0, clean, deferred=True, producers=producers)
     return log, producers
 
 
@@ -130,19 +130,19 @@ def append(log: Log, producers: Producers, data: bytes) -> int:
     return offset
 
 
-def snapshots(place: Place) -> list[int]:
-    return [int(name[:20]) for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".snapshot")]
+def snapshots(data_folder: DataFolder) -> list[int]:
+    return [int(name[:20]) for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if name.endswith(".snapshot")]
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_an_opened_log_knows_its_producers(place: Place, clean: bool) -> None:
-    log, producers = opened(place, segment_bytes=2_000)
+def test_an_opened_log_knows_its_producers(data_folder: DataFolder, clean: bool) -> None:
+    log, producers = opened(data_folder, segment_bytes=2_000)
     for number in range(40):
         append(log, producers, batch(number % 3, number // 3, padding=200))
     if clean:
         stop(log)
-        assert snapshots(place)[-1] == 40
-    reopened, producers_read = opened(place, clean, segment_bytes=2_000)
+        assert snapshots(data_folder)[-1] == 40
+    reopened, producers_read = opened(data_folder, clean, segment_bytes=2_000)
     assert reopened.next_offset == 40
     for number in (37, 38, 39):  # the last batch of each
         assert error_and_offset(producers_read, header(number % 3, number // 3)) == (ErrorCode.NONE, number)
@@ -151,8 +151,8 @@ def test_an_opened_log_knows_its_producers(place: Place, clean: bool) -> None:
 
 
 def test_opening_after_a_crash_reads_only_past_the_newest_snapshot() -> None:
-    disk, place = in_memory()
-    log, producers = opened(place, segment_bytes=20_000)
+    disk, data_folder = in_memory()
+    log, producers = opened(data_folder, segment_bytes=20_000)
     for number in range(100):
         append(log, producers, batch(7, number, padding=1_000))
     disk.reads.clear()
@@ -166,66 +166,66 @@ def test_opening_after_a_crash_reads_only_past_the_newest_snapshot() -> None:
     assert all(read.count(name) <= 4 for name in before)  # a read of their ends, and of the newest time in the index
 
 
-def test_a_torn_snapshot_is_skipped(place: Place) -> None:
-    log, producers = opened(place, segment_bytes=2_000)
+def test_a_torn_snapshot_is_skipped(data_folder: DataFolder) -> None:
+    log, producers = opened(data_folder, segment_bytes=2_000)
     for number in range(40):
         append(log, producers, batch(7, number, padding=200))
-    assert len(snapshots(place)) > 2
-    newest = f"{place.path}/{FOLDER}/{snapshots(place)[-1]:020d}.snapshot"
-    overwrite(place.disk, newest, read(place.disk, newest)[:-1])
-    _, producers_read = opened(place, segment_bytes=2_000)
+    assert len(snapshots(data_folder)) > 2
+    newest = f"{data_folder.path}/{FOLDER}/{snapshots(data_folder)[-1]:020d}.snapshot"
+    overwrite(data_folder.disk, newest, read(data_folder.disk, newest)[:-1])
+    _, producers_read = opened(data_folder, segment_bytes=2_000)
     assert error_and_offset(producers_read, header(7, 39)) == (ErrorCode.NONE, 39)
-    assert not place.disk.exists(newest)
+    assert not data_folder.disk.exists(newest)
 
 
 def test_snapshots_past_a_truncation_are_removed() -> None:
-    disk, place = in_memory()
-    log, producers = opened(place)
+    disk, data_folder = in_memory()
+    log, producers = opened(data_folder)
     for number in range(10):
         append(log, producers, batch(7, number))
     stop(log)
     path = f"/data/{FOLDER}/00000000000000000000.log"
     intact = read(disk, path)
     overwrite(disk, path, intact[: len(intact) // 2])
-    log, producers = opened(place)
-    assert (log.next_offset, snapshots(place)) == (5, [])
+    log, producers = opened(data_folder)
+    assert (log.next_offset, snapshots(data_folder)) == (5, [])
     assert error_and_offset(producers, header(7, 5)) == (ErrorCode.NONE, -1)
     for number in range(5):
         append(log, producers, batch(8, number))
-    _, producers = opened(place, clean=True)
+    _, producers = opened(data_folder, clean=True)
     assert sorted(producers) == []  # it was not closed in order after all: no state is invented
-    _, producers = opened(place)
+    _, producers = opened(data_folder)
     assert sorted(producers) == [7, 8]
 
 
-def test_a_log_without_producer_ids_has_no_snapshot(place: Place) -> None:
-    log, _ = opened(place, segment_bytes=2_000)
+def test_a_log_without_producer_ids_has_no_snapshot(data_folder: DataFolder) -> None:
+    log, _ = opened(data_folder, segment_bytes=2_000)
     for _ in range(20):
         log.append(batch(-1, -1, padding=200), log.epoch)
     stop(log)
-    assert snapshots(place) == []
+    assert snapshots(data_folder) == []
 
 
-def test_snapshots_are_removed_with_their_segments(place: Place) -> None:
-    log, producers = opened(place, segment_bytes=2_000)
+def test_snapshots_are_removed_with_their_segments(data_folder: DataFolder) -> None:
+    log, producers = opened(data_folder, segment_bytes=2_000)
     for number in range(40):
         append(log, producers, batch(7, number, padding=200))
-    before = snapshots(place)
+    before = snapshots(data_folder)
     assert before == [segment.base for segment in log._segments[1:]]
     log.delete_before(20)
-    remove_deleted(place.disk, log.folder, log.apply_retention(0, 0, -1, -1))
-    assert snapshots(place) == [base for base in before if base >= log._segments[0].base]
+    remove_deleted(data_folder.disk, log.folder, log.apply_retention(0, 0, -1, -1))
+    assert snapshots(data_folder) == [base for base in before if base >= log._segments[0].base]
     stop(log)
-    log, producers = opened(place, clean=True, segment_bytes=2_000)
+    log, producers = opened(data_folder, clean=True, segment_bytes=2_000)
     append(log, producers, batch(7, 40))
     stop(log)
-    opened(place, clean=True)
-    assert snapshots(place) == [*(segment.base for segment in log._segments), 41]  # the snapshot of the previous stop is gone
+    opened(data_folder, clean=True)
+    assert snapshots(data_folder) == [*(segment.base for segment in log._segments), 41]  # the snapshot of the previous stop is gone
 
 
 def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
-    disk, place = in_memory()
-    log, producers = opened(place, segment_bytes=2_000)
+    disk, data_folder = in_memory()
+    log, producers = opened(data_folder, segment_bytes=2_000)
     for number in range(7):
         append(log, producers, batch(7, number, padding=200))
     original = disk.open
@@ -238,16 +238,16 @@ def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
     disk.open = refuse  # type: ignore[method-assign,assignment]
     for number in range(7, 12):
         assert append(log, producers, batch(7, number, padding=200)) == number
-    assert snapshots(place) == []
+    assert snapshots(data_folder) == []
     disk.open = original  # type: ignore[method-assign]
-    _, producers_read = opened(place)
+    _, producers_read = opened(data_folder)
     assert error_and_offset(producers_read, header(7, 11)) == (ErrorCode.NONE, 11)
 
 
 @pytest.mark.parametrize("older", [False, True])
 def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_stop(older: bool) -> None:
-    disk, place = in_memory()
-    log, producers = opened(place)
+    disk, data_folder = in_memory()
+    log, producers = opened(data_folder)
     for number in range(6):
         append(log, producers, batch(7, number))
         if older and number == 2:
@@ -263,34 +263,34 @@ def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_s
     assert log.roll(0)
     disk.open = original  # type: ignore[method-assign]
     disk.fail_writes = 0
-    assert snapshots(place)[-1] == 6
+    assert snapshots(data_folder)[-1] == 6
     stop(log)
-    _, producers_read = opened(place, clean=True)
+    _, producers_read = opened(data_folder, clean=True)
     assert error_and_offset(producers_read, header(7, 5)) == (ErrorCode.NONE, 5)
     assert error_and_offset(producers_read, header(7, 6)) == (ErrorCode.NONE, -1)
-    assert snapshots(place)[-1] == 6
+    assert snapshots(data_folder)[-1] == 6
 
 
-def test_an_orderly_start_without_a_valid_snapshot_reads_the_log(place: Place) -> None:
-    log, producers = opened(place, segment_bytes=2_000)
+def test_an_orderly_start_without_a_valid_snapshot_reads_the_log(data_folder: DataFolder) -> None:
+    log, producers = opened(data_folder, segment_bytes=2_000)
     for number in range(20):
         append(log, producers, batch(7, number, padding=200))
     stop(log)
-    for offset in snapshots(place):
-        overwrite(place.disk, f"{place.path}/{FOLDER}/{offset:020d}.snapshot", b"")
-    _, producers_read = opened(place, clean=True, segment_bytes=2_000)
+    for offset in snapshots(data_folder):
+        overwrite(data_folder.disk, f"{data_folder.path}/{FOLDER}/{offset:020d}.snapshot", b"")
+    _, producers_read = opened(data_folder, clean=True, segment_bytes=2_000)
     assert error_and_offset(producers_read, header(7, 19)) == (ErrorCode.NONE, 19)
 
 
-def test_the_snapshot_of_a_stop_omits_expired_producers(place: Place) -> None:
-    log, producers = opened(place)
+def test_the_snapshot_of_a_stop_omits_expired_producers(data_folder: DataFolder) -> None:
+    log, producers = opened(data_folder)
     append(log, producers, batch(7, 0))
     producers.expire(10_000, 30_000)
     append(log, producers, batch(8, 0))
     assert log.roll(0)
     producers.expire(40_000, 30_000)
     stop(log)
-    _, producers_read = opened(place, clean=True)
+    _, producers_read = opened(data_folder, clean=True)
     assert sorted(producers_read) == [8]
 
 

@@ -30,11 +30,11 @@ Answer = tuple[int, int, int]  # error, base offset, log append time
 class Comparison:
     """A Kafka and a log of ours that get the same batches."""
 
-    def __init__(self, kafka: RestartableKafka, place: Path) -> None:
+    def __init__(self, kafka: RestartableKafka, folder: Path) -> None:
         self.kafka = kafka
         self.folder = kafka.data / f"{TOPIC}-0"
         self.producers = Producers()
-        self.log, _ = Log.open(Handles(OsDisk()), str(place / f"{TOPIC}-0"), 1 << 20, 0, False, deferred=True, producers=self.producers)
+        self.log, _ = Log.open(Handles(OsDisk()), str(folder / f"{TOPIC}-0"), 1 << 20, 0, False, deferred=True, producers=self.producers)
         self.timestamp = int(time.time() * 1000)
         self.answers: list[tuple[tuple[int, int, int, int], Answer, Answer]] = []  # batch, our reply, Kafka's reply
 

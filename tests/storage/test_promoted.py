@@ -11,7 +11,7 @@ from storage.checking import check
 from storage.promoted import Verdict, judge
 from storage.segment import Segment, segment_name
 from storage.swap import promote
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import (
     FOLDER,
     CrashAt,
@@ -176,20 +176,20 @@ def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk
     assert 1 in records_by_offset(reopened)
 
 
-def test_set_delete_horizons_and_removed_records_do_not_change_the_identity_of_a_log(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
+def test_set_delete_horizons_and_removed_records_do_not_change_the_identity_of_a_log(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
         append_flushed(log, keyed_batch((f"k{number % 20}", None if number % 3 == 0 else "v"), ("other", "v")), log.epoch)
     expected = values_by_key(log)
-    clean(place.disk, log, segment_bytes=1 << 20)
+    clean(data_folder.disk, log, segment_bytes=1 << 20)
     assert any(header.attributes & DELETE_HORIZON for header in headers(log))
     append_flushed(log, keyed_batch(("k5", "new")), log.epoch)
     assert log.roll(0)
     expected = values_by_key(log)
-    _, _ = clean_and_promote(place.disk, log, segment_bytes=1 << 20)
+    _, _ = clean_and_promote(data_folder.disk, log, segment_bytes=1 << 20)
     log.close()
     before = sum(header.record_count for header in headers(log))
-    reopened, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
+    reopened, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=SEGMENT_BYTES)
     assert values_by_key(reopened) == expected
     assert sum(header.record_count for header in headers(reopened)) < before
 

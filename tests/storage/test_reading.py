@@ -9,7 +9,7 @@ import pytest
 from protocol.batch import CRC_FROM, iterate
 from simulator.disk import SimDisk
 from storage import DamagedLog, Log, OsDisk
-from tests.storage.conftest import Place, in_memory
+from tests.storage.conftest import DataFolder, in_memory
 from tests.storage.logs import FOLDER, append_all, batch, names, overwrite, read, reopen, result_of, scan, stop
 
 COUNT = 200
@@ -17,9 +17,9 @@ FIRST_MS = 10_000
 STEP_MS = 7
 
 
-def filled(place: Place, segment_bytes: int = 1 << 20, count: int = COUNT) -> Log:
+def filled(data_folder: DataFolder, segment_bytes: int = 1 << 20, count: int = COUNT) -> Log:
     """Batches of two records, each STEP_MS later than the previous."""
-    log, _ = reopen(place.disk, place.path, segment_bytes=segment_bytes)
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=segment_bytes)
     for number in range(count):
         log.append(batch(f"b{number}", 2, padding=100, timestamp=FIRST_MS + STEP_MS * number), log.epoch)
     stop(log)
@@ -30,8 +30,8 @@ def bases(data: bytes) -> list[int]:
     return [header.base_offset for header in iterate(data, 0, len(data))]
 
 
-def test_a_read_returns_whole_batches_from_that_with_the_offset(place: Place) -> None:
-    log = filled(place, count=6)
+def test_a_read_returns_whole_batches_from_that_with_the_offset(data_folder: DataFolder) -> None:
+    log = filled(data_folder, count=6)
     batch_bytes = log.size // 6
     assert bases(log.read(0, 1)) == bases(log.read(1, batch_bytes)) == [0]
     assert bases(log.read(3, 3 * batch_bytes - 1)) == [2, 4]
@@ -40,8 +40,8 @@ def test_a_read_returns_whole_batches_from_that_with_the_offset(place: Place) ->
     assert log.read(12, 1 << 20) == log.read(13, 1 << 20) == b""
 
 
-def test_reads_continue_through_all_segments(place: Place) -> None:
-    log = filled(place, segment_bytes=5_000)
+def test_reads_continue_through_all_segments(data_folder: DataFolder) -> None:
+    log = filled(data_folder, segment_bytes=5_000)
     assert len(log._segments) > 5
     bases_read: list[int] = []
     while data := log.read(bases_read[-1] + 2 if bases_read else 0, 1_500):
@@ -52,10 +52,10 @@ def test_reads_continue_through_all_segments(place: Place) -> None:
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 5_000])
 @pytest.mark.parametrize("reopen_clean", [None, True, False])
-def test_records_are_found_by_timestamp(place: Place, segment_bytes: int, reopen_clean: bool | None) -> None:
-    log = filled(place, segment_bytes)
+def test_records_are_found_by_timestamp(data_folder: DataFolder, segment_bytes: int, reopen_clean: bool | None) -> None:
+    log = filled(data_folder, segment_bytes)
     if reopen_clean is not None:
-        log, _ = reopen(place.disk, place.path, clean=reopen_clean, segment_bytes=segment_bytes)
+        log, _ = reopen(data_folder.disk, data_folder.path, clean=reopen_clean, segment_bytes=segment_bytes)
     for number in range(0, COUNT, 13):
         begin = FIRST_MS + STEP_MS * number
         assert result_of(log.find_time(begin - 3)) == result_of(log.find_time(begin)) == (begin, 2 * number, 0)
@@ -65,22 +65,22 @@ def test_records_are_found_by_timestamp(place: Place, segment_bytes: int, reopen
 
 
 @pytest.mark.parametrize("entry", range(4))
-def test_a_wrong_time_index_is_not_followed(place: Place, entry: int) -> None:
-    filled(place)
-    path = f"{place.path}/{FOLDER}/00000000000000000000.timeindex"
-    index_bytes = bytearray(read(place.disk, path))
+def test_a_wrong_time_index_is_not_followed(data_folder: DataFolder, entry: int) -> None:
+    filled(data_folder)
+    path = f"{data_folder.path}/{FOLDER}/00000000000000000000.timeindex"
+    index_bytes = bytearray(read(data_folder.disk, path))
     assert len(index_bytes) > 12 * 5
     index_bytes[12 * entry + 11] += 40  # in order, but of a later batch
     index_bytes[12 * entry + 7] += 1
-    overwrite(place.disk, path, bytes(index_bytes))
-    log, _ = reopen(place.disk, place.path, clean=True)
+    overwrite(data_folder.disk, path, bytes(index_bytes))
+    log, _ = reopen(data_folder.disk, data_folder.path, clean=True)
     for number in range(COUNT):
         begin = FIRST_MS + STEP_MS * number
         assert result_of(log.find_time(begin)) == (begin, 2 * number, 0)
 
 
-def test_segments_are_held_only_while_they_are_read(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=200)
+def test_segments_are_held_only_while_they_are_read(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=200)
     append_all(log, "abc", padding=100)
 
     def held() -> list[int]:
@@ -97,8 +97,8 @@ def test_segments_are_held_only_while_they_are_read(place: Place) -> None:
     assert held() == [0, 0, 0]
 
 
-def test_a_scan_ends_at_the_end_of_the_log_at_its_start(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_scan_ends_at_the_end_of_the_log_at_its_start(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     append_all(log, "ab")
     chunks = scan(log)
     log.append(batch("c"), log.epoch)
@@ -107,8 +107,8 @@ def test_a_scan_ends_at_the_end_of_the_log_at_its_start(place: Place) -> None:
 
 @pytest.mark.parametrize("number", [0, 57, COUNT - 2])
 def test_a_wrong_byte_after_an_orderly_stop_is_damage_after_the_batches_before_it(number: int) -> None:
-    disk, place = in_memory()
-    filled(place)
+    disk, data_folder = in_memory()
+    filled(data_folder)
     path = f"/data/{FOLDER}/00000000000000000000.log"
     intact = read(disk, path)
     sizes = [header.size for header in iterate(intact, 0, len(intact))]
@@ -137,9 +137,9 @@ def read_all(disk: SimDisk, kind: str, bases_read: list[int]) -> None:
         bases_read.extend(bases(chunk))
 
 
-def test_checksums_are_verified_once_and_in_every_full_scan(place: Place) -> None:
-    filled(place)
-    log, _ = reopen(place.disk, place.path, clean=True)
+def test_checksums_are_verified_once_and_in_every_full_scan(data_folder: DataFolder) -> None:
+    filled(data_folder)
+    log, _ = reopen(data_folder.disk, data_folder.path, clean=True)
     (segment,) = log._segments
     for begin, end in ((COUNT, None), (0, COUNT), (2, None)):
         assert bases(b"".join(scan(log, begin, end)))
@@ -148,16 +148,16 @@ def test_checksums_are_verified_once_and_in_every_full_scan(place: Place) -> Non
     assert not segment.verified
     assert len(names(log)) == 2 * COUNT
     assert segment.verified
-    log, _ = reopen(place.disk, place.path, clean=False)
+    log, _ = reopen(data_folder.disk, data_folder.path, clean=False)
     assert log._segments[0].verified
 
 
-def test_a_damaged_segment_does_not_count_as_verified(place: Place) -> None:
-    filled(place)
-    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    intact = read(place.disk, path)
-    overwrite(place.disk, path, intact[:-1] + b"!")
-    log, _ = reopen(place.disk, place.path, clean=True)
+def test_a_damaged_segment_does_not_count_as_verified(data_folder: DataFolder) -> None:
+    filled(data_folder)
+    path = f"{data_folder.path}/{FOLDER}/00000000000000000000.log"
+    intact = read(data_folder.disk, path)
+    overwrite(data_folder.disk, path, intact[:-1] + b"!")
+    log, _ = reopen(data_folder.disk, data_folder.path, clean=True)
     for _ in range(2):
         with pytest.raises(DamagedLog, match="checksum"):
             names(log)
@@ -181,17 +181,17 @@ def facts(log: Log, end: int | None = None) -> list[bytes]:
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 5_000])
 @pytest.mark.parametrize("clean", [True, False])
-def test_facts_are_those_of_all_batches_before_the_end(place: Place, segment_bytes: int, clean: bool) -> None:
-    filled(place, segment_bytes)
-    log, _ = reopen(place.disk, place.path, clean=clean, segment_bytes=segment_bytes)
+def test_facts_are_those_of_all_batches_before_the_end(data_folder: DataFolder, segment_bytes: int, clean: bool) -> None:
+    filled(data_folder, segment_bytes)
+    log, _ = reopen(data_folder.disk, data_folder.path, clean=clean, segment_bytes=segment_bytes)
     keys = [f"b{number}.{record}".encode() for number in range(COUNT) for record in range(2)]
     for end in (0, 1, 2, 77, 2 * COUNT - 1):
         assert facts(log, end) == keys[: end // 2 * 2]
     assert facts(log) == facts(log) == keys
 
 
-def test_facts_end_at_the_end_of_the_log_at_the_call(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_facts_end_at_the_end_of_the_log_at_the_call(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     log.append(batch("a"), log.epoch)
     batches = log.facts()
     log.append(batch("b"), log.epoch)
@@ -206,18 +206,18 @@ def test_facts_of_batches_larger_than_a_chunk_are_read(tmp_path: Path) -> None:
     assert all(len(batch_facts) < 12 for batch_facts in log.facts())
 
 
-def test_reading_facts_verifies_only_unverified_batches(place: Place) -> None:
-    filled(place)
-    log, _ = reopen(place.disk, place.path, clean=True)
+def test_reading_facts_verifies_only_unverified_batches(data_folder: DataFolder) -> None:
+    filled(data_folder)
+    log, _ = reopen(data_folder.disk, data_folder.path, clean=True)
     (segment,) = log._segments
     next(log.facts())
     facts(log, COUNT)
     assert not segment.verified
     facts(log)
     assert segment.verified
-    path = f"{place.path}/{FOLDER}/00000000000000000000.log"
-    intact = read(place.disk, path)
-    overwrite(place.disk, path, intact[:-2] + b"!" + intact[-1:])
+    path = f"{data_folder.path}/{FOLDER}/00000000000000000000.log"
+    intact = read(data_folder.disk, path)
+    overwrite(data_folder.disk, path, intact[:-2] + b"!" + intact[-1:])
     assert len(facts(log)) == 2 * COUNT  # it was verified, and only we write to it
     segment.verified = False
     with pytest.raises(DamagedLog, match="checksum"):

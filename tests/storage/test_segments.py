@@ -8,7 +8,7 @@ from simulator.disk import SimDisk
 from storage import Handles, Log
 from storage.extents import Extent
 from storage.swap import remove_deleted
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import FOLDER, append_flushed, batch, clean, headers, names, overwrite, read, reopen, result_of
 
 PATH = f"/data/{FOLDER}"
@@ -80,11 +80,11 @@ def test_an_empty_segment_left_by_kafka_is_skipped(disk: SimDisk) -> None:
     assert log.first_timestamp_since(6) == -1
 
 
-def test_a_compacted_offset_reads_from_the_next_batch(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=3 * ONE)
+def test_a_compacted_offset_reads_from_the_next_batch(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=3 * ONE)
     for key in ("a", "a", "a", "b", "b", "b", "c"):
         append_flushed(log, batch(key))
-    clean(place.disk, log)
+    clean(data_folder.disk, log)
     expected = {header.base_offset: header.last_offset for header in headers(log)}
     for offset in range(7):
         data = log.read(offset, 1)

@@ -14,7 +14,7 @@ from storage.producers import NEWEST_BATCHES, SEQUENCE_MAX, Producer
 from storage.segment import CHUNK_BYTES
 from storage.snapshots import parse_snapshot, read_snapshot, snapshot_bytes, snapshot_offsets, write_snapshot
 from storage.swap import remove_deleted
-from tests.storage.conftest import Place, in_memory
+from tests.storage.conftest import DataFolder, in_memory
 from tests.storage.logs import FOLDER, append_flushed, overwrite, read, stop
 
 Entry = tuple[int, int, int, int, int, int, int, int]
@@ -104,30 +104,30 @@ def batch(producer: int, sequence: int, padding: int = 0) -> bytes:
     return build([Record(0, 1_000, b"key", bytes(padding))], producer_id=producer, producer_epoch=0, base_sequence=sequence)
 
 
-def opened(place: Place, clean: bool) -> tuple[Log, Producers]:
+def opened(data_folder: DataFolder, clean: bool) -> tuple[Log, Producers]:
     producers = Producers()
-    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 24, 0, clean, deferred=True, producers=producers)
+    log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 24, 0, clean, deferred=True, producers=producers)
     return log, producers
 
 
-def stopped(place: Place, *batches: bytes) -> tuple[str, bytes]:
+def stopped(data_folder: DataFolder, *batches: bytes) -> tuple[str, bytes]:
     """A log closed in order whose snapshot was then torn; its file and contents."""
-    log, producers = opened(place, False)
+    log, producers = opened(data_folder, False)
     for appended in batches:
         log.append(appended, log.epoch)
     producers.note_batch(1, 0, 0, 0, 0, 0, 0)  # so that there is a snapshot
     stop(log)
-    folder = f"{place.path}/{FOLDER}"
-    for name in place.disk.list(folder):
+    folder = f"{data_folder.path}/{FOLDER}"
+    for name in data_folder.disk.list(folder):
         if name.endswith(".snapshot"):
-            overwrite(place.disk, f"{folder}/{name}", b"")
+            overwrite(data_folder.disk, f"{folder}/{name}", b"")
     path = f"{folder}/{0:020}.log"
-    return path, read(place.disk, path)
+    return path, read(data_folder.disk, path)
 
 
-def test_batches_of_any_size_with_a_producer_id_are_noted(place: Place) -> None:
-    stopped(place, batch(0, 0), batch(-1, -1), batch(7, 0, CHUNK_BYTES - 200), batch(7, 1, CHUNK_BYTES), batch(7, 2), batch(8, 5, 3 * CHUNK_BYTES))
-    _, restored = opened(place, True)
+def test_batches_of_any_size_with_a_producer_id_are_noted(data_folder: DataFolder) -> None:
+    stopped(data_folder, batch(0, 0), batch(-1, -1), batch(7, 0, CHUNK_BYTES - 200), batch(7, 1, CHUNK_BYTES), batch(7, 2), batch(8, 5, 3 * CHUNK_BYTES))
+    _, restored = opened(data_folder, True)
     assert sorted(restored) == [0, 7, 8]
     assert {id: producer.last_offset for id in restored if (producer := restored.get(id)) is not None} == {0: 0, 7: 4, 8: 5}
     seven = restored.get(7)
@@ -137,43 +137,43 @@ def test_batches_of_any_size_with_a_producer_id_are_noted(place: Place) -> None:
 
 @pytest.mark.parametrize(("at", "patch"), [(16, b"\1"), (8, b"\0\0\0\x30"), (8, b"\0\0\0\x10"), (8, b"\xff\xff\xff\xff"), (8, b"\0\1\0\0")])
 def test_a_malformed_batch_is_reported_with_its_position(at: int, patch: bytes) -> None:
-    disk, place = in_memory()
+    disk, data_folder = in_memory()
     # Its index has the position of the last batch: opening after an orderly stop reads the others only for their producers.
-    path, data = stopped(place, *[batch(7, number, 5_000) for number in range(5)])
+    path, data = stopped(data_folder, *[batch(7, number, 5_000) for number in range(5)])
     size = len(data) // 5
     begin = 2 * size + at
     overwrite(disk, path, data[:begin] + patch + data[begin + len(patch) :])
-    Log.open(Handles(disk), f"{place.path}/{FOLDER}", 1 << 24, 0, True, deferred=True)
+    Log.open(Handles(disk), f"{data_folder.path}/{FOLDER}", 1 << 24, 0, True, deferred=True)
     with pytest.raises(DamagedLog, match=f"{FOLDER}/{0:020}.log is damaged at byte {2 * size}"):
-        opened(place, True)
+        opened(data_folder, True)
 
 
-def test_producer_state_is_read_from_the_header_of_an_emptied_batch(place: Place) -> None:
-    log, _ = opened(place, False)
+def test_producer_state_is_read_from_the_header_of_an_emptied_batch(data_folder: DataFolder) -> None:
+    log, _ = opened(data_folder, False)
     log.append(batch(8, 0), log.epoch)
     append_flushed(log, rewrite(read_header(batch(7, 3), 0), []), log.epoch)
     producers = Producers()
     producers.put(9, Producer())  # from before
-    Log.open(Handles(place.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
+    Log.open(Handles(data_folder.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
     assert {id: state.last_sequence for id in producers if (state := producers.get(id)) is not None} == {8: 0, 7: 3}
 
 
-def test_expired_producers_do_not_return_from_an_older_snapshot(place: Place) -> None:
-    log, producers = opened(place, False)
+def test_expired_producers_do_not_return_from_an_older_snapshot(data_folder: DataFolder) -> None:
+    log, producers = opened(data_folder, False)
     appended = batch(7, 0)
     producers.note(read_header(appended, 0), log.append(appended, log.epoch))
     stop(log)
-    log, producers = opened(place, True)
+    log, producers = opened(data_folder, True)
     assert list(producers) == [7]
     append_flushed(log, batch(-1, -1), log.epoch)
     assert [producers.expire(moment, 10) for moment in (0, 10)] == [0, 1]
     log.close()
-    assert list(opened(place, True)[1]) == []
+    assert list(opened(data_folder, True)[1]) == []
 
 
-def test_only_batches_after_a_snapshot_are_read(place: Place) -> None:
+def test_only_batches_after_a_snapshot_are_read(data_folder: DataFolder) -> None:
     """A producer expired before the snapshot stays expired."""
-    log, producers = opened(place, False)
+    log, producers = opened(data_folder, False)
     for producer, sequence in ((8, 0), (7, 0), (7, 1)):
         appended = batch(producer, sequence)
         producers.note(read_header(appended, 0), log.append(appended, log.epoch))
@@ -182,36 +182,36 @@ def test_only_batches_after_a_snapshot_are_read(place: Place) -> None:
     producers.note(read_header(appended, 0), log.append(appended, log.epoch))
     assert producers.expire(12, 10) == 1
     stop(log)
-    log, _ = opened(place, True)
+    log, _ = opened(data_folder, True)
     append_flushed(log, batch(7, 3), log.epoch)
     producers = Producers()
     producers.put(9, Producer())  # from before
-    Log.open(Handles(place.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
+    Log.open(Handles(data_folder.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
     assert list(producers) == [7]
     seven = producers.get(7)
     assert seven is not None
     assert seven.batches == [(number, number, number + 1, 1_000) for number in range(4)]
 
 
-def test_a_snapshot_at_the_log_start_has_the_producers_of_deleted_segments(place: Place) -> None:
+def test_a_snapshot_at_the_log_start_has_the_producers_of_deleted_segments(data_folder: DataFolder) -> None:
     producers = Producers()
-    log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 24, 0, False, deferred=True, producers=producers)
+    log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 24, 0, False, deferred=True, producers=producers)
     for number in range(3):
         appended = batch(7 + number, 0)
         producers.note(read_header(appended, 0), log.append(appended, log.epoch))
         assert log.roll(0)
     log.delete_before(1)
-    remove_deleted(place.disk, log.folder, log.apply_retention(0, 0, -1, -1))
+    remove_deleted(data_folder.disk, log.folder, log.apply_retention(0, 0, -1, -1))
     log.flush()
     for offset in (2, 3):  # which would have all producers too
-        place.disk.remove(f"{log.folder}/{offset:020}.snapshot")
-    _, restored = opened(place, False)
+        data_folder.disk.remove(f"{log.folder}/{offset:020}.snapshot")
+    _, restored = opened(data_folder, False)
     assert sorted(restored) == [7, 8, 9]
 
 
 def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
-    disk, place = in_memory()
-    log, producers = opened(place, False)
+    disk, data_folder = in_memory()
+    log, producers = opened(data_folder, False)
     for number in range(3):
         appended = batch(7, number)
         producers.note(read_header(appended, 0), log.append(appended, log.epoch))
@@ -225,27 +225,27 @@ def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
         original(path)
 
     disk.remove = refuse  # type: ignore[method-assign]
-    _, restored = opened(place, False)
+    _, restored = opened(data_folder, False)
     assert list(restored) == [7]
     disk.remove = original  # type: ignore[method-assign]
-    opened(place, False)
+    opened(data_folder, False)
     assert snapshot_offsets(disk.list(log.folder)) == [3]
 
 
-def test_a_snapshot_from_before_the_log_start_is_ignored(place: Place) -> None:
+def test_a_snapshot_from_before_the_log_start_is_ignored(data_folder: DataFolder) -> None:
     """Batches of its producers are missing: their next batches would be refused."""
-    log, producers = opened(place, False)
+    log, producers = opened(data_folder, False)
     for sequence in range(4):
         sent = batch(7, sequence)
         log.append(sent, log.epoch)
         producers.note(read_header(sent, 0), sequence)
         assert log.roll(1 << 20)
     stop(log)
-    folder = f"{place.path}/{FOLDER}"
+    folder = f"{data_folder.path}/{FOLDER}"
     for base in (0, 1, 2, 3):
-        place.disk.remove(f"{folder}/{base:020}.log")
+        data_folder.disk.remove(f"{folder}/{base:020}.log")
     for offset in (2, 3, 4):
-        place.disk.remove(f"{folder}/{offset:020}.snapshot")
+        data_folder.disk.remove(f"{folder}/{offset:020}.snapshot")
     for clean in (True, False):
-        log, producers = opened(place, clean)
+        log, producers = opened(data_folder, clean)
         assert (log.start_offset, list(producers)) == (4, [])

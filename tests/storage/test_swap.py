@@ -7,7 +7,7 @@ import pytest
 from simulator.disk import Crashed, NothingSurvives, SimDisk, data_disk
 from storage import AppendFailed, DamagedLog, Handles, Log
 from storage.swap import promote, remove_deleted, remove_unfinished
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import (
     FOLDER,
     CrashAt,
@@ -151,20 +151,20 @@ def test_a_repair_never_confuses_a_new_segment_with_an_old_one_of_its_size(disk:
         assert log.segments == 2
 
 
-def test_an_aborted_cleaning_leaves_no_files(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
+def test_an_aborted_cleaning_leaves_no_files(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
         append_flushed(log, keyed_batch((f"k{number % KEYS}", f"v{number}")))
     before = values_by_key(log)
-    job = compaction(place.disk, log, segment_bytes=1_000)
+    job = compaction(data_folder.disk, log, segment_bytes=1_000)
     assert list(job.steps())
-    names_before = {name for name in place.disk.list(log.folder) if name.endswith("log")}
-    promote(place.disk, log.folder, job.cleaned, "0")
-    remove_unfinished(place.disk, log.folder)
-    assert {name for name in place.disk.list(log.folder) if "log" in name} == names_before
-    assert values_by_key(log) == values_by_key(reopen(place.disk, place.path)[0]) == before
-    clean(place.disk, log, segment_bytes=1_000)
-    assert not [name for name in place.disk.list(log.folder) if name.endswith((".deleted", ".swap", ".cleaned"))]
+    names_before = {name for name in data_folder.disk.list(log.folder) if name.endswith("log")}
+    promote(data_folder.disk, log.folder, job.cleaned, "0")
+    remove_unfinished(data_folder.disk, log.folder)
+    assert {name for name in data_folder.disk.list(log.folder) if "log" in name} == names_before
+    assert values_by_key(log) == values_by_key(reopen(data_folder.disk, data_folder.path)[0]) == before
+    clean(data_folder.disk, log, segment_bytes=1_000)
+    assert not [name for name in data_folder.disk.list(log.folder) if name.endswith((".deleted", ".swap", ".cleaned"))]
 
 
 @pytest.mark.parametrize("given_up", [False, True])
@@ -252,8 +252,8 @@ def remove_unfinished_cleaned(disk: SimDisk) -> None:
 # Rolling early
 
 
-def test_a_log_rolls_early_if_the_roll_need_not_wait(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_a_log_rolls_early_if_the_roll_need_not_wait(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     assert log.roll(0)  # nothing is there to be closed
     log.append(keyed_batch(("a", "1")), 0)
     assert not log.roll(0)
@@ -268,7 +268,7 @@ def test_a_log_rolls_early_if_the_roll_need_not_wait(place: Place) -> None:
     assert log.roll(1_000)
     assert (log.flushed_offset, len(log.closed)) == (2, 2)
     for clean_stop in (False, True):
-        reopened, _ = reopen(place.disk, place.path, clean=clean_stop)
+        reopened, _ = reopen(data_folder.disk, data_folder.path, clean=clean_stop)
         assert ([segment.base for segment in reopened.closed], reopened.last_base, reopened.next_offset) == ([0, 1], 2, 2)
         assert names(reopened) == ["a", "a"]
 
@@ -313,8 +313,8 @@ def test_a_roll_that_the_disk_refuses_leaves_the_log_unchanged(disk: SimDisk) ->
 # Dropping old segments
 
 
-def test_closed_segments_with_only_older_records_are_dropped(place: Place) -> None:
-    log, _ = reopen(place.disk, place.path)
+def test_closed_segments_with_only_older_records_are_dropped(data_folder: DataFolder) -> None:
+    log, _ = reopen(data_folder.disk, data_folder.path)
     for day in range(5):
         log.append(keyed_batch((f"d{day}", "1"), timestamp=1_000 * day + 500), 0)
         append_flushed(log, keyed_batch((f"d{day}", "2"), timestamp=1_000 * day))
@@ -328,15 +328,15 @@ def test_closed_segments_with_only_older_records_are_dropped(place: Place) -> No
     for more in reader:
         facts_read += more
     assert len(facts_read) == 10
-    reopened, _ = reopen(place.disk, place.path)  # before the set-aside files are removed
+    reopened, _ = reopen(data_folder.disk, data_folder.path)  # before the set-aside files are removed
     assert (names(reopened), reopened.start_offset) == (names(log), 4)
     assert log.drop_old(1 << 60, 0, 0) == [4, 6, 8]
-    remove_deleted(place.disk, log.folder, [4, 6, 8])
+    remove_deleted(data_folder.disk, log.folder, [4, 6, 8])
     assert (names(log), log.start_offset, log.next_offset) == ([], 10, 10)
     log.append(keyed_batch(("new", "1")), 0)
     log.close()
-    assert names(reopen(place.disk, place.path)[0]) == ["new"]
-    assert [name for name in place.disk.list(log.folder) if name.endswith("deleted")] == []
+    assert names(reopen(data_folder.disk, data_folder.path)[0]) == ["new"]
+    assert [name for name in data_folder.disk.list(log.folder) if name.endswith("deleted")] == []
 
 
 @pytest.mark.parametrize("power", [True, False])

@@ -9,7 +9,7 @@ from simulator.disk import NothingSurvives, SimDisk
 from storage import DamagedLog, Handles, Log, Recovery
 from storage.aside import BYTES_MAX, ENTRIES_MAX, set_aside_bytes
 from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import FOLDER, append_flushed, batch, names, overwrite, read, stop
 from tests.support.batch_bytes import patched
 
@@ -167,22 +167,22 @@ def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: SimDisk) 
 
 
 @pytest.mark.parametrize("name", ["orders-0", "t" * 249 + "-99999"])
-def test_the_newest_copies_are_kept(place: Place, name: str) -> None:
-    folder = f"{place.path}/{name}"
-    place.disk.make_folder(folder)
-    around = f"{place.path}/set-aside"
+def test_the_newest_copies_are_kept(data_folder: DataFolder, name: str) -> None:
+    folder = f"{data_folder.path}/{name}"
+    data_folder.disk.make_folder(folder)
+    around = f"{data_folder.path}/set-aside"
     foreign_names = {"notes of the operator", "notes-of the operator", "\u0661-notes", "99"}
     for name_of_another in foreign_names:
-        place.disk.make_folder(f"{around}/{name_of_another}")
+        data_folder.disk.make_folder(f"{around}/{name_of_another}")
     for number in range(ENTRIES_MAX + 3):
-        overwrite(place.disk, f"{folder}/x.log", b"%d" % number)
-        copy_folder = set_aside_bytes(place.disk, folder, [(f"{folder}/x.log", 0)])
-        assert read(place.disk, f"{copy_folder}/x.log.from-0") == b"%d" % number
+        overwrite(data_folder.disk, f"{folder}/x.log", b"%d" % number)
+        copy_folder = set_aside_bytes(data_folder.disk, folder, [(f"{folder}/x.log", 0)])
+        assert read(data_folder.disk, f"{copy_folder}/x.log.from-0") == b"%d" % number
         assert len(copy_folder.rpartition("/")[2]) == min(len("000001-") + len(name), 255)
-    set_aside = [entry for entry in place.disk.list(around) if entry not in foreign_names]
+    set_aside = [entry for entry in data_folder.disk.list(around) if entry not in foreign_names]
     assert [int(entry[:6]) for entry in set_aside] == list(range(4, ENTRIES_MAX + 4))
     assert ENTRIES_MAX == 10
-    assert foreign_names <= set(place.disk.list(around))
+    assert foreign_names <= set(data_folder.disk.list(around))
 
 
 def test_a_copy_is_durable_even_if_older_copies_cannot_be_removed() -> None:

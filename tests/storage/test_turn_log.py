@@ -12,7 +12,7 @@ from simulator.disk import SimDisk
 from storage import DamagedLog, Handles, Log
 from storage.turn_format import FILE_BYTES, StoredBatch, header_of
 from storage.turn_log import PREFIX, LeftoverTurns, TurnLog, covered_bytes, is_turn_log
-from tests.storage.conftest import Place
+from tests.storage.conftest import DataFolder
 from tests.storage.logs import batch, overwrite, read
 from tests.storage.turns import keys, stamped_batch, turn_of
 
@@ -132,18 +132,18 @@ def test_written_turns_survive_a_crash_and_removed_files_stay_removed(seed: int)
     assert disk.list(FOLDER) == ["turns.1"]
 
 
-def test_a_file_is_opened_once_and_closed_once(place: Place) -> None:
-    turns = TurnLog(place.disk, place.path, 1)
+def test_a_file_is_opened_once_and_closed_once(data_folder: DataFolder) -> None:
+    turns = TurnLog(data_folder.disk, data_folder.path, 1)
     for number in range(3):
         turns.write(turn_of(("a-0", stamped_batch("x", number))))
-    if isinstance(place.disk, SimDisk):
-        assert (place.disk.opened, place.disk.syncs) == (1, 3)
+    if isinstance(data_folder.disk, SimDisk):
+        assert (data_folder.disk.opened, data_folder.disk.syncs) == (1, 3)
     turns.close()
     turns.close()
-    leftover = LeftoverTurns(place.disk, place.path)
+    leftover = LeftoverTurns(data_folder.disk, data_folder.path)
     assert [read_header(part, 0).base_offset for part in leftover.batches_of("a-0")] == [0, 1, 2]
-    if isinstance(place.disk, SimDisk):
-        assert place.disk.opened == 0
+    if isinstance(data_folder.disk, SimDisk):
+        assert data_folder.disk.opened == 0
 
 
 def test_a_full_disk_is_reported_even_if_the_partial_write_cannot_be_cut(disk: SimDisk) -> None:

@@ -31,20 +31,20 @@ UNKNOWN_ID = bytes(range(16))
 
 # The path to a field: names, and positions in lists.
 FieldPath = tuple[str | int, ...]
-PlaceT = TypeVar("PlaceT")
+SubjectT = TypeVar("SubjectT")
 Change = Callable[[Any, int], bytes]  # the request and a version -> the body, with the field changed
 
 
-class ChangedRequest(NamedTuple, Generic[PlaceT]):
+class ChangedRequest(NamedTuple, Generic[SubjectT]):
     """A case: a request to a group or topic, perhaps with one field changed."""
 
     name: str
-    request: Callable[[PlaceT], Any]
+    request: Callable[[SubjectT], Any]
     version: int
     change: Change | None = None
 
-    def body(self, place: PlaceT) -> bytes:
-        request = self.request(place)
+    def body(self, subject: SubjectT) -> bytes:
+        request = self.request(subject)
         return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
 
 

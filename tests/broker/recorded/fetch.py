@@ -59,44 +59,44 @@ APPENDED: dict[str, list[list[tuple[bytes, ...]]]] = {
 TRIMMED = {"trimmed": 5, "emptied": 4}  # the final log starts; the first is inside a batch
 
 
-class Place(NamedTuple):
+class TopicIds(NamedTuple):
     """The ids of topics by name."""
 
-    ids: dict[str, bytes]
+    by_name: dict[str, bytes]
 
 
-DRY = Place({name: bytes([number + 1]) * 16 for number, name in enumerate(APPENDED)})
-Request = Callable[[Place], Any]
+DRY = TopicIds({name: bytes([number + 1]) * 16 for number, name in enumerate(APPENDED)})
+Request = Callable[[TopicIds], Any]
 
 
-Case = ChangedRequest[Place]
+Case = ChangedRequest[TopicIds]
 
 
 # Requests without an extreme field.
 
 
-def fetch(place: Place) -> Any:
-    return asking(fetch_topic("full", from_(2)))(place)
+def fetch(topic_ids: TopicIds) -> Any:
+    return asking(fetch_topic("full", from_(2)))(topic_ids)
 
 
-def list_offsets(place: Place) -> ListOffsetsRequest:
+def list_offsets(topic_ids: TopicIds) -> ListOffsetsRequest:
     return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("full", [ListOffsetsPartition(0, 4, -1)])], 500)
 
 
-def list_by_time(place: Place) -> ListOffsetsRequest:
+def list_by_time(topic_ids: TopicIds) -> ListOffsetsRequest:
     return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("full", [ListOffsetsPartition(0, -1, TIME + 21)])], 500)
 
 
-def epochs(place: Place) -> OffsetForLeaderEpochRequest:
+def epochs(topic_ids: TopicIds) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("aged", [OffsetForLeaderPartition(0, 4, 0)])])
 
 
-def fetch_topic(name: str, *partitions: FetchPartition) -> Callable[[Place], FetchTopic]:
-    return lambda place: FetchTopic(place.ids.get(name, UNKNOWN_ID), name, list(partitions))
+def fetch_topic(name: str, *partitions: FetchPartition) -> Callable[[TopicIds], FetchTopic]:
+    return lambda topic_ids: FetchTopic(topic_ids.by_name.get(name, UNKNOWN_ID), name, list(partitions))
 
 
 def asking(
-    *topics: Callable[[Place], FetchTopic],
+    *topics: Callable[[TopicIds], FetchTopic],
     wait: int = WAIT_MS,
     least: int = 1,
     most: int = 1 << 20,
@@ -104,9 +104,9 @@ def asking(
     replica: int = -1,
     session: tuple[int, int] = (0, -1),
 ) -> Request:
-    def request(place: Place) -> FetchRequest:
-        forgotten = [ForgottenTopic(place.ids["full"], "full", [1])]
-        listed = [topic(place) for topic in topics]
+    def request(topic_ids: TopicIds) -> FetchRequest:
+        forgotten = [ForgottenTopic(topic_ids.by_name["full"], "full", [1])]
+        listed = [topic(topic_ids) for topic in topics]
         return FetchRequest(None, ReplicaState(replica, -1), replica, wait, least, most, level, *session, listed, forgotten, "rack")
 
     return request
@@ -220,7 +220,7 @@ def ordered_fetches(fetch: Any) -> Iterator[Case]:
 
 def always(request: Any) -> Request:
     """The same request, whatever the ids of topics."""
-    return lambda place: request
+    return lambda topic_ids: request
 
 
 def listings() -> Iterator[Case]:
@@ -270,22 +270,22 @@ def epoch_questions() -> Iterator[Case]:
 # Recording.
 
 
-def plain(value: Any, place: Place) -> Any:
+def plain(value: Any, topic_ids: TopicIds) -> Any:
     """As JSON values; generated ids are replaced by names, records by their offsets, long texts and lists are shortened."""
     if isinstance(value, Part):
         names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
-        return {name: field_as_json(name, getattr(value, name), place) for name in names}
+        return {name: field_as_json(name, getattr(value, name), topic_ids) for name in names}
     if isinstance(value, list):
-        return shortened([plain(item, place) for item in value])
+        return shortened([plain(item, topic_ids) for item in value])
     if isinstance(value, bytes):
-        names = [name for name, id in place.ids.items() if id == value]
+        names = [name for name, id in topic_ids.by_name.items() if id == value]
         return f"<id of {names[0]}>" if names else value.hex()
     if isinstance(value, str):
         return short_text(value)
     return value
 
 
-def field_as_json(name: str, value: Any, place: Place) -> Any:
+def field_as_json(name: str, value: Any, topic_ids: TopicIds) -> Any:
     if name == "records" and value:
         return [[header.base_offset, header.next_offset - 1] for header in iterate(value, 0, whole(value))]
     if name == "records":
@@ -296,7 +296,7 @@ def field_as_json(name: str, value: Any, place: Place) -> Any:
         for topic in value:
             topic.partitions.sort(key=lambda partition: partition.partition_index)
         value.sort(key=lambda topic: topic.name)
-    return plain(value, place)
+    return plain(value, topic_ids)
 
 
 def whole(records: bytes) -> int:
@@ -318,7 +318,7 @@ def shortened(items: list[Any]) -> list[Any]:
 class Server(Protocol):
     """A server that answers requests."""
 
-    place: Place
+    topic_ids: TopicIds
 
     def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
         """The reply frame without its length, or the reason why there is none."""
@@ -327,18 +327,18 @@ class Server(Protocol):
 
 def answer_of(server: Server, case: Case) -> Any:
     key: int = case.request(DRY).API_KEY
-    frame = server.reply_to(key, case.version, case.body(server.place))
+    frame = server.reply_to(key, case.version, case.body(server.topic_ids))
     if isinstance(frame, str):
         return frame
-    return json.loads(json.dumps(plain(decoded(key, case.version, frame), server.place)))
+    return json.loads(json.dumps(plain(decoded(key, case.version, frame), server.topic_ids)))
 
 
 # Requests to Kafka.
 
 
 class Kafka:
-    def __init__(self, port: int, place: Place) -> None:
-        self.place = place
+    def __init__(self, port: int, topic_ids: TopicIds) -> None:
+        self.topic_ids = topic_ids
         self._port = port
         self._client = Client(port)
         self._client.socket.settimeout(SILENCE_SECONDS)
@@ -355,7 +355,7 @@ class Kafka:
         for name, parts in APPENDED.items():
             reply = self._client.ask(CreateTopicsRequest([CreatableTopic(name, len(parts), 1, [], [])], 5000), 7)
             assert reply.topics[0].error_code == 0, reply
-            self.place.ids[name] = reply.topics[0].topic_id
+            self.topic_ids.by_name[name] = reply.topics[0].topic_id
 
     def append(self, epoch: int) -> None:
         for name, parts in APPENDED.items():
@@ -385,11 +385,11 @@ class Kafka:
 
 @contextmanager
 def prepared_kafka() -> Iterator[Kafka]:
-    place = Place({})
+    topic_ids = TopicIds({})
     with kafka_folder(**SETTINGS) as (folder, port):
         for start in range(3):
             with running_kafka(folder, port):
-                kafka = Kafka(port, place)
+                kafka = Kafka(port, topic_ids)
                 if start == 0:
                     kafka.make()
                 kafka.append(start)

@@ -56,7 +56,7 @@ KNOWN_SECONDS = 20
 SILENCE_SECONDS = 15  # a longer silence of Kafka means that it will never answer
 
 
-class Place(NamedTuple):
+class OwnGroup(NamedTuple):
     """One case's own group, and its only member, of generation 1."""
 
     group: str
@@ -64,61 +64,61 @@ class Place(NamedTuple):
     instance: str | None = "instance"
 
 
-DRY = Place("group", "member")
+DRY = OwnGroup("group", "member")
 
 # Requests without an extreme field.
 
 
-def join(place: Place) -> Any:
+def join(own: OwnGroup) -> Any:
     subscription = bytes.fromhex("0001000000010008") + TOPIC.encode() + bytes(4)
     protocols = [JoinGroupRequestProtocol("range", subscription)]
-    return JoinGroupRequest(place.group, 30_000, 30_000, "", None, "consumer", protocols, "why")
+    return JoinGroupRequest(own.group, 30_000, 30_000, "", None, "consumer", protocols, "why")
 
 
-def sync(place: Place) -> Any:
-    assignments = [SyncGroupRequestAssignment(place.member, b"all")]
-    return SyncGroupRequest(place.group, 1, place.member, "instance", "consumer", "range", assignments)
+def sync(own: OwnGroup) -> Any:
+    assignments = [SyncGroupRequestAssignment(own.member, b"all")]
+    return SyncGroupRequest(own.group, 1, own.member, "instance", "consumer", "range", assignments)
 
 
-def heartbeat(place: Place) -> Any:
-    return HeartbeatRequest(place.group, 1, place.member, "instance")
+def heartbeat(own: OwnGroup) -> Any:
+    return HeartbeatRequest(own.group, 1, own.member, "instance")
 
 
-def leave(place: Place) -> Any:
-    return LeaveGroupRequest(place.group, [MemberIdentity(place.member, "instance", "why")], place.member)
+def leave(own: OwnGroup) -> Any:
+    return LeaveGroupRequest(own.group, [MemberIdentity(own.member, "instance", "why")], own.member)
 
 
-def commit(place: Place) -> Any:
+def commit(own: OwnGroup) -> Any:
     topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(1, 42, 7, "metadata")])]
-    return OffsetCommitRequest(place.group, 1, place.member, "instance", -1, topics)
+    return OffsetCommitRequest(own.group, 1, own.member, "instance", -1, topics)
 
 
-def fetch(place: Place) -> Any:
-    groups = [OffsetFetchRequestGroup(place.group, None, -1, [OffsetFetchRequestTopics(TOPIC, [0])])]
-    return OffsetFetchRequest(groups, place.group, [OffsetFetchRequestTopic(TOPIC, [0])], True)
+def fetch(own: OwnGroup) -> Any:
+    groups = [OffsetFetchRequestGroup(own.group, None, -1, [OffsetFetchRequestTopics(TOPIC, [0])])]
+    return OffsetFetchRequest(groups, own.group, [OffsetFetchRequestTopic(TOPIC, [0])], True)
 
 
-def delete_offsets(place: Place) -> Any:
-    return OffsetDeleteRequest(place.group, [OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(0)])])
+def delete_offsets(own: OwnGroup) -> Any:
+    return OffsetDeleteRequest(own.group, [OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(0)])])
 
 
-def describe(place: Place) -> Any:
-    return DescribeGroupsRequest([place.group], True)
+def describe(own: OwnGroup) -> Any:
+    return DescribeGroupsRequest([own.group], True)
 
 
-def list_groups(place: Place) -> Any:
+def list_groups(own: OwnGroup) -> Any:
     return ListGroupsRequest(["Stable"], ["classic"])
 
 
-def delete_groups(place: Place) -> Any:
-    return DeleteGroupsRequest([place.group])
+def delete_groups(own: OwnGroup) -> Any:
+    return DeleteGroupsRequest([own.group])
 
 
-def find(place: Place) -> Any:
-    return FindCoordinatorRequest(place.group, 0, [place.group])
+def find(own: OwnGroup) -> Any:
+    return FindCoordinatorRequest(own.group, 0, [own.group])
 
 
-Request = Callable[[Place], Any]
+Request = Callable[[OwnGroup], Any]
 
 # The newest version, and those that encode or place a field differently.
 ASKED: list[tuple[Request, tuple[int, ...]]] = [
@@ -152,7 +152,7 @@ class Case(NamedTuple):
     name: str
     request: Request
     version: int
-    body: Callable[[Place], bytes]
+    body: Callable[[OwnGroup], bytes]
     client_id: bytes | None = b"client"
 
     @property
@@ -166,20 +166,20 @@ def every_case() -> Iterator[Case]:
         for version in versions:
             yield from cases(request, version, versions[0])
     for name, client_id in {"null": None, "empty": b"", "of the greatest length": b"c" * LONGEST, "not UTF-8": b"c\xff\xfe"}.items():
-        yield Case(f"join v9 client id: {name}", join, 9, lambda place: join(place).encode(9), client_id)
-    yield Case("commit v9: more than a batch", commit, 9, lambda place: much_committed(place).encode(9))
-    yield Case("join v9: two MiB that nobody reads", join, 9, lambda place: large_metadata(place).encode(9))
+        yield Case(f"join v9 client id: {name}", join, 9, lambda own: join(own).encode(9), client_id)
+    yield Case("commit v9: more than a batch", commit, 9, lambda own: much_committed(own).encode(9))
+    yield Case("join v9: two MiB that nobody reads", join, 9, lambda own: large_metadata(own).encode(9))
 
 
-def much_committed(place: Place) -> Any:
-    request = commit(place)
+def much_committed(own: OwnGroup) -> Any:
+    request = commit(own)
     request.topics[0].partitions = [OffsetCommitRequestPartition(number % PARTITIONS, 42, 7, "m" * 4_000) for number in range(300)]
     return request
 
 
-def large_metadata(place: Place) -> Any:
+def large_metadata(own: OwnGroup) -> Any:
     """Only metadata of consumers is parsed."""
-    request = join(place)
+    request = join(own)
     request.protocol_type = "connect"
     request.protocols[0].metadata = bytes(2 << 20)
     return request
@@ -187,14 +187,14 @@ def large_metadata(place: Place) -> Any:
 
 def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     title = request.__name__
-    yield Case(f"{title} v{version}", request, version, lambda place: request(place).encode(version))
+    yield Case(f"{title} v{version}", request, version, lambda own: request(own).encode(version))
     for extreme in extremes(request(DRY), title, version, CHANGES | {"bytes": blobs}):
         if version == newest or not extreme.many:  # ten thousand items are slow, and their reply is the same in every version
             yield Case(extreme.name, request, version, body_of(request, extreme.change, version))
 
 
-def body_of(request: Request, change: Change, version: int) -> Callable[[Place], bytes]:
-    return lambda place: change(request(place), version)
+def body_of(request: Request, change: Change, version: int) -> Callable[[OwnGroup], bytes]:
+    return lambda own: change(request(own), version)
 
 
 # Requests.
@@ -222,20 +222,20 @@ class Peer:
                     codes = [part.error_code for part in reply.topics[0].partitions]
                 time.sleep(0.02)
 
-    def settle(self, client: Client, group: str, request_of: Request) -> Place:
+    def settle(self, client: Client, group: str, request_of: Request) -> OwnGroup:
         """A group of one static member, Stable with one offset; for a SyncGroup it is still Completing."""
         protocols = join(DRY).protocols
         request = JoinGroupRequest(group, 30_000, 30_000, "", "instance", "consumer", protocols)
         reply = client.ask(request, 9)
         assert (reply.error_code, reply.generation_id) == (0, 1), reply
-        place = Place(group, reply.member_id)
+        own = OwnGroup(group, reply.member_id)
         if request_of is sync:
-            return place
-        assert client.ask(sync(place), 5).error_code == 0
+            return own
+        assert client.ask(sync(own), 5).error_code == 0
         topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(0, 11, -1, "settled")])]
-        reply = client.ask(OffsetCommitRequest(group, 1, place.member, "instance", -1, topics), 9)
+        reply = client.ask(OffsetCommitRequest(group, 1, own.member, "instance", -1, topics), 9)
         assert reply.topics[0].partitions[0].error_code == 0
-        return place
+        return own
 
     def ask(self, case: Case) -> dict[str, Any]:
         """The reply to the case, and the state of its group afterwards."""
@@ -243,47 +243,47 @@ class Peer:
         group = f"x{self._cases:05}"
         with Client(self.port) as client:
             client.socket.settimeout(2 * SILENCE_SECONDS)
-            place = Place(group, "") if case.request is join else self.settle(client, group, case.request)
-            reply = self.reply_to(client, case, place)
-            answer = {"answer": reply if isinstance(reply, str) else plain(reply, place)}
+            own = OwnGroup(group, "") if case.request is join else self.settle(client, group, case.request)
+            reply = self.reply_to(client, case, own)
+            answer = {"answer": reply if isinstance(reply, str) else plain(reply, own)}
             if not isinstance(reply, str):
-                place = place._replace(member=getattr(reply, "member_id", place.member))
+                own = own._replace(member=getattr(reply, "member_id", own.member))
         with Client(self.port) as client:
             client.socket.settimeout(self.seconds)
             try:
-                answer["then"] = list(AFTERWARDS.get(case.request, group_state)(client, case, place, reply))
+                answer["then"] = list(AFTERWARDS.get(case.request, group_state)(client, case, own, reply))
             except OSError as error:
                 answer["then"] = NOTHING if isinstance(error, TimeoutError) else CLOSED
         if answer["then"] == UNTOUCHED:
             del answer["then"]
         return answer
 
-    def reply_to(self, client: Client, case: Case, place: Place) -> Any:
+    def reply_to(self, client: Client, case: Case, own: OwnGroup) -> Any:
         client.socket.settimeout(self.seconds)
-        frame = answer_frame(client, framed(case.key, case.version, case.body(place), case.client_id))
+        frame = answer_frame(client, framed(case.key, case.version, case.body(own), case.client_id))
         return frame if isinstance(frame, str) else decoded(case.key, case.version, frame)
 
 
-def group_state(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any]:
+def group_state(client: Client, case: Case, own: OwnGroup, reply: Any) -> Iterator[Any]:
     """The group's state, its members and its offsets."""
-    described = client.ask(DescribeGroupsRequest([place.group]), 5).groups[0]
+    described = client.ask(DescribeGroupsRequest([own.group]), 5).groups[0]
     yield [described.group_state, len(described.members)]
-    fetched = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(place.group, None, -1, None)]), 9).groups[0]
+    fetched = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(own.group, None, -1, None)]), 9).groups[0]
     for topic in fetched.topics:
         topic.partitions.sort(key=lambda partition: partition.partition_index)
-    yield plain(sorted(fetched.topics, key=lambda topic: topic.name), place)
+    yield plain(sorted(fetched.topics, key=lambda topic: topic.name), own)
 
 
-def joined(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any]:
+def joined(client: Client, case: Case, own: OwnGroup, reply: Any) -> Iterator[Any]:
     """Join with the received member id, sync and describe: the result for a member that sent this JoinGroup."""
     unreadable = case.name.endswith("half a surrogate")  # its text differs with each request
     if isinstance(reply, str) or unreadable or reply.error_code not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
         return
-    request, _ = JoinGroupRequest.decode(case.body(place), 0, case.version)
+    request, _ = JoinGroupRequest.decode(case.body(own), 0, case.version)
     request.member_id = reply.member_id
     if reply.error_code:
         reply = client.ask(request, 9)
-        yield plain(reply, place)
+        yield plain(reply, own)
         if reply.error_code:
             return
     if request.rebalance_timeout_ms <= 0 and case.version:
@@ -292,38 +292,38 @@ def joined(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any
     assignments = [SyncGroupRequestAssignment(reply.member_id, b"all")]
     instance = request.group_instance_id
     synced = client.ask(SyncGroupRequest(request.group_id, reply.generation_id, reply.member_id, instance, type, name, assignments), 5)
-    yield plain(synced, place)
+    yield plain(synced, own)
     yield client.ask(HeartbeatRequest(request.group_id, reply.generation_id, reply.member_id, instance), 4).error_code
 
 
-AFTERWARDS: dict[Request, Callable[[Client, Case, Place, Any], Iterator[Any]]] = {join: joined}
+AFTERWARDS: dict[Request, Callable[[Client, Case, OwnGroup, Any], Iterator[Any]]] = {join: joined}
 
 
 # Recording.
 
 
-def plain(value: Any, place: Place) -> Any:
+def plain(value: Any, own: OwnGroup) -> Any:
     """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
     if isinstance(value, Part):
         names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
-        return {name: plain(getattr(value, name), place) for name in names}
+        return {name: plain(getattr(value, name), own) for name in names}
     if isinstance(value, list):
-        visible = [item for item in value if not is_of_others(item, place)]
-        return shortened([plain(item, place) for item in visible])
+        visible = [item for item in value if not is_of_others(item, own)]
+        return shortened([plain(item, own) for item in visible])
     if isinstance(value, bytes):
         return f"{value[:16].hex()}... ({len(value)} bytes)" if len(value) > 16 else value.hex()
     if isinstance(value, str):
-        value = readable(value.replace(place.group, "<group>"))
-        if place.member:
-            value = value.replace(place.member, "<member>")
+        value = readable(value.replace(own.group, "<group>"))
+        if own.member:
+            value = value.replace(own.member, "<member>")
         value = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "<uuid>", value)
         return short_text(value)
     return value
 
 
-def is_of_others(item: Any, place: Place) -> bool:
+def is_of_others(item: Any, own: OwnGroup) -> bool:
     """A group of another case, which ListGroups lists as well."""
-    return type(item).__name__ == "ListedGroup" and item.group_id != place.group
+    return type(item).__name__ == "ListedGroup" and item.group_id != own.group
 
 
 def breaks_partition(case: Case) -> bool:

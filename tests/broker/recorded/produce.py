@@ -39,24 +39,24 @@ SETTINGS: Final = {"auto.create.topics.enable": "false", "offsets.topic.num.part
 # Requests.
 
 
-class Place(NamedTuple):
+class OwnPartition(NamedTuple):
     topic: str
     partition: int
 
 
-def places() -> dict[str, Place]:
+def own_partitions() -> dict[str, OwnPartition]:
     """Each case's own partition, in the topic of its kind."""
-    places_by_case: dict[str, Place] = {}
+    partitions_by_case: dict[str, OwnPartition] = {}
     used = dict.fromkeys(KINDS, 0)
     for case in every_case():
-        assert case.name not in places_by_case, case.name
-        places_by_case[case.name] = Place(case.kind, used[case.kind])
+        assert case.name not in partitions_by_case, case.name
+        partitions_by_case[case.name] = OwnPartition(case.kind, used[case.kind])
         used[case.kind] += case.key == ProduceRequest.API_KEY
-    return places_by_case
+    return partitions_by_case
 
 
-def topics_to_create(number_of: dict[str, Place]) -> list[CreatableTopic]:
-    counts = {kind: 1 + max((place.partition for place in number_of.values() if place.topic == kind), default=0) for kind in KINDS}
+def topics_to_create(number_of: dict[str, OwnPartition]) -> list[CreatableTopic]:
+    counts = {kind: 1 + max((own.partition for own in number_of.values() if own.topic == kind), default=0) for kind in KINDS}
     return [
         CreatableTopic(kind, counts[kind], 1, [], [CreatableTopicConfig(name, value) for name, value in configs.items()])
         for kind, configs in KINDS.items()
@@ -151,12 +151,12 @@ class Asking:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.places = places()
+        self.own_partitions = own_partitions()
 
     def prepare(self) -> None:
         with Client(self.port) as client:
             client.socket.settimeout(120)
-            reply = client.ask(CreateTopicsRequest(topics_to_create(self.places), 60_000), 5)
+            reply = client.ask(CreateTopicsRequest(topics_to_create(self.own_partitions), 60_000), 5)
             assert not any(topic.error_code for topic in reply.topics), reply
             until = time.monotonic() + 60
             while True:
@@ -169,11 +169,11 @@ class Asking:
             while client.ask(InitProducerIdRequest(None, 60_000), 5).error_code or client.ask(FindCoordinatorRequest("x"), 2).error_code:
                 assert time.monotonic() < until
                 time.sleep(0.1)
-            for kind, place in {place.topic: place for place in self.places.values()}.items():
-                self.held(client, Place(kind, place.partition))
+            for kind, own in {own.topic: own for own in self.own_partitions.values()}.items():
+                self.held(client, OwnPartition(kind, own.partition))
 
     def ask(self, case: Case) -> dict[str, Any]:
-        place = self.places[case.name]
+        own = self.own_partitions[case.name]
         answers: list[Any] = []
         now = int(time.time() * 1000)
         with Client(self.port) as client:
@@ -181,21 +181,21 @@ class Asking:
             for body in case.requests:
                 if case.name.startswith(("acks 0", "two replicas wanted, acks 0")):
                     client.socket.settimeout(1)
-                frame = answer_frame(client, framed(case.key, case.version, body(place.topic, place.partition, now), b"client"))
+                frame = answer_frame(client, framed(case.key, case.version, body(own.topic, own.partition, now), b"client"))
                 answers.append(frame if isinstance(frame, str) else answered(case, decoded(case.key, case.version, frame), now))
         result: dict[str, Any] = {"answers": answers}
         if case.key == ProduceRequest.API_KEY:
             with Client(self.port) as client:
-                result["stored"] = stored(self.held(client, place), now)
+                result["stored"] = stored(self.held(client, own), now)
         return result
 
-    def held(self, client: Client, place: Place) -> bytes:
-        partition = FetchPartition(partition=place.partition, fetch_offset=0, partition_max_bytes=1 << 24)
+    def held(self, client: Client, own: OwnPartition) -> bytes:
+        partition = FetchPartition(partition=own.partition, fetch_offset=0, partition_max_bytes=1 << 24)
         client.socket.settimeout(30)
         until = time.monotonic() + 30
         while True:
             reply = client.ask(
-                FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 24, topics=[FetchTopic(topic=place.topic, partitions=[partition])]),
+                FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 24, topics=[FetchTopic(topic=own.topic, partitions=[partition])]),
                 11,
             )
             (partition_reply,) = reply.responses[0].partitions

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.broker.recorded.extremes import CLOSED, NOTHING
-from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, Place, answer_of, every_case, kafkas_answers
+from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, TopicIds, answer_of, every_case, kafkas_answers
 from tests.support.fetch_harness import Consumer, FetchHarness
 from tests.support.headers import encode_request
 from tests.support.topic_logs import disk_log
@@ -71,7 +71,7 @@ class Ours:
 
     def __init__(self) -> None:
         self.harness = FetchHarness()
-        self.place = Place({name: self.harness.make(name, len(parts)) for name, parts in APPENDED.items()})
+        self.topic_ids = TopicIds({name: self.harness.make(name, len(parts)) for name, parts in APPENDED.items()})
         for start, epoch in enumerate(EPOCHS):
             for name, parts in APPENDED.items():
                 for index, appended in enumerate(parts):

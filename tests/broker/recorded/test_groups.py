@@ -93,11 +93,11 @@ def an_ordinary_group_works(peer: Peer, case: Case) -> None:
     """In the same partition: a member joins, syncs, commits, heartbeats and leaves, and its group is deleted."""
     group = f"ordinary after {case.name}"[:200]
     with Client(peer.port) as client:
-        place = peer.settle(client, group, join)
-        assert client.ask(HeartbeatRequest(group, 1, place.member, "instance"), 4).error_code == 0
+        own = peer.settle(client, group, join)
+        assert client.ask(HeartbeatRequest(group, 1, own.member, "instance"), 4).error_code == 0
         (fetched,) = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, None)]), 9).groups
         assert [partition.committed_offset for topic in fetched.topics for partition in topic.partitions] == [11]
-        leave_reply = client.ask(LeaveGroupRequest(group, [MemberIdentity(place.member, "instance")]), 5)
+        leave_reply = client.ask(LeaveGroupRequest(group, [MemberIdentity(own.member, "instance")]), 5)
         assert (leave_reply.error_code, leave_reply.members[0].error_code) == (0, 0)
         assert client.ask(DeleteGroupsRequest([group]), 2).results[0].error_code == 0
 

@@ -13,7 +13,7 @@ import pytest
 
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.recorded.extremes import CLOSED, NOTHING, decoded, framed
-from tests.broker.recorded.produce import ANSWERS, answered, places, stored, topics_to_create
+from tests.broker.recorded.produce import ANSWERS, answered, own_partitions, stored, topics_to_create
 from tests.broker.recorded.produce_cases import Case, every_case, families
 from tests.support.produce_batches import plain_batch
 from tests.support.produce_harness import Caller, Harness
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.plain  # no dependence on the Python version
 
 NAMES = [case.name for case in every_case()]
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
-PLACES = places()
-TOPICS = {topic.name: (topic.num_partitions, {config.name: config.value or "" for config in topic.configs}) for topic in topics_to_create(PLACES)}
+OWN_PARTITIONS = own_partitions()
+TOPICS = {topic.name: (topic.num_partitions, {config.name: config.value or "" for config in topic.configs}) for topic in topics_to_create(OWN_PARTITIONS)}
 HARNESS = Harness(TOPICS | {"ordinary": (1, {})})
 
 
@@ -57,12 +57,12 @@ DEVIATIONS = [
 
 
 def ask(case: Case, harness: Harness, caller: Caller) -> dict[str, Any]:
-    place = PLACES[case.name]
+    own = OWN_PARTITIONS[case.name]
     harness.clock.tick()
     now = harness.clock.wall
     answers: list[Any] = []
     for body in case.requests:
-        caller.send(framed(case.key, case.version, body(place.topic, place.partition, now), b"client"))
+        caller.send(framed(case.key, case.version, body(own.topic, own.partition, now), b"client"))
         harness.registry.release()
         harness.settle()
         frames = caller.replies()
@@ -73,7 +73,7 @@ def ask(case: Case, harness: Harness, caller: Caller) -> dict[str, Any]:
             answers.append(CLOSED if caller.closed else NOTHING)
     result: dict[str, Any] = {"answers": answers}
     if case.key == ProduceRequest.API_KEY:
-        partition = harness.partitions.find(place.topic, place.partition)
+        partition = harness.partitions.find(own.topic, own.partition)
         assert partition is not None
         result["stored"] = stored(partition.data, now)
     return result

@@ -25,69 +25,69 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-class Place(NamedTuple):
+class OwnTopic(NamedTuple):
     """One case's own topic, of three partitions; no other topic has its name as a prefix."""
 
     topic: str
     id: bytes
 
 
-DRY = Place("topic", b"0123456789abcdef")
-Request = Callable[[Place], Any]
+DRY = OwnTopic("topic", b"0123456789abcdef")
+Request = Callable[[OwnTopic], Any]
 
 
 # Requests without an extreme field.
 
 
-def create(place: Place) -> Any:
+def create(own: OwnTopic) -> Any:
     settings = [CreatableTopicConfig("retention.ms", "1000")]
-    return CreateTopicsRequest([CreatableTopic(f"{place.topic}-new", 2, 1, [], settings)], 5000, False)
+    return CreateTopicsRequest([CreatableTopic(f"{own.topic}-new", 2, 1, [], settings)], 5000, False)
 
 
-def create_assigned(place: Place) -> Any:
+def create_assigned(own: OwnTopic) -> Any:
     assignments = [CreatableReplicaAssignment(0, [1]), CreatableReplicaAssignment(1, [1])]
-    return CreateTopicsRequest([CreatableTopic(f"{place.topic}-new", -1, -1, assignments, [])], 5000, False)
+    return CreateTopicsRequest([CreatableTopic(f"{own.topic}-new", -1, -1, assignments, [])], 5000, False)
 
 
-def grow(place: Place) -> Any:
-    return CreatePartitionsRequest([CreatePartitionsTopic(place.topic, 4, [CreatePartitionsAssignment([1])])], 5000, False)
+def grow(own: OwnTopic) -> Any:
+    return CreatePartitionsRequest([CreatePartitionsTopic(own.topic, 4, [CreatePartitionsAssignment([1])])], 5000, False)
 
 
-def delete(place: Place) -> Any:
-    return DeleteTopicsRequest([DeleteTopicState(place.topic, NO_ID)], [place.topic], 5000)
+def delete(own: OwnTopic) -> Any:
+    return DeleteTopicsRequest([DeleteTopicState(own.topic, NO_ID)], [own.topic], 5000)
 
 
-def delete_by_id(place: Place) -> Any:
-    return DeleteTopicsRequest([DeleteTopicState(None, place.id)], [], 5000)
+def delete_by_id(own: OwnTopic) -> Any:
+    return DeleteTopicsRequest([DeleteTopicState(None, own.id)], [], 5000)
 
 
-def delete_records(place: Place) -> Any:
-    return DeleteRecordsRequest([DeleteRecordsTopic(place.topic, [DeleteRecordsPartition(0, 3)])], 5000)
+def delete_records(own: OwnTopic) -> Any:
+    return DeleteRecordsRequest([DeleteRecordsTopic(own.topic, [DeleteRecordsPartition(0, 3)])], 5000)
 
 
-def describe_partitions(place: Place) -> Any:
-    return DescribeTopicPartitionsRequest([TopicRequest(place.topic)], 2, DescribeTopicPartitionsRequestCursor(place.topic, 1))
+def describe_partitions(own: OwnTopic) -> Any:
+    return DescribeTopicPartitionsRequest([TopicRequest(own.topic)], 2, DescribeTopicPartitionsRequestCursor(own.topic, 1))
 
 
-def log_dirs(place: Place) -> Any:
-    return DescribeLogDirsRequest([DescribableLogDirTopic(place.topic, [0])])
+def log_dirs(own: OwnTopic) -> Any:
+    return DescribeLogDirsRequest([DescribableLogDirTopic(own.topic, [0])])
 
 
-def configs(place: Place) -> Any:
-    return DescribeConfigsRequest([DescribeConfigsResource(TOPIC, place.topic, ["retention.ms"])], True, True)
+def configs(own: OwnTopic) -> Any:
+    return DescribeConfigsRequest([DescribeConfigsResource(TOPIC, own.topic, ["retention.ms"])], True, True)
 
 
-def alter(place: Place) -> Any:
+def alter(own: OwnTopic) -> Any:
     return AlterConfigsRequest(
-        [alter_configs.AlterConfigsResource(TOPIC, place.topic, [alter_configs.AlterableConfig("segment.ms", "2000")])], False
+        [alter_configs.AlterConfigsResource(TOPIC, own.topic, [alter_configs.AlterableConfig("segment.ms", "2000")])], False
     )
 
 
-def change(place: Place) -> Any:
+def change(own: OwnTopic) -> Any:
     return IncrementalAlterConfigsRequest(
         [
             incremental_alter_configs.AlterConfigsResource(
-                TOPIC, place.topic, [incremental_alter_configs.AlterableConfig("segment.ms", SET, "2000")]
+                TOPIC, own.topic, [incremental_alter_configs.AlterableConfig("segment.ms", SET, "2000")]
             )
         ],
         False,
@@ -135,9 +135,9 @@ def special_cases() -> Iterator[Special]:
 NAMES = ("", ".", "..", "...", "a b", "x" * 249, "x" * 250, "é", "a/b", "-", "_")
 
 
-def filled(name: str, place: Place) -> str:
+def filled(name: str, own: OwnTopic) -> str:
     """`TOPIC` is a placeholder for the case's own topic, `DOTTED` for a name that collides with it."""
-    return name.replace("TOPIC", place.topic).replace("DOTTED", place.topic.replace("_", "."))
+    return name.replace("TOPIC", own.topic).replace("DOTTED", own.topic.replace("_", "."))
 
 
 def named(text: str) -> str:
@@ -145,17 +145,17 @@ def named(text: str) -> str:
 
 
 def creating() -> Iterator[Special]:
-    def creatable(name: str, partitions: int = 1, replicas: int = 1, assigned: Any = (), settings: Any = ()) -> Callable[[Place], CreatableTopic]:
-        return lambda place: CreatableTopic(
-            filled(name, place),
+    def creatable(name: str, partitions: int = 1, replicas: int = 1, assigned: Any = (), settings: Any = ()) -> Callable[[OwnTopic], CreatableTopic]:
+        return lambda own: CreatableTopic(
+            filled(name, own),
             partitions,
             replicas,
             [CreatableReplicaAssignment(index, list(brokers)) for index, brokers in assigned],
             [CreatableTopicConfig(*setting) for setting in settings],
         )
 
-    def asking(*topics: Callable[[Place], CreatableTopic], timeout: int = 5000, validate: bool = False) -> Request:
-        return lambda place: CreateTopicsRequest([topic(place) for topic in topics], timeout, validate)
+    def asking(*topics: Callable[[OwnTopic], CreatableTopic], timeout: int = 5000, validate: bool = False) -> Request:
+        return lambda own: CreateTopicsRequest([topic(own) for topic in topics], timeout, validate)
 
     for name in (*NAMES, "__consumer_offsets"):
         yield f"the name {named(name)}", 7, asking(creatable(name), validate=True)
@@ -192,12 +192,12 @@ def creating() -> Iterator[Special]:
 
 
 def growing() -> Iterator[Special]:
-    def creatable(name: str, count: int, assigned: list[list[int]] | None = None) -> Callable[[Place], CreatePartitionsTopic]:
+    def creatable(name: str, count: int, assigned: list[list[int]] | None = None) -> Callable[[OwnTopic], CreatePartitionsTopic]:
         brokers = None if assigned is None else [CreatePartitionsAssignment(list(replicas)) for replicas in assigned]
-        return lambda place: CreatePartitionsTopic(filled(name, place), count, brokers)
+        return lambda own: CreatePartitionsTopic(filled(name, own), count, brokers)
 
-    def asking(*topics: Callable[[Place], CreatePartitionsTopic], timeout: int = 5000, validate: bool = False) -> Request:
-        return lambda place: CreatePartitionsRequest([topic(place) for topic in topics], timeout, validate)
+    def asking(*topics: Callable[[OwnTopic], CreatePartitionsTopic], timeout: int = 5000, validate: bool = False) -> Request:
+        return lambda own: CreatePartitionsRequest([topic(own) for topic in topics], timeout, validate)
 
     for count in (-1, 0, 1, 2, 3, 4, 10_002, 10_003, 10_004, (1 << 31) - 1):
         yield f"to {count}, only validated", 3, asking(creatable("TOPIC", count), validate=True)
@@ -229,14 +229,14 @@ def growing() -> Iterator[Special]:
 
 
 def deleting() -> Iterator[Special]:
-    def creatable(name: str | None, id: bytes) -> Callable[[Place], DeleteTopicState]:
-        return lambda place: DeleteTopicState(name and filled(name, place), place.id if id == OWN_ID else id)
+    def creatable(name: str | None, id: bytes) -> Callable[[OwnTopic], DeleteTopicState]:
+        return lambda own: DeleteTopicState(name and filled(name, own), own.id if id == OWN_ID else id)
 
-    def asking(*topics: Callable[[Place], DeleteTopicState], timeout: int = 5000) -> Request:
-        return lambda place: DeleteTopicsRequest([topic(place) for topic in topics], [], timeout)
+    def asking(*topics: Callable[[OwnTopic], DeleteTopicState], timeout: int = 5000) -> Request:
+        return lambda own: DeleteTopicsRequest([topic(own) for topic in topics], [], timeout)
 
     def names(*topics: str, timeout: int = 5000) -> Request:
-        return lambda place: DeleteTopicsRequest([], [filled(topic, place) for topic in topics], timeout)
+        return lambda own: DeleteTopicsRequest([], [filled(topic, own) for topic in topics], timeout)
 
     yield "both name and id", 6, asking(creatable("TOPIC", OWN_ID))
     yield "neither", 6, asking(creatable(None, NO_ID))
@@ -267,9 +267,9 @@ def deleting() -> Iterator[Special]:
 
 def deleting_records() -> Iterator[Special]:
     def asking(*topics: tuple[str, list[tuple[int, int]]], timeout: int = 5000) -> Request:
-        return lambda place: DeleteRecordsRequest(
+        return lambda own: DeleteRecordsRequest(
             [
-                DeleteRecordsTopic(name or place.topic, [DeleteRecordsPartition(number, offset) for number, offset in partitions])
+                DeleteRecordsTopic(name or own.topic, [DeleteRecordsPartition(number, offset) for number, offset in partitions])
                 for name, partitions in topics
             ],
             timeout,
@@ -293,9 +293,9 @@ def deleting_records() -> Iterator[Special]:
 
 def describing_partitions() -> Iterator[Special]:
     def asking(*names: str | None, limit: int = 2000, cursor: tuple[str | None, int] | None = None) -> Request:
-        def request(place: Place) -> Any:
-            at = None if cursor is None else DescribeTopicPartitionsRequestCursor(place.topic if cursor[0] is None else cursor[0], cursor[1])
-            return DescribeTopicPartitionsRequest([TopicRequest(place.topic if name is None else name) for name in names], limit, at)
+        def request(own: OwnTopic) -> Any:
+            at = None if cursor is None else DescribeTopicPartitionsRequestCursor(own.topic if cursor[0] is None else cursor[0], cursor[1])
+            return DescribeTopicPartitionsRequest([TopicRequest(own.topic if name is None else name) for name in names], limit, at)
 
         return request
 
@@ -323,7 +323,7 @@ def describing_partitions() -> Iterator[Special]:
 
 def describing_log_dirs() -> Iterator[Special]:
     def asking(*topics: tuple[str, list[int]]) -> Request:
-        return lambda place: DescribeLogDirsRequest([DescribableLogDirTopic(name or place.topic, numbers) for name, numbers in topics])
+        return lambda own: DescribeLogDirsRequest([DescribableLogDirTopic(name or own.topic, numbers) for name, numbers in topics])
 
     for version in (4, 3, 2, 1):
         yield f"some, v{version}", version, asking(("", [0, 1]))
@@ -336,8 +336,8 @@ def describing_log_dirs() -> Iterator[Special]:
 
 def describing() -> Iterator[Special]:
     def asking(*resources: tuple[int, str, list[str] | None], synonyms: bool = True, documentation: bool = False) -> Request:
-        return lambda place: DescribeConfigsRequest(
-            [DescribeConfigsResource(type, name.replace("TOPIC", place.topic), keys) for type, name, keys in resources],
+        return lambda own: DescribeConfigsRequest(
+            [DescribeConfigsResource(type, name.replace("TOPIC", own.topic), keys) for type, name, keys in resources],
             synonyms,
             documentation,
         )
@@ -369,7 +369,7 @@ def describing() -> Iterator[Special]:
 
 def listing_configs() -> Iterator[Special]:
     def asking(kinds: list[int]) -> Request:
-        return lambda place: ListConfigResourcesRequest(kinds)
+        return lambda own: ListConfigResourcesRequest(kinds)
 
     for kinds in ([BROKER], [BROKER_LOGGER, BROKER], [BROKER, BROKER], [CLIENT_METRICS], [GROUP], [GROUP, 1], [0], [-1], [127]):
         yield f"types {kinds}", 1, asking(kinds)
@@ -404,10 +404,10 @@ VALUES: list[tuple[str, str | None]] = [
 
 def altering() -> Iterator[Special]:
     def asking(*resources: tuple[int, str, list[tuple[str, str | None]]], validate: bool = False) -> Request:
-        return lambda place: AlterConfigsRequest(
+        return lambda own: AlterConfigsRequest(
             [
                 alter_configs.AlterConfigsResource(
-                    type, name.replace("TOPIC", place.topic), [alter_configs.AlterableConfig(key, value) for key, value in settings]
+                    type, name.replace("TOPIC", own.topic), [alter_configs.AlterableConfig(key, value) for key, value in settings]
                 )
                 for type, name, settings in resources
             ],
@@ -449,11 +449,11 @@ def resources(asking: Any, setting: Callable[[str, str | None], Any]) -> Iterato
 
 def changing() -> Iterator[Special]:
     def asking(*resources: tuple[int, str, list[tuple[str, int, str | None]]], validate: bool = False) -> Request:
-        return lambda place: IncrementalAlterConfigsRequest(
+        return lambda own: IncrementalAlterConfigsRequest(
             [
                 incremental_alter_configs.AlterConfigsResource(
                     type,
-                    name.replace("TOPIC", place.topic),
+                    name.replace("TOPIC", own.topic),
                     [incremental_alter_configs.AlterableConfig(*setting) for setting in settings],
                 )
                 for type, name, settings in resources
@@ -492,15 +492,15 @@ def of_the_offsets_topic() -> Iterator[Special]:
     """These cases are last: Kafka lets every client change it."""
     name = "__consumer_offsets"
     keys = ["cleanup.policy", "compression.type", "segment.bytes"]
-    yield "describe it", 4, lambda place: DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, keys)], True, False)
-    yield "describe its partition", 0, lambda place: DescribeTopicPartitionsRequest([TopicRequest(name)], 2000, None)
-    yield "its size", 4, lambda place: DescribeLogDirsRequest([DescribableLogDirTopic(name, [0])])
-    yield "delete its records", 2, lambda place: DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, -1)])], 5000)
+    yield "describe it", 4, lambda own: DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, keys)], True, False)
+    yield "describe its partition", 0, lambda own: DescribeTopicPartitionsRequest([TopicRequest(name)], 2000, None)
+    yield "its size", 4, lambda own: DescribeLogDirsRequest([DescribableLogDirTopic(name, [0])])
+    yield "delete its records", 2, lambda own: DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, -1)])], 5000)
     settings = [alter_configs.AlterableConfig("cleanup.policy", "delete")]
-    yield "alter it", 2, lambda place: AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, name, settings)], False)
-    yield "alter it, wrong", 2, lambda place: AlterConfigsRequest(
+    yield "alter it", 2, lambda own: AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, name, settings)], False)
+    yield "alter it, wrong", 2, lambda own: AlterConfigsRequest(
         [alter_configs.AlterConfigsResource(TOPIC, name, [alter_configs.AlterableConfig("cleanup.policy", "nope")])], False
     )
-    yield "let it grow", 3, lambda place: CreatePartitionsRequest([CreatePartitionsTopic(name, 2, None)], 5000, False)
-    yield "let it shrink", 3, lambda place: CreatePartitionsRequest([CreatePartitionsTopic(name, 1, None)], 5000, False)
-    yield "delete it", 6, lambda place: DeleteTopicsRequest([DeleteTopicState(name, NO_ID)], [], 5000)
+    yield "let it grow", 3, lambda own: CreatePartitionsRequest([CreatePartitionsTopic(name, 2, None)], 5000, False)
+    yield "let it shrink", 3, lambda own: CreatePartitionsRequest([CreatePartitionsTopic(name, 1, None)], 5000, False)
+    yield "delete it", 6, lambda own: DeleteTopicsRequest([DeleteTopicState(name, NO_ID)], [], 5000)

@@ -44,7 +44,7 @@ from tests.broker.recorded.topic_cases import (
     PARTITIONS,
     RETENTION_MS,
     TOPIC,
-    Place,
+    OwnTopic,
     Request,
     create,
     create_assigned,
@@ -74,7 +74,7 @@ STALLS_KAFKA = {
 }
 
 
-Case = ChangedRequest[Place]
+Case = ChangedRequest[OwnTopic]
 
 
 def every_case() -> Iterator[Case]:
@@ -135,7 +135,7 @@ class Peer:
         self._read = self.make("x_reads", PARTITIONS, ("retention.ms", RETENTION_MS))
         self.fill(self._read)
 
-    def make(self, name: str, partitions: int, *settings: tuple[str, str]) -> Place:
+    def make(self, name: str, partitions: int, *settings: tuple[str, str]) -> OwnTopic:
         configs = [CreatableTopicConfig(*setting) for setting in settings]
         reply = self._client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], configs)], 5000), 7)
         assert reply.topics[0].error_code in (0, 36), reply
@@ -143,28 +143,28 @@ class Peer:
         while self.error_and_partitions(name)[0]:  # Kafka's brokers learn of it later
             assert time.monotonic() < until
             time.sleep(0.01)
-        return Place(name, reply.topics[0].topic_id)
+        return OwnTopic(name, reply.topics[0].topic_id)
 
     def error_and_partitions(self, name: str) -> tuple[int, int]:
         """The error of the topic, and its number of partitions."""
         reply = self._client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
         return reply.topics[0].error_code, len(reply.topics[0].partitions)
 
-    def fill(self, place: Place) -> None:
+    def fill(self, own: OwnTopic) -> None:
         now = round(time.time() * 1000)  # until the old topics are gone
         for number in range(RECORDS // 2):
             batch = build_facts([(b"k%d" % number, b"v"), (b"l%d" % number, b"w")], now)
-            request = ProduceRequest(None, -1, 5000, [TopicProduceData(place.topic, partition_data=[PartitionProduceData(0, batch)])])
+            request = ProduceRequest(None, -1, 5000, [TopicProduceData(own.topic, partition_data=[PartitionProduceData(0, batch)])])
             until = time.monotonic() + KNOWN_SECONDS
             while (answer := self._client.ask(request, 9).responses[0].partition_responses[0]).error_code in LEADERS:
                 assert time.monotonic() < until
                 time.sleep(0.01)
             assert (answer.error_code, answer.base_offset) == (0, 2 * number), answer
-        assert self.first_offsets(place) == [0] * PARTITIONS
+        assert self.first_offsets(own) == [0] * PARTITIONS
 
-    def first_offsets(self, place: Place) -> list[int]:
+    def first_offsets(self, own: OwnTopic) -> list[int]:
         partitions = [ListOffsetsPartition(number, -1, -2) for number in range(PARTITIONS)]
-        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(place.topic, partitions)])
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(own.topic, partitions)])
         until = time.monotonic() + KNOWN_SECONDS
         reply = self._client.ask(request, 5)
         while any(partition.error_code for partition in reply.topics[0].partitions):
@@ -181,24 +181,24 @@ class Peer:
         self._cases += 1
         name = f"x_{self._cases:05}"
         makes = case.request in (create, create_assigned)
-        place = Place(name, NO_ID) if makes else self.make(name, PARTITIONS, ("retention.ms", RETENTION_MS))
+        own = OwnTopic(name, NO_ID) if makes else self.make(name, PARTITIONS, ("retention.ms", RETENTION_MS))
         about_records = case.name.startswith(("delete_records", "deleting_records"))
         if about_records:
-            self.fill(place)
-        reply = self.reply_to(case, place)
-        answer = {"answer": reply if isinstance(reply, str) else plain(reply, place)}
+            self.fill(own)
+        reply = self.reply_to(case, own)
+        answer = {"answer": reply if isinstance(reply, str) else plain(reply, own)}
         time.sleep(self.delay_seconds)
         then = list(self.topic_state(f"{name}-new" if makes else name))
         if about_records and then[0] == [0, PARTITIONS]:
-            then.append(self.first_offsets(place))
+            then.append(self.first_offsets(own))
         if then != [[0, PARTITIONS], {"retention.ms": RETENTION_MS}]:
             answer["then"] = then
         return answer
 
-    def reply_to(self, case: Case, place: Place) -> Any:
+    def reply_to(self, case: Case, own: OwnTopic) -> Any:
         key = case.request(DRY).API_KEY
         self._client.socket.settimeout(self.seconds)
-        frame = answer_frame(self._client, framed(key, case.version, case.body(place)))
+        frame = answer_frame(self._client, framed(key, case.version, case.body(own)))
         if isinstance(frame, str):
             self.restart()
             return frame
@@ -234,36 +234,36 @@ TEXT_FIELDS = {"error_message", "documentation"}
 SIZE_FIELDS = {"total_bytes", "usable_bytes"}
 
 
-def plain(value: Any, place: Place) -> Any:
+def plain(value: Any, own: OwnTopic) -> Any:
     """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
     if isinstance(value, Part):
-        return {name: field_as_json(name, getattr(value, name), place) for name in field_names(type(value)) if name != "throttle_time_ms"}
+        return {name: field_as_json(name, getattr(value, name), own) for name in field_names(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
-        items = [plain(item, place) for item in value if not is_of_others(item, place)]
+        items = [plain(item, own) for item in value if not is_of_others(item, own)]
         if items and type(value[0]).__name__ in ("DescribeConfigsResourceResult", "CreatableTopicConfigs"):
             return {item["name"]: list(item.values())[1:] for item in sorted(items, key=lambda item: str(item["name"]))}
         return shortened(sorted(items, key=json.dumps) if type(value[0]).__name__ in UNORDERED else items) if items else []
     if isinstance(value, bytes):
         return value.hex() if value in (NO_ID, UNKNOWN_ID) else "<id>"
     if isinstance(value, str):
-        return short_text(value.replace(place.topic, "<topic>").replace(place.topic.replace("_", "."), "<colliding>"))
+        return short_text(value.replace(own.topic, "<topic>").replace(own.topic.replace("_", "."), "<colliding>"))
     return value
 
 
-def field_as_json(name: str, value: Any, place: Place) -> Any:
+def field_as_json(name: str, value: Any, own: OwnTopic) -> Any:
     if name in TEXT_FIELDS:
         return "said" if value else value
     if name in SIZE_FIELDS:
         return "some" if value > 0 else value
     if name == "log_dir":
         return "<folder>"
-    return plain(value, place)
+    return plain(value, own)
 
 
-def is_of_others(item: Any, place: Place) -> bool:
+def is_of_others(item: Any, own: OwnTopic) -> bool:
     """A topic of another case, in lists of all topics."""
     listed = type(item).__name__ in ("DescribeLogDirsTopic", "DescribeTopicPartitionsResponseTopic")
-    return listed and item.name.startswith("x_") and not item.name.startswith(place.topic)
+    return listed and item.name.startswith("x_") and not item.name.startswith(own.topic)
 
 
 def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:

@@ -177,7 +177,7 @@ class Waiter:
         self.ended = True
 
 
-class Place:
+class WaitedPartition:
     """A partition, as far as waiting fetches need it."""
 
     def __init__(self) -> None:
@@ -190,21 +190,21 @@ class Place:
 def test_a_raising_waiting_fetch_ends_only_its_connection(world: World, planted: Callable[[], int], raising: str, due: bool) -> None:
     fetches = Fetches(world.turn, world.clock)
     world.turn.add_actor(fetches)
-    place: Any = Place()
+    partition: Any = WaitedPartition()
     waiters = [Waiter(), Waiter(raising), Waiter()]
     for waiter in waiters:
-        fetches.park(waiter, [place], waiter, 50)  # type: ignore[arg-type]
+        fetches.park(waiter, [partition], waiter, 50)  # type: ignore[arg-type]
     if due:
         world.run(0.06)
     else:
-        for waiting in list(place.waiters):
-            waiting.grown(place)
+        for waiting in list(partition.waiters):
+            waiting.grown(partition)
         world.run()
     assert [waiter.completed for waiter in waiters] == [True, due and raising == "enough", True]
     assert [waiter.ended for waiter in waiters] == [False, not waiters[1].completed, False]
     assert planted() == waiters[1].ended
     assert len(fetches) == 0
-    assert not place.waiters
+    assert not partition.waiters
 
 
 class Reply:

@@ -37,7 +37,7 @@ time.clock_gettime_ns = clock_gettime_ns
 """
 
 
-class Place:
+class ClockedBroker:
     """A broker whose clocks a test sets, its data, and the part that must stay."""
 
     def __init__(self, folder: Path) -> None:
@@ -131,16 +131,16 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    broker_place = Place(tmp_path)
+def broker(tmp_path: Path) -> Iterator[ClockedBroker]:
+    broker = ClockedBroker(tmp_path)
     try:
-        broker_place.start()
-        broker_place.create("plain")
-        broker_place.create("stamped", message_timestamp_type="LogAppendTime")
-        broker_place.use()
-        yield broker_place
+        broker.start()
+        broker.create("plain")
+        broker.create("stamped", message_timestamp_type="LogAppendTime")
+        broker.use()
+        yield broker
     finally:
-        broker_place.restartable.kill()
+        broker.restartable.kill()
 
 
 COURSES = {
@@ -157,70 +157,70 @@ IN_EACH_RUN = "ahead, killed and started while it is wrong"
 
 
 @pytest.mark.parametrize("course", [IN_EACH_RUN, *(pytest.param(course, marks=pytest.mark.clients) for course in COURSES if course != IN_EACH_RUN)])
-def test_a_briefly_wrong_clock_deletes_no_data(place: Place, course: str) -> None:
+def test_a_briefly_wrong_clock_deletes_no_data(broker: ClockedBroker, course: str) -> None:
     ahead, restart = COURSES[course]
-    place.set_clock(ahead)
-    assert eventually(lambda: "deletion by time is suspended until" in place.health())
-    place.use()
-    place.pass_time(0.3)
+    broker.set_clock(ahead)
+    assert eventually(lambda: "deletion by time is suspended until" in broker.health())
+    broker.use()
+    broker.pass_time(0.3)
     if restart == "wrong":
-        place.restartable.kill()
-        log_lines = place.start()
+        broker.restartable.kill()
+        log_lines = broker.start()
         log_lines.await_line("deletion by time is suspended: the clock is far from when the data directory was last in use")
-        place.use()
-        place.pass_time(0.3)
-    place.set_clock(0)
+        broker.use()
+        broker.pass_time(0.3)
+    broker.set_clock(0)
     if restart in ("right", "stopped"):
-        place.restartable.kill() if restart == "right" else place.restartable.stop()
-        place.start()
-    place.use()
-    place.pass_time(0.3)
-    place.settles()
-    place.pass_time(0.3)
-    place.restartable.stop()
-    place.start()
-    place.use()
-    place.pass_time(0.3)
+        broker.restartable.kill() if restart == "right" else broker.restartable.stop()
+        broker.start()
+    broker.use()
+    broker.pass_time(0.3)
+    broker.settles()
+    broker.pass_time(0.3)
+    broker.restartable.stop()
+    broker.start()
+    broker.use()
+    broker.pass_time(0.3)
 
 
 @pytest.mark.clients
-def test_the_new_time_is_trusted_after_the_wait(place: Place) -> None:
+def test_the_new_time_is_trusted_after_the_wait(broker: ClockedBroker) -> None:
     """With a clock that was wrong and is right now, exactly the old data expires."""
-    place.create("old")
-    place.set_clock(-30 * DAY)
-    assert eventually(lambda: "suspended" in place.health())
+    broker.create("old")
+    broker.set_clock(-30 * DAY)
+    assert eventually(lambda: "suspended" in broker.health())
     for age in (30 * DAY, 9 * DAY):
-        place.write("old", age)
-    place.pass_time(0.3)
-    assert place.ends("old") == (0, 2)
-    place.set_clock(0)
-    place.health()
-    place.pass_time(SETTLE_MS / 1000 - 1)
-    assert place.ends("old") == (0, 2)
-    place.settles()
-    assert eventually(lambda: place.ends("old") == (2, 2))
-    place.everything_is_there()
+        broker.write("old", age)
+    broker.pass_time(0.3)
+    assert broker.ends("old") == (0, 2)
+    broker.set_clock(0)
+    broker.health()
+    broker.pass_time(SETTLE_MS / 1000 - 1)
+    assert broker.ends("old") == (0, 2)
+    broker.settles()
+    assert eventually(lambda: broker.ends("old") == (2, 2))
+    broker.everything_is_there()
 
 
 @pytest.mark.clients
-def test_expired_data_is_deleted_at_once_after_machine_sleep(place: Place) -> None:
-    place.create("old")
-    place.write("old", 6 * DAY)
-    place.sleep_for(2 * DAY)
-    place.set_clock(2 * DAY)
-    assert eventually(lambda: place.ends("old") == (1, 1))
-    assert place.health() == "is ready"
-    place.everything_is_there()
+def test_expired_data_is_deleted_at_once_after_machine_sleep(broker: ClockedBroker) -> None:
+    broker.create("old")
+    broker.write("old", 6 * DAY)
+    broker.sleep_for(2 * DAY)
+    broker.set_clock(2 * DAY)
+    assert eventually(lambda: broker.ends("old") == (1, 1))
+    assert broker.health() == "is ready"
+    broker.everything_is_there()
 
 
-def test_a_batch_of_a_backfill_that_is_sent_twice_is_stored_once(place: Place) -> None:
-    place.create("orders", retention_ms="-1")
-    first = place.write("orders", 30 * DAY, sequence=0)
+def test_a_batch_of_a_backfill_that_is_sent_twice_is_stored_once(broker: ClockedBroker) -> None:
+    broker.create("orders", retention_ms="-1")
+    first = broker.write("orders", 30 * DAY, sequence=0)
     time.sleep(0.5)  # some rounds
-    assert place.write("orders", 30 * DAY, sequence=0) == first
-    place.restartable.kill()
-    place.start()
+    assert broker.write("orders", 30 * DAY, sequence=0) == first
+    broker.restartable.kill()
+    broker.start()
     time.sleep(0.5)
-    assert place.write("orders", 30 * DAY, sequence=0) == first
-    assert place.write("orders", 30 * DAY, sequence=1) == first + 1
-    assert place.ends("orders") == (0, 2)
+    assert broker.write("orders", 30 * DAY, sequence=0) == first
+    assert broker.write("orders", 30 * DAY, sequence=1) == first + 1
+    assert broker.ends("orders") == (0, 2)

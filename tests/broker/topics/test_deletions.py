@@ -26,7 +26,7 @@ class Folders:
         self.set_aside.append(topic.name)
 
 
-class Place:
+class RegistryBroker:
     """A broker whose registry has its own log."""
 
     def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
@@ -79,122 +79,122 @@ GROUPS = [f"group-{number}" for number in range(20)]  # some in every partition
 
 
 @pytest.fixture
-def place() -> Place:
-    place = Place()
+def broker() -> RegistryBroker:
+    broker = RegistryBroker()
     for group in GROUPS:
-        place.commit(group, "t", "u")
-    assert len({place.harness.shards.journal_of(group) for group in GROUPS}) == len(place.harness.shards.journals)
-    return place
+        broker.commit(group, "t", "u")
+    assert len({broker.harness.shards.journal_of(group) for group in GROUPS}) == len(broker.harness.shards.journals)
+    return broker
 
 
-def test_offsets_of_a_deleted_topic_are_removed_from_every_group(place: Place) -> None:
-    place.delete("t")
-    assert place.answers == [0]
-    assert place.folders.set_aside == ["t"]
-    assert all(place.offsets(group) == {"u"} for group in GROUPS)
-    assert place.remembered == {"t"}  # its folders are not reported as removed yet
-    (deleted,) = place.topics.deleted
-    place.topics.folders_gone(deleted)
-    assert place.remembered == set()
+def test_offsets_of_a_deleted_topic_are_removed_from_every_group(broker: RegistryBroker) -> None:
+    broker.delete("t")
+    assert broker.answers == [0]
+    assert broker.folders.set_aside == ["t"]
+    assert all(broker.offsets(group) == {"u"} for group in GROUPS)
+    assert broker.remembered == {"t"}  # its folders are not reported as removed yet
+    (deleted,) = broker.topics.deleted
+    broker.topics.folders_gone(deleted)
+    assert broker.remembered == set()
 
 
-def test_no_offset_is_removed_before_the_deletion_is_durable(place: Place) -> None:
-    place.log.immediate = False
-    place.delete("t", "u")
-    assert place.answers == []
-    assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
-    place.log.succeed()
-    place.run()
-    assert place.answers == [0]
-    assert all(place.offsets(group) == set() for group in GROUPS)
+def test_no_offset_is_removed_before_the_deletion_is_durable(broker: RegistryBroker) -> None:
+    broker.log.immediate = False
+    broker.delete("t", "u")
+    assert broker.answers == []
+    assert all(broker.offsets(group) == {"t", "u"} for group in GROUPS)
+    broker.log.succeed()
+    broker.run()
+    assert broker.answers == [0]
+    assert all(broker.offsets(group) == set() for group in GROUPS)
 
 
-def test_a_deletion_refused_by_the_log_removes_nothing(place: Place) -> None:
-    place.log.replay = lambda: iter([[fact] for fact in facts])  # type: ignore[method-assign]
+def test_a_deletion_refused_by_the_log_removes_nothing(broker: RegistryBroker) -> None:
+    broker.log.replay = lambda: iter([[fact] for fact in facts])  # type: ignore[method-assign]
     facts: list[Any] = []
-    place.log.immediate = False
-    place.delete("t")
-    place.log.refuse()
-    place.run()
-    assert place.answers == [56]
-    assert place.remembered == set()
-    assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
+    broker.log.immediate = False
+    broker.delete("t")
+    broker.log.refuse()
+    broker.run()
+    assert broker.answers == [56]
+    assert broker.remembered == set()
+    assert all(broker.offsets(group) == {"t", "u"} for group in GROUPS)
 
 
-def test_a_late_deletion_removes_offsets_once_durable(place: Place) -> None:
-    place.log.immediate = False
-    place.delete("t")
-    place.harness.loop.advance(LATE_MS / 1000)
-    place.registry.advance(place.harness.clock.tick())
-    place.run()
-    assert place.answers == [7]
-    assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
-    place.log.succeed()
-    place.run()
-    assert all(place.offsets(group) == {"u"} for group in GROUPS)
+def test_a_late_deletion_removes_offsets_once_durable(broker: RegistryBroker) -> None:
+    broker.log.immediate = False
+    broker.delete("t")
+    broker.harness.loop.advance(LATE_MS / 1000)
+    broker.registry.advance(broker.harness.clock.tick())
+    broker.run()
+    assert broker.answers == [7]
+    assert all(broker.offsets(group) == {"t", "u"} for group in GROUPS)
+    broker.log.succeed()
+    broker.run()
+    assert all(broker.offsets(group) == {"u"} for group in GROUPS)
 
 
-def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(place: Place) -> None:
-    journal = place.harness.shards.journals[2]
-    group = next(group for group in GROUPS if place.harness.shards.journal_of(group) is journal)
-    place.harness.shards.journals[2].unload(lambda: None)
-    place.run()
-    place.delete("t")
-    assert place.answers == [0]
-    place.topics.folders_gone(next(iter(place.topics.deleted)))
-    assert place.remembered == {"t"}
-    place.harness.shards.load(2)
-    place.run()
-    assert place.offsets(group) == {"u"}
-    assert place.remembered == set()
+def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(broker: RegistryBroker) -> None:
+    journal = broker.harness.shards.journals[2]
+    group = next(group for group in GROUPS if broker.harness.shards.journal_of(group) is journal)
+    broker.harness.shards.journals[2].unload(lambda: None)
+    broker.run()
+    broker.delete("t")
+    assert broker.answers == [0]
+    broker.topics.folders_gone(next(iter(broker.topics.deleted)))
+    assert broker.remembered == {"t"}
+    broker.harness.shards.load(2)
+    broker.run()
+    assert broker.offsets(group) == {"u"}
+    assert broker.remembered == set()
 
 
-def test_a_partition_retries_refused_offset_tombstones(place: Place) -> None:
-    journal = place.harness.shards.journal_of("group-0")
-    log = place.harness.log_of("group-0")
+def test_a_partition_retries_refused_offset_tombstones(broker: RegistryBroker) -> None:
+    journal = broker.harness.shards.journal_of("group-0")
+    log = broker.harness.log_of("group-0")
     log.immediate = False
-    place.delete("t")
+    broker.delete("t")
     log.refuse()
-    place.run()
+    broker.run()
     assert journal.refusal
-    assert place.remembered == {"t"}
+    assert broker.remembered == {"t"}
     log.immediate = True
-    place.harness.pass_ms(1_000)
+    broker.harness.pass_ms(1_000)
     log.recoveries.pop()(None)
-    place.run()
+    broker.run()
     assert not journal.refusal
-    assert place.offsets("group-0") == {"u"}
-    place.topics.folders_gone(next(iter(place.topics.deleted)))
-    assert place.remembered == set()
+    assert broker.offsets("group-0") == {"u"}
+    broker.topics.folders_gone(next(iter(broker.topics.deleted)))
+    assert broker.remembered == set()
 
 
 def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
     deleted = DeletedTopic("t", b"t" * 16, 3, 2_000_000)
-    place = Place(load=False, deleted=(deleted,))
-    place.topics.folders_gone(deleted.id)
-    assert place.remembered == {"t"}
-    place.harness.shards.load_all()
-    place.run()
-    assert place.remembered == set()
+    broker = RegistryBroker(load=False, deleted=(deleted,))
+    broker.topics.folders_gone(deleted.id)
+    assert broker.remembered == {"t"}
+    broker.harness.shards.load_all()
+    broker.run()
+    assert broker.remembered == set()
 
 
 @pytest.mark.parametrize("set_back_ms", [0, 8 * 86_400_000])
-def test_offsets_of_a_recreated_topic_are_kept(place: Place, set_back_ms: int) -> None:
+def test_offsets_of_a_recreated_topic_are_kept(broker: RegistryBroker, set_back_ms: int) -> None:
     """A start may repeat the deletion when another topic has the name, even after the clock was set back."""
-    before = place.harness.clock.wall
-    place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
-    place.commit("group-0", "t")
-    place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + set_back_ms)])
-    place.run()
-    assert place.offsets("group-0") == {"t", "u"}
-    assert place.offsets("group-1") == {"u"}
+    before = broker.harness.clock.wall
+    broker.topics.by_name["t"] = replace(broker.topics.by_name["t"], created_ms=before + 1)
+    broker.commit("group-0", "t")
+    broker.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + set_back_ms)])
+    broker.run()
+    assert broker.offsets("group-0") == {"t", "u"}
+    assert broker.offsets("group-1") == {"u"}
 
 
-def test_offsets_committed_by_a_clock_ahead_are_removed_with_their_topic(place: Place) -> None:
-    wall = place.harness.clock.wall
-    place.harness.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
-    place.commit("group-0", "t")
-    place.harness.clock._wall_ns = lambda: (wall + 10) * 1_000_000
-    place.harness.pass_ms(1)
-    place.delete("t")
-    assert all(place.offsets(group) == {"u"} for group in GROUPS)
+def test_offsets_committed_by_a_clock_ahead_are_removed_with_their_topic(broker: RegistryBroker) -> None:
+    wall = broker.harness.clock.wall
+    broker.harness.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
+    broker.commit("group-0", "t")
+    broker.harness.clock._wall_ns = lambda: (wall + 10) * 1_000_000
+    broker.harness.pass_ms(1)
+    broker.delete("t")
+    assert all(broker.offsets(group) == {"u"} for group in GROUPS)

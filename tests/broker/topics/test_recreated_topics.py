@@ -37,7 +37,7 @@ from tests.support.topic_logs import disk_log
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0"}
 
 
-class Place:
+class RunningDirectory:
     """A directory with its partitions and their compaction, in a running loop; the cleaner is a process."""
 
     def __init__(self, path: Path) -> None:
@@ -157,41 +157,41 @@ def test_a_topic_recreated_during_compaction_of_the_old_log_keeps_its_records(
         monkeypatch.setattr(owner_module, "BUSY_SECONDS", 0.02)
 
     async def main() -> None:
-        place = Place(tmp_path)
-        await place.start()
-        place.create("orders", **COMPACTED)
-        first = await place.served("orders")
+        directory = RunningDirectory(tmp_path)
+        await directory.start()
+        directory.create("orders", **COMPACTED)
+        first = await directory.served("orders")
         write(first, "old", 60)
         if step == "checkpoint":
-            held: Held | HeldProcess = Held(place.store.directory.checkpoint_cleaned)
-            monkeypatch.setattr(place.store.directory, "checkpoint_cleaned", held)
+            held: Held | HeldProcess = Held(directory.store.directory.checkpoint_cleaned)
+            monkeypatch.setattr(directory.store.directory, "checkpoint_cleaned", held)
         elif step == "run_cleaner":
             held = HeldProcess(run_cleaner)
-            monkeypatch.setattr(place.cleaning, "_run_cleaner", held)
+            monkeypatch.setattr(directory.cleaning, "_run_cleaner", held)
         else:
             held = Held(getattr(module, step))
             monkeypatch.setattr(module, step, held)
-        place.cleaning.clean_topics(TopicLogs(lambda: place.partitions, place.store.directory))
+        directory.cleaning.clean_topics(TopicLogs(lambda: directory.partitions, directory.store.directory))
         await until(held.reached.is_set)
-        place.delete("orders")
-        place.create("orders", **{"segment.bytes": str(1 << 20)})
-        place.partitions.find("orders", 0)
+        directory.delete("orders")
+        directory.create("orders", **{"segment.bytes": str(1 << 20)})
+        directory.partitions.find("orders", 0)
         await asyncio.sleep(0.1)  # time for a defect to act on the new topic
         held.go.set()
-        recreated = await place.served("orders")
+        recreated = await directory.served("orders")
         assert recreated is not first
         write(recreated, "new", 70)
         expected = [f"new{number}" for number in range(70)]
         assert values(recreated) == expected
-        await until(lambda: place.cleaning._compacted is None)
-        assert not [name for name in place.disk.list(disk_log(recreated).folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
-        assert ("orders", 0) not in read_offsets(place.disk, f"{tmp_path}/{CLEANER_POINTS}")
-        await place.stop(clean)
-        place = Place(tmp_path)
-        await place.start()
-        recreated = await place.served("orders")
+        await until(lambda: directory.cleaning._compacted is None)
+        assert not [name for name in directory.disk.list(disk_log(recreated).folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert ("orders", 0) not in read_offsets(directory.disk, f"{tmp_path}/{CLEANER_POINTS}")
+        await directory.stop(clean)
+        directory = RunningDirectory(tmp_path)
+        await directory.start()
+        recreated = await directory.served("orders")
         assert values(recreated) == expected
         assert (recreated.start_offset, recreated.end_offset) == (0, 70)
-        await place.stop(clean)
+        await directory.stop(clean)
 
     asyncio.run(main())
