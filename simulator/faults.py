@@ -62,10 +62,12 @@ class Faults:
     def _stop(self) -> None:
         if self.node.serving:
             self._fault("orderly stop")
-            if self.world.chance(0.6):  # the last flush fails, and then the power does
+            power_follows = False
+            if self.world.chance(0.6):  # the last flush fails, and then the power does, before the next start or soon after it
                 self._fail_some_syncs(self.world.random.randrange(1, 60))
+                power_follows = "power" in self.plan.faults and self.world.chance(0.3)
                 self.world.after(self.world.between(SECOND, 5 * SECOND), self._power_if_allowed)
-            self.node.stop()
+            self.node.stop(power_follows)
 
     def _mid_step(self) -> None:
         """Kill the process, or fail the power, at one of its next changes of a file."""

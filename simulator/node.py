@@ -83,6 +83,7 @@ class Node:
         self.observers: list[NoteObserver] = []
         self.ended: list[Callable[[Node, bool], None]] = []  # called after a process has ended; True: the power failed
         self.power_fails = False  # whether the crash planted in the disk is a power failure
+        self.power_follows = False  # whether the power fails after the orderly stop in progress
         self.frozen_until = 0
         self.disturbed_at = 0  # the last fault of the process, its disk or its clock
         self.failed_starts = 0
@@ -107,6 +108,7 @@ class Node:
         assert not self.running
         self.life += 1
         self.running, self.serving = True, False
+        self.power_follows = False
         self.disturbed_at = self.world.now
         self.loop = SimLoop(self.world, self.disk, self.died)
         self.loop.pass_ns = self.pass_ns
@@ -128,7 +130,9 @@ class Node:
         except StartError as error:
             self.world.trace(f"{self.name}: ends: {error}", "node")
             self.failed_starts += 1
-        self._ended(False)
+        if self.power_follows:
+            self._trace_end(True)
+        self._ended(self.power_follows)
 
     def _announced(self) -> None:
         self.serving = True
@@ -148,10 +152,11 @@ class Node:
 
     # Ends of a process.
 
-    def stop(self) -> None:
-        """Stop in order, as after SIGTERM."""
+    def stop(self, power_follows: bool = False) -> None:
+        """Stop in order, as after SIGTERM; with `power_follows` the power fails when the process has ended."""
         if self.running and self.server is not None:
             self.disturbed_at = self.world.now
+            self.power_follows = power_follows
             server = self.server
             self.loop.post(server.stop, {"signal": "SIGTERM"})
 
@@ -163,9 +168,12 @@ class Node:
     def crash(self, power_fails: bool) -> None:
         """End the process at once, by kill -9 or a power failure."""
         if self.running:
-            self.world.trace(f"{self.name}: {'the power fails' if power_fails else 'kill -9'}", "node")
-            self.world.count("power failure" if power_fails else "kill -9", 1)
+            self._trace_end(power_fails)
             self._ended(power_fails)
+
+    def _trace_end(self, power_fails: bool) -> None:
+        self.world.trace(f"{self.name}: {'the power fails' if power_fails else 'kill -9'}", "node")
+        self.world.count("power failure" if power_fails else "kill -9", 1)
 
     def _ended(self, power_fails: bool) -> None:
         self.loop.kill()
