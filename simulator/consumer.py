@@ -197,8 +197,25 @@ class Consumer(Client):
         yield from self._sync(wire, assignments)
 
     def _revoke_late(self, wire: Wire) -> Process:
-        """Commit what was consumed from the revoked partitions, perhaps after the rebalance has ended without this member."""
-        yield self.world.between(0, 2 * self.settings.rebalance_ns)
+        """Commit what was consumed from the revoked partitions, perhaps after the rebalance has ended without this member.
+
+        As with a thread for heartbeats, they go on until one is refused.
+        """
+        world = self.world
+        commit_at = world.now + world.between(0, 2 * self.settings.rebalance_ns)
+        beat = HeartbeatRequest(self.group, self.generation, self.member_id, self._instance_id)
+        code = int(ErrorCode.NONE)
+        while code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and world.now + self.settings.heartbeat_ns < commit_at:
+            yield self.settings.heartbeat_ns
+            if not wire.open:
+                return
+            request = wire.send(beat, self.style.heartbeat, REQUEST_NS)
+            self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
+            yield request
+            if request.lost:
+                return
+            code = request.reply.error_code
+        yield max(commit_at - world.now, 0)
         if wire.open:
             yield self._commit_offsets(wire)
 

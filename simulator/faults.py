@@ -65,7 +65,7 @@ class Faults:
             power_follows = False
             if self.world.chance(0.6):  # the last flush fails, and then the power does, before the next start or soon after it
                 self._fail_some_syncs(self.world.random.randrange(1, 60))
-                power_follows = "power" in self.plan.faults and self.world.chance(0.3)
+                power_follows = "power" in self.plan.faults and self.world.chance(0.5)
                 self.world.after(self.world.between(SECOND, 5 * SECOND), self._power_if_allowed)
             self.node.stop(power_follows)
 

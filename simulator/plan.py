@@ -263,7 +263,7 @@ def _about_the_disk(plan: Plan, random: Random) -> Plan:
         reset=0.0,
         stalled=0.0,
         torn=0.0,
-        pass_ns=random.choice((20 * MS, 100 * MS)),
+        pass_ns=random.choice((60 * MS, 100 * MS)),  # a turn appends to several logs
         retention_minutes=10_080,
         broker={**plan.broker, "group.initial.rebalance.delay.ms": 0},
     )
