@@ -16,9 +16,9 @@ from coordinator.calls import (
 )
 from coordinator.config import GroupConfig
 from coordinator.facts import read_offset
+from coordinator.group_partition import partition_of
 from coordinator.hold import Fact, Held, Hold, ReplyParts, facts_bytes
 from coordinator.notes import Note
-from coordinator.placement import partition_of
 from coordinator.shard import Shard
 
 __all__ = [

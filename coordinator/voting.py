@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.placement import java_hash
+from coordinator.group_partition import java_hash
 
 
 def vote(offers: Sequence[Sequence[tuple[str, bytes]]]) -> str:

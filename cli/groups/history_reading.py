@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
 from coordinator.facts import group_key
-from coordinator.placement import partition_of
+from coordinator.group_partition import partition_of
 from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
 from protocol.batch import BatchHeader, iterate, records
 from protocol.errors import ErrorCode, ProtocolError

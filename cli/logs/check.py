@@ -10,7 +10,7 @@ from cli.logs.files import SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_
 from cli.logs.problems import Problems
 from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, topic_id_text
 from cli.logs.text import shown
-from coordinator.placement import partition_of
+from coordinator.group_partition import partition_of
 from protocol.batch import CorruptBatch, records
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.messages.topics_registry import TopicValue

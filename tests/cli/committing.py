@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Self
 
-from coordinator.placement import partition_of
+from coordinator.group_partition import partition_of
 from protocol.batch import Record, build, facts_of, read_header
 from protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

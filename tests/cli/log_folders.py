@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import cli
+from coordinator.group_partition import partition_of
 from coordinator.notes import Cause, Kind
-from coordinator.placement import partition_of
 from coordinator.states import State
 from protocol.batch import Fact, Record, build, build_facts, iterate
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue

@@ -17,8 +17,8 @@ from coordinator.facts import (
     update_static_ids,
 )
 from coordinator.group import Group
+from coordinator.group_partition import java_hash
 from coordinator.member import Member
-from coordinator.placement import java_hash
 from coordinator.replay import open_group
 from coordinator.subscription import subscribed_topics, topics_of
 from coordinator.voting import java_order, vote
