@@ -81,10 +81,6 @@ class Segments:
         """The number of segments."""
         return len(self._segments)
 
-    @property
-    def newest_timestamp(self) -> int:
-        return max([segment.max_timestamp for segment in self._segments], default=-1)
-
     # Reading.
 
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:

@@ -72,10 +72,6 @@ class LateBatches:
         self._bytes = 0
         self._stopped = False
 
-    @property
-    def waiting_bytes(self) -> int:
-        return self._bytes
-
     def add(self, partition: Partition, batch: LateBatch, too_much_work: bool) -> bool:
         """Queue the batch; False: too many bytes wait already. `done` of the batch is never called within `add`.
 

@@ -92,10 +92,6 @@ class Fetches:
     def __len__(self) -> int:
         return len(self._heap) - self._ended_entries
 
-    @property
-    def heap_entries(self) -> int:
-        return len(self._heap)
-
     def park(self, fetch: Fetch, partitions: Collection[Partition], connection: Connection, wait_ms: int) -> None:
         """Park `fetch` until it has enough, `wait_ms` have passed, or its connection ends."""
         waiting = Waiting(self, fetch, partitions, connection)

@@ -117,6 +117,10 @@ def headers(log: Log, offset: int = 0) -> list[BatchHeader]:
     return [header for chunk in scan(log, offset) for header in iterate(chunk, 0, len(chunk))]
 
 
+def newest_timestamp(log: Log) -> int:
+    return max((segment.max_timestamp for segment in log._segments), default=-1)
+
+
 def read(disk: Disk, path: str) -> bytes:
     file = disk.open(path)
     try:

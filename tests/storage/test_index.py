@@ -12,7 +12,20 @@ from storage import Handles, Log
 from storage.checking import cut
 from storage.index import INTERVAL_BYTES, MEMORY_ENTRIES, Index
 from tests.storage.conftest import DataFolder
-from tests.storage.logs import FOLDER, append_all, batch, headers, names, overwrite, read, recover, reopen, result_of, stop
+from tests.storage.logs import (
+    FOLDER,
+    append_all,
+    batch,
+    headers,
+    names,
+    newest_timestamp,
+    overwrite,
+    read,
+    recover,
+    reopen,
+    result_of,
+    stop,
+)
 
 BASE = "00000000000000000000"
 COUNT = 40
@@ -162,7 +175,7 @@ def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(data_folder: Data
         assert 990_000 < sum(header.size for header in data) <= 1_000_000
     for number in (count - 5, MEMORY_ENTRIES + 3, 9):
         cut(segment, segment.position_from(number))
-        assert (segment.next_offset, log.newest_timestamp) == (number, 1_000 + number - 1)
+        assert (segment.next_offset, newest_timestamp(log)) == (number, 1_000 + number - 1)
         assert headers_of(log.read(number - 1, 10))[0].base_offset == number - 1
 
 
@@ -188,7 +201,7 @@ def test_truncating_a_log_truncates_its_index(disk: SimDisk) -> None:
         if number == 19:
             log.flush()
     recover(log, keep_unflushed=False)
-    assert (log.next_offset, log.newest_timestamp) == (20, 1019)
+    assert (log.next_offset, newest_timestamp(log)) == (20, 1019)
     segment = log._segments[0]
     assert max(segment.index.positions) < log.size
     assert max(segment.index.time_offsets) < 20

@@ -9,7 +9,7 @@ from storage import DamagedLog, Fenced, Handles, Log
 from storage.epochs import read_epochs
 from storage.flush import METADATA, belongs_to_other_topic, read_topic_id
 from tests.storage.conftest import DataFolder
-from tests.storage.logs import FOLDER, append_all, append_flushed, batch, headers, names, overwrite, read, reopen, stop
+from tests.storage.logs import FOLDER, append_all, append_flushed, batch, headers, names, newest_timestamp, overwrite, read, reopen, stop
 from tests.support.batch_bytes import holed
 
 FIRST = "00000000000000000000"
@@ -75,7 +75,7 @@ def test_a_reopened_log_appends_at_the_next_offset(data_folder: DataFolder, clea
     assert (recovery.cut_bytes, log.next_offset, log.flushed_offset, log.epoch) == (0, 40, 40, 1)
     assert log.append(batch("new"), 1) == 40
     assert names(log) == [f"b{number}.{record}" for number in range(20) for record in range(2)] + ["new.0"]
-    assert log.newest_timestamp == 1001
+    assert newest_timestamp(log) == 1001
 
 
 def test_each_owners_epoch_is_in_the_leader_epoch_checkpoint(data_folder: DataFolder) -> None:

@@ -19,6 +19,7 @@ from tests.storage.logs import (
     fail_flush,
     headers,
     names,
+    newest_timestamp,
     overwrite,
     read,
     recover,
@@ -443,9 +444,9 @@ def test_an_empty_segment_gets_no_index_when_the_log_is_closed(disk: SimDisk) ->
 
 def test_an_empty_log_has_no_newest_timestamp(disk: SimDisk) -> None:
     log = opened(disk)
-    assert log.newest_timestamp == -1
+    assert newest_timestamp(log) == -1
     log.append(batch("a", timestamp=0), 0)
-    assert log.newest_timestamp == 0
+    assert newest_timestamp(log) == 0
 
 
 def test_a_failed_folder_rename_leaves_the_log_usable(disk: SimDisk) -> None:

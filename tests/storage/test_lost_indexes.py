@@ -11,7 +11,7 @@ from protocol.batch import Record, build, records
 from simulator.disk import SimDisk
 from storage import Handles, Log, Producers
 from storage.index import INTERVAL_BYTES
-from tests.storage.logs import append_flushed, overwrite, read, result_of
+from tests.storage.logs import append_flushed, newest_timestamp, overwrite, read, result_of
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -47,7 +47,7 @@ def written(disk: SimDisk, stamps: list[int]) -> tuple[Log, list[tuple[int, int]
 
 def check(log: Log, expected: list[tuple[int, int]], random: Random) -> None:
     newest = max(stamp for _, stamp in expected)
-    assert log.newest_timestamp == newest
+    assert newest_timestamp(log) == newest
     for segment in log._segments:
         within = [stamp for offset, stamp in expected if segment.base <= offset < segment.next_offset]
         assert segment.max_timestamp == max(within, default=-1)

@@ -10,7 +10,7 @@ from protocol.batch import CRC_FROM, iterate
 from simulator.disk import SimDisk
 from storage import DamagedLog, Log, OsDisk
 from tests.storage.conftest import DataFolder, in_memory
-from tests.storage.logs import FOLDER, append_all, batch, names, overwrite, read, reopen, result_of, scan, stop
+from tests.storage.logs import FOLDER, append_all, batch, names, newest_timestamp, overwrite, read, reopen, result_of, scan, stop
 
 COUNT = 200
 FIRST_MS = 10_000
@@ -236,7 +236,7 @@ def test_the_newest_timestamp_is_known_after_an_orderly_stop_without_reading_eve
     stop(log)
     disk.reads.clear()
     reopened, _ = reopen(disk, "/data", clean=True, segment_bytes=segment_bytes)
-    assert reopened.newest_timestamp == log.newest_timestamp == 9_999
+    assert newest_timestamp(reopened) == newest_timestamp(log) == 9_999
     reads = [path for path, _ in disk.reads if path.endswith(".log")]
     assert len(reads) <= 3 * len(reopened._segments)  # a read of the batch that the index names last, and of the batches after it
-    assert reopen(disk, "/data", segment_bytes=segment_bytes)[0].newest_timestamp == 9_999
+    assert newest_timestamp(reopen(disk, "/data", segment_bytes=segment_bytes)[0]) == 9_999

@@ -184,7 +184,7 @@ def test_batches_over_the_waiting_limit_get_a_retriable_error(harness: Harness, 
     assert [errors_and_offsets(caller) for caller in callers] == [[], [], [(ErrorCode.REQUEST_TIMED_OUT, -1)], [(ErrorCode.REQUEST_TIMED_OUT, -1)]]
     harness.settle()
     assert [errors_and_offsets(caller) for caller in callers[:2]] == [[(0, 0)], [(0, 0)]]
-    assert harness.late.waiting_bytes == 0
+    assert harness.late._bytes == 0
     monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # a single batch may be of any size
     sent(harness, callers[3], (3, data))
     harness.settle()

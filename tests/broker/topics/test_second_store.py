@@ -205,7 +205,7 @@ def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> N
     harness.log("t").write_next()
     harness.settle()
     assert caller.replies() == second_caller.replies() == []
-    assert harness.late.waiting_bytes == 0
+    assert harness.late._bytes == 0
     assert not harness.late._waiting
 
 
