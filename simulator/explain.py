@@ -1,19 +1,21 @@
 """`--explain`: the shortest story that leads to a broken promise.
 
-The run is repeated with a smaller plan, without each kind of fault, each group, and producers in turn, as long as the same promise is
-broken. The trace of the smallest run, with the requests of the clients of the concerned group, is the story.
+The run is repeated with smaller plans, without half of the groups, each group, half of the kinds of faults, each kind, and so on, as long
+as the same promise is broken. The trace of the smallest run, with the requests of the clients of the concerned group, is the story.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from simulator.cluster_run import new_run
 from simulator.plan import Plan
 from simulator.story import print_story
 from simulator.world import SECOND, Broken, World
+
+T = TypeVar("T")
 
 EXTRA_NS: Final = 60 * SECOND  # a smaller run may take longer to break the promise
 
@@ -78,14 +80,26 @@ def broken_by(plan: Plan, events: int | None, *, traced: Collection[str] = (), l
     return None
 
 
+def parts_removed(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
+    """The items without each half, then without each quarter, and so on down to single items."""
+    size = (len(items) + 1) // 2
+    while items:
+        for start in range(0, len(items), size):
+            yield items[:start] + items[start + size :]
+        if size == 1:
+            break
+        size = (size + 1) // 2
+
+
 def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
     """Smaller plans, each with one reduction. `about`: the group of the broken promise, tried first alone."""
     only = tuple(group for group in plan.groups if group.name == about)
     if len(plan.groups) > 1:
         if only:
             yield replace(plan, groups=only)
-        for group in plan.groups:
-            yield replace(plan, groups=tuple(each for each in plan.groups if each is not group))
+        for groups in parts_removed(plan.groups):
+            if groups:
+                yield replace(plan, groups=groups)
     if plan.nodes > 2:
         yield replace(plan, nodes=2)
     if plan.producers:
@@ -95,8 +109,8 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
     for setting in plan.broker:
         if setting.startswith("group.policy."):
             yield replace(plan, broker={name: value for name, value in plan.broker.items() if name != setting})
-    for fault in plan.faults:
-        yield plan.without(fault)
+    for faults in parts_removed(plan.faults):
+        yield plan.with_faults(faults)
     for rare in ("slow_sync", "abandoned_ids", "resets", "torn", "varied_sessions"):
         if getattr(plan, rare):
             yield replace(plan, **{rare: type(getattr(plan, rare))()})

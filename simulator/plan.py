@@ -84,16 +84,15 @@ class Plan:
     varied_sessions: bool = False  # a restarted process may have a longer session timeout
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
-    def without(self, fault: str) -> Plan:
-        """The same run without one kind of fault."""
-        plan = replace(self, faults=tuple(each for each in self.faults if each != fault))
-        if fault == "reset":
-            plan = replace(plan, reset=0.0)
-        elif fault == "stall":
-            plan = replace(plan, stalled=0.0)
-        elif fault == "leader_dies":
-            plan = replace(plan, leader_dies=0.0)
-        return plan
+    def with_faults(self, faults: tuple[str, ...]) -> Plan:
+        """The same run with only these kinds of its faults."""
+        return replace(
+            self,
+            faults=faults,
+            reset=self.reset if "reset" in faults else 0.0,
+            stalled=self.stalled if "stall" in faults else 0.0,
+            leader_dies=self.leader_dies if "leader_dies" in faults else 0.0,
+        )
 
     def lasting(self, seconds: int) -> Plan:
         """The plan of a long run, in which faults are rarer."""

@@ -18,7 +18,7 @@ from protocol.message import Message
 from protocol.messages.coordinator_notes import MemberGone, StateChange
 from simulator.cluster_run import new_run
 from simulator.command import main, simulate_plan
-from simulator.explain import reductions
+from simulator.explain import parts_removed, reductions
 from simulator.plan import FAULTS, RARE_FAULTS, draw
 from simulator.promises import Generations, Instances, Offsets, Sessions
 from simulator.records import Records
@@ -27,7 +27,7 @@ from simulator.world import MS, SECOND, Broken, World
 from tests.simulator.planted import BUGS, ROOT
 
 pytestmark = pytest.mark.once
-PLACE = ("g", "t", 0)
+PARTITION = ("g", "t", 0)
 
 
 def at(world: World, seconds: float) -> None:
@@ -84,33 +84,54 @@ def test_a_plan_can_be_made_smaller_in_each_of_its_parts() -> None:
     assert {fault for smaller_plan in smaller for fault in set(plan.faults) - set(smaller_plan.faults)} == set(plan.faults) <= {*FAULTS, *RARE_FAULTS}
 
 
+def test_parts_are_removed_in_halves_first_and_in_the_end_one_by_one() -> None:
+    assert list(parts_removed((1, 2, 3))) == [(3,), (1, 2), (2, 3), (1, 3), (1, 2)]
+    assert list(parts_removed((1,))) == [()]
+    assert not list(parts_removed(()))
+
+
+def test_one_needed_group_of_twenty_is_found_in_a_few_runs() -> None:
+    plan = replace(draw(1), faults=(), producers=0, policies=None)
+    names = [group.name for group in plan.groups]
+    assert len(names) == 20
+    for needed in names:
+        groups, tries = plan.groups, 0
+        while len(groups) > 1:
+            for smaller in reductions(replace(plan, groups=groups)):
+                tries += 1
+                if any(group.name == needed for group in smaller.groups):
+                    groups = smaller.groups
+                    break
+        assert tries <= 10
+
+
 # Each promise, with events that break it and events that do not.
 
 
 def lost_commit(world: World) -> None:
     offsets = Offsets(world)
-    [first], [second] = offsets.send([PLACE]), offsets.send([PLACE])
+    [first], [second] = offsets.send([PARTITION]), offsets.send([PARTITION])
     at(world, 1)
-    offsets.acknowledged(PLACE, first)
-    [third] = offsets.send([PLACE])
+    offsets.acknowledged(PARTITION, first)
+    [third] = offsets.send([PARTITION])
     at(world, 2)
-    offsets.acknowledged(PLACE, third)
-    offsets.read(PLACE, third, world.now)
-    offsets.read(PLACE, second, world.now)  # it may have been handled after the third
+    offsets.acknowledged(PARTITION, third)
+    offsets.read(PARTITION, third, world.now)
+    offsets.read(PARTITION, second, world.now)  # it may have been handled after the third
     at(world, 3)
-    offsets.read(PLACE, first, world.now)
+    offsets.read(PARTITION, first, world.now)
 
 
 def offset_of_nobody(world: World) -> None:
-    Offsets(world).read(PLACE, 7, 0)
+    Offsets(world).read(PARTITION, 7, 0)
 
 
 def refused_commit(world: World) -> None:
     offsets = Offsets(world)
-    [value] = offsets.send([PLACE])
-    offsets.read(PLACE, value, 0)
-    offsets.refused(PLACE, value)
-    offsets.read(PLACE, value, 0)
+    [value] = offsets.send([PARTITION])
+    offsets.read(PARTITION, value, 0)
+    offsets.refused(PARTITION, value)
+    offsets.read(PARTITION, value, 0)
 
 
 def two_speak_for_one_instance(world: World) -> None:
@@ -239,17 +260,17 @@ def test_a_broken_promise_is_noticed(world: World, break_it: Callable[[World], N
 
 def test_a_power_failure_lifts_the_promise_for_its_last_moments(world: World) -> None:
     offsets = Offsets(world)
-    [first] = offsets.send([PLACE])
+    [first] = offsets.send([PARTITION])
     at(world, 1)
-    offsets.acknowledged(PLACE, first)
-    [second] = offsets.send([PLACE])
+    offsets.acknowledged(PARTITION, first)
+    [second] = offsets.send([PARTITION])
     at(world, 2)
-    offsets.acknowledged(PLACE, second)
+    offsets.acknowledged(PARTITION, second)
     offsets.lost_since(round(1.5 * SECOND))
     at(world, 3)
-    offsets.read(PLACE, first, world.now)
+    offsets.read(PARTITION, first, world.now)
     with pytest.raises(Broken):  # a lost offset does not reappear
-        offsets.read(PLACE, second, world.now + 1)
+        offsets.read(PARTITION, second, world.now + 1)
 
 
 def test_a_reply_that_was_read_before_is_compared_again_when_its_records_are_no_longer_known(world: World) -> None:
