@@ -54,22 +54,20 @@ def mark_flush_failed(disk: Disk, folder: str, flushed_offset: int) -> None:
     That process could read the records from the page cache and sync them without an error, although they never reach the disk.
     After a power failure the unflushed part may have holes, with sound batches after them.
     """
-    with contextlib.suppress(OSError):
-        if find_failed_flush(disk, folder):
-            return  # an earlier one, at a lower offset
+    with contextlib.suppress(OSError):  # a failing disk may be unreadable too: nothing is read here
         disk.open(f"{folder}/{FAILED}.{flushed_offset}", create=True).close()
         disk.sync_folder(folder)
 
 
-def find_failed_flush(disk: Disk, folder: str) -> str:
-    """The marker file of a failed flush that was not repaired; "" if there is none."""
-    return next((name for name in disk.list(folder) if name.startswith(FAILED)), "")
+def failed_flushes(disk: Disk, folder: str) -> list[str]:
+    """The marker files of failed flushes that were not repaired."""
+    return [name for name in disk.list(folder) if name.startswith(FAILED)]
 
 
 def flushed_before_failure(disk: Disk, folder: str) -> int:
-    """The flushed offset at a failed flush that was not repaired; -1 if no flush failed or the offset is unknown."""
-    digits = find_failed_flush(disk, folder).removeprefix(f"{FAILED}.")
-    return int(digits) if digits.isascii() and digits.isdigit() else -1
+    """The flushed offset at the first failed flush that was not repaired; -1 if no flush failed or the offset is unknown."""
+    offsets = [name.removeprefix(f"{FAILED}.") for name in failed_flushes(disk, folder)]
+    return min([int(digits) if digits.isascii() and digits.isdigit() else -1 for digits in offsets], default=-1)
 
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:

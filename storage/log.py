@@ -18,7 +18,7 @@ from typing import Final
 from protocol.batch import stamp_whole, validate
 from storage.epochs import read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, describe_error
-from storage.flush import find_failed_flush, write_topic_id
+from storage.flush import failed_flushes, write_topic_id
 from storage.flushed import FlushedSegments
 from storage.handles import Handles
 from storage.index import RELATIVE_OFFSET_MAX
@@ -103,7 +103,7 @@ class Log(FlushedSegments):
             if deferred and not clean:
                 # The disk may lack all of it: the next flush syncs the names too.
                 log._names_unsynced = log._is_new = True
-                if find_failed_flush(handles.disk, folder):
+                if failed_flushes(handles.disk, folder):
                     sync(handles, folder, log._segments, recovery_point)
             elif log._segments and not clean:
                 # Records that readers see must survive the next crash.

@@ -19,7 +19,7 @@ from storage.aside import set_aside_bytes
 from storage.checking import check, cut
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
-from storage.flush import find_failed_flush, flushed_before_failure, mark_flush_failed
+from storage.flush import failed_flushes, flushed_before_failure, mark_flush_failed
 from storage.handles import Handles
 from storage.segment import CHUNK_BYTES, Segment, segment_bases
 from storage.swap import finish_exchanges
@@ -188,16 +188,16 @@ def sync(handles: Handles, folder: str, segments: list[Segment], flushed_offset:
 
 
 def _sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
-    failed_flush = find_failed_flush(handles.disk, folder)
+    marks = failed_flushes(handles.disk, folder)
     for segment in segments:
         if segment.unsynced or segment is segments[-1]:
             file = handles.file(segment.log_path)
-            if failed_flush:
+            if marks:
                 _write_again(file)
             file.sync()
             segment.unsynced = False
-    if failed_flush:
-        handles.disk.remove(f"{folder}/{failed_flush}")
+    for mark in marks:
+        handles.disk.remove(f"{folder}/{mark}")
     handles.disk.sync_folder(folder)
     handles.disk.sync_folder(folder.rpartition("/")[0])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol.batch import CorruptBatch, validate
 from simulator.disk import Crashed, Folder, SimDisk, data_disk
 from storage import AppendFailed, DamagedLog, Handles, Log, Recovery
-from storage.flush import find_failed_flush
+from storage.flush import failed_flushes, flushed_before_failure, mark_flush_failed
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import probe_path
 from tests.depth import DEPTH
@@ -455,21 +455,24 @@ def open_log(disk: SimDisk, deferred: bool = False) -> Log:
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_the_end_of_a_log_is_rewritten_after_a_failed_flush_and_a_restart(deferred: bool) -> None:
+@pytest.mark.parametrize("readable", [False, True])
+def test_the_end_of_a_log_is_rewritten_after_a_failed_flush_and_a_restart(deferred: bool, readable: bool) -> None:
     """The new process reads the records from the page cache; the disk never got them, but the system counts their pages as written."""
     disk = data_disk()
     log = open_log(disk, deferred)
     append_all(log, "ab")
     log.flush()
     append_all(log, "cd")
+    disk.unreadable = "" if readable else FOLDER
     fail_flush(disk, log)
+    disk.unreadable = ""
     disk.kill()
     log = open_log(disk, deferred)
     assert names(log) == ["a.0", "b.0", "c.0", "d.0"]
     log.flush()
     disk.crash()
     assert names(open_log(disk, deferred)) == ["a.0", "b.0", "c.0", "d.0"]
-    assert not find_failed_flush(disk, f"/data/{FOLDER}")
+    assert not failed_flushes(disk, f"/data/{FOLDER}")
 
 
 def test_the_end_of_a_log_is_rewritten_after_an_opening_whose_sync_failed() -> None:
@@ -486,7 +489,19 @@ def test_the_end_of_a_log_is_rewritten_after_an_opening_whose_sync_failed() -> N
     assert names(open_log(disk)) == ["a.0", "b.0", "c.0", "d.0"]
     disk.crash()
     assert names(open_log(disk)) == ["a.0", "b.0", "c.0", "d.0"]
-    assert not find_failed_flush(disk, f"/data/{FOLDER}")
+    assert not failed_flushes(disk, f"/data/{FOLDER}")
+
+
+def test_of_several_failed_flushes_the_first_counts_and_the_repair_forgets_them_all() -> None:
+    disk = data_disk()
+    log = open_log(disk)
+    append_flushed(log, batch("a"), log.epoch)
+    for offset in (10, 9, 11):
+        mark_flush_failed(disk, f"/data/{FOLDER}", offset)
+    assert flushed_before_failure(disk, f"/data/{FOLDER}") == 9
+    disk.kill()
+    open_log(disk)
+    assert not failed_flushes(disk, f"/data/{FOLDER}")
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -504,10 +519,10 @@ def test_a_cut_whose_sync_failed_is_repeated(fails: bool) -> None:
     if fails:
         with pytest.raises(OSError, match="Input/output"):
             open_log(disk, True)
-        assert find_failed_flush(disk, f"/data/{FOLDER}")
+        assert failed_flushes(disk, f"/data/{FOLDER}")
         disk.kill()
     assert names(open_log(disk, True)) == ["a.0", "b.0", "c.0"]
-    assert not find_failed_flush(disk, f"/data/{FOLDER}")
+    assert not failed_flushes(disk, f"/data/{FOLDER}")
 
 
 @pytest.mark.parametrize("failures", [1, 2])
@@ -536,7 +551,7 @@ def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it(failures: 
     log, recovery = open_log()
     assert names(log) == ["a.0", "b.0"]
     assert recovery.kept
-    assert not find_failed_flush(disk, f"/data/{FOLDER}")
+    assert not failed_flushes(disk, f"/data/{FOLDER}")
     append_flushed(log, batch("f"), log.epoch)
     disk.crash()
     assert names(open_log()[0]) == ["a.0", "b.0", "f.0"]
