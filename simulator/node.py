@@ -131,8 +131,9 @@ class Node:
             self.world.trace(f"{self.name}: ends: {error}", "node")
             self.failed_starts += 1
         if self.power_follows:
-            self._trace_end(True)
-        self._ended(self.power_follows)
+            self.crash(True)
+        else:
+            self._ended(False)
 
     def _announced(self) -> None:
         self.serving = True
@@ -168,12 +169,9 @@ class Node:
     def crash(self, power_fails: bool) -> None:
         """End the process at once, by kill -9 or a power failure."""
         if self.running:
-            self._trace_end(power_fails)
+            self.world.trace(f"{self.name}: {'the power fails' if power_fails else 'kill -9'}", "node")
+            self.world.count("power failure" if power_fails else "kill -9", 1)
             self._ended(power_fails)
-
-    def _trace_end(self, power_fails: bool) -> None:
-        self.world.trace(f"{self.name}: {'the power fails' if power_fails else 'kill -9'}", "node")
-        self.world.count("power failure" if power_fails else "kill -9", 1)
 
     def _ended(self, power_fails: bool) -> None:
         self.loop.kill()

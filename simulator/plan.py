@@ -86,12 +86,13 @@ class Plan:
 
     def with_faults(self, faults: tuple[str, ...]) -> Plan:
         """The same run with only these kinds of its faults."""
+        removed = set(self.faults) - set(faults)
         return replace(
             self,
             faults=faults,
-            reset=self.reset if "reset" in faults else 0.0,
-            stalled=self.stalled if "stall" in faults else 0.0,
-            leader_dies=self.leader_dies if "leader_dies" in faults else 0.0,
+            reset=0.0 if "reset" in removed else self.reset,
+            stalled=0.0 if "stall" in removed else self.stalled,
+            leader_dies=0.0 if "leader_dies" in removed else self.leader_dies,
         )
 
     def lasting(self, seconds: int) -> Plan:

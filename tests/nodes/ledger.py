@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from protocol.errors import ErrorCode
+from tests.clients.members import TopicPartition
 from tests.nodes.cluster import Nodes
 from tests.running import wait_until
 from tests.support.restartable import Actor, hand_out
@@ -18,7 +19,6 @@ GROUPS = 12
 PAUSE_SECONDS = 0.02  # between two commits of each group
 CHECK_SECONDS = 30.0
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-TopicPartition = tuple[str, int]
 
 
 class Account:

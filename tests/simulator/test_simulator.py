@@ -84,6 +84,12 @@ def test_a_plan_can_be_made_smaller_in_each_of_its_parts() -> None:
     assert {fault for smaller_plan in smaller for fault in set(plan.faults) - set(smaller_plan.faults)} == set(plan.faults) <= {*FAULTS, *RARE_FAULTS}
 
 
+def test_only_a_removed_fault_loses_its_rate() -> None:
+    plan = replace(draw(4), faults=("reset", "kill"), reset=0.5, leader_dies=0.02)  # runs about policies have rates without their faults
+    assert (plan.with_faults(("reset",)).reset, plan.with_faults(("reset",)).leader_dies) == (0.5, 0.02)
+    assert (plan.with_faults(("kill",)).reset, plan.with_faults(("kill",)).leader_dies) == (0.0, 0.02)
+
+
 def test_parts_are_removed_in_halves_first_and_in_the_end_one_by_one() -> None:
     assert list(parts_removed((1, 2, 3))) == [(3,), (1, 2), (2, 3), (1, 3), (1, 2)]
     assert list(parts_removed((1,))) == [()]
@@ -99,10 +105,10 @@ def test_one_needed_group_of_twenty_is_found_in_a_few_runs() -> None:
         while len(groups) > 1:
             for smaller in reductions(replace(plan, groups=groups)):
                 tries += 1
+                assert tries <= 10
                 if any(group.name == needed for group in smaller.groups):
                     groups = smaller.groups
                     break
-        assert tries <= 10
 
 
 # Each promise, with events that break it and events that do not.
