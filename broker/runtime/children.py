@@ -27,6 +27,13 @@ def set_niceness(process: Process, niceness: int) -> None:
         os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
 
 
+def write_input(process: Process, data: bytes) -> None:
+    """Write to the child's standard input, unless the child has ended: uvloop, other than asyncio, then raises a RuntimeError."""
+    assert process.stdin is not None
+    if not process.stdin.is_closing():
+        process.stdin.write(data)
+
+
 async def end_child(process: Process) -> None:
     """Kill the process if it still runs, and wait for it."""
     if process.returncode is None:

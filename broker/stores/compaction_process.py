@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from broker.runtime.children import child_environment, end_child, set_niceness
+from broker.runtime.children import child_environment, end_child, set_niceness, write_input
 from storage.cleaner import Report
 
 REPORT_BYTES_MAX = 1 << 24
@@ -31,10 +31,9 @@ async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, nic
     try:
         set_niceness(process, niceness)
         async with asyncio.timeout(limit_seconds):
-            assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
-            process.stdin.write(request)  # stdin stays open: the cleaner ends when it is closed, as when the broker dies
+            write_input(process, request)  # stdin stays open: the cleaner ends when it is closed, as when the broker dies
             line, error_output = await asyncio.gather(process.stdout.read(), process.stderr.read())
             code = await process.wait()
     except TimeoutError:

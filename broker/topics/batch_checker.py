@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 
 from broker.logging.logs import log
-from broker.runtime.children import child_command, child_environment, end_child, set_niceness
+from broker.runtime.children import child_command, child_environment, end_child, set_niceness, write_input
 from broker.runtime.contain import contained_task, defect, run
 from broker.topics.batch_checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
 from broker.topics.batch_checks import UNLIMITED, Limits, TooMuchWork
@@ -142,6 +142,7 @@ class Lane:
             except Exception as error:
                 defect("checking a batch failed inside the broker", error, log=job.name)
                 outcome = CheckFailed("a defect of the broker")
+                await self._end_process()  # it may still work on this batch
         if isinstance(outcome, TooMuchWork) and self._next_lane is not None:
             self._next_lane.submit(job)
             return
@@ -180,7 +181,7 @@ class Lane:
     async def _exchange(self, process: asyncio.subprocess.Process, request: bytes) -> bytes:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(request)
+        write_input(process, request)
         await process.stdin.drain()
         (size,) = SIZE.unpack(await process.stdout.readexactly(SIZE.size))
         return await process.stdout.readexactly(size)

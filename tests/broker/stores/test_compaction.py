@@ -14,6 +14,7 @@ import uvloop
 
 from broker.stores import compaction as module
 from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction_process import CleaningFailed, run_cleaner
 from protocol.batch import build_facts
 from storage import AppendFailed, DataDirectory, Handles, Log, LogId, OsDisk
 from storage.checkpoints import read_offsets
@@ -186,6 +187,24 @@ def test_a_failed_cleaner_changes_nothing_and_is_retried(
         await until(lambda: harness.cleaning.cleanings)
         assert len(state(log)) == 10
         await harness.end()
+
+    run_on_both(main())
+
+
+def test_a_cleaner_killed_before_it_is_asked_has_failed(run_on_both: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = asyncio.create_subprocess_exec
+
+    async def start_and_kill(*command: str, **pipes: Any) -> asyncio.subprocess.Process:
+        process = await start(*command, **pipes)
+        process.kill()
+        await process.wait()
+        await asyncio.sleep(0.1)  # the loop closes its input
+        return process
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", start_and_kill)
+        with pytest.raises(CleaningFailed, match="killed by signal 9"):
+            await run_cleaner(CLEANER, "/nowhere", b"{}", 0, 60.0)
 
     run_on_both(main())
 

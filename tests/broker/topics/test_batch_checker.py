@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from broker.topics import batch_checker as checker
 from broker.topics.batch_checker import Checker, Job
@@ -104,7 +105,12 @@ class Checks:
         return self.checker.pids
 
 
-def with_checker(play: Callable[[Checks], Awaitable[None]], command: tuple[str, ...] = checker.COMMAND) -> None:
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+def with_checker(
+    play: Callable[[Checks], Awaitable[None]], command: tuple[str, ...] = checker.COMMAND, new_loop: NewLoop = uvloop.new_event_loop
+) -> None:
     async def run() -> None:
         batch_checker = Checker(asyncio.get_running_loop(), command)
         try:
@@ -113,7 +119,8 @@ def with_checker(play: Callable[[Checks], Awaitable[None]], command: tuple[str, 
             await batch_checker.stop()
         assert batch_checker.pids == []
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
 
 
 def test_the_checker_process_has_the_result_of_a_check_in_process() -> None:
@@ -179,6 +186,41 @@ def test_a_killed_checker_process_is_replaced_and_its_batch_checked_again() -> N
         after = checks.checker.pids
         assert after[0] == before[0]
         assert after[1] != before[1]
+
+    with_checker(play)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_an_idle_checker_process_that_was_killed_is_replaced(new_loop: NewLoop) -> None:
+    async def play(checks: Checks) -> None:
+        checks.ask(SHORT)
+        await checks.await_ended(1)
+        os.kill(checks.checker.pids[0], signal.SIGKILL)
+        await asyncio.sleep(0.2)  # the loop notices
+        checks.ask(SHORT)
+        assert isinstance((await checks.await_ended(2))[1][1], Checked)
+
+    with_checker(play, new_loop=new_loop)
+
+
+@pytest.mark.usefixtures("planted_defect")
+def test_a_defect_fails_one_batch_and_the_next_gets_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeout = asyncio.timeout
+
+    def broken_timeout(seconds: float) -> asyncio.Timeout:
+        if seconds == checker.JOB_SECONDS + checker.GRACE_SECONDS:
+            raise LookupError("planted")
+        return timeout(seconds)
+
+    async def play(checks: Checks) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(asyncio, "timeout", broken_timeout)
+            checks.ask(SHORT)
+            ((_, outcome),) = await checks.await_ended(1)
+        assert str(outcome) == "a defect of the broker"
+        assert checks.checker.pids == []
+        checks.ask(SHORT)
+        assert isinstance((await checks.await_ended(2))[1][1], Checked)
 
     with_checker(play)
 
