@@ -333,9 +333,8 @@ class Run(Faults):
             how = Removal(body.how)
             self.world.trace(f"{source}: {group}: {body.member_id} is removed ({how.name})", group)
             self.world.events += 1
-            if how == Removal.EXPIRED:
-                audit.check_lateness(group, body, moment if audit.clock_is_steady else self.world.now)
             if how == Removal.EXPIRED and audit.clock_is_steady:
+                audit.check_lateness(group, body, moment)
                 self.sessions.expired(group, body.member_id, moment)
             else:
                 self.sessions.removed(group, body.member_id)
