@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cache import CACHE, cached
+from tests.support.cache import CACHE, Unavailable, cached, run_maven
 
 KAFKA_VERSION = "4.3.1"
 FETCH_TIMEOUT_S = 300
@@ -25,10 +25,6 @@ DEPENDENCIES = (
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
 )
 JAVA = ("java", "-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1")  # quick to start, not to run long
-
-
-class Unavailable(Exception):
-    """The reason why there are no jars."""
 
 
 def kafka_jars() -> Path:
@@ -56,13 +52,7 @@ def fetch_jars(folder: Path) -> Path:
     if shutil.which("mvn") is None:
         raise Unavailable("Kafka as oracle needs its jars, and mvn, which fetches them, is not on PATH")
     (folder / "pom.xml").write_text(pom())
-    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"Kafka as oracle: mvn did not finish in {FETCH_TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        raise Unavailable(f"Kafka as oracle: mvn could not fetch the jars: {(done.stdout + done.stderr).strip()[:200]}")
+    run_maven("Kafka as oracle", "dependency:copy-dependencies", "-DoutputDirectory=libs", folder=folder, timeout_s=FETCH_TIMEOUT_S)
     return folder / "libs"
 
 

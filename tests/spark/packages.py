@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.installing import install
-from tests.support.cache import CACHE, cached
+from tests.support.cache import CACHE, Unavailable, cached, run_maven
 
 JAVA_MIN = 17
 FETCH_TIMEOUT_S = 600
@@ -24,10 +24,6 @@ CONNECTOR = {
     "org.apache.kafka:kafka-clients:3.9.2": "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
     "org.apache.commons:commons-pool2:2.13.1": "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
 }
-
-
-class Unavailable(Exception):
-    """The reason why Spark is unavailable."""
 
 
 def folder() -> Path:
@@ -69,25 +65,13 @@ def fetch_jars(into: Path) -> Path:
     if problem:
         raise Unavailable(f"Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; {problem}")
     (into / "pom.xml").write_text(pom())
-    run(["mvn", "-q", "-B", "dependency:copy"], into)
+    run_maven("Spark", "dependency:copy", folder=into, timeout_s=FETCH_TIMEOUT_S)
     for coordinates, checksum in CONNECTOR.items():
         _, artifact, release = coordinates.split(":")
         jar = into / "jars" / f"{artifact}-{release}.jar"
         if hashlib.sha256(jar.read_bytes()).hexdigest() != checksum:
             raise Unavailable(f"Spark's Kafka connector: {jar.name} is not the file that was tried")
     return into / "jars"
-
-
-def run(command: list[str], folder: Path) -> None:
-    name = command[0]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"Spark: {name} did not finish in {FETCH_TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        raise Unavailable(f"Spark: {name} could not fetch it: {(done.stdout + done.stderr).strip()[:300]}")
 
 
 def pom() -> str:
