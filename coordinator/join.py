@@ -20,6 +20,7 @@ from coordinator.rebalance import (
     joined_members,
     move_seats_of_away,
     remove_member,
+    store_static_ids,
 )
 from coordinator.registration import end_absence
 from coordinator.roster import is_complete
@@ -101,7 +102,9 @@ def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, wait
         out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     out.reply_join(waiter, member.id, join_reply(group))
-    if group.state is STABLE and not move_seats_of_away(out, group):
+    if group.state is COMPLETING:
+        store_static_ids(out, group)  # the log may have a removed member with this instance id
+    elif not move_seats_of_away(out, group):
         store_seats(out, group)
 
 

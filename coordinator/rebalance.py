@@ -154,7 +154,7 @@ def complete_join(out: Outcome, group: Group, cause: Cause) -> None:
         group.leader = next(member.id for member in members.values() if member.join is not None and not is_standby(group, member))
         group.record_changed = True
     if group.static_ids_changed:
-        _store_static_ids(out, group)
+        store_static_ids(out, group)
     metadata: Sequence[bytes] | None = group.subscriptions
     if group.record_changed or metadata is None:
         _set_protocol(group, group.select_protocol())
@@ -221,7 +221,7 @@ def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember
     return members
 
 
-def _store_static_ids(out: Outcome, group: Group) -> None:
+def store_static_ids(out: Outcome, group: Group) -> None:
     """Store the new ids of static members before their clients receive them.
 
     Otherwise a coordinator that takes over before the next group record would know only the old ids, and fence the running processes.

@@ -111,6 +111,20 @@ def test_a_newcomer_that_does_not_fit_into_a_batch_changes_nothing() -> None:
     play.wrote()
 
 
+@scenario("PW-11")
+def test_a_standby_with_the_instance_id_of_a_removed_member_is_not_fenced_after_a_failover(play: Play) -> None:
+    """The log has the removed member until the leader assigns."""
+    for name in "abx":
+        play.join(name)
+    play.leave(("", "iy")).expect()
+    play.expect("a", generation=2)
+    play.join("w", instance="iy").expect(generation=2, members=[])
+    play.wrote("replacement in a rebalance")
+    play.failover()
+    play.heartbeat("w", 2).expect(ErrorCode.ILLEGAL_GENERATION)
+    play.join("w").expect(generation=1, members=[])
+
+
 @scenario("PW-12")
 def test_a_newcomer_within_the_target_causes_a_rebalance(play: Play) -> None:
     play.policy({"target.group.size": "5"})
