@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from broker.api.partition_counts import readable_partitions
@@ -9,6 +10,7 @@ from broker.api.parts import Parts
 from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layout
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.groups.group_journal import GroupJournal
+from broker.groups.held_replies import answer_together
 from broker.groups.offset_replies import AllCommittedReply
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
@@ -36,6 +38,7 @@ class OffsetCommit:
     def __init__(self, parts: Parts) -> None:
         self._shards = parts.shards
         self._topics = parts.topics
+        self._registry = parts.registry
         self._metadata_max = parts.groups.offset_metadata_max_bytes
         self._clock = parts.clock
         self._authorizer = parts.authorizer
@@ -77,6 +80,11 @@ class OffsetCommit:
         )
         code = journal.call(journal.shard.commit, commit, self._clock.now, self._clock.wall)
         metadata_max = self._metadata_max if commit.too_large is not None else None
+        topics = self._topics.hold
+        if topics.durable != topics.emitted:  # a topic may have been created just now: without its record, the offsets would be lost
+            reply = committed(refused, valid, code, metadata_max)
+            answer_together(call, reply, [journal, self._registry], partial(_refuse_part, reply))
+            return None
         if refused:
             journal.reply(PartialCommit(call, committed(refused, valid, code, metadata_max), refused, valid))
             return None
@@ -136,6 +144,13 @@ def committed(
         else:
             topics[name] = OffsetCommitResponseTopic(name, codes)
     return OffsetCommitResponse(0, list(topics.values()) if without_refused is None else without_refused)
+
+
+def _refuse_part(reply: OffsetCommitResponse, part: int, error: int) -> None:
+    """The append of the offsets (part 0) or of the topics has failed."""
+    for topic in reply.topics:
+        for partition in topic.partitions:
+            partition.error_code = partition.error_code or (error if part == 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _metadata_error(partition: OffsetCommitRequestPartition, metadata_max: int | None) -> int:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.api.table import CLUSTER, GROUPS, MEMBERS, OFFSETS
+from broker.groups.journal import Journal
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
@@ -19,9 +20,10 @@ from broker.topics.registry import Topics
 from broker.topics.transactions import Transactions
 from coordinator import GroupConfig
 from protocol.apis import APIS
+from protocol.batch import facts_of
 from tests.support.group_logs import CONFIG, World
 from tests.support.headers import encode_request, response_header_version
-from tests.support.journals import ScriptedLog
+from tests.support.journals import LATE_MS, ScriptedLog
 from tests.support.transports import BareTransport
 
 PARTITIONS = 5
@@ -81,8 +83,10 @@ class Harness(World):
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
         for name, partitions in topics.items():
             self.topics.create(name, partitions, {}, 0)
-        self.topics.hold.take_batch(0)
+        stored = list(facts_of(bytes(self.topics.hold.take_batch(0))))
         self.topics.hold.confirm(self.topics.hold.emitted)
+        self.registry_log = ScriptedLog(immediate=True, stored=[stored])
+        self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
         self.dispatch = Dispatch(1 << 20)
         parts: Any = SimpleNamespace(
             node=Node(1, "cluster"),
@@ -95,6 +99,7 @@ class Harness(World):
             groups=config,
             shards=self.shards,
             topics=self.topics,
+            registry=self.registry,
             transactions=Transactions(),
         )
         self.dispatch.serve(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])

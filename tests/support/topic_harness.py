@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.api.table import CONFIGS, REPLICAS, TOPICS
-from broker.groups.journal import Journal
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
 from broker.settings.config import load_config
@@ -22,7 +21,6 @@ from broker.topics.settings import log_settings
 from protocol.messages.metadata import MetadataRequest
 from storage import AppendFailed
 from tests.support.group_harness import Harness
-from tests.support.journals import LATE_MS, ScriptedLog
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 
 
@@ -65,8 +63,6 @@ class TopicHarness(Harness):
         self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[Any], Any] | None = None, settings: Sequence[str] = ()
     ) -> None:
         super().__init__(authorizer, topics=topics)
-        self.registry_log = ScriptedLog(immediate=True)
-        self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
         served: Any = EmptyPartitions(self.topics) if partitions is None else partitions(self)
         self.partitions = served
         loop: Any = self.loop

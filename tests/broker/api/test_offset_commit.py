@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
 from tests.support.group_harness import Harness, Peer
@@ -77,3 +78,31 @@ def test_the_empty_group_id_is_accepted(peer: Peer) -> None:
     assert codes_of_commit(peer.ask(committing(""), 9)) == {("t", 0): 0}
     (group,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("", topics=None)]), 8).groups
     assert (group.group_id, group.error_code, group.topics[0].partitions[0].committed_offset) == ("", 0, 5)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness: Harness, peer: Peer, stored: bool) -> None:
+    """Otherwise a power failure could remove the topic, and the offsets with it."""
+    harness.registry_log.immediate = False
+    harness.topics.create("new", 1, {}, 0)
+    harness.turn.schedule_append(harness.registry)
+    peer.send(committing(topic="new", partitions=(0, 5)), 9)
+    assert peer.reply() is None
+    if stored:
+        harness.registry_log.succeed()
+    else:
+        harness.registry_log.refuse()
+    harness.loop.run()
+    assert codes_of_commit(peer.reply()) == {("new", 0): 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE, ("new", 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness: Harness, peer: Peer) -> None:
+    log = harness.hold_appends()
+    harness.registry_log.immediate = False
+    harness.topics.create("new", 1, {}, 0)
+    harness.turn.schedule_append(harness.registry)
+    peer.send(committing(topic="new"), 9)
+    log.refuse()
+    harness.registry_log.succeed()
+    harness.loop.run()
+    assert codes_of_commit(peer.reply()) == {("new", 0): ErrorCode.NOT_COORDINATOR}

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.groups.journal import Journal
 from broker.topics.deletions import Deletions
 from broker.topics.registry import DeletedTopic, Topic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.group_harness import Harness, Peer
-from tests.support.journals import LATE_MS, ScriptedLog
+from tests.support.journals import LATE_MS
 
 
 class Folders:
@@ -32,8 +31,8 @@ class RegistryBroker:
     def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
         self.harness = Harness(load=False)
         self.topics = self.harness.topics
-        self.log = ScriptedLog(immediate=True)
-        self.registry = Journal("__topics", self.topics, self.log, self.harness.turn, LATE_MS)
+        self.log = self.harness.registry_log
+        self.registry = self.harness.registry
         self.folders = Folders()
         self.answers: list[int] = []
         self.deletions = Deletions(
