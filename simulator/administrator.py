@@ -147,10 +147,7 @@ class Administrator(Client):
         elif action == RESET_OFFSETS:
             yield from self._reset_offsets(wire, group)
         elif action == REMOVE_MEMBER and group.static:
-            instance = f"i{random.randrange(group.static)}"
-            self.world.trace(f"administrator: removes {instance} of {group.name}", group.name)
-            request = wire.send(LeaveGroupRequest(group.name, [MemberIdentity("", instance, "removed")]), 5, REQUEST_NS)
-            yield request
+            yield self._remove_member(wire, group.name, f"i{random.randrange(group.static)}")
         elif action == RETIRE:
             for _ in range(TRIES):
                 request = yield from self._delete_group(wire, group)
@@ -158,6 +155,19 @@ class Administrator(Client):
                     break
                 yield 3 * PAUSE_NS
         wire.close()
+
+    def remove_member(self, group: str, instance: str) -> Process:
+        """Remove a static member by its instance id."""
+        wire = self._wire()
+        if wire is not None:
+            wire = yield from self._sim_run.at_coordinator(wire, group)
+        if wire is not None:
+            yield self._remove_member(wire, group, instance)
+            wire.close()
+
+    def _remove_member(self, wire: Wire, group: str, instance: str) -> Request:
+        self.world.trace(f"administrator: removes {instance} of {group}", group)
+        return wire.send(LeaveGroupRequest(group, [MemberIdentity("", instance, "removed")]), 5, REQUEST_NS)
 
     def _retire(self, group: GroupPlan) -> Process:
         """Close every member with LeaveGroup; they start again later."""

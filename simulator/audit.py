@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator import partition_of
@@ -10,6 +11,8 @@ from coordinator.deadlines import NEVER, TICK_MS
 from coordinator.facts import read_offset
 from coordinator.notes import Cause, Removal
 from coordinator.states import State
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.sync_group import SyncGroupRequest
 from simulator.expiry import Expiry
 from simulator.machine import SLOW_DISK_NS
 from simulator.policy_watch import nothing_held
@@ -94,11 +97,11 @@ class Audit:
     def replaced(self, group: str, body: Any) -> None:
         self._seats.setdefault(group, {})[body.instance_id] = body.new_id
 
-    def changed(self, group: str, cause: Cause, body: Any, at_ms: int) -> None:
+    def changed(self, group: str, cause: Cause, body: Any, generation: int, at_ms: int) -> None:
         self._changed_at[group] = self._world.now
         found = self.in_memory(group)
         if found is not None and body.from_state == State.PREPARING:
-            self.rebalances.ended(found, cause, at_ms)
+            self.rebalances.ended(found, cause, generation, at_ms)
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
             return
         instance = str(body.reason_text).partition(":")[0][:-UUID_LENGTH]
@@ -202,6 +205,23 @@ class Audit:
                     self._compared[journal.partition] = state
         for consumer in run.consumers:
             self._is_answered(consumer.wire, consumer)
+            if consumer.waits_for(JoinGroupRequest, SyncGroupRequest):
+                self._is_parked(consumer)
+
+    def _is_parked(self, consumer: Any) -> None:
+        """A JoinGroup or SyncGroup that the broker has not answered is parked in its group, unless its reply waits for the log."""
+        wire, node = consumer.wire, self._node
+        transport = wire.stream.transport if wire.stream.node is node and wire.life == node.life else None
+        if transport is None or len(wire.waiting) > 1 or not transport.protocol.busy:
+            return
+        journal = node.broker.shards.journal_of(consumer.group)
+        if journal.refusal or not nothing_held(journal.shard):
+            return
+        group = journal.shard.groups.get(consumer.group)
+        if group is None or not any(waiter.connection is transport.protocol for waiter in waiters(group)):
+            first = wire.waiting[0]
+            api = type(first.message).__name__.removesuffix("Request")
+            raise Broken("answers", f"{consumer.name}: {api} of {format_time(first.sent)} is parked nowhere", consumer.group)
 
     def _check_group(self, group: Any) -> None:
         try:
@@ -253,3 +273,15 @@ class Audit:
         """Without faults, every request is answered in time."""
         for consumer in self._run.consumers:
             self._is_answered(consumer.wire, consumer)
+
+
+def waiters(group: Any) -> Iterator[Any]:
+    """The parked requests of a group."""
+    for member in group.members.values():
+        if member.join is not None:
+            yield member.join
+        if member.sync is not None:
+            yield member.sync
+    if group.policy is not None:
+        for newcomer in group.policy.newcomers.values():
+            yield newcomer.waiter

@@ -42,6 +42,7 @@ class Consumer(Client):
         self.member_id = ""
         self.generation = -1
         self.protocol = ""
+        self.leads = False  # its newest generation
         self.owned: list[tuple[str, int]] = []
         self.topics = [topic for topic, _ in settings.topics]
         self.user_data: bytes | None = None
@@ -106,6 +107,15 @@ class Consumer(Client):
         elif wire is not None:
             wire.close()
 
+    def waits_for(self, *requests: type[Any]) -> bool:
+        """Whether a request of one of these kinds has no reply yet."""
+        wire = self.wire
+        return wire is not None and wire.open and bool(wire.waiting) and isinstance(wire.waiting[0].message, requests)
+
+    def disconnect(self) -> None:
+        if self.wire is not None and self.wire.stream is not None:
+            self.wire.stream.reset()
+
     def twin(self, style: Style) -> Consumer:
         """A second process with the same instance id."""
         return Consumer(self._sim_run, self.group, f"{self.name}'", self.instance, self.settings, style)
@@ -160,6 +170,8 @@ class Consumer(Client):
             self._protocols(),
         )
         request = wire.send(message, self.style.join, settings.rebalance_ns + settings.session_ns + JOIN_EXTRA_NS)
+        if self.instance is not None and not self.member_id:
+            request.when_settled(run.instances.claims(self.group, self.instance))
         run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
         yield request
         if request.lost:
@@ -182,7 +194,8 @@ class Consumer(Client):
             if self.instance is not None:
                 run.instances.joined(self.group, self.instance, self.member_id, request.sent)
         assignments: list[SyncGroupRequestAssignment] = []
-        if reply.leader == self.member_id:
+        self.leads = reply.leader == self.member_id
+        if self.leads:
             if run.served_since(self.group, request.sent):  # otherwise the generation may never have been stored, and stand for other members now
                 run.listed(self.group, self.generation, [member.group_instance_id or member.member_id for member in reply.members or ()])
             if not reply.skip_assignment:
@@ -192,8 +205,14 @@ class Consumer(Client):
                 run.restart_later(self)
                 self.kill()
                 yield SECOND  # the process has ended
+            elif run.plan.slow_leaders and not run.faults_over and world.chance(run.plan.slow_leaders):  # the others' SyncGroups wait for it
+                pause = world.between(0, settings.rebalance_ns)
+                run.leader_is_slow(self.group, world.now + pause)
+                yield pause
         elif not run.faults_over and world.chance(max(run.plan.slow_sync, TAKE_OVER_LATE) if self.rejoin_announced_at >= 0 else run.plan.slow_sync):
             yield world.between(0, 2 * settings.rebalance_ns)
+        if run.plan.early_commits and self.owned and wire.open and world.chance(run.plan.early_commits):
+            yield from self._commit_early(wire)
         yield from self._sync(wire, assignments)
 
     def _revoke_late(self, wire: Wire) -> Process:
@@ -246,8 +265,21 @@ class Consumer(Client):
         for topic, partitions in self.settings.topics:
             for number in range(partitions):
                 shares[number % len(shares)].append((topic, number))
-        mark = f"{self.name}@{self.world.now}"
+        mark = self.name if self._sim_run.plan.same_assignments else f"{self.name}@{self.world.now}"
         return [SyncGroupRequestAssignment(member.member_id, assignment(mark, share)) for member, share in zip(members, shares, strict=True)]
+
+    def _commit_early(self, wire: Wire) -> Process:
+        """Commit in a generation that is not assigned yet, which is refused."""
+        commit = Commit(self.group, self.generation, self.member_id, self._instance_id, self.owned, self.style.commit)
+        values = self._sim_run.offsets.send(commit.partitions)
+        request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
+        self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
+        request.when_settled(partial(self._committed_early, request, commit, values))
+        yield request
+
+    def _committed_early(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
+        if self._settle_commit(request, commit, values, reply) == ErrorCode.NONE:
+            self._sim_run.committed(self.group, request)
 
     def _sync(self, wire: Wire, assignments: list[SyncGroupRequestAssignment]) -> Process:
         run = self._sim_run
@@ -353,13 +385,13 @@ class Consumer(Client):
         request.when_settled(partial(self._committed, request, commit, values))
         return request
 
-    def _committed(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
-        run = self._sim_run
-        offsets = run.offsets
-        if reply is None or run.is_void(request):
+    def _settle_commit(self, request: Request, commit: Commit, values: list[int], reply: Any) -> int | None:
+        """Note which offsets were committed. Return the worst error; None: the reply is lost or void."""
+        offsets = self._sim_run.offsets
+        if reply is None or self._sim_run.is_void(request):
             for partition, value in zip(commit.partitions, values, strict=True):
                 offsets.unknown(partition, value)
-            return
+            return None
         codes = commit.codes(reply)
         worst = 0
         if codes is None:
@@ -375,6 +407,13 @@ class Consumer(Client):
                 else:
                     offsets.unknown(partition, value)
                     worst = worst or code
+        return worst
+
+    def _committed(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
+        worst = self._settle_commit(request, commit, values, reply)
+        if worst is None:
+            return
+        run = self._sim_run
         message = request.message
         if values and not worst:
             run.instances.succeeded(self.group, message.member_id, request.sent, "OffsetCommit")
@@ -426,7 +465,7 @@ class Consumer(Client):
 
     def _fenced(self) -> None:
         run = self._sim_run
-        run.instances.fenced(self.group, self.member_id)
+        run.instances.fenced(self.group, self.instance, self.member_id)
         self.world.trace(f"{self.name}: fenced", self.group)
         self.settled = False
         if self.style.rejoins_when_fenced:

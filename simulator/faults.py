@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.sync_group import SyncGroupRequest
 from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.consumer import Consumer
@@ -186,7 +188,40 @@ class Faults:
         static = [consumer for consumer in self.consumers if consumer.instance is not None]
         if not static:
             return
-        first = self.world.random.choice(static)
+        self._second_owner(self.world.random.choice(static))
+
+    def _waiting(self) -> None:
+        """Disturb a member whose JoinGroup or SyncGroup waits. Without one, a leader may rejoin, as it does after its topics have changed."""
+        waiting = [consumer for consumer in self.consumers if consumer.waits_for(JoinGroupRequest, SyncGroupRequest)]
+        if waiting:
+            self._disturb(self.world.random.choice(waiting))
+            return
+        leaders = [consumer for consumer in self.consumers if consumer.leads and consumer.settled]
+        if leaders and self.world.chance(0.5):
+            self.world.random.choice(leaders).settled = False
+
+    def leader_is_slow(self, group: str, until: int) -> None:
+        """Until then the other members' SyncGroups wait for the leader's."""
+        if "waiting" in self.plan.faults:
+            self.world.at(self.world.between(self.world.now, until), self._disturb_followers, group)
+
+    def _disturb_followers(self, group: str) -> None:
+        waiting = [consumer for consumer in self.consumers if consumer.group == group and consumer.waits_for(SyncGroupRequest)]
+        if waiting and not self.faults_over:
+            self._disturb(self.world.random.choice(waiting))
+
+    def _disturb(self, consumer: Consumer) -> None:
+        """The member loses its connection, a second process takes its instance id, or the administrator removes it."""
+        choice = self.world.random.random() if consumer.instance is not None else 1.0
+        if choice < 0.45:
+            self._second_owner(consumer)
+        elif choice < 0.7 and "admin" in self.plan.faults and not self.administrator.running:
+            self.administrator.run(self.administrator.remove_member(consumer.group, str(consumer.instance)))
+        else:
+            self.world.count("waiting member disconnected", 1)
+            consumer.disconnect()
+
+    def _second_owner(self, first: Consumer) -> None:
         self.world.count("two owners", 1)
         second = first.twin(self.world.random.choice(STYLES))
         self.consumers.append(second)

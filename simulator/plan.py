@@ -15,13 +15,14 @@ FAULTS: Final = (
     "kill", "power", "stop", "mid_step", "reset", "stall", "slow_disk", "fail_sync", "fail_write", "full_disk", "unreadable", "freeze",
     "wall", "cleaner", "client_kill", "client_freeze", "two_owners", "leader_dies", "admin",
 )  # fmt: skip
-RARE_FAULTS: Final = ("delete_topic", "rot")
+RARE_FAULTS: Final = ("delete_topic", "rot", "waiting")
 FAULT_WORDS: Final = {
     "kill": "kill -9", "power": "power failure", "stop": "orderly stop", "mid_step": "crash in the middle of a write", "reset": "connection reset",
     "stall": "stalled connection", "slow_disk": "slow disk", "fail_sync": "failing fsync", "fail_write": "failing write", "full_disk": "full disk",
     "unreadable": "failing reads", "freeze": "frozen broker", "wall": "wall clock set", "cleaner": "killed cleaner", "client_kill": "killed client",
     "client_freeze": "frozen client", "two_owners": "second process with the same instance id", "leader_dies": "leader dies before SyncGroup",
     "admin": "administrator removes members, offsets and groups", "delete_topic": "topic deleted and recreated", "rot": "rotten bit",
+    "waiting": "waiting member is disconnected, replaced or removed, a leader rejoins",
     "controller": "kill -9 of the controller", "two_nodes": "kill -9 of two nodes", "drains": "drained node", "hop": "nodes drained in quick turns",
     "away": "a node stays away", "peers": "stalled and broken connections between nodes",
 }  # fmt: skip
@@ -30,7 +31,7 @@ CHECKPOINTS: Final = ("log.flush.offset.checkpoint.interval.ms", "log.flush.star
 FAULT_SECONDS: Final = {  # mean time between two faults of the kind
     "kill": 90, "power": 120, "stop": 80, "mid_step": 60, "slow_disk": 60, "fail_sync": 45, "fail_write": 120, "full_disk": 150,
     "unreadable": 200, "freeze": 60, "wall": 300, "client_kill": 5, "client_freeze": 15, "two_owners": 30, "admin": 10,
-    "delete_topic": 30, "rot": 100,
+    "delete_topic": 30, "rot": 100, "waiting": 4,
     "controller": 60, "two_nodes": 120, "drains": 30, "hop": 12, "away": 60,
 }  # fmt: skip
 
@@ -82,6 +83,9 @@ class Plan:
     late_revocations: float = 0.0  # probability that a consumer commits late in a rebalance, before its JoinGroup
     resets: float = 0.0  # probability that the administrator resets offsets instead of deleting them
     varied_sessions: bool = False  # a restarted process may have a longer session timeout
+    slow_leaders: float = 0.0  # probability that a leader's SyncGroup is late
+    early_commits: float = 0.0  # probability that a member commits in a new generation before its SyncGroup
+    same_assignments: bool = False  # a leader assigns the same in each generation with the same members
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
     def with_faults(self, faults: tuple[str, ...]) -> Plan:
@@ -113,10 +117,11 @@ class Plan:
         if self.policies is not None:
             lines += self.policies.lines()
         clients = {
-            "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.slow_sync, "of new member ids are never used": self.abandoned_ids,
+            "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.slow_sync, "of leaders' SyncGroups are late": self.slow_leaders,
+            "of SyncGroups follow an early commit": self.early_commits, "of new member ids are never used": self.abandoned_ids,
             "of commits are read back": self.reads_offsets, "of revoked partitions are committed late": self.late_revocations, "of deletions are resets of offsets instead": self.resets,
         }  # fmt: skip
-        lines.append(f"clients: {percentages(clients)}{', some sessions are longer' if self.varied_sessions else ''}")
+        lines.append(f"clients: {percentages(clients)}{', some sessions are longer' if self.varied_sessions else ''}{', leaders repeat their assignments' if self.same_assignments else ''}")
         network = {"of chunks break the connection": self.reset, "of chunks stall": self.stalled, "of chunks arrive in two parts": self.torn}
         lines.append(f"network: {percentages(network)}, delays of up to {duration(self.latency_ns)}; a pass of the broker's loop takes {duration(self.pass_ns)} or more")
         rate = "as often as usual" if self.fault_rate == 1 else f"{self.fault_rate:g} times as often as usual"
@@ -155,7 +160,7 @@ def draw(seed: int) -> Plan:
     elif seed % 4 == 0 and seed:
         return _about_policies(plan, random)
     plan = _with_rare_faults(plan, random)
-    return plan if seed % 3 == 1 else _with_rare_settings(plan)
+    return _with_few_partitions(plan) if seed % 3 == 1 else _with_rare_settings(_with_rare_clients(plan))
 
 
 def _with_rare_faults(plan: Plan, random: Random) -> Plan:
@@ -187,6 +192,28 @@ def _with_rare_settings(plan: Plan) -> Plan:
     if ages and plan.producers:
         plan = _about_retention(plan)
     return plan
+
+
+def _with_few_partitions(plan: Plan) -> Plan:
+    """In some runs about the disk one append waits for another, and a reply waits for a single record of it."""
+    random = Random(f"two partitions of {plan.seed}")
+    if random.random() < 0.75:
+        return plan
+    groups = tuple(replace(group, settings=group.settings._replace(topics=(("t0", 1),))) for group in plan.groups)
+    broker = {**plan.broker, "message.max.bytes": random.choice((8_000, 1_048_588))}
+    return replace(plan, partitions=2, groups=groups, broker=broker, same_assignments=True)
+
+
+def _with_rare_clients(plan: Plan) -> Plan:
+    """As `_with_rare_settings`."""
+    random = Random(f"clients of few {plan.seed}")
+    waiting, same, small = (random.random() < share for share in (0.6, 0.7, 0.3))
+    if waiting:
+        plan = replace(plan, faults=(*plan.faults, "waiting"))
+    if small:
+        plan = replace(plan, broker={**plan.broker, "message.max.bytes": 8_000})
+    slow_leaders, early_commits = random.choice((0.0, 0.1, 0.3)), random.choice((0.0, 0.2))
+    return replace(plan, slow_leaders=slow_leaders, early_commits=early_commits, same_assignments=same)
 
 
 def _about_expiry(plan: Plan) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from simulator.world import MS, SECOND, Broken, World, format_time
 
@@ -16,6 +16,7 @@ GroupPartition = tuple[str, str, int]  # group, topic, partition
 NONE: Final = -1  # no committed offset
 KEPT_NS: Final = 120 * SECOND  # how long replaced values are known
 FOREVER: Final = 1 << 62
+CLAIMS_KEPT: Final = 50  # of an instance id
 
 
 class Moments(Protocol):
@@ -179,8 +180,19 @@ class _Register:
             self.open.append(known)
 
 
+class _Claim:
+    """A JoinGroup that claims an instance id: it has no member id. `settled` once the broker has answered it, or never will handle it."""
+
+    __slots__ = ("member_id", "sent", "settled")
+
+    def __init__(self, sent: int) -> None:
+        self.sent = sent
+        self.settled = FOREVER
+        self.member_id = ""  # of the reply
+
+
 class Instances:
-    """Requests of at most one member succeed for an instance id, and a fenced member never succeeds again."""
+    """Requests of at most one member succeed for an instance id. A member is fenced only after another claim, and never succeeds again."""
 
     promise = "instances"
 
@@ -188,6 +200,7 @@ class Instances:
         self._world = world
         self._joined: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}  # (sent, answered) of each id's first successful join
         self._ended: dict[tuple[str, str], int] = {}  # (group, member id) -> the moment since which it is known to be fenced
+        self._claims: dict[tuple[str, str], deque[_Claim]] = {}  # (group, instance id) -> the newest claims
 
     def joined(self, group: str, instance: str, member_id: str, sent: int) -> None:
         now = self._world.now
@@ -200,8 +213,24 @@ class Instances:
             for old in list(known)[:-10]:
                 del known[old]
 
-    def fenced(self, group: str, member_id: str) -> None:
+    def claims(self, group: str, instance: str) -> Callable[[Any], None]:
+        """A process claims the instance id. Call the result with the reply, or with None when the request is lost for good."""
+        claim = _Claim(self._world.now)
+        self._claims.setdefault((group, instance), deque(maxlen=CLAIMS_KEPT)).append(claim)
+
+        def settle(reply: Any) -> None:
+            claim.settled = self._world.now
+            if reply is not None and not reply.error_code:
+                claim.member_id = reply.member_id
+
+        return settle
+
+    def fenced(self, group: str, instance: str | None, member_id: str) -> None:
         self._ended.setdefault((group, member_id), self._world.now)
+        claims = self._claims.get((group, instance or ""), ())
+        own = next((claim for claim in claims if claim.member_id == member_id), None) if member_id else None
+        if own is not None and not any(claim.settled > own.sent for claim in claims if claim is not own):
+            raise Broken(self.promise, f"{member_id} is fenced, although {instance} was claimed last by it, at {format_time(own.sent)}", group)
 
     def unknown(self, group: str, instance: str, member_id: str, holder: str | None, sent: int) -> None:
         """A request with this instance id was answered with UNKNOWN_MEMBER_ID. `holder`: the instance's current member."""
@@ -218,6 +247,7 @@ class Instances:
 
     def lost_since(self, moment: int) -> None:
         self._ended = {key: ended for key, ended in self._ended.items() if ended < moment}
+        self._claims.clear()
         for known in self._joined.values():
             for member_id in [id for id, (_, answered) in known.items() if answered >= moment]:
                 del known[member_id]

@@ -91,8 +91,10 @@ class Rebalances:
         if joins is not None and joins.seen_at < sent and group.state is PREPARING and group.phase_start_ms == joins.began:
             raise Broken(PROMISE, f"{what} succeeds although {group.id} rebalances", group.id)
 
-    def ended(self, group: Any, cause: Cause, at_ms: int) -> None:
+    def ended(self, group: Any, cause: Cause, generation: int, at_ms: int) -> None:
         """A join phase ended at `at_ms`. At the last check there may have been a later one already: notes wait for the log."""
+        if cause == Cause.EVERYONE_JOINED and group.policy is None and group.generation == generation and group.laggards:
+            raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for {group.laggards[0]}", group.id)
         joins = self._joins.get(group.id)
         if joins is not None and joins.began_wall_ms < at_ms and cause == Cause.EVERYONE_JOINED:
             for id, pending in joins.pending.items():

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
 from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement
-from coordinator.states import State
+from coordinator.states import COMPLETING, State
 from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.client import Request, Wire
@@ -196,6 +197,11 @@ class Run(Faults):
     def _why_not_serving(self) -> str:
         return f"closed topics: {self._closed_topics()}" if self.node.serving else "the broker does not serve"
 
+    def has_hole(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether the log has no record from `offset` to the next segment: a power failure has left that one and not the end of the one before."""
+        logs = [node.broker.partitions.find(topic, partition) for node in self.nodes if node.serving]
+        return any(before.next_offset <= offset < after.base for found in logs if found is not None and found.opened for before, after in pairwise(found.log._segments))
+
     def _coordinator_of(self, group: str) -> Node:
         return self.node
 
@@ -266,6 +272,12 @@ class Run(Faults):
                 if found is not None:
                     audit.rebalances.accepted(found, request.sent, "Heartbeat")
 
+    def committed(self, group: str, request: Request) -> None:
+        """A commit was answered without an error."""
+        found = self.in_memory(group)
+        if found is not None and found.state is COMPLETING and found.phase_start_ms * MS - SECOND < request.sent and not self.is_void(request):
+            raise Broken("offsets", f"{group} accepts a commit of generation {found.generation}, which is not assigned yet", group)
+
     def unknown(self, group: str, request: Request) -> None:
         """A request was answered with UNKNOWN_MEMBER_ID."""
         message = request.message
@@ -325,7 +337,7 @@ class Run(Faults):
             cause = Cause(body.reason)
             states = f"{State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}{f': {body.reason_text}' if body.reason_text else ''})"
             self.world.trace(f"{source}: {group}: {states}, generation {note.generation}, {plural(body.members, 'member')}", group)
-            audit.changed(group, cause, body, note.at_ms)
+            audit.changed(group, cause, body, note.generation, note.at_ms)
         elif kind == Kind.MEMBER_JOIN:
             self.world.trace(f"{source}: {group}: {body.member_id} joins{f' as instance {body.instance_id}' if body.instance_id else ''}", group)
             audit.joined(group, body)

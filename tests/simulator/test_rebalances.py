@@ -124,8 +124,18 @@ def pending_id_not_waited_for(rebalances: Rebalances) -> None:
     group.pending["b"] = Pending("g", "b", 6_000)
     rebalances.check(group, 0)
     group.state = COMPLETING
-    rebalances.ended(group, Cause.JOIN_TIMEOUT, 6)
-    rebalances.ended(group, Cause.EVERYONE_JOINED, 6)
+    rebalances.ended(group, Cause.JOIN_TIMEOUT, 2, 6)
+    rebalances.ended(group, Cause.EVERYONE_JOINED, 2, 6)
+
+
+def member_not_waited_for(rebalances: Rebalances) -> None:
+    group = rebalancing("a")
+    rebalances.check(group, 0)
+    group.state = COMPLETING
+    group.laggards = ["b"]
+    rebalances.ended(group, Cause.EVERYONE_JOINED, group.generation + 1, 6)  # of another rebalance
+    rebalances.ended(group, Cause.JOIN_TIMEOUT, group.generation, 6)
+    rebalances.ended(group, Cause.EVERYONE_JOINED, group.generation, 6)
 
 
 def expired_while_it_waits(rebalances: Rebalances) -> None:
@@ -149,6 +159,7 @@ def expired_while_it_waits(rebalances: Rebalances) -> None:
         leader_hears_of_too_few,
         heartbeat_tells_nothing,
         pending_id_not_waited_for,
+        member_not_waited_for,
         expired_while_it_waits,
     ],
 )
@@ -161,7 +172,7 @@ def test_the_join_phase_before_need_not_have_waited_for_an_id_of_this_one(rebala
     group = rebalancing("a")
     group.pending["b"] = Pending("g", "b", 6_000)
     rebalances.check(group, 0)
-    rebalances.ended(group, Cause.EVERYONE_JOINED, 5)
+    rebalances.ended(group, Cause.EVERYONE_JOINED, 2, 5)
 
 
 def with_offset(group: Group, commit_ms: int) -> Group:

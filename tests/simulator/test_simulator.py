@@ -16,6 +16,7 @@ from coordinator.notes import Cause, Kind, Note, Removal
 from coordinator.states import State
 from protocol.message import Message
 from protocol.messages.coordinator_notes import MemberGone, StateChange
+from protocol.messages.join_group import JoinGroupResponse
 from simulator.cluster_run import new_run
 from simulator.command import main, simulate_plan
 from simulator.explain import parts_removed, reductions
@@ -152,8 +153,27 @@ def two_speak_for_one_instance(world: World) -> None:
 
 def fenced_member_succeeds(world: World) -> None:
     instances = Instances(world)
-    instances.fenced("g", "first")
+    instances.fenced("g", "i", "first")
     instances.succeeded("g", "first", SECOND, "Heartbeat")
+
+
+def member_is_fenced_without_another_claim(world: World) -> None:
+    instances = Instances(world)
+    first = instances.claims("g", "i")
+    at(world, 1)
+    first(JoinGroupResponse(error_code=0, member_id="first"))
+    at(world, 2)
+    second = instances.claims("g", "i")
+    at(world, 3)
+    second(JoinGroupResponse(error_code=0, member_id="second"))
+    instances.fenced("g", "i", "first")
+    lost = instances.claims("g", "other")
+    kept = instances.claims("g", "other")
+    lost(None)  # it may have been handled after the kept one
+    kept(JoinGroupResponse(error_code=0, member_id="kept"))
+    at(world, 4)
+    instances.fenced("g", "other", "kept")
+    instances.fenced("g", "i", "second")
 
 
 def replaced_member_hears_that_it_is_unknown(world: World) -> None:
@@ -246,6 +266,7 @@ def record_twice(world: World) -> None:
         refused_commit,
         two_speak_for_one_instance,
         fenced_member_succeeds,
+        member_is_fenced_without_another_claim,
         replaced_member_hears_that_it_is_unknown,
         assignment_is_gone,
         two_sets_of_seats,
@@ -375,7 +396,7 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
 
 
 def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
-    plan = replace(draw(11), safety_seconds=20, faults=())
+    plan = replace(draw(11), safety_seconds=20, faults=(), slow_leaders=0.0, early_commits=0.0)
     run = new_run(replace(plan, broker={**plan.broker, "group.policy.registration.timeout.ms": 5_000}))
     run.run()
     (audit,) = run.audits.values()
