@@ -108,6 +108,7 @@ class ClusterRun(Run):
     def _node_ended(self, node: Node, power_failed: bool) -> None:
         if power_failed:
             self.epochs.power_failed()
+            self.one_owner.power_failed()
         super()._node_ended(node, power_failed)
 
     def _start_node(self, node: Node) -> None:

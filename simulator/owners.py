@@ -110,6 +110,10 @@ class OneOwner:
             raise Broken(self.promise, f"{node.name} owns {id} at epoch {epoch}, although node {owner} owned it at epoch {newest}", str(id))
         self._epochs[id] = epoch, node.id, node.life
 
+    def power_failed(self) -> None:
+        """An epoch at which nothing was written may be used by another owner afterwards."""
+        self._epochs.clear()
+
     def deleted(self, topic: str) -> None:
         """Epochs of a recreated topic begin again."""
         self._epochs = {id: known for id, known in self._epochs.items() if id.name != topic}

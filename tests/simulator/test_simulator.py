@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,14 +19,17 @@ from coordinator.states import State
 from protocol.message import Message
 from protocol.messages.coordinator_notes import MemberGone, StateChange
 from protocol.messages.join_group import JoinGroupResponse
+from simulator.cluster_node import ClusterNode
 from simulator.cluster_run import new_run
 from simulator.command import main, simulate_plan
 from simulator.explain import parts_removed, reductions
+from simulator.owners import OneOwner
 from simulator.plan import FAULTS, RARE_FAULTS, draw
 from simulator.promises import Generations, Instances, Offsets, Sessions
 from simulator.records import Records
 from simulator.story import PROMISED, print_story
 from simulator.world import MS, SECOND, Broken, World
+from storage import LogId
 from tests.simulator.planted import BUGS, ROOT
 
 pytestmark = pytest.mark.once
@@ -393,6 +398,17 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
         note_removal(second)
     audit.clock_set()  # now the moment of a late note is unknown
     note_removal(second)
+
+
+def test_after_a_power_failure_an_unused_epoch_may_have_another_owner() -> None:
+    site: Any = None
+    owners = OneOwner(World(0), site)
+    first, second = (cast(ClusterNode, SimpleNamespace(name=f"node {number}", id=number, life=1)) for number in (1, 2))
+    owners._note(first, LogId("t", 0), 4)
+    owners.power_failed()
+    owners._note(second, LogId("t", 0), 4)
+    with pytest.raises(Broken, match="at epoch 4, although node 2"):
+        owners._note(first, LogId("t", 0), 4)
 
 
 def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
