@@ -5,6 +5,7 @@ Two processes may run under one instance id.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -270,12 +271,7 @@ class Consumer(Client):
 
     def _commit_early(self, wire: Wire) -> Process:
         """Commit in a generation that is not assigned yet, which is refused."""
-        commit = Commit(self.group, self.generation, self.member_id, self._instance_id, self.owned, self.style.commit)
-        values = self._sim_run.offsets.send(commit.partitions)
-        request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
-        self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
-        request.when_settled(partial(self._committed_early, request, commit, values))
-        yield request
+        yield self._send_commit(wire, self._committed_early)
 
     def _committed_early(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
         if self._settle_commit(request, commit, values, reply) == ErrorCode.NONE:
@@ -376,13 +372,16 @@ class Consumer(Client):
 
     def _commit_offsets(self, wire: Wire) -> Request:
         """Commit an offset for each owned partition."""
+        return self._send_commit(wire, self._committed)
+
+    def _send_commit(self, wire: Wire, settled: Callable[[Request, Commit, list[int], Any], None]) -> Request:
         commit = self._commit
         if commit is None or commit.of != (self.generation, self.member_id, self.owned):
             commit = self._commit = Commit(self.group, self.generation, self.member_id, self._instance_id, self.owned, self.style.commit)
         values = self._sim_run.offsets.send(commit.partitions)
         request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
         self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
-        request.when_settled(partial(self._committed, request, commit, values))
+        request.when_settled(partial(settled, request, commit, values))
         return request
 
     def _settle_commit(self, request: Request, commit: Commit, values: list[int], reply: Any) -> int | None:
