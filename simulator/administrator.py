@@ -147,9 +147,12 @@ class Administrator(Client):
         elif action == RESET_OFFSETS:
             yield from self._reset_offsets(wire, group)
         elif action == REMOVE_MEMBER and group.static:
-            yield self._remove_member(wire, group.name, f"i{random.randrange(group.static)}")
+            names = [f"i{random.randrange(group.static)}" for _ in range(random.choice((1, 1, 3)))]
+            yield from self._remove_members(wire, group.name, list(dict.fromkeys(names)))
         elif action == RETIRE:
             for _ in range(TRIES):
+                if self.world.chance(0.3):
+                    yield from self._delete_offsets(wire, group)
                 request = yield from self._delete_group(wire, group)
                 if request.lost or request.reply.results[0].error_code != ErrorCode.NON_EMPTY_GROUP:
                     break
@@ -162,12 +165,15 @@ class Administrator(Client):
         if wire is not None:
             wire = yield from self._sim_run.at_coordinator(wire, group)
         if wire is not None:
-            yield self._remove_member(wire, group, instance)
+            yield from self._remove_members(wire, group, [instance])
             wire.close()
 
-    def _remove_member(self, wire: Wire, group: str, instance: str) -> Request:
-        self.world.trace(f"administrator: removes {instance} of {group}", group)
-        return wire.send(LeaveGroupRequest(group, [MemberIdentity("", instance, "removed")]), 5, REQUEST_NS)
+    def _remove_members(self, wire: Wire, group: str, instances: list[str]) -> Process:
+        self.world.trace(f"administrator: removes {', '.join(instances)} of {group}", group)
+        request = wire.send(LeaveGroupRequest(group, [MemberIdentity("", instance, "removed") for instance in instances]), 5, REQUEST_NS)
+        yield request
+        if not request.lost:
+            self._sim_run.left(group, request)
 
     def _retire(self, group: GroupPlan) -> Process:
         """Close every member with LeaveGroup; they start again later."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coordinator import partition_of
 from coordinator.deadlines import NEVER, TICK_MS
 from coordinator.facts import read_offset
+from coordinator.hold import UntilDurable
 from coordinator.notes import Cause, Removal
 from coordinator.states import State
 from protocol.messages.join_group import JoinGroupRequest
@@ -18,7 +19,7 @@ from simulator.machine import SLOW_DISK_NS
 from simulator.policy_watch import nothing_held
 from simulator.promises import NONE
 from simulator.rebalances import Rebalances
-from simulator.truths import check_group, compare_with_log, offsets_of
+from simulator.truths import check_group, commits_in_order, compare_with_log, offsets_of
 from simulator.world import MS, SECOND, Broken, format_time
 from storage import DamagedLog
 
@@ -49,16 +50,24 @@ class Audit:
             self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
         self._changed_at: dict[str, int] = {}  # group -> the moment of its last change of state
         self._members: dict[str, dict[str, Any]] = {}  # group -> its members at the last check
+        self._states: dict[str, int] = {}  # group -> its state, by the notes
+        self._completing_ms: dict[str, int] = {}  # group -> the begin of its last COMPLETING
+        self._extended: dict[str, tuple[int, int, int]] = {}  # member with an extended session -> last request, begin of the group's phase, deadline
+        self._waited: dict[str, tuple[Any, int]] = {}  # member whose SyncGroup was parked -> group, generation
+        self._first_offsets: dict[int, tuple[Any, int]] = {}  # partition -> a hold, and the offset of its first fact
+        self._initial_delay_ms = int(str(run.plan.broker["group.initial.rebalance.delay.ms"]))
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> its log and memory at the last comparison
         self._late_ms_max = TICK_MS + PASSES_LATE * run.plan.pass_ns // MS
-        self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])))
+        timeouts_ms = {plan.name: plan.settings.rebalance_ns // MS for plan in run.plan.groups} if run.plan.policies is None else {}
+        self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])), timeouts_ms)
         faults = run.plan.faults
         watched = run.retention_ns < WATCHED_RETENTION_NS and not {"wall", "delete_topic"} & set(faults)
         self._expiry = Expiry(run.retention_ns // MS, "admin" in faults) if watched else None
 
     # Notes.
 
-    def joined(self, group: str, body: Any) -> None:
+    def joined(self, group: str, body: Any, at_ms: int) -> None:
+        self.rebalances.joined(group, body.member_id, at_ms)
         if body.instance_id is not None:
             seats = self._seats.setdefault(group, {})
             before = seats.get(body.instance_id)
@@ -97,9 +106,24 @@ class Audit:
     def replaced(self, group: str, body: Any) -> None:
         self._seats.setdefault(group, {})[body.instance_id] = body.new_id
 
+    def sync_phase_ended(self, group: str, at_ms: int) -> None:
+        """A member is removed, since it sent no SyncGroup."""
+        began = self._completing_ms.get(group)
+        plan = next((plan for plan in self._run.plan.groups if plan.name == group), None)
+        if began is not None and plan is not None and self.clock_is_steady and at_ms - began < plan.settings.rebalance_ns // MS:
+            raise Broken("rebalances", f"{group} waits only {at_ms - began} ms for SyncGroups", group)
+
     def changed(self, group: str, cause: Cause, body: Any, generation: int, at_ms: int) -> None:
+        before = self._states.get(group, body.from_state)
+        if before != body.from_state:
+            raise Broken("notes", f"a note of {group} about the change from {State(before).name} to {State(body.from_state).name} is missing", group)
+        self._states[group] = body.to_state
+        if body.to_state == State.COMPLETING:
+            self._completing_ms[group] = at_ms
         self._changed_at[group] = self._world.now
         found = self.in_memory(group)
+        if self.clock_is_steady and body.from_state in (State.EMPTY, State.PREPARING):
+            self.rebalances.changed(group, State(body.from_state), cause, at_ms, self._initial_delay_ms)
         if found is not None and body.from_state == State.PREPARING:
             self.rebalances.ended(found, cause, generation, at_ms)
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
@@ -111,12 +135,12 @@ class Audit:
     def forget_seats(self, group: str) -> None:
         """Notes about the group are missing."""
         self._seats.pop(group, None)
+        self._states.pop(group, None)
+        self.rebalances.forget_joins(group)
 
     def partition_changed(self, partition: int) -> None:
         """The partition was loaded or unloaded: what was not durable may be lost."""
-        self._seats.clear()
-        self._members.clear()
-        self._forget_earlier_checks()
+        self._forget()
         self._serving.pop(partition, None)
 
     def loaded(self, journal: Any) -> None:
@@ -137,12 +161,16 @@ class Audit:
 
     def node_ended(self) -> None:
         """The process has ended: what was not durable may be lost."""
-        self._seats.clear()
-        self._members.clear()
-        self._forget_earlier_checks()
+        self._forget()
         self._serving.clear()
 
-    def _forget_earlier_checks(self) -> None:
+    def _forget(self) -> None:
+        self._seats.clear()
+        self._members.clear()
+        self._states.clear()
+        self._completing_ms.clear()
+        self._extended.clear()
+        self._waited.clear()
         self.rebalances.forget()
         if self._expiry is not None:
             self._expiry.forget()
@@ -208,10 +236,33 @@ class Audit:
             if consumer.waits_for(JoinGroupRequest, SyncGroupRequest):
                 self._is_parked(consumer)
 
+    def check_appends(self) -> None:
+        """Cheap checks of all partitions, whether or not anything happened."""
+        if self._node.serving:
+            for journal in self._node.broker.shards.journals:
+                if not journal.refusal:
+                    self._check_appends(journal)
+
+    def _check_appends(self, journal: Any) -> None:
+        """Replies wait for facts that are not in the log, and fail when their append is late."""
+        hold, end, in_flight = journal.shard.hold, journal._owned.log.next_offset, journal._in_flight
+        known, first = self._first_offsets.get(journal.partition, (None, 0))
+        if known is hold:
+            if first + hold.durable > end:
+                raise Broken("replay", f"replies wait only for the log before offset {first + hold.durable}, and it ends at offset {end}", f"partition {journal.partition}")
+        elif not in_flight:
+            self._first_offsets[journal.partition] = hold, end - hold.durable
+        waited_ms = self._node.broker.clock.tick() - journal._append_began
+        if not in_flight or waited_ms < journal._late_ms + LATE_NS // MS or self._world.now - self._node.frozen_until < LATE_NS:
+            return
+        # A reply that is held after that waits for as many facts as there were then.
+        if any(stamp <= in_flight and stamp < journal._late_stamp for stamp, held in hold.held if not isinstance(held, UntilDurable)):
+            raise Broken("answers", f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._late_ms} ms")
+
     def _is_parked(self, consumer: Any) -> None:
         """A JoinGroup or SyncGroup that the broker has not answered is parked in its group, unless its reply waits for the log."""
         wire, node = consumer.wire, self._node
-        transport = wire.stream.transport if wire.stream.node is node and wire.life == node.life else None
+        transport = wire.stream.transport if wire.node is node and wire.life == node.life else None
         if transport is None or len(wire.waiting) > 1 or not transport.protocol.busy:
             return
         journal = node.broker.shards.journal_of(consumer.group)
@@ -235,17 +286,32 @@ class Audit:
             raise Broken("bounds", f"{group.id} has {len(group.statics)} static members, and its clients are {self._processes[group.id]} processes", group.id)
 
     def _check_sessions(self, group: Any) -> None:
-        """A session's deadline is at most its timeout away, and not long past while the broker is undisturbed."""
+        """A session's deadline is at most its timeout away, and not long past while the broker is undisturbed. A parked SyncGroup will begin one."""
         node = self._node
         now = node.broker.clock.tick()
         undisturbed = self._world.now - max(node.frozen_until, node.disturbed_at) > LATE_NS
         for member in group.members.values():
+            if member.sync is not None:
+                self._waited[member.id] = group, group.generation
+                self._run.sessions.sync_is_parked(group.id, member.id, group.generation, node, member.session_timeout_ms * MS)
+            waited = group.state == State.STABLE and self._waited.get(member.id) == (group, group.generation)
+            if waited and member.deadline < group.phase_start_ms + member.session_timeout_ms:
+                raise Broken("sessions", f"no session of {member.id} began with the assignment that it waited for", group.id)
             if member.deadline == NEVER or member.is_new:  # a new member has five minutes until the end of its first rebalance
                 continue
             if member.deadline > now + member.session_timeout_ms and not self._run.plan.varied_sessions:  # the first session has the old timeout
                 raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms, although its timeout is {member.session_timeout_ms} ms", group.id)
+            if member.extended_since_ms == member.seen_ms:
+                self._check_extended(group, member)
             if undisturbed and member.deadline < now - LATE_NS // MS:
                 raise Broken("sessions", f"the session of {member.id} ended {now - member.deadline} ms ago, and it is still a member", group.id)
+
+    def _check_extended(self, group: Any, member: Any) -> None:
+        """A session is extended once."""
+        seen, began, deadline = self._extended.get(member.id, (-1, -1, -1))
+        if (seen, began) == (member.seen_ms, group.phase_start_ms) and deadline < member.deadline:
+            raise Broken("sessions", f"the session of {member.id} is extended again, by {member.deadline - deadline} ms", group.id)
+        self._extended[member.id] = member.seen_ms, group.phase_start_ms, member.deadline
 
     def _compare(self, journal: Any) -> None:
         shard = journal.shard
@@ -253,6 +319,8 @@ class Audit:
             log = [fact for facts in journal._owned.replay() for fact in facts]
         except (OSError, DamagedLog):
             return
+        if self.clock_is_steady and len(self._run.nodes) == 1 and not commits_in_order(log):
+            raise Broken("replay", f"offsets in partition {journal.partition} of __consumer_offsets are not in the order of their commits")
         try:
             compare_with_log(shard, log, journal._clock.now)
         except AssertionError as error:

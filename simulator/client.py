@@ -90,7 +90,7 @@ class Wire:
         self.world = world
         self.client_id = client_id
         self.open = True
-        self._node = node
+        self.node = node
         self.life = node.life
         self._number = 0
         self.waiting: deque[Request] = deque()
@@ -184,7 +184,7 @@ class Wire:
 
     def _expect_answer(self, request: Request) -> None:
         """Raise Broken if the request timed out although neither the network nor the broker has stalled since it was sent."""
-        stream, node = self.stream, self._node
+        stream, node = self.stream, self.node
         if stream is None or request is not self.waiting[0] or node.life != self.life or not node.serving:
             return
         quiet_since = max(stream.busy_until, node.frozen_until, request.sent)

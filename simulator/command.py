@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -109,6 +110,12 @@ def simulate_plan(plan: Plan, events: int | None = None, show: Callable[[str], o
     except Broken as error:
         broken = str(error)
         run.world.trace(f"BROKEN PROMISE: {error}", error.about)
+    except Exception as error:  # most likely a reply that its client cannot handle
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        broken = f"no defect: {error!r} in {Path(last.filename).name}, line {last.lineno}, at {format_time(run.world.now)}"
+        for line in traceback.format_exc().splitlines():
+            run.world.trace(line, "node")
+        run.world.trace(f"BROKEN PROMISE: {broken}", "node")
     world = run.world
     gc.collect()
     story = [str(line) for line in list(world.lines)[-LINES_SHOWN:]] if broken else []

@@ -161,6 +161,8 @@ class Consumer(Client):
             yield from self._revoke_late(wire)
             if self.fenced or not wire.open:
                 return
+        if run.plan.sticky and world.chance(run.plan.sticky):
+            self.user_data = world.random.randbytes(4)  # as the assignor "sticky" does, which stores a generation in it
         message = JoinGroupRequest(
             self.group,
             settings.session_ns // MS,
@@ -183,7 +185,7 @@ class Consumer(Client):
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             raise Broken("join", f"{self.name}: JoinGroup is answered with 27", self.group)
         if code:
-            yield from self._join_refused(code, reply.member_id, request)
+            yield from self._join_refused(wire, code, reply.member_id, request)
             return
         if reply.generation_id != self.generation:
             self.rejoin_announced_at = -1
@@ -191,14 +193,17 @@ class Consumer(Client):
         self.generation = reply.generation_id
         self.protocol = reply.protocol_name or ""
         if not run.is_void(request):
+            run.joined(self.group, request)
             run.policies.joined(self, request, reply)
             if self.instance is not None:
                 run.instances.joined(self.group, self.instance, self.member_id, request.sent)
         assignments: list[SyncGroupRequestAssignment] = []
         self.leads = reply.leader == self.member_id
         if self.leads:
+            if not reply.members:
+                raise Broken("rebalances", f"{self.name} leads generation {self.generation}, and does not receive its members", self.group)
             if run.served_since(self.group, request.sent):  # otherwise the generation may never have been stored, and stand for other members now
-                run.listed(self.group, self.generation, [member.group_instance_id or member.member_id for member in reply.members or ()])
+                run.listed(self.group, reply)
             if not reply.skip_assignment:
                 assignments = self._assign(reply)
             if not run.faults_over and world.chance(run.plan.leader_dies):
@@ -239,12 +244,21 @@ class Consumer(Client):
         if wire.open:
             yield self._commit_offsets(wire)
 
-    def _join_refused(self, code: int, member_id: str, request: Request) -> Process:
+    def _leave_unused_id(self, wire: Wire) -> Process:
+        """Leave with a member id that no JoinGroup has used, as Java's client does when it is closed."""
+        request = wire.send(LeaveGroupRequest(self.group, [MemberIdentity(self.member_id, None)]), 5, REQUEST_NS)
+        yield request
+        if not request.lost:
+            self._sim_run.left(self.group, request)
+
+    def _join_refused(self, wire: Wire, code: int, member_id: str, request: Request) -> Process:
         self.world.count(f"JoinGroup {code}")
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = member_id
             if not self._sim_run.faults_over and self.world.chance(self._sim_run.plan.abandoned_ids):  # the member id is never used
                 self.world.count("abandoned member id", 1)
+                if self.world.chance(self._sim_run.plan.abandoned_ids_leave):
+                    yield from self._leave_unused_id(wire)
                 self.member_id = ""
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._sim_run.unknown(self.group, request)
@@ -302,6 +316,7 @@ class Consumer(Client):
         if run.is_void(request):
             return
         run.instances.succeeded(self.group, self.member_id, request.sent, "SyncGroup")  # in a stable group it renews no session, as in Kafka
+        run.sessions.synced(self.group, self.member_id, self.generation, wire.node)
         run.policies.succeeded(self, self.member_id, request, "SyncGroup")
         data = request.reply.assignment
         self.owned = []
@@ -443,6 +458,8 @@ class Consumer(Client):
         elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
             self.settled = self.settled and self.world.now >= self.poll_stops_at
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                if api == "OffsetCommit":
+                    self._sim_run.commit_refused(self.group, request)
                 self.rejoin_announced_at = self.world.now
                 self._sim_run.policies.rejoin_announced(self, request)
         elif code in RETRIED:

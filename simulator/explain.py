@@ -111,7 +111,7 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
             yield replace(plan, broker={name: value for name, value in plan.broker.items() if name != setting})
     for faults in parts_removed(plan.faults):
         yield plan.with_faults(faults)
-    for rare in ("slow_sync", "abandoned_ids", "resets", "torn", "varied_sessions"):
+    for rare in ("slow_sync", "abandoned_ids", "resets", "torn", "varied_sessions", "sticky", "abandoned_ids_leave"):
         if getattr(plan, rare):
             yield replace(plan, **{rare: type(getattr(plan, rare))()})
     for number, group in enumerate(plan.groups):

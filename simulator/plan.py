@@ -86,6 +86,8 @@ class Plan:
     slow_leaders: float = 0.0  # probability that a leader's SyncGroup is late
     early_commits: float = 0.0  # probability that a member commits in a new generation before its SyncGroup
     same_assignments: bool = False  # a leader assigns the same in each generation with the same members
+    sticky: float = 0.0  # probability that a JoinGroup has new user data
+    abandoned_ids_leave: float = 0.0  # part of the member ids never used with which the client leaves
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
     def with_faults(self, faults: tuple[str, ...]) -> Plan:
@@ -119,6 +121,7 @@ class Plan:
         clients = {
             "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.slow_sync, "of leaders' SyncGroups are late": self.slow_leaders,
             "of SyncGroups follow an early commit": self.early_commits, "of new member ids are never used": self.abandoned_ids,
+            "of these ids are left with": self.abandoned_ids_leave, "of JoinGroups have new user data": self.sticky,
             "of commits are read back": self.reads_offsets, "of revoked partitions are committed late": self.late_revocations, "of deletions are resets of offsets instead": self.resets,
         }  # fmt: skip
         lines.append(f"clients: {percentages(clients)}{', some sessions are longer' if self.varied_sessions else ''}{', leaders repeat their assignments' if self.same_assignments else ''}")
@@ -195,13 +198,15 @@ def _with_rare_settings(plan: Plan) -> Plan:
 
 
 def _with_few_partitions(plan: Plan) -> Plan:
-    """In some runs about the disk one append waits for another, and a reply waits for a single record of it."""
+    """In some runs about the disk one append waits for another, and a reply waits for a single record of it. In small batches several appends wait."""
     random = Random(f"two partitions of {plan.seed}")
-    if random.random() < 0.75:
+    if random.random() < 0.5:
         return plan
     groups = tuple(replace(group, settings=group.settings._replace(topics=(("t0", 1),))) for group in plan.groups)
-    broker = {**plan.broker, "message.max.bytes": random.choice((8_000, 1_048_588))}
-    return replace(plan, partitions=2, groups=groups, broker=broker, same_assignments=True)
+    sizes = (400, 400, 1_048_588) if plan.policies is None else (8_000, 1_048_588)
+    broker = {**plan.broker, "message.max.bytes": random.choice(sizes), "offsets.commit.timeout.ms": 500}
+    topic_settings = (*plan.topic_settings, ("max.message.bytes", "1048588"))
+    return replace(plan, partitions=2, groups=groups, broker=broker, topic_settings=topic_settings, same_assignments=True)
 
 
 def _with_rare_clients(plan: Plan) -> Plan:
@@ -210,10 +215,13 @@ def _with_rare_clients(plan: Plan) -> Plan:
     waiting, same, small = (random.random() < share for share in (0.6, 0.7, 0.3))
     if waiting:
         plan = replace(plan, faults=(*plan.faults, "waiting"))
+    if Random(f"late appends of {plan.seed}").random() < 0.85:
+        plan = replace(plan, broker={**plan.broker, "offsets.commit.timeout.ms": 500})
     if small:
         plan = replace(plan, broker={**plan.broker, "message.max.bytes": 8_000})
     slow_leaders, early_commits = random.choice((0.0, 0.1, 0.3)), random.choice((0.0, 0.2))
-    return replace(plan, slow_leaders=slow_leaders, early_commits=early_commits, same_assignments=same)
+    sticky, leave = random.choice((0.0, 0.0, 0.3)), random.choice((0.0, 0.5))
+    return replace(plan, slow_leaders=slow_leaders, early_commits=early_commits, same_assignments=same, sticky=sticky, abandoned_ids_leave=leave)
 
 
 def _about_expiry(plan: Plan) -> Plan:

@@ -352,13 +352,15 @@ class Generations:
 
 
 class Sessions:
-    """No member is removed before its session has ended."""
+    """No member is removed before its session has ended, nor for a SyncGroup that was answered."""
 
     promise = "sessions"
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._renewals: dict[tuple[str, str], tuple[int, int, str]] = {}  # newest answered request of a member: moment sent, session timeout, API
+        self._synced: dict[tuple[str, str], tuple[object, int]] = {}  # a member's newest answered SyncGroup: node, generation
+        self._parked: dict[tuple[str, str], tuple[object, int, int, int]] = {}  # a SyncGroup seen in memory: node, generation, moment, session timeout
 
     def renewed(self, group: str, member_id: str, sent: int, session_ns: int, what: str) -> None:
         before = self._renewals.get((group, member_id))
@@ -386,6 +388,28 @@ class Sessions:
 
     def removed(self, group: str, member_id: str) -> None:
         self._renewals.pop((group, member_id), None)
+        self._synced.pop((group, member_id), None)
+        self._parked.pop((group, member_id), None)
+
+    def sync_is_parked(self, group: str, member_id: str, generation: int, node: object, session_ns: int) -> None:
+        """The SyncGroup of a member waits for the assignment, with which a session begins."""
+        self._parked[group, member_id] = node, generation, self._world.now, session_ns
+
+    def synced(self, group: str, member_id: str, generation: int, node: object) -> None:
+        """The SyncGroup of a member was answered by this node without an error. In a stable group it begins no session."""
+        self._synced[group, member_id] = node, generation
+        parked = self._parked.get((group, member_id))
+        if parked is not None and parked[:2] == (node, generation):
+            self.renewed(group, member_id, parked[2], parked[3], "parked SyncGroup")
+
+    def no_sync(self, group: str, member_id: str, generation: int, node: object) -> None:
+        """The node removes the member, since it sent no SyncGroup in time."""
+        if self._synced.get((group, member_id)) == (node, generation):
+            raise Broken(self.promise, f"{member_id} is removed for want of a SyncGroup, although that of generation {generation} was answered", group)
+
+    def lost_since(self, moment: int) -> None:
+        self._synced.clear()
+        self._parked.clear()
 
 
 def show(partition: GroupPartition) -> str:

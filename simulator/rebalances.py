@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from coordinator.notes import Cause
-from coordinator.states import COMPLETING, PREPARING, STABLE
+from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from simulator.world import Broken
 
 PROMISE: Final = "rebalances"
@@ -25,6 +24,16 @@ class _JoinPhase(NamedTuple):
     pending: dict[str, Any]  # member ids handed out with MEMBER_ID_REQUIRED
 
 
+class _FirstRebalance:
+    """The first rebalance of an empty group, by its notes."""
+
+    __slots__ = ("began_ms", "newest_ms")
+
+    def __init__(self, began_ms: int) -> None:
+        self.began_ms = began_ms
+        self.newest_ms = -1  # when the newest member joined
+
+
 class _Generation(NamedTuple):
     """The members of a generation at the last check."""
 
@@ -36,10 +45,14 @@ class _Generation(NamedTuple):
 class Rebalances:
     """A rebalance ends in time and waits for every member that it must wait for, and its generation keeps its members."""
 
-    def __init__(self, size_max: int) -> None:
+    def __init__(self, size_max: int, timeouts_ms: dict[str, int]) -> None:
+        """`timeouts_ms`: the rebalance timeouts of groups without policies."""
         self._size_max = size_max
+        self._timeouts_ms = timeouts_ms
         self._joins: dict[str, _JoinPhase] = {}
         self._seats: dict[str, _Generation] = {}
+        self._first_rebalances: dict[str, _FirstRebalance] = {}
+        self._known: dict[str, set[str]] = {}  # group -> member ids that joined since it was empty
 
     def check(self, group: Any, moment: int) -> None:
         joins = self._joins.pop(group.id, None)
@@ -52,6 +65,8 @@ class Rebalances:
 
     def _check_join_phase(self, group: Any, before: _JoinPhase | None, moment: int) -> None:
         parked = {member.id: member.join for member in group.members.values() if member.join is not None}
+        if group.all_parked and not group.initial and len(parked) < self._size_max:  # a member above the limit is removed, and the others wait on, as in Kafka
+            raise Broken(PROMISE, f"all members of {group.id} have rejoined, and the join phase goes on", group.id)
         rejoined = {id for id in parked if not group.members[id].is_new}
         delay_ms = group.delay_remaining_ms if group.initial else 0
         self._joins[group.id] = _JoinPhase(moment, group.phase_start_ms, group.state_ms, group.deadline, delay_ms, parked, rejoined, dict(group.pending))
@@ -74,12 +89,20 @@ class Rebalances:
             raise Broken(PROMISE, f"generation {group.generation} of {group.id} had members {sorted(before.seats)}, and now has {sorted(seats)}", group.id)
         self._seats[group.id] = _Generation(group, group.generation, seats)
 
-    def listed(self, group: Any, generation: int, seats: Iterable[str]) -> None:
-        """The leader of the generation received this list of its members."""
-        if group.policy is None and group.generation == generation and group.state in (COMPLETING, STABLE) and set(seats) != seats_of(group):
+    def listed(self, group: Any, reply: Any) -> None:
+        """The leader of a generation received this list of its members."""
+        generation = reply.generation_id
+        if group.policy is not None or group.generation != generation or group.state not in (COMPLETING, STABLE):
+            return
+        seats = {member.group_instance_id or member.member_id for member in reply.members}
+        if seats != seats_of(group):
             raise Broken(
                 PROMISE, f"the leader of generation {generation} of {group.id} received members {sorted(seats)}, and the group has {sorted(seats_of(group))}", group.id
             )
+        for listed in reply.members:
+            member = group.members.get(listed.member_id)
+            if member is not None and member.metadata(group.protocol_name) != listed.metadata:
+                raise Broken(PROMISE, f"the leader of generation {generation} of {group.id} received another subscription of {listed.member_id} than the group has", group.id)
 
     def saw_rebalance(self, group: str) -> bool:
         """Whether the group was in a join phase at the last check."""
@@ -101,6 +124,28 @@ class Rebalances:
                 if group.pending.get(id) is pending:
                     raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for member id {id}, which was handed out", group.id)
 
+    def joined(self, group: str, member_id: str, at_ms: int) -> None:
+        """A member joined or rejoined."""
+        known = self._known.setdefault(group, set())
+        first = self._first_rebalances.get(group)
+        if first is not None and member_id not in known:
+            first.newest_ms = at_ms
+        known.add(member_id)
+
+    def changed(self, group: str, before: State, cause: Cause, at_ms: int, delay_ms: int) -> None:
+        """A group was empty, or its join phase ended. Its first rebalance is extended while members join, up to the rebalance timeout."""
+        first = self._first_rebalances.pop(group, None)
+        if before is EMPTY:
+            self._first_rebalances[group] = _FirstRebalance(at_ms)
+            return
+        self._known.pop(group, None)
+        if first is not None and cause == Cause.JOIN_TIMEOUT and first.newest_ms > at_ms - delay_ms and at_ms - first.began_ms < self._timeouts_ms.get(group, 0):
+            raise Broken(PROMISE, f"the first rebalance of {group} ended {at_ms - first.newest_ms} ms after a member had joined, and not after {delay_ms} ms", group)
+
+    def forget_joins(self, group: str) -> None:
+        """Notes of the group are missing."""
+        self._first_rebalances.pop(group, None)
+
     def expired(self, group: Any, member_id: str) -> None:
         """The session of a member has ended."""
         joins = self._joins.get(group.id)
@@ -110,6 +155,18 @@ class Rebalances:
     def forget(self) -> None:
         self._joins.clear()
         self._seats.clear()
+        self._first_rebalances.clear()
+        self._known.clear()
+
+
+def has_subscription(group: Any, request: Any, reply: Any) -> None:
+    """A JoinGroup was answered without an error: the member has the subscription that it sent."""
+    member = group.members.get(reply.member_id)
+    if member is None or group.generation != reply.generation_id or group.state not in (COMPLETING, STABLE):
+        return
+    name = reply.protocol_name
+    if member.metadata(name) != next(protocol.metadata for protocol in request.protocols if protocol.name == name):
+        raise Broken(PROMISE, f"{reply.member_id} joined generation {group.generation} of {group.id} with another subscription than it has there", group.id)
 
 
 def seats_of(group: Any) -> set[str]:

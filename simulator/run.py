@@ -7,14 +7,16 @@ stable within a bounded time, with every living member in it.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
 from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement
-from coordinator.states import COMPLETING, State
+from coordinator.states import COMPLETING, PREPARING, State
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupResponse
 from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.client import Request, Wire
@@ -28,6 +30,7 @@ from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Producer, Reader
 from simulator.promises import Generations, Instances, Offsets, Sessions
+from simulator.rebalances import has_subscription
 from simulator.records import Records
 from simulator.rot import Rot
 from simulator.styles import SESSION_FACTOR, STYLES
@@ -257,12 +260,37 @@ class Run(Faults):
                 return found
         return None
 
-    def listed(self, group: str, generation: int, seats: Iterable[str]) -> None:
-        """The leader of the generation received this list of its members."""
+    def joined(self, group: str, request: Request) -> None:
+        """A JoinGroup was answered without an error."""
+        found = self.in_memory(group)
+        if found is not None and self.served_since(group, request.sent):
+            has_subscription(found, request.message, request.reply)
+
+    def listed(self, group: str, reply: JoinGroupResponse) -> None:
+        """The leader of a generation received this list of its members."""
         for audit in self.audits.values():
             found = audit.in_memory(group)
             if found is not None:
-                audit.rebalances.listed(found, generation, seats)
+                audit.rebalances.listed(found, reply)
+
+    def left(self, group: str, request: Request) -> None:
+        """A LeaveGroup was answered: the members are gone that have no error."""
+        answers = request.reply.members
+        asked = request.message.members
+        if request.reply.error_code == ErrorCode.NONE and len(answers) != len(asked):
+            raise Broken("members leave", f"LeaveGroup of {len(asked)} members is answered for {len(answers)}", group)
+        found = self.in_memory(group)
+        if found is None or self.is_void(request) or not self.served_since(group, request.sent):
+            return
+        for member in answers:
+            if member.error_code == ErrorCode.NONE and (member.member_id in found.members or member.member_id in found.pending):
+                raise Broken("members leave", f"{member.member_id} left and is still in {group}", group)
+
+    def commit_refused(self, group: str, request: Request) -> None:
+        """A commit was answered with REBALANCE_IN_PROGRESS."""
+        found = self.in_memory(group)
+        if found is not None and found.policy is None and found.state is PREPARING and found.phase_start_ms * MS < request.sent and self.served_since(group, request.sent):
+            raise Broken("offsets", f"{group} refuses a commit in a join phase", group)
 
     def accepted(self, group: str, request: Request) -> None:
         """A heartbeat was answered without an error."""
@@ -340,7 +368,7 @@ class Run(Faults):
             audit.changed(group, cause, body, note.generation, note.at_ms)
         elif kind == Kind.MEMBER_JOIN:
             self.world.trace(f"{source}: {group}: {body.member_id} joins{f' as instance {body.instance_id}' if body.instance_id else ''}", group)
-            audit.joined(group, body)
+            audit.joined(group, body, note.at_ms)
         elif kind == Kind.MEMBER_GONE:
             how = Removal(body.how)
             self.world.trace(f"{source}: {group}: {body.member_id} is removed ({how.name})", group)
@@ -349,6 +377,9 @@ class Run(Faults):
                 audit.check_lateness(group, body, moment)
                 self.sessions.expired(group, body.member_id, moment)
             else:
+                if how == Removal.SYNC_TIMEOUT:
+                    self.sessions.no_sync(group, body.member_id, note.generation, node)
+                    audit.sync_phase_ended(group, note.at_ms)
                 self.sessions.removed(group, body.member_id)
             audit.gone(group, body)
         elif kind == Kind.STATIC_REPLACED:
@@ -371,7 +402,7 @@ class Run(Faults):
             if self.plan.flush != "always":
                 window = LOST_NS if self.plan.flush == "never" else 2 * SLOW_DISK_NS + 2 * SECOND
                 self.lost_until = now
-                for promise in (self.offsets, self.instances, self.generations, self.policies):
+                for promise in (self.offsets, self.instances, self.generations, self.sessions, self.policies):
                     promise.lost_since(self._flushed_at - window)
         delay = self.world.between(10 * MS, 3 * SECOND)
         self.world.after(delay * (1 + min(node.failed_starts, 5)), self._start_node, node)
@@ -392,6 +423,8 @@ class Run(Faults):
         # A process flushes what it appended, or read at its start. What a killed process left is not flushed before it is read.
         if not self.node.disk.fail_syncs and all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups):
             self._flushed_at = self.world.now
+        for audit in self.audits.values():
+            audit.check_appends()
         if self.world.events >= self._audit_from or self.world.now >= self._audit_at:
             self._audit_from = self.world.events + AUDIT_EVENTS
             self._audit_at = self.world.now + AUDIT_NS_MAX

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coordinator import Fact, GroupConfig, Shard
 from coordinator.deadlines import NEVER
-from coordinator.facts import group_key, group_value, read_group, replace_generation
+from coordinator.facts import group_key, group_value, read_group, read_offset, replace_generation
 from coordinator.group import Group
 from coordinator.notes import Cause
 from coordinator.policy_state import PolicyState
@@ -47,6 +47,7 @@ def check_group(group: Group) -> None:
     assert group.protocol_counts == counts, f"protocols are counted as {group.protocol_counts}, the members have {counts}"
     assert (group.leader in members) if members else group.leader is None, f"the leader {group.leader} is no member"
     assert not set(group.pending_sync) - set(members), "a SyncGroup is awaited from a removed member"
+    assert not any(members[id].sync is not None for id in group.pending_sync), "a SyncGroup is awaited from a member whose SyncGroup is parked"
     assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE), f"SyncGroups are awaited in {group.state.name}"
     assert not set(group.pending) & set(members), "a member is also a pending member id"
     assert group.state != State.DEAD, "a dead group is in memory"
@@ -107,6 +108,9 @@ def reply_state(group: Group) -> Hashable:
     """The state on which replies to heartbeats and commits depend. It changes only with `Group.version`."""
     taking = tuple(group.policy.take_overs) if group.policy is not None else ()
     return group.state, group.generation, taking, tuple((id, member.instance_id) for id, member in group.members.items())
+
+
+OFFSET_KEYS: Final = (b"\0\0", b"\0\1")  # versions of the keys of offsets
 
 
 class Record(NamedTuple):
@@ -174,6 +178,12 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
         if group.state == State.STABLE or (group.state == State.EMPTY and group.last_record is not None):
             assert other.state == group.state, f"{id}: {other.state.name} in the log, {group.state.name} in memory"
             assert stored_values(other) == stored_values(group), f"{id}: the log has other members"
+
+
+def commits_in_order(log: Iterable[Fact]) -> bool:
+    """Whether the times of commits never go back, as without a change of the clock."""
+    times = [read_offset(value).commit_ms for key, value in log if value is not None and key[:2] in OFFSET_KEYS]
+    return times == sorted(times)
 
 
 def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:

@@ -12,12 +12,14 @@ from coordinator.group import Group, TopicOffsets
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember
 from simulator.expiry import Expiry
-from simulator.rebalances import Rebalances
+from simulator.rebalances import Rebalances, has_subscription
 from simulator.world import Broken
 
 pytestmark = pytest.mark.once
 SIZE_MAX = 3
+TIMEOUT_MS = 10_000
 RETENTION_MS = 1_000
 
 
@@ -37,27 +39,32 @@ def member(id: str, instance: str | None = None, new: bool = False) -> Member:
 
 
 def rebalancing(*ids: str) -> Group:
-    """Members that wait in a join phase which began at 5 and ends at 100."""
+    """Members that wait in a join phase which began at 5 and ends at 100. Another one has not rejoined."""
     group = Group("g", 5, 5)
     group.state, group.phase_start_ms, group.deadline = PREPARING, 5, 100
     for id in ids:
         static = member(id)
         static.join = Waiter()
         group.add(static)
+    group.add(member("late"))
     return group
 
 
 def stable(*seats: tuple[str, str | None]) -> Group:
     group = Group("g", 5, 5)
-    group.state, group.generation = STABLE, 4
+    group.state, group.generation, group.protocol_name = STABLE, 4, "range"
     for id, instance in seats:
         group.add(member(id, instance))
     return group
 
 
+def listing(generation: int, *members: tuple[str, str | None], metadata: bytes = b"") -> JoinGroupResponse:
+    return JoinGroupResponse(generation_id=generation, members=[JoinGroupResponseMember(id, instance, metadata) for id, instance in members])
+
+
 @pytest.fixture
 def rebalances() -> Rebalances:
-    return Rebalances(SIZE_MAX)
+    return Rebalances(SIZE_MAX, {"g": TIMEOUT_MS})
 
 
 def deadline_moves(rebalances: Rebalances) -> None:
@@ -107,9 +114,46 @@ def generation_with_other_seats(rebalances: Rebalances) -> None:
 
 def leader_hears_of_too_few(rebalances: Rebalances) -> None:
     group = stable(("a", None), ("b", "i"))
-    rebalances.listed(group, 4, ["a", "i"])
-    rebalances.listed(group, 3, ["a"])
-    rebalances.listed(group, 4, ["a"])
+    rebalances.listed(group, listing(4, ("a", None), ("b", "i")))
+    rebalances.listed(group, listing(3, ("a", None)))
+    rebalances.listed(group, listing(4, ("a", None)))
+
+
+def leader_hears_of_another_subscription(rebalances: Rebalances) -> None:
+    group = stable(("a", None), ("b", "i"))
+    rebalances.listed(group, listing(4, ("a", None), ("before b", "i"), metadata=b""))
+    rebalances.listed(group, listing(4, ("a", None), ("b", "i"), metadata=b"other"))
+
+
+def subscription_is_not_kept(rebalances: Rebalances) -> None:
+    group = stable(("a", None))
+    for generation, subscription in ((4, b""), (3, b"other"), (4, b"other")):
+        protocols = [JoinGroupRequestProtocol("range", subscription)]
+        has_subscription(group, JoinGroupRequest("g", protocols=protocols), JoinGroupResponse(generation_id=generation, protocol_name="range", member_id="a"))
+
+
+def join_phase_does_not_end(rebalances: Rebalances) -> None:
+    group = rebalancing("a", "b")
+    rebalances.check(group, 0)
+    group.remove(group.members["late"])
+    group.initial = True
+    rebalances.check(group, 1)
+    group.initial = False
+    rebalances.check(group, 2)
+
+
+def first_rebalance_is_not_extended(rebalances: Rebalances) -> None:
+    for joined_at, member_id, ended_at, cause in (
+        (2_500, "b", 6_000, Cause.JOIN_TIMEOUT),
+        (3_500, "a", 6_000, Cause.JOIN_TIMEOUT),
+        (3_500, "b", 4_000, Cause.EVERYONE_JOINED),
+        (9_500, "b", 11_000, Cause.JOIN_TIMEOUT),
+        (3_500, "b", 6_000, Cause.JOIN_TIMEOUT),
+    ):
+        rebalances.joined("g", "a", 1_000)
+        rebalances.changed("g", EMPTY, Cause.NEW_MEMBER, 1_000, 3_000)
+        rebalances.joined("g", member_id, joined_at)
+        rebalances.changed("g", PREPARING, cause, ended_at, 3_000)
 
 
 def heartbeat_tells_nothing(rebalances: Rebalances) -> None:
@@ -157,6 +201,10 @@ def expired_while_it_waits(rebalances: Rebalances) -> None:
         laggard_in_the_generation,
         generation_with_other_seats,
         leader_hears_of_too_few,
+        leader_hears_of_another_subscription,
+        subscription_is_not_kept,
+        join_phase_does_not_end,
+        first_rebalance_is_not_extended,
         heartbeat_tells_nothing,
         pending_id_not_waited_for,
         member_not_waited_for,
