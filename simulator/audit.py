@@ -50,7 +50,7 @@ class Audit:
             self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
         self._changed_at: dict[str, int] = {}  # group -> the moment of its last change of state
         self._members: dict[str, dict[str, Any]] = {}  # group -> its members at the last check
-        self._states: dict[str, int] = {}  # group -> its state, by the notes
+        self._states: dict[str, tuple[int, int]] = {}  # group -> its state and generation, by the notes
         self._completing_ms: dict[str, int] = {}  # group -> the begin of its last COMPLETING
         self._extended: dict[str, tuple[int, int, int]] = {}  # member with an extended session -> last request, begin of the group's phase, deadline
         self._waited: dict[str, tuple[Any, int]] = {}  # member whose SyncGroup was parked -> group, generation
@@ -114,10 +114,12 @@ class Audit:
             raise Broken("rebalances", f"{group} waits only {at_ms - began} ms for SyncGroups", group)
 
     def changed(self, group: str, cause: Cause, body: Any, generation: int, at_ms: int) -> None:
-        before = self._states.get(group, body.from_state)
+        before, generation_before = self._states.get(group, (body.from_state, generation))
         if before != body.from_state:
             raise Broken("notes", f"a note of {group} about the change from {State(before).name} to {State(body.from_state).name} is missing", group)
-        self._states[group] = body.to_state
+        if before == State.PREPARING and group in self._states and generation != generation_before + 1:
+            raise Broken("generations", f"generation {generation} of {group} follows generation {generation_before}", group)
+        self._states[group] = body.to_state, generation
         if body.to_state == State.COMPLETING:
             self._completing_ms[group] = at_ms
         self._changed_at[group] = self._world.now

@@ -1,7 +1,7 @@
 """A Disk in memory that fails as real disks do: a power failure may lose everything unsynced, in part or whole.
 
-Programs read the cache. A power failure leaves what was synced, and of the later writes a prefix, the last of them torn at any byte;
-the same holds for names created, renamed or removed since their folder was synced. Faults to plant: a sync that fails (its data may be
+Programs read the cache. A power failure leaves what was synced, and of the later writes a prefix, the last of them torn at any byte or
+with sectors that read as zeros; the same holds for names created, renamed or removed since their folder was synced. Faults to plant: a sync that fails (its data may be
 lost for good although it can still be read), a full disk, read errors, wrong bytes, a read-only disk, and a crash at the n-th change.
 Tests of the storage use it too.
 """
@@ -23,6 +23,8 @@ class Crashed(BaseException):
 
 NAME_MAX = 255  # of most file systems
 PAGE = 4096
+SECTOR = 512
+ZEROS_MIN = 32  # shorter zeros at the end of a file are no sign of an interrupted write
 
 
 def system_error(number: int) -> OSError:
@@ -62,7 +64,8 @@ class Content:
         if survivors < len(self.pending):
             at, data = self.pending[survivors]
             if data is not None:
-                apply(image, at, data[: random.randint(0, len(data))])
+                written = random.randint(0, len(data))
+                apply(image, at, with_empty_sectors(data, at, written) if at == len(image) else data[:written])
         self.cached = bytearray(image)
         self.pending.clear()
 
@@ -79,6 +82,14 @@ class Content:
 
     def write_back(self) -> None:
         self.sync()
+
+
+def with_empty_sectors(data: bytes, at: int, written: int) -> bytes:
+    """What a write of `data` to position `at` leaves if only `written` bytes of it reach the disk: sometimes the size of the whole, the rest reads as zeros."""
+    sector = -(-(at + written) // SECTOR) * SECTOR - at  # a sector is written whole or not at all
+    if len(data) % 3 or len(data) - sector < ZEROS_MIN:
+        return data[:written]
+    return data[:sector] + bytes(len(data) - sector)
 
 
 def apply(image: bytearray, at: int, data: bytes | None) -> None:

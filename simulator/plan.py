@@ -27,6 +27,7 @@ FAULT_WORDS: Final = {
     "away": "a node stays away", "peers": "stalled and broken connections between nodes",
 }  # fmt: skip
 SHORT_RETENTION_MINUTES: Final = 2
+WRITE_BACK_SECONDS: Final = 5
 CHECKPOINTS: Final = ("log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms")
 FAULT_SECONDS: Final = {  # mean time between two faults of the kind
     "kill": 90, "power": 120, "stop": 80, "mid_step": 60, "slow_disk": 60, "fail_sync": 45, "fail_write": 120, "full_disk": 150,
@@ -86,6 +87,7 @@ class Plan:
     slow_leaders: float = 0.0  # probability that a leader's SyncGroup is late
     early_commits: float = 0.0  # probability that a member commits in a new generation before its SyncGroup
     same_assignments: bool = False  # a leader assigns the same in each generation with the same members
+    write_back_seconds: int = WRITE_BACK_SECONDS  # the operating system writes unsynced data this often
     sticky: float = 0.0  # probability that a JoinGroup has new user data
     abandoned_ids_leave: float = 0.0  # part of the member ids never used with which the client leaves
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
@@ -124,6 +126,8 @@ class Plan:
             "of these ids are left with": self.abandoned_ids_leave, "of JoinGroups have new user data": self.sticky,
             "of commits are read back": self.reads_offsets, "of revoked partitions are committed late": self.late_revocations, "of deletions are resets of offsets instead": self.resets,
         }  # fmt: skip
+        if self.write_back_seconds != WRITE_BACK_SECONDS:
+            lines.append(f"the operating system writes unsynced data every {self.write_back_seconds} s")
         lines.append(f"clients: {percentages(clients)}{', some sessions are longer' if self.varied_sessions else ''}{', leaders repeat their assignments' if self.same_assignments else ''}")
         network = {"of chunks break the connection": self.reset, "of chunks stall": self.stalled, "of chunks arrive in two parts": self.torn}
         lines.append(f"network: {percentages(network)}, delays of up to {duration(self.latency_ns)}; a pass of the broker's loop takes {duration(self.pass_ns)} or more")
@@ -150,6 +154,12 @@ def plural(number: int, noun: str) -> str:
 
 
 def draw(seed: int) -> Plan:
+    """The plan of a seed. Where groups must be flushed at intervals, and nothing else may be lost, the operating system writes late."""
+    plan = _draw_kind(seed)
+    return replace(plan, write_back_seconds=60) if plan.flush == "interval" and not plan.producers else plan
+
+
+def _draw_kind(seed: int) -> Plan:
     """Every third run is about the disk: many logs in one turn, and frequent crashes.
 
     In every fourth run groups have policies, and another fourth is about policies: many absences and arrivals, few other faults.

@@ -25,7 +25,7 @@ from simulator.faults import Faults
 from simulator.machine import SLOW_DISK_NS
 from simulator.network import Network
 from simulator.node import Node
-from simulator.plan import FAULT_SECONDS, GroupPlan, Plan, plural
+from simulator.plan import FAULT_SECONDS, WRITE_BACK_SECONDS, GroupPlan, Plan, plural
 from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Producer, Reader
@@ -36,9 +36,8 @@ from simulator.rot import Rot
 from simulator.styles import SESSION_FACTOR, STYLES
 from simulator.world import MS, SECOND, Broken, World
 
-WRITE_BACK_NS: Final = 5 * SECOND  # the operating system writes unsynced data this often
 # A power failure may lose unsynced data of this time: a failed sync drops what the system was about to write.
-LOST_NS: Final = 2 * WRITE_BACK_NS + SLOW_DISK_NS
+LOST_NS: Final = 2 * WRITE_BACK_SECONDS * SECOND + SLOW_DISK_NS
 # Only the operating system writes records of topics, and after a failed flush the repair, which is retried with pauses.
 RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
 GARBAGE_MAX: Final = 300_000  # new objects not freed, most of them of killed processes
@@ -135,7 +134,8 @@ class Run(Faults):
             world.trace(line)
         for node in self.nodes:
             node.start()
-        world.after(WRITE_BACK_NS, self._write_back)
+        self._write_back_ns = plan.write_back_seconds * SECOND
+        world.after(self._write_back_ns, self._write_back)
         world.after(AUDIT_NS, self._audit)
         self.administrator.run(self.administrator.create_topics())
         if self.operator is not None:
@@ -417,7 +417,7 @@ class Run(Faults):
         if gc.get_count()[0] > GARBAGE_MAX:
             gc.collect()
         self.node.disk.write_back()
-        self.world.after(WRITE_BACK_NS, self._write_back)
+        self.world.after(self._write_back_ns, self._write_back)
 
     def _audit(self) -> None:
         # A process flushes what it appended, or read at its start. What a killed process left is not flushed before it is read.
