@@ -102,7 +102,8 @@ class Rebalances:
         for listed in reply.members:
             member = group.members.get(listed.member_id)
             if member is not None and member.metadata(group.protocol_name) != listed.metadata:
-                raise Broken(PROMISE, f"the leader of generation {generation} of {group.id} received another subscription of {listed.member_id} than the group has", group.id)
+                subscriptions = f"{listed.metadata!r} of {listed.member_id}, and the group has {member.metadata(group.protocol_name)!r}"
+                raise Broken(PROMISE, f"the leader of generation {generation} of {group.id} received subscription {subscriptions}", group.id)
 
     def saw_rebalance(self, group: str) -> bool:
         """Whether the group was in a join phase at the last check."""
@@ -165,8 +166,9 @@ def has_subscription(group: Any, request: Any, reply: Any) -> None:
     if member is None or group.generation != reply.generation_id or group.state not in (COMPLETING, STABLE):
         return
     name = reply.protocol_name
-    if member.metadata(name) != next(protocol.metadata for protocol in request.protocols if protocol.name == name):
-        raise Broken(PROMISE, f"{reply.member_id} joined generation {group.generation} of {group.id} with another subscription than it has there", group.id)
+    sent = next(protocol.metadata for protocol in request.protocols if protocol.name == name)
+    if member.metadata(name) != sent:
+        raise Broken(PROMISE, f"{reply.member_id} joined generation {group.generation} of {group.id} with subscription {sent!r}, and has {member.metadata(name)!r} there", group.id)
 
 
 def seats_of(group: Any) -> set[str]:
