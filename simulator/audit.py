@@ -51,15 +51,14 @@ class Audit:
         self._changed_at: dict[str, int] = {}  # group -> the moment of its last change of state
         self._members: dict[str, dict[str, Any]] = {}  # group -> its members at the last check
         self._states: dict[str, tuple[int, int]] = {}  # group -> its state and generation, by the notes
-        self._completing_ms: dict[str, int] = {}  # group -> the begin of its last COMPLETING
         self._extended: dict[str, tuple[int, int, int]] = {}  # member with an extended session -> last request, begin of the group's phase, deadline
         self._waited: dict[str, tuple[Any, int]] = {}  # member whose SyncGroup was parked -> group, generation
         self._first_offsets: dict[int, tuple[Any, int]] = {}  # partition -> a hold, and the offset of its first fact
-        self._initial_delay_ms = int(str(run.plan.broker["group.initial.rebalance.delay.ms"]))
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> its log and memory at the last comparison
         self._late_ms_max = TICK_MS + PASSES_LATE * run.plan.pass_ns // MS
-        timeouts_ms = {plan.name: plan.settings.rebalance_ns // MS for plan in run.plan.groups} if run.plan.policies is None else {}
-        self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])), timeouts_ms)
+        delay_ms = int(str(run.plan.broker["group.initial.rebalance.delay.ms"])) if run.plan.policies is None else 0
+        timeouts_ms = {plan.name: plan.settings.rebalance_ns // MS for plan in run.plan.groups}
+        self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])), timeouts_ms, delay_ms)
         faults = run.plan.faults
         watched = run.retention_ns < WATCHED_RETENTION_NS and not {"wall", "delete_topic"} & set(faults)
         self._expiry = Expiry(run.retention_ns // MS, "admin" in faults) if watched else None
@@ -106,13 +105,6 @@ class Audit:
     def replaced(self, group: str, body: Any) -> None:
         self._seats.setdefault(group, {})[body.instance_id] = body.new_id
 
-    def sync_phase_ended(self, group: str, at_ms: int) -> None:
-        """A member is removed, since it sent no SyncGroup."""
-        began = self._completing_ms.get(group)
-        plan = next((plan for plan in self._run.plan.groups if plan.name == group), None)
-        if began is not None and plan is not None and self.clock_is_steady and at_ms - began < plan.settings.rebalance_ns // MS:
-            raise Broken("rebalances", f"{group} waits only {at_ms - began} ms for SyncGroups", group)
-
     def changed(self, group: str, cause: Cause, body: Any, generation: int, at_ms: int) -> None:
         before, generation_before = self._states.get(group, (body.from_state, generation))
         if before != body.from_state:
@@ -120,12 +112,10 @@ class Audit:
         if before == State.PREPARING and group in self._states and generation != generation_before + 1:
             raise Broken("generations", f"generation {generation} of {group} follows generation {generation_before}", group)
         self._states[group] = body.to_state, generation
-        if body.to_state == State.COMPLETING:
-            self._completing_ms[group] = at_ms
         self._changed_at[group] = self._world.now
         found = self.in_memory(group)
-        if self.clock_is_steady and body.from_state in (State.EMPTY, State.PREPARING):
-            self.rebalances.changed(group, State(body.from_state), cause, at_ms, self._initial_delay_ms)
+        if self.clock_is_steady:
+            self.rebalances.changed(group, State(body.from_state), State(body.to_state), cause, at_ms)
         if found is not None and body.from_state == State.PREPARING:
             self.rebalances.ended(found, cause, generation, at_ms)
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
@@ -170,7 +160,6 @@ class Audit:
         self._seats.clear()
         self._members.clear()
         self._states.clear()
-        self._completing_ms.clear()
         self._extended.clear()
         self._waited.clear()
         self.rebalances.forget()

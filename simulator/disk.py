@@ -1,9 +1,9 @@
 """A Disk in memory that fails as real disks do: a power failure may lose everything unsynced, in part or whole.
 
 Programs read the cache. A power failure leaves what was synced, and of the later writes a prefix, the last of them torn at any byte or
-with sectors that read as zeros; the same holds for names created, renamed or removed since their folder was synced. Faults to plant: a sync that fails (its data may be
-lost for good although it can still be read), a full disk, read errors, wrong bytes, a read-only disk, and a crash at the n-th change.
-Tests of the storage use it too.
+with sectors that read as zeros; the same holds for names created, renamed or removed since their folder was synced. Faults to plant: a
+sync that fails (its data may be lost for good although it can still be read), a full disk, read errors, wrong bytes, a read-only disk,
+and a crash at the n-th change. Tests of the storage use it too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Crashed(BaseException):
 
 NAME_MAX = 255  # of most file systems
 PAGE = 4096
+# As in storage/tearing.py. They are not imported: the simulator must notice other values there.
 SECTOR = 512
 ZEROS_MIN = 32  # shorter zeros at the end of a file are no sign of an interrupted write
 

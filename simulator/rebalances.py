@@ -24,14 +24,11 @@ class _JoinPhase(NamedTuple):
     pending: dict[str, Any]  # member ids handed out with MEMBER_ID_REQUIRED
 
 
-class _FirstRebalance:
+class _FirstRebalance(NamedTuple):
     """The first rebalance of an empty group, by its notes."""
 
-    __slots__ = ("began_ms", "newest_ms")
-
-    def __init__(self, began_ms: int) -> None:
-        self.began_ms = began_ms
-        self.newest_ms = -1  # when the newest member joined
+    began_ms: int
+    newest_ms: int = -1  # when the newest member joined
 
 
 class _Generation(NamedTuple):
@@ -45,14 +42,16 @@ class _Generation(NamedTuple):
 class Rebalances:
     """A rebalance ends in time and waits for every member that it must wait for, and its generation keeps its members."""
 
-    def __init__(self, size_max: int, timeouts_ms: dict[str, int]) -> None:
-        """`timeouts_ms`: the rebalance timeouts of groups without policies."""
+    def __init__(self, size_max: int, timeouts_ms: dict[str, int], delay_ms: int) -> None:
+        """`timeouts_ms`: the rebalance timeout of each group. `delay_ms`: of the first rebalance; 0 if groups have policies."""
         self._size_max = size_max
         self._timeouts_ms = timeouts_ms
+        self._delay_ms = delay_ms
         self._joins: dict[str, _JoinPhase] = {}
         self._seats: dict[str, _Generation] = {}
         self._first_rebalances: dict[str, _FirstRebalance] = {}
-        self._known: dict[str, set[str]] = {}  # group -> member ids that joined since it was empty
+        self._known: dict[str, set[str]] = {}  # group -> member ids that joined since the end of its last join phase
+        self._completing_ms: dict[str, int] = {}  # group -> the begin of its last COMPLETING, by the notes
 
     def check(self, group: Any, moment: int) -> None:
         joins = self._joins.pop(group.id, None)
@@ -130,18 +129,28 @@ class Rebalances:
         known = self._known.setdefault(group, set())
         first = self._first_rebalances.get(group)
         if first is not None and member_id not in known:
-            first.newest_ms = at_ms
+            self._first_rebalances[group] = first._replace(newest_ms=at_ms)
         known.add(member_id)
 
-    def changed(self, group: str, before: State, cause: Cause, at_ms: int, delay_ms: int) -> None:
-        """A group was empty, or its join phase ended. Its first rebalance is extended while members join, up to the rebalance timeout."""
-        first = self._first_rebalances.pop(group, None)
+    def changed(self, group: str, before: State, after: State, cause: Cause, at_ms: int) -> None:
+        """A group went from one state to another. The first rebalance is extended while members join, up to the rebalance timeout."""
+        if after is COMPLETING:
+            self._completing_ms[group] = at_ms
         if before is EMPTY:
             self._first_rebalances[group] = _FirstRebalance(at_ms)
-            return
-        self._known.pop(group, None)
-        if first is not None and cause == Cause.JOIN_TIMEOUT and first.newest_ms > at_ms - delay_ms and at_ms - first.began_ms < self._timeouts_ms.get(group, 0):
-            raise Broken(PROMISE, f"the first rebalance of {group} ended {at_ms - first.newest_ms} ms after a member had joined, and not after {delay_ms} ms", group)
+        elif before is PREPARING:
+            self._known.pop(group, None)
+            first = self._first_rebalances.pop(group, None)
+            if first is None or cause != Cause.JOIN_TIMEOUT or at_ms - first.began_ms >= self._timeouts_ms.get(group, 0):
+                return
+            if first.newest_ms > at_ms - self._delay_ms:
+                raise Broken(PROMISE, f"the first rebalance of {group} ended {at_ms - first.newest_ms} ms after a member had joined, and not after {self._delay_ms} ms", group)
+
+    def sync_phase_ended(self, group: str, at_ms: int) -> None:
+        """A member is removed, since it sent no SyncGroup: all had the whole rebalance timeout."""
+        began_ms = self._completing_ms.get(group)
+        if began_ms is not None and at_ms - began_ms < self._timeouts_ms.get(group, 0):
+            raise Broken(PROMISE, f"{group} waits only {at_ms - began_ms} ms for SyncGroups", group)
 
     def forget_joins(self, group: str) -> None:
         """Notes of the group are missing."""
@@ -158,9 +167,10 @@ class Rebalances:
         self._seats.clear()
         self._first_rebalances.clear()
         self._known.clear()
+        self._completing_ms.clear()
 
 
-def has_subscription(group: Any, request: Any, reply: Any) -> None:
+def check_subscription(group: Any, request: Any, reply: Any) -> None:
     """A JoinGroup was answered without an error: the member has the subscription that it sent."""
     member = group.members.get(reply.member_id)
     if member is None or group.generation != reply.generation_id or group.state not in (COMPLETING, STABLE):

@@ -30,7 +30,7 @@ from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Producer, Reader
 from simulator.promises import Generations, Instances, Offsets, Sessions
-from simulator.rebalances import has_subscription
+from simulator.rebalances import check_subscription
 from simulator.records import Records
 from simulator.rot import Rot
 from simulator.styles import SESSION_FACTOR, STYLES
@@ -264,7 +264,7 @@ class Run(Faults):
         """A JoinGroup was answered without an error."""
         found = self.in_memory(group)
         if found is not None and self.served_since(group, request.sent):
-            has_subscription(found, request.message, request.reply)
+            check_subscription(found, request.message, request.reply)
 
     def listed(self, group: str, reply: JoinGroupResponse) -> None:
         """The leader of a generation received this list of its members."""
@@ -274,7 +274,7 @@ class Run(Faults):
                 audit.rebalances.listed(found, reply)
 
     def left(self, group: str, request: Request) -> None:
-        """A LeaveGroup was answered: the members are gone that have no error."""
+        """A LeaveGroup was answered: member ids without an error are gone."""
         answers = request.reply.members
         asked = request.message.members
         if request.reply.error_code == ErrorCode.NONE and len(answers) != len(asked):
@@ -379,7 +379,8 @@ class Run(Faults):
             else:
                 if how == Removal.SYNC_TIMEOUT:
                     self.sessions.no_sync(group, body.member_id, note.generation, node)
-                    audit.sync_phase_ended(group, note.at_ms)
+                    if audit.clock_is_steady:
+                        audit.rebalances.sync_phase_ended(group, note.at_ms)
                 self.sessions.removed(group, body.member_id)
             audit.gone(group, body)
         elif kind == Kind.STATIC_REPLACED:

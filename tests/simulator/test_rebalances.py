@@ -14,12 +14,13 @@ from coordinator.notes import Cause
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember
 from simulator.expiry import Expiry
-from simulator.rebalances import Rebalances, has_subscription
+from simulator.rebalances import Rebalances, check_subscription
 from simulator.world import Broken
 
 pytestmark = pytest.mark.once
 SIZE_MAX = 3
 TIMEOUT_MS = 10_000
+DELAY_MS = 3_000
 RETENTION_MS = 1_000
 
 
@@ -64,7 +65,7 @@ def listing(generation: int, *members: tuple[str, str | None], metadata: bytes =
 
 @pytest.fixture
 def rebalances() -> Rebalances:
-    return Rebalances(SIZE_MAX, {"g": TIMEOUT_MS})
+    return Rebalances(SIZE_MAX, {"g": TIMEOUT_MS}, DELAY_MS)
 
 
 def deadline_moves(rebalances: Rebalances) -> None:
@@ -129,7 +130,7 @@ def subscription_is_not_kept(rebalances: Rebalances) -> None:
     group = stable(("a", None))
     for generation, subscription in ((4, b""), (3, b"other"), (4, b"other")):
         protocols = [JoinGroupRequestProtocol("range", subscription)]
-        has_subscription(group, JoinGroupRequest("g", protocols=protocols), JoinGroupResponse(generation_id=generation, protocol_name="range", member_id="a"))
+        check_subscription(group, JoinGroupRequest("g", protocols=protocols), JoinGroupResponse(generation_id=generation, protocol_name="range", member_id="a"))
 
 
 def join_phase_does_not_end(rebalances: Rebalances) -> None:
@@ -151,9 +152,16 @@ def first_rebalance_is_not_extended(rebalances: Rebalances) -> None:
         (3_500, "b", 6_000, Cause.JOIN_TIMEOUT),
     ):
         rebalances.joined("g", "a", 1_000)
-        rebalances.changed("g", EMPTY, Cause.NEW_MEMBER, 1_000, 3_000)
+        rebalances.changed("g", EMPTY, PREPARING, Cause.NEW_MEMBER, 1_000)
         rebalances.joined("g", member_id, joined_at)
-        rebalances.changed("g", PREPARING, cause, ended_at, 3_000)
+        rebalances.changed("g", PREPARING, COMPLETING, cause, ended_at)
+
+
+def too_little_time_for_a_sync(rebalances: Rebalances) -> None:
+    rebalances.sync_phase_ended("g", 500)
+    rebalances.changed("g", PREPARING, COMPLETING, Cause.EVERYONE_JOINED, 1_000)
+    rebalances.sync_phase_ended("g", 1_000 + TIMEOUT_MS)
+    rebalances.sync_phase_ended("g", 999 + TIMEOUT_MS)
 
 
 def heartbeat_tells_nothing(rebalances: Rebalances) -> None:
@@ -205,6 +213,7 @@ def expired_while_it_waits(rebalances: Rebalances) -> None:
         subscription_is_not_kept,
         join_phase_does_not_end,
         first_rebalance_is_not_extended,
+        too_little_time_for_a_sync,
         heartbeat_tells_nothing,
         pending_id_not_waited_for,
         member_not_waited_for,
