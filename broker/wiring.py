@@ -28,7 +28,7 @@ from broker.runtime.contain import DEFECTS
 from broker.runtime.node import Address, Node
 from broker.runtime.start import ExitCode
 from broker.runtime.turn import Turn
-from broker.security.authorizer import AllowAll
+from broker.security.authorizer import Authorizer
 from broker.settings.config import POLICIES, POLICY_PREFIX, Config
 from broker.settings.descriptors import Descriptors
 from broker.settings.report import log_settings
@@ -249,7 +249,7 @@ class Broker:
             config=config,
             node=node,
             clock=self.clock,
-            authorizer=AllowAll(),
+            authorizer=Authorizer(),
             cluster_view=store.view(),
             leaders=self._leaders,
             status=self._status,

@@ -111,7 +111,7 @@ class Group(Timed):
         self._unread: dict[UnreadCommit, None] = {}  # repeated commits that are not in `_offsets` yet, the newest last
         self.newest_unread: UnreadCommit | None = None
         self.offsets_version = object()  # replaced when an offset changes, except by commits in `_unread`
-        self.version = object()  # replaced when a cached verdict on a heartbeat or commit may be stale
+        self.version = 0  # increases when a cached verdict on a heartbeat or commit may be stale
         self.last_record: bytes | None = None  # the newest group record, as stored
         self.record_changed = True  # the next group record differs in more than generation, time and assignments
         self._rebalance_timeout_ms = -1  # cached; -1: unknown
@@ -145,7 +145,7 @@ class Group(Timed):
         """Invalidate all values derived from the members."""
         self.record_changed = True
         self._rebalance_timeout_ms = -1
-        self.version = object()
+        self.version += 1
 
     def remove(self, member: Member) -> None:
         """Remove a member whose parked requests the caller has answered."""
@@ -162,7 +162,7 @@ class Group(Timed):
 
     def invalidate(self) -> None:
         """Invalidate cached verdicts about a deleted group."""
-        self.version = object()
+        self.version += 1
 
     def count_protocols(self, protocols: Protocols, change: int) -> None:
         counts = self.protocol_counts

@@ -38,7 +38,7 @@ def change_state(out: Outcome, group: Group, state: State, cause: Cause, detail:
     group.state = state
     group.state_ms = out.wall
     group.phase_start_ms = out.now
-    group.version = object()
+    group.version += 1
     if spend_note_budget(group, out.now):
         out.add_note(group, Kind.STATE_CHANGE, StateChange(before, state, cause, detail, len(group.members), group.parked_joins))
 

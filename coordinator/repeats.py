@@ -23,6 +23,7 @@ from protocol.batch_writing import make_record_form
 _VERSION: Final = b"\0\3"  # the start of the value, before the offset
 _NO_GROUP: Final = Group("", 0, 0)
 _NO_MEMBER: Final = Member("", "", None, "", "", 0, 0, ())
+NEVER_CHECKED: Final = -1  # no version of a group
 
 # Results of RepeatedCommit.try_accept: the reply is held; the reply is held and the shard's driver must take a batch; nothing
 # has changed and `Shard.commit` must decide.
@@ -39,7 +40,7 @@ class RepeatedHeartbeat:
     def __init__(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
         # `try_accept` uses the first three, which compiled code stores side by side.
         self._group: Group = _NO_GROUP
-        self._version = object()  # of the group when the heartbeat was last accepted
+        self._version = NEVER_CHECKED  # of the group when the heartbeat was last accepted
         self._member: Member = _NO_MEMBER
         self._group_id = group_id
         self._generation = generation
@@ -48,7 +49,7 @@ class RepeatedHeartbeat:
 
     def try_accept(self, now: int) -> bool:
         """Accept the heartbeat if the group is unchanged; on False nothing has changed, and `accept_slow` does the checks."""
-        return self._group.version is self._version and self._member.renew_session(now)
+        return self._group.version == self._version and self._member.renew_session(now)
 
     def accept_slow(self, shard: Shard, now: int) -> int:
         """Run `Shard.heartbeat` and return its error code. The shard's driver must check its deadlines afterwards."""
@@ -104,7 +105,7 @@ class RepeatedCommit:
         self.records = len(keys)
         fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
         self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, afters, strict=True)])
-        self._version = object()  # of the group when the commit was last allowed
+        self._version = NEVER_CHECKED  # of the group when the commit was last allowed
         self._group: Group = _NO_GROUP
         self._member: Member | None = None
         # The newest repeat.
@@ -114,7 +115,7 @@ class RepeatedCommit:
     def try_accept(self, shard: Shard, frame: bytes, reply: Held, now: int, wall: int) -> int:
         """Store the offsets in this frame and hold the reply; FALLBACK if `Shard.commit` must decide."""
         group = self._group
-        if group.version is not self._version:
+        if group.version != self._version:
             if not self._is_allowed(shard):
                 return FALLBACK
             group = self._group

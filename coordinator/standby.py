@@ -291,7 +291,7 @@ def finish_take_over(out: Outcome, group: Group, member: Member) -> None:
     if take_over is not None:
         out.deadlines.remove(take_over)
         store_seats_record(out, group)
-        group.version = object()
+        group.version += 1
         note_standby(out, group, member, StandbyStep.TOOK_OVER, take_over)
 
 

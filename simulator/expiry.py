@@ -38,7 +38,7 @@ class Expiry:
             if not removed:
                 continue
             group, key = snapshot.group, removed[0]
-            unchanged = now is not None and now.version is snapshot.version
+            unchanged = now is not None and now.group is snapshot.group and now.version == snapshot.version
             if unchanged and group.state is STABLE and group.protocol_type == CONSUMER and group.subscribes_to(key[0]):
                 raise Broken(PROMISE, f"the offset of {key} expired, although members of {id} consume the topic", id)
             if group.state is EMPTY and not self._administered and (unchanged or now is None):

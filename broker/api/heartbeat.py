@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.api.parts import Parts
-from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatFastPath, heartbeat_replies
+from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatFastPath, HeartbeatReplies
 from broker.fastpath.learning import learn, may_learn
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer
@@ -23,7 +23,7 @@ class Heartbeat:
         self._clock = parts.clock
         self._authorizer = parts.authorizer
         self._replies: dict[int, ConstantReply] = {code.value: ConstantReply(HeartbeatResponse(0, code)) for code in ErrorCode}
-        self._encoded_replies = [heartbeat_replies(version) for version in range(HeartbeatResponse.VERSIONS[1] + 1)]
+        self._encoded_replies = [HeartbeatReplies(version) for version in range(HeartbeatResponse.VERSIONS[1] + 1)]
 
     def handle(self, call: Call, request: HeartbeatRequest) -> Response | None:
         group_id = request.group_id

@@ -23,24 +23,29 @@ HEARTBEAT_BYTES_MAX: Final = 512  # larger heartbeats get no fast path
 _COST: Final = 800  # the approximate memory of the objects besides the request
 
 
-def heartbeat_replies(version: int) -> dict[int, bytes]:
-    """The bytes of the replies after the correlation id, by error code."""
-    tags = b"\0" if version >= HeartbeatResponse.FLEXIBLE_FROM else b""
-    return {code.value: tags + HeartbeatResponse(0, code).encode(version) for code in ErrorCode}
+class HeartbeatReplies:
+    """All replies of one version, which have the same length."""
+
+    __slots__ = ("accepted", "by_code", "size")
+
+    def __init__(self, version: int) -> None:
+        tags = b"\0" if version >= HeartbeatResponse.FLEXIBLE_FROM else b""
+        # The bytes after the correlation id, and the size before it.
+        self.by_code = {code.value: tags + HeartbeatResponse(0, code).encode(version) for code in ErrorCode}
+        self.accepted = self.by_code[ErrorCode.NONE]
+        self.size = (len(self.accepted) + 4).to_bytes(4, "big")
 
 
 class HeartbeatFastPath(Learned):
-    __slots__ = ("_accepted_reply", "_authorizer", "_clock", "_heartbeat", "_journal", "_repeated_bytes", "_replies", "_reply_size")
+    __slots__ = ("_authorizer", "_clock", "_heartbeat", "_journal", "_repeated_bytes", "_replies")
 
     def __init__(
-        self, call: Call, request: HeartbeatRequest, journal: GroupJournal, authorizer: Authorizer, clock: Clock, replies: dict[int, bytes]
+        self, call: Call, request: HeartbeatRequest, journal: GroupJournal, authorizer: Authorizer, clock: Clock, replies: HeartbeatReplies
     ) -> None:
-        """`call` was just accepted. `replies` are the replies of its version, all of the same length."""
+        """`call` was just accepted. `replies`: of its version."""
         self._heartbeat = RepeatedHeartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
         self._repeated_bytes = call.after_correlation_id
         self._replies = replies
-        self._accepted_reply = replies[ErrorCode.NONE]
-        self._reply_size = (len(self._accepted_reply) + 4).to_bytes(4, "big")
         self._journal = journal
         self._authorizer = authorizer
         self._clock = clock
@@ -53,7 +58,7 @@ class HeartbeatFastPath(Learned):
         if not self._authorizer.open or not journal.answers_at_once:
             return None
         if self._heartbeat.try_accept(self._clock.now):
-            return self._reply_size + data[KIND_BYTES:REST_AT] + self._accepted_reply
+            return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.accepted
         try:
             code = self._heartbeat.accept_slow(journal.shard, self._clock.now)
         except Exception:
@@ -61,4 +66,4 @@ class HeartbeatFastPath(Learned):
         journal.stepped()
         if not journal.answers_at_once:
             return None  # it ended the absence of a static member, which is a fact
-        return self._reply_size + data[KIND_BYTES:REST_AT] + self._replies[code]
+        return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.by_code[code]

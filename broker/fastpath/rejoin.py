@@ -20,7 +20,7 @@ from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
 from broker.security.authorizer import Authorizer
-from coordinator import JoinReply, JoinRequest, SyncReply, SyncRequest
+from coordinator import JoinReply, JoinRequest, Shard, SyncReply, SyncRequest
 from coordinator.calls import JoinedMember
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
@@ -63,7 +63,7 @@ def _splitter(head_bytes: int, tail_bytes: int) -> Callable[[bytes], tuple[Any, 
 class MemberFastPath(Learned):
     """Passes a member's repeated request to its shard, and receives the parked reply. `connection` is set until the reply is sent."""
 
-    __slots__ = ("_answered", "authorizer", "clock", "connection", "correlation_id", "journal", "version")
+    __slots__ = ("authorizer", "clock", "connection", "correlation_id", "journal", "version")
     api = ""
 
     def __init__(self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, elements: int) -> None:
@@ -74,7 +74,6 @@ class MemberFastPath(Learned):
         self.version = call.version
         self.connection: Connection | None
         self.correlation_id: bytes
-        self._answered: bool  # the reply was sent before the step raised an exception
 
     def error_reply(self, error: int) -> bytes:
         raise NotImplementedError
@@ -89,26 +88,33 @@ class MemberFastPath(Learned):
             self.connection = None
             connection.send(reply)
 
-    def run_step(self, connection: Connection, correlation_id: bytes, step: Callable[[Any, Any, int, int], None], request: Any) -> bytes:
-        """Run one step of the shard, which releases or parks its reply with this object."""
+    def step(self, shard: Shard, now: int, wall: int) -> None:
+        """Run the step of the request, which releases or parks its reply with this object."""
+        raise NotImplementedError
+
+    def run_step(self, connection: Connection, correlation_id: bytes) -> bytes:
         self.connection = connection
         self.correlation_id = correlation_id
-        self._answered = False
         connection.busy = True
+        journal = self.journal
         try:
-            self.journal.park(step, request, self, self.clock.now, self.clock.wall)
-        except Exception as error:
+            self.step(journal.shard, self.clock.now, self.clock.wall)
+            journal.stepped()
+        except Exception as error:  # as in `GroupJournal.park`, which would call the step through Python
+            unanswered = self._drop_reply()
+            journal.broken()
             defect("a request failed inside the broker", error, api=self.api, version=self.version)
             connection.drop_fast_paths()
-            if not self._answered:
+            if unanswered:
                 connection.busy = False
                 return self.error_reply(ErrorCode.UNKNOWN_SERVER_ERROR)
         return b""
 
-    def discard(self) -> None:
-        """Drop any later reply: the step raised an exception."""
-        self._answered = self.connection is None
+    def _drop_reply(self) -> bool:
+        """Drop a reply of the shard that comes later. False: it was sent already."""
+        unanswered = self.connection is not None
         self.connection = None
+        return unanswered
 
 
 class JoinFastPath(MemberFastPath):
@@ -131,7 +137,10 @@ class JoinFastPath(MemberFastPath):
         journal = self.journal
         if data[REST_AT:] != self._repeated_bytes or journal.refusal or not self.authorizer.open:
             return None
-        return self.run_step(connection, data[KIND_BYTES:REST_AT], journal.shard.join, self._request)
+        return self.run_step(connection, data[KIND_BYTES:REST_AT])
+
+    def step(self, shard: Shard, now: int, wall: int) -> None:
+        shard.join(self._request, self, now, wall)
 
     def release(self) -> None:
         connection = self.connection
@@ -189,7 +198,10 @@ class SyncFastPath(MemberFastPath):
         if head != self._head or tail != self._tail or journal.refusal or not self.authorizer.open:
             return None
         self._request.generation = generation
-        return self.run_step(connection, correlation_id, journal.shard.sync, self._request)
+        return self.run_step(connection, correlation_id)
+
+    def step(self, shard: Shard, now: int, wall: int) -> None:
+        shard.sync(self._request, self, now, wall)
 
     def release(self) -> None:
         connection = self.connection

@@ -132,6 +132,7 @@ class Connection:
         "_out",
         "_out_bytes",
         "_paused",
+        "_previous_fast_path",
         "_ready",
         "_stalled",
         "_transport",
@@ -157,6 +158,7 @@ class Connection:
         self._clock = host.clock
         self.last_active = host.clock.tick()
         self._latest_fast_path = _NO_FAST_PATH  # of `fast_paths`, without reading the cache lines of a dict
+        self._previous_fast_path = _NO_FAST_PATH  # the one before it: requests of two kinds often alternate
         self._writer: ReplyWriter  # of the transport
         self._ready = True  # a request that arrives now is processed at once; set by `_update_ready`
         self.busy = False  # the current request has no reply yet: it is parked or held
@@ -401,6 +403,7 @@ class Connection:
         fast_path.kind = kind
         fast_paths[kind] = fast_path
         self._latest_fast_path = fast_path
+        self._previous_fast_path = _NO_FAST_PATH  # it may be the replaced one
         if replaced is not None and replaced is not fast_path:
             replaced.close()
         return True
@@ -409,14 +412,18 @@ class Connection:
         latest = self._latest_fast_path
         if latest.kind == kind:
             return latest
-        found = self.fast_paths.get(kind)
-        if found is not None:
-            self._latest_fast_path = found
+        found = self._previous_fast_path
+        if found.kind != kind:
+            other = self.fast_paths.get(kind)
+            if other is None:
+                return None
+            found = other
+        self._latest_fast_path, self._previous_fast_path = found, latest
         return found
 
     def _drop_fast_path(self, kind: bytes) -> None:
         dropped = self.fast_paths.pop(kind)
-        self._latest_fast_path = _NO_FAST_PATH
+        self._latest_fast_path = self._previous_fast_path = _NO_FAST_PATH
         self.host.fast_path_bytes -= dropped.cost
         dropped.close()
 

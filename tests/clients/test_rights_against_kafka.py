@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.security.authorizer import Operation
+from broker.security.authorizer import Authorizer, Operation
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_groups import ListGroupsRequest
@@ -28,13 +28,9 @@ WANTED = [("open", (0, 9)), ("no-read-topic", (0, 9)), ("no-describe-topic", (0,
 COMMITTED = [(name, [(partition, 5, "") for partition in partitions]) for name, partitions in WANTED]
 
 
-class Denying:
+def deny(call: Any, operation: Operation, resource: int, name: str) -> bool:
     """As `java/Denying.java`."""
-
-    open = False
-
-    def allows(self, call: Any, operation: Operation, resource: int, name: str) -> bool:
-        return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
+    return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
 
 
 class HarnessPeer(Peer):
@@ -104,7 +100,7 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(tmp_path: Path) -> None:
         created = theirs.client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1, [], []) for name, count in TOPICS.items()], 5000), 7)
         assert {topic.error_code for topic in created.topics} == {0}
         theirs.await_topics([name for name in TOPICS if "describe" not in name])
-        ours = HarnessPeer(group_harness.Harness(Denying(), topics=TOPICS))
+        ours = HarnessPeer(group_harness.Harness(Authorizer(deny), topics=TOPICS))
         for question in questions():
             for place, mine, kafkas in differences(ours.ask(question), theirs.ask(question)):
                 in_words_of_our_own = question.key == FIND_COORDINATOR and place.endswith("error_message")

@@ -82,7 +82,7 @@ class Stage:
         self.repeated = 0  # commits that took the fast path
         self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # requests that are sent again as the same objects
         self.syncs: dict[tuple[Any, ...], SyncRequest] = {}
-        self._reply_states: dict[object, Hashable] = {}
+        self._reply_states: dict[tuple[Group, int], Hashable] = {}
 
     def close(self) -> None:
         if self.shard is not None:
@@ -151,7 +151,7 @@ class Stage:
         for group in shard.groups.values():
             check_group(group)
             state = reply_state(group)
-            assert self._reply_states.setdefault(group.version, state) == state, "the group changed, and its cached verdict stayed valid"
+            assert self._reply_states.setdefault((group, group.version), state) == state, "the group changed, and its cached verdict stayed valid"
 
     def _append(self, during: str) -> None:
         shard = self._serving

@@ -13,7 +13,7 @@ from broker.net.dispatch import Dispatch
 from broker.net.long_requests import LongRequests
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
-from broker.security.authorizer import AllowAll, Authorizer
+from broker.security.authorizer import Authorizer
 from broker.topics.partition import Partition
 from broker.topics.registry import Topics
 from broker.topics.settings import log_settings
@@ -179,7 +179,7 @@ class FetchHarness:
             config=SimpleNamespace(fetch_max_bytes=bytes_max),
             node=self.node,
             clock=self.clock,
-            authorizer=authorizer or AllowAll(),
+            authorizer=authorizer or Authorizer(),
             topics=self.topics,
             partitions=self.finder,
             fetches=self.fetches,

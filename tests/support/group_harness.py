@@ -15,7 +15,7 @@ from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
 from broker.runtime.node import Address, Node
-from broker.security.authorizer import AllowAll, Authorizer
+from broker.security.authorizer import Authorizer
 from broker.topics.registry import Topics
 from broker.topics.transactions import Transactions
 from coordinator import GroupConfig
@@ -31,18 +31,15 @@ TOPICS = {"t": 3, "u": 2, "v": 200}
 DIALLED = Address("PLAIN", "here.example", 9092)
 
 
-class Refusing:
-    """An authorizer that refuses the requests named by the test: (operation, resource, name), None standing for any name."""
+def refusing(*refused: tuple[int, int, str | None], checks: list[tuple[int, int, str]] | None = None) -> Authorizer:
+    """An authorizer that refuses these requests: (operation, resource, name), None standing for any name. `checks`: gets all that are asked."""
 
-    open = False
+    def allows(call: Any, operation: int, resource: int, name: str) -> bool:
+        if checks is not None:
+            checks.append((operation, resource, name))
+        return not {(operation, resource, name), (operation, resource, None)} & set(refused)
 
-    def __init__(self, *refused: tuple[int, int, str | None]) -> None:
-        self.refused = set(refused)
-        self.checks: list[tuple[int, int, str]] = []
-
-    def allows(self, call: Any, operation: int, resource: int, name: str) -> bool:
-        self.checks.append((operation, resource, name))
-        return not self.refused & {(operation, resource, name), (operation, resource, None)}
+    return Authorizer(allows)
 
 
 class Defective:
@@ -78,7 +75,7 @@ class Harness(World):
     ) -> None:
         super().__init__(PARTITIONS, load, config, immediate=True)
         self.cluster = self.store.cluster
-        self.authorizer: Any = authorizer or AllowAll()
+        self.authorizer: Any = authorizer or Authorizer()
         self.topics = Topics(iter(bytes([number]) * 16 for number in range(1, 255)).__next__)
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
         for name, partitions in topics.items():

@@ -19,7 +19,7 @@ from broker.net.dispatch import Dispatch
 from broker.runtime.clock import Clock
 from broker.runtime.node import Address
 from broker.runtime.turn import Turn
-from broker.security.authorizer import AllowAll, Authorizer
+from broker.security.authorizer import Authorizer
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender
 from broker.topics.batch_checker import Job
@@ -184,7 +184,7 @@ class Harness:
             leaders=None,
             status=dict,
             clock=self.clock,
-            authorizer=authorizer or AllowAll(),
+            authorizer=authorizer or Authorizer(),
             topics=self.topics,
             registry=self.registry,
             producer_ids=RegistryIds(self.topics, self.registry),  # type: ignore[arg-type]

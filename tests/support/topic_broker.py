@@ -12,7 +12,7 @@ from broker.groups.journal import Journal, owned_or_fail
 from broker.internal_topics import REGISTRY_LOG
 from broker.runtime.turn import Turn
 from broker.runtime.workers import Workers
-from broker.security.authorizer import AllowAll
+from broker.security.authorizer import Authorizer
 from broker.settings.config import load_config
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
@@ -132,7 +132,7 @@ class DeleteRecordsCall:
 
 
 def delete_records(broker: TopicBroker, call: DeleteRecordsCall, name: str, offset: int) -> None:
-    parts = SimpleNamespace(partitions=broker.partitions, authorizer=AllowAll(), topic_store=LocalTopicStore(broker.store))
+    parts = SimpleNamespace(partitions=broker.partitions, authorizer=Authorizer(), topic_store=LocalTopicStore(broker.store))
     request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
     response = DeleteRecords(cast(Any, parts)).handle(cast(Any, call), request)
     if response is not None:

@@ -10,7 +10,7 @@ from protocol.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from simulator.disk import SimFile
 from storage.swap import remove_deleted
 from tests.support.fetch_harness import NO_ID, FetchHarness, fetch, from_, of, offsets_in, partition_replies, records_batch
-from tests.support.group_harness import Refusing
+from tests.support.group_harness import refusing
 from tests.support.topic_logs import disk_log
 
 SIZE = len(records_batch())
@@ -99,7 +99,7 @@ def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(harn
 
 
 def test_fetch_without_the_right_to_read_is_refused() -> None:
-    harness = FetchHarness(authorizer=Refusing((Operation.READ, Resource.TOPIC, "secret"), (Operation.CLUSTER_ACTION, Resource.CLUSTER, None)))
+    harness = FetchHarness(authorizer=refusing((Operation.READ, Resource.TOPIC, "secret"), (Operation.CLUSTER_ACTION, Resource.CLUSTER, None)))
     for name in ("open", "secret"):
         harness.make(name)
         harness.append(name)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker.security.authorizer import AllowAll, Operation, Resource
+from broker.security.authorizer import Authorizer, Operation, Resource
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.support.group_harness import Peer, Refusing
+from tests.support.group_harness import Peer, refusing
 from tests.support.group_requests import joined, joining, stable, syncing
 from tests.support.topic_harness import TopicHarness
 
@@ -28,7 +28,7 @@ Operations = tuple[tuple[str, int, str | None], ...]
 
 @pytest.fixture
 def harness() -> TopicHarness:
-    return TopicHarness(AllowAll(), {"t": 3})
+    return TopicHarness(Authorizer(), {"t": 3})
 
 
 def changing(group: str, *operations: tuple[str, int, str | None], validate: bool = False) -> IncrementalAlterConfigsRequest:
@@ -87,7 +87,7 @@ def test_a_group_without_policies_is_described_as_by_kafka(harness: TopicHarness
 
 
 def test_a_groups_own_value_precedes_the_brokers_default() -> None:
-    harness = TopicHarness(AllowAll(), {"t": 3}, settings=["group.policy.subscription.change=rebalance", "group.policy.topics.watch=none"])
+    harness = TopicHarness(Authorizer(), {"t": 3}, settings=["group.policy.subscription.change=rebalance", "group.policy.topics.watch=none"])
 
     def sources() -> list[list[tuple[str, str, int]]]:
         (result,) = Peer(harness).ask(describing("g", keys=[CHANGE, "topics.watch"]), 4).results
@@ -195,7 +195,7 @@ def test_changes_are_refused_while_the_partition_loads(harness: TopicHarness) ->
 
 
 def test_policies_need_kafkas_rights_for_group_configs() -> None:
-    harness = TopicHarness(Refusing((Operation.ALTER_CONFIGS, Resource.GROUP, "g"), (Operation.DESCRIBE_CONFIGS, Resource.GROUP, "h")), {"t": 3})
+    harness = TopicHarness(refusing((Operation.ALTER_CONFIGS, Resource.GROUP, "g"), (Operation.DESCRIBE_CONFIGS, Resource.GROUP, "h")), {"t": 3})
     assert change(harness, "g", (CHANGE, SET, "keep"))[0] == NOT_AUTHORIZED
     assert change(harness, "h", (CHANGE, SET, "keep"))[0] == 0
     (result,) = Peer(harness).ask(describing("h"), 4).results

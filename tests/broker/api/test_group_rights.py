@@ -18,7 +18,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer, Refusing
+from tests.support.group_harness import Harness, Peer, refusing
 from tests.support.group_requests import codes_of_commit, committing, fetching, joining
 
 GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
@@ -26,13 +26,14 @@ READ, DESCRIBE, DELETE = Operation.READ, Operation.DESCRIBE, Operation.DELETE
 GROUP_REFUSED, TOPIC_REFUSED = 30, 29
 
 
-def refusing(*refused: tuple[int, int, str | None]) -> tuple[Refusing, Peer]:
-    authorizer = Refusing(*refused)
-    return authorizer, Peer(Harness(authorizer))
+def peer_refused(*refused: tuple[int, int, str | None]) -> tuple[list[tuple[int, int, str]], Peer]:
+    """A peer to which these are refused (`refusing`), and the list of what will have been asked."""
+    checks: list[tuple[int, int, str]] = []
+    return checks, Peer(Harness(refusing(*refused, checks=checks)))
 
 
 def test_members_may_read_their_group_or_are_refused() -> None:
-    authorizer, peer = refusing((READ, GROUP, "g"), (READ, GROUP, ""))
+    checks, peer = peer_refused((READ, GROUP, "g"), (READ, GROUP, ""))
     for version in range(10):
         join = peer.ask(joining(id="me", session=1, rebalance=1 if version else -1), version)
         assert (join.error_code, join.member_id, join.generation_id) == (GROUP_REFUSED, "", -1)
@@ -42,15 +43,15 @@ def test_members_may_read_their_group_or_are_refused() -> None:
     for version in (2, 5):
         leave = peer.ask(LeaveGroupRequest("g", [MemberIdentity("me")] if version > 2 else None, "me" if version <= 2 else ""), version)
         assert (leave.error_code, leave.members) == (GROUP_REFUSED, [])
-    assert set(authorizer.checks) == {(READ, GROUP, "g")}
+    assert set(checks) == {(READ, GROUP, "g")}
     assert peer.ask(joining(group="elsewhere"), 9).error_code == 79
 
 
 @scenario("SY-26")
 def test_authorization_precedes_all_checks_but_the_protocol_fields_of_sync() -> None:
-    authorizer, peer = refusing((READ, GROUP, ""))
+    checks, peer = peer_refused((READ, GROUP, ""))
     assert peer.ask(SyncGroupRequest("", 1, "me"), 5).error_code == 23
-    assert authorizer.checks == []
+    assert checks == []
     assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == GROUP_REFUSED
     assert peer.ask(HeartbeatRequest("", 1, "me"), 4).error_code == GROUP_REFUSED
     assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), 5).error_code == GROUP_REFUSED
@@ -59,14 +60,14 @@ def test_authorization_precedes_all_checks_but_the_protocol_fields_of_sync() -> 
 
 @scenario("OC-19")
 def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
-    _, peer = refusing((READ, GROUP, "g"))
+    _, peer = peer_refused((READ, GROUP, "g"))
     assert codes_of_commit(peer.ask(committing(partitions=(0, 9)), 9)) == {("t", 0): GROUP_REFUSED, ("t", 9): GROUP_REFUSED}
-    authorizer, peer = refusing((READ, TOPIC, "t"))
+    checks, peer = peer_refused((READ, TOPIC, "t"))
     partitions = [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(9, 5)]
     request = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic(name, list(partitions)) for name in ("u", "t", "nowhere")])
     codes = codes_of_commit(peer.ask(request, 9))
     assert codes == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
-    assert authorizer.checks == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
+    assert checks == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
     # Without the right to any topic the generation is not checked.
     assert codes_of_commit(peer.ask(committing(generation=99, id="nobody"), 9)) == {("t", 0): TOPIC_REFUSED}
 
@@ -75,19 +76,19 @@ def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
 @pytest.mark.parametrize("version", range(1, 10))
 def test_a_fetch_is_refused_for_its_group(version: int) -> None:
     """Z19: version 1 has the error on each partition; Kafka hides it, and an empty success makes a consumer reset its position."""
-    authorizer, peer = refusing((DESCRIBE, GROUP, "g"))
+    checks, peer = peer_refused((DESCRIBE, GROUP, "g"))
     reply = peer.ask(fetching("g", version), version)
     if version == 1:
         assert [partition.error_code for partition in reply.topics[0].partitions] == [GROUP_REFUSED, GROUP_REFUSED]
     else:
         group = reply.groups[0] if version >= 8 else reply
         assert (group.error_code, group.topics) == (GROUP_REFUSED, [])
-    assert authorizer.checks == [(DESCRIBE, GROUP, "g")]
+    assert checks == [(DESCRIBE, GROUP, "g")]
 
 
 @scenario("OF-06")
 def test_a_group_without_describe_right_does_not_fail_the_others() -> None:
-    _, peer = refusing((DESCRIBE, GROUP, "h"))
+    _, peer = peer_refused((DESCRIBE, GROUP, "h"))
     groups = [fetching(name, 8).groups[0] for name in ("g", "h", "i")]
     reply = peer.ask(OffsetFetchRequest(groups), 8)
     assert [(group.group_id, group.error_code, len(group.topics)) for group in reply.groups] == [("g", 0, 1), ("h", GROUP_REFUSED, 0), ("i", 0, 1)]
@@ -95,7 +96,7 @@ def test_a_group_without_describe_right_does_not_fail_the_others() -> None:
 
 @scenario("OF-08")
 def test_topics_without_describe_right_are_listed_last_or_omitted() -> None:
-    _, peer = refusing((DESCRIBE, TOPIC, "t"))
+    _, peer = peer_refused((DESCRIBE, TOPIC, "t"))
     partition = [OffsetCommitRequestPartition(0, 5, -1, "meta")]
     committed = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic("t", partition), OffsetCommitRequestTopic("u", partition)])
     assert set(codes_of_commit(peer.ask(committed, 9)).values()) == {0}
@@ -116,10 +117,10 @@ def test_topics_without_describe_right_are_listed_last_or_omitted() -> None:
 
 def test_offset_delete_needs_rights_to_the_group_and_each_topic() -> None:
     every = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)]) for name in ("t", "u", "nowhere")]
-    _, peer = refusing((DELETE, GROUP, "g"))
+    _, peer = peer_refused((DELETE, GROUP, "g"))
     reply = peer.ask(OffsetDeleteRequest("g", every), 0)
     assert (reply.error_code, reply.topics) == (GROUP_REFUSED, [])
-    _, peer = refusing((READ, TOPIC, "t"))
+    _, peer = peer_refused((READ, TOPIC, "t"))
     peer.ask(committing(topic="u"), 9)
     reply = peer.ask(OffsetDeleteRequest("g", every), 0)
     assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [("t", TOPIC_REFUSED), ("nowhere", 3), ("u", 0)]
@@ -127,7 +128,7 @@ def test_offset_delete_needs_rights_to_the_group_and_each_topic() -> None:
 
 @scenario("AD-21")
 def test_groups_without_describe_right_are_answered_first() -> None:
-    _, peer = refusing((DESCRIBE, GROUP, "y"))
+    _, peer = peer_refused((DESCRIBE, GROUP, "y"))
     for version in range(7):
         groups = peer.ask(DescribeGroupsRequest(["x", "y", "z", "y"], version >= 3), version).groups
         assert [group.group_id for group in groups] == ["y", "y", "x", "z"]
@@ -136,7 +137,7 @@ def test_groups_without_describe_right_are_answered_first() -> None:
 
 
 def test_the_authorized_operations_of_a_group_are_sent_on_request() -> None:
-    _, peer = refusing((DELETE, GROUP, "g"), (Operation.ALTER_CONFIGS, GROUP, None))
+    _, peer = peer_refused((DELETE, GROUP, "g"), (Operation.ALTER_CONFIGS, GROUP, None))
     peer.ask(committing(), 9)
     (group,) = peer.ask(DescribeGroupsRequest(["g"], True), 5).groups
     assert group.authorized_operations == 1 << 3 | 1 << 8 | 1 << 10
@@ -146,19 +147,19 @@ def test_the_authorized_operations_of_a_group_are_sent_on_request() -> None:
 
 @scenario("AD-20")
 def test_without_the_right_to_the_cluster_only_permitted_groups_are_listed() -> None:
-    authorizer, peer = refusing((DESCRIBE, CLUSTER, None), (DESCRIBE, GROUP, "hidden"))
+    checks, peer = peer_refused((DESCRIBE, CLUSTER, None), (DESCRIBE, GROUP, "hidden"))
     for name in ("hidden", "shown"):
         peer.ask(committing(name), 9)
     reply = peer.ask(ListGroupsRequest(), 5)
     assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["shown"])
-    assert (DESCRIBE, CLUSTER, "kafka-cluster") in authorizer.checks
-    _, peer = refusing((DESCRIBE, GROUP, "hidden"))
+    assert (DESCRIBE, CLUSTER, "kafka-cluster") in checks
+    _, peer = peer_refused((DESCRIBE, GROUP, "hidden"))
     peer.ask(committing("hidden"), 9)
     assert [group.group_id for group in peer.ask(ListGroupsRequest(), 5).groups] == ["hidden"]
 
 
 def test_groups_without_delete_right_are_answered_last() -> None:
-    _, peer = refusing((DELETE, GROUP, "x"))
+    _, peer = peer_refused((DELETE, GROUP, "x"))
     for name in ("x", "y"):
         peer.ask(committing(name), 9)
     results = peer.ask(DeleteGroupsRequest(["x", "y", "z", "x"]), 2).results
@@ -168,11 +169,11 @@ def test_groups_without_delete_right_are_answered_last() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_without_the_right_to_describe_a_group_its_coordinator_is_not_found(version: int) -> None:
-    authorizer, peer = refusing((DESCRIBE, GROUP, "g"), (DESCRIBE, Resource.TRANSACTIONAL_ID, "t"))
+    checks, peer = peer_refused((DESCRIBE, GROUP, "g"), (DESCRIBE, Resource.TRANSACTIONAL_ID, "t"))
     for key, kind, error in (("g", 0, GROUP_REFUSED), ("t", 1, 53)) if version >= 1 else (("g", 0, GROUP_REFUSED),):
         reply: Any = peer.ask(FindCoordinatorRequest(key, kind, [key]), version)
         coordinator = reply.coordinators[0] if version >= 4 else reply
         assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (error, -1, "", -1)
         if version >= 1:
             assert coordinator.error_message
-    assert authorizer.checks[0] == (DESCRIBE, GROUP, "g")
+    assert checks[0] == (DESCRIBE, GROUP, "g")

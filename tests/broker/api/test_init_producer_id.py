@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.running import Client, broker
-from tests.support.group_harness import Refusing
+from tests.support.group_harness import refusing
 from tests.support.produce_harness import Caller, Harness
 
 NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
@@ -123,7 +123,7 @@ def test_without_any_right_to_write_no_producer_id_is_assigned() -> None:
         ([idempotent, (Operation.WRITE, Resource.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         ([(Operation.WRITE, Resource.TOPIC, None)], 0),
     ):
-        harness = Harness({"t": (1, {})}, Refusing(*refused))
+        harness = Harness({"t": (1, {})}, refusing(*refused))
         caller = harness.caller()
         ask(caller)
         harness.registry.release()

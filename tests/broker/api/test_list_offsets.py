@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from tests.support.fetch_harness import Consumer, FetchHarness, records_batch
-from tests.support.group_harness import Refusing
+from tests.support.group_harness import refusing
 from tests.support.topic_logs import disk_log
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -158,7 +158,7 @@ def test_a_failing_read_is_reported(harness: FetchHarness) -> None:
 
 
 def test_topics_without_describe_right_are_refused_after_the_others() -> None:
-    harness = FetchHarness(authorizer=Refusing((Operation.DESCRIBE, Resource.TOPIC, "secret")))
+    harness = FetchHarness(authorizer=refusing((Operation.DESCRIBE, Resource.TOPIC, "secret")))
     for name in ("open", "secret"):
         harness.make(name)
         harness.append(name)

@@ -9,7 +9,7 @@ import pytest
 from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support.group_harness import Refusing
+from tests.support.group_harness import refusing
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record, three
 from tests.support.produce_harness import Caller, Harness, MemoryPartition
 
@@ -198,7 +198,7 @@ def test_the_reply_has_the_log_start_offset(harness: Harness) -> None:
 
 
 def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None:
-    harness = Harness(TOPICS, Refusing((Operation.WRITE, Resource.TOPIC, "t"), (Operation.WRITE, Resource.TOPIC, "nothing")))
+    harness = Harness(TOPICS, refusing((Operation.WRITE, Resource.TOPIC, "t"), (Operation.WRITE, Resource.TOPIC, "nothing")))
     caller = harness.caller()
     for _ in range(3):
         assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
@@ -210,8 +210,7 @@ def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None
 def test_a_produce_template_checks_rights_again_after_a_change(harness: Harness) -> None:
     caller = templated(harness.caller())
     template: Any = caller.connection.produce_template
-    refusing = Refusing((Operation.WRITE, Resource.TOPIC, "t"))
-    template._authorizer = harness.produce.__self__._authorizer = refusing
+    template._authorizer = harness.produce.__self__._authorizer = refusing((Operation.WRITE, Resource.TOPIC, "t"))
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
 
 

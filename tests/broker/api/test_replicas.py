@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.security.authorizer import AllowAll, Operation, Resource
+from broker.security.authorizer import Authorizer, Operation, Resource
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from tests.broker.recorded.replica_answers import ANSWERS, OTHER, QUESTIONS, STANDARD, TOPIC, plain
 from tests.support.group_harness import Peer
@@ -17,11 +17,8 @@ from tests.support.topic_harness import TopicHarness
 KAFKAS = json.loads(ANSWERS.read_text())
 
 
-class DenyingCluster:
-    open = False
-
-    def allows(self, call: Any, operation: Operation, resource: int, name: str) -> bool:
-        return resource != Resource.CLUSTER
+def deny_cluster(call: Any, operation: Operation, resource: int, name: str) -> bool:
+    return resource != Resource.CLUSTER
 
 
 def in_words_of_ours(value: Any) -> Any:
@@ -35,7 +32,7 @@ def in_words_of_ours(value: Any) -> Any:
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("rights", ["allowed", "denied"])
 def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) -> None:
-    harness = TopicHarness(AllowAll() if rights == "allowed" else DenyingCluster(), {TOPIC: 3, OTHER: 1})
+    harness = TopicHarness(Authorizer(None if rights == "allowed" else deny_cluster), {TOPIC: 3, OTHER: 1})
     request, version = QUESTIONS[name]
     ours = plain(Peer(harness).ask(request(os.path.abspath("data")), version))
     for results in ("replica_election_results",):  # Kafka creates its offsets topic with the first group
@@ -45,7 +42,7 @@ def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) 
 
 
 def test_the_quorum_is_this_broker_now() -> None:
-    harness = TopicHarness(AllowAll(), {})
+    harness = TopicHarness(Authorizer(), {})
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
     partition = Peer(harness).ask(request, 1).topics[0].partitions[0]
     assert (partition.leader_id, partition.high_watermark) == (1, 0)

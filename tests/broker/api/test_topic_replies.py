@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.security.authorizer import AllowAll
+from broker.security.authorizer import Authorizer
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -53,7 +53,7 @@ LOOKS: dict[str, tuple[Any, int]] = {
 
 @pytest.fixture
 def harness() -> TopicHarness:
-    return TopicHarness(AllowAll(), {"t": 3})
+    return TopicHarness(Authorizer(), {"t": 3})
 
 
 def codes(reply: Any) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.internal_topics import CONSUMER_OFFSETS
-from broker.security.authorizer import Operation, Resource
+from broker.security.authorizer import Authorizer, Operation, Resource
 from tests.broker.recorded.topic_rights import ANSWERS, QUESTIONS, TOPICS, plain
 from tests.support.group_harness import Peer
 from tests.support.topic_harness import TopicHarness
@@ -16,20 +16,16 @@ from tests.support.topic_harness import TopicHarness
 KAFKAS = json.loads(ANSWERS.read_text())
 
 
-class DenyingTopics:
+def deny_topics(call: Any, operation: Operation, resource: int, name: str) -> bool:
     """The same rules as DenyingTopics.java."""
-
-    open = False
-
-    def allows(self, call: Any, operation: Operation, resource: int, name: str) -> bool:
-        if resource == Resource.CLUSTER:
-            return operation == Operation.CLUSTER_ACTION
-        return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
+    if resource == Resource.CLUSTER:
+        return operation == Operation.CLUSTER_ACTION
+    return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
 
 
 @pytest.fixture
 def harness() -> TopicHarness:
-    return TopicHarness(DenyingTopics(), dict.fromkeys(TOPICS, 2))
+    return TopicHarness(Authorizer(deny_topics), dict.fromkeys(TOPICS, 2))
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

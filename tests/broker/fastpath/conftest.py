@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.support.group_harness import Harness, Refusing
+from broker.security.authorizer import Authorizer
+from tests.support.group_harness import Harness, refusing
 
 
-class Changeable(Refusing):
+def changeable(*refused: tuple[int, int, str | None]) -> Authorizer:
     """Allows everything until a test sets `open` to False."""
-
-    open = True
+    authorizer = refusing(*refused)
+    authorizer.open = True
+    return authorizer
 
 
 @pytest.fixture
 def harness() -> Harness:
-    return Harness(Changeable((3, 3, "g"), (8, 3, "g")))
+    return Harness(changeable((3, 3, "g"), (8, 3, "g")))
 
 
 def decoded_requests(harness: Harness, monkeypatch: pytest.MonkeyPatch, *api_keys: int) -> list[int]:

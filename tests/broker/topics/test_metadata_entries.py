@@ -12,7 +12,7 @@ from broker.api.described_partitions import described_epoch, described_partition
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.net.dispatch import Call
 from broker.runtime.node import Address
-from broker.security.authorizer import OPERATIONS_NOT_ASKED, AllowAll, Authorizer, Operation, Resource, may, topic_operations
+from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, Operation, Resource, may, topic_operations
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, _fact
 from protocol.messages.metadata import (
@@ -24,7 +24,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from storage import AppendFailed, LogId, Unreadable
-from tests.support.group_harness import Peer, Refusing
+from tests.support.group_harness import Peer, refusing
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.topic_harness import TopicHarness
 
@@ -77,7 +77,7 @@ class Opened(TopicHarness):
         self.logs = Store()
         self.folders = Folders()
         self.later: list[Any] = []
-        super().__init__(authorizer or AllowAll(), topics or {}, Opened._partitions)
+        super().__init__(authorizer or Authorizer(), topics or {}, Opened._partitions)
         ids = iter(range(1, 1 << 30))
         self.topics._new_id = lambda: next(ids).to_bytes(16, "big")
 
@@ -209,9 +209,9 @@ class Play:
 @pytest.mark.parametrize("seed", range(8))
 def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
     # Every fourth time Describe is denied on one topic, and Write on another.
-    authorizer: Authorizer = AllowAll()
+    authorizer: Authorizer = Authorizer()
     if seed % 4 == 3:
-        authorizer = Refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
+        authorizer = refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
     play = Play(seed, authorizer)
     for _ in range(120):
         play.step()

@@ -11,7 +11,7 @@ import pytest
 from broker.api import delete_records, fetch, list_offsets
 from broker.net.long_requests import LongRequests
 from broker.runtime.node import Node
-from broker.security.authorizer import AllowAll
+from broker.security.authorizer import Authorizer
 from broker.settings.config import load_config
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
@@ -46,7 +46,7 @@ class SecondHarness(Harness):
             config=SimpleNamespace(fetch_max_bytes=1 << 20),
             node=Node(1, "cluster"),
             clock=self.clock,
-            authorizer=AllowAll(),
+            authorizer=Authorizer(),
             topics=self.topics,
             partitions=self.partitions,
             topic_store=store,
