@@ -81,12 +81,12 @@ class OffsetCommit:
         code = journal.call(journal.shard.commit, commit, self._clock.now, self._clock.wall)
         metadata_max = self._metadata_max if commit.too_large is not None else None
         topics = self._topics.hold
-        if topics.durable != topics.emitted:  # a topic may have been created just now: without its record, the offsets would be lost
+        # A topic may have been created just now: without its record, the offsets would be lost.
+        topics_in_flight = topics.durable != topics.emitted
+        if refused or topics_in_flight:
             reply = committed(refused, valid, code, metadata_max)
-            answer_together(call, reply, [journal, self._registry], partial(_refuse_part, reply))
-            return None
-        if refused:
-            journal.reply(PartialCommit(call, committed(refused, valid, code, metadata_max), refused, valid))
+            journals = [journal, self._registry] if topics_in_flight else [journal]
+            answer_together(call, reply, journals, partial(_refuse_part, reply, refused, valid))
             return None
         if code or metadata_max is not None:
             call.reply = committed(refused, valid, code, metadata_max)
@@ -106,24 +106,6 @@ class OffsetCommit:
         if layout is not None and call.reply is not None:
             reply = call.frame(call.reply)
             learn(call, CommitFastPath(call, layout, commit, reply, journal, self._topics, self._authorizer, self._clock), now)
-
-
-class PartialCommit:
-    """The held reply to a commit with partitions that were refused before the group was asked: they keep their codes."""
-
-    __slots__ = ("_call", "_refused", "_reply", "_valid")
-
-    def __init__(self, call: Call, reply: Response, refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic]) -> None:
-        self._call = call
-        self._reply = reply
-        self._refused = refused
-        self._valid = valid
-
-    def release(self) -> None:
-        self._call.answer(self._reply)
-
-    def fail(self, error: int) -> None:
-        self._call.answer(committed(self._refused, self._valid, error))
 
 
 def committed(
@@ -146,11 +128,11 @@ def committed(
     return OffsetCommitResponse(0, list(topics.values()) if without_refused is None else without_refused)
 
 
-def _refuse_part(reply: OffsetCommitResponse, part: int, error: int) -> None:
-    """The append of the offsets (part 0) or of the topics has failed."""
-    for topic in reply.topics:
-        for partition in topic.partitions:
-            partition.error_code = partition.error_code or (error if part == 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+def _refuse_part(
+    reply: OffsetCommitResponse, refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic], part: int, error: int
+) -> None:
+    """The append of the offsets (part 0) or of the topics has failed: partitions that were refused before keep their codes."""
+    reply.topics = committed(refused, valid, error if part == 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE).topics
 
 
 def _metadata_error(partition: OffsetCommitRequestPartition, metadata_max: int | None) -> int:

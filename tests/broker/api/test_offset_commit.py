@@ -96,6 +96,23 @@ def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness
     assert codes_of_commit(peer.reply()) == {("new", 0): 0 if stored else ErrorCode.COORDINATOR_NOT_AVAILABLE, ("new", 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
+@pytest.mark.parametrize("topic_in_flight", [False, True])
+def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: Harness, peer: Peer, topic_in_flight: bool) -> None:
+    id = stable(harness, peer)
+    log = harness.hold_appends()
+    Peer(harness).send(committing(generation=1, id=id), 9)
+    if topic_in_flight:
+        harness.registry_log.immediate = False
+        harness.topics.create("new", 1, {}, 0)
+        harness.turn.schedule_append(harness.registry)
+    peer.send(committing(generation=2, id=id, partitions=(0, 9)), 9)
+    log.refuse()
+    if topic_in_flight:
+        harness.registry_log.succeed()
+    harness.loop.run()
+    assert codes_of_commit(peer.reply()) == {("t", 0): ErrorCode.NOT_COORDINATOR, ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
 def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness: Harness, peer: Peer) -> None:
     log = harness.hold_appends()
     harness.registry_log.immediate = False
