@@ -38,7 +38,7 @@ from protocol.wire import COMPILED
 
 ENCODE_TIMES_FASTER = 8.0  # than kio's writer, interpreted
 DECODE_TIMES_SLOWER = 1.0 if COMPILED else 4.5  # than kio's native reader, at most
-ROUND_NS = 2_000_000  # seconds that one function runs in a round
+ROUND_NS = 2_000_000  # for which one function runs in a round
 
 GROUP = "orders-service"
 INSTANCE = "orders-service-7"

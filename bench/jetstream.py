@@ -1,9 +1,8 @@
 """`make bench ARGS="--store nats"`: the cost of commits with NATS JetStream, compared with a broker on a directory for the same requests.
 
 One node over three nats-servers with `sync_interval: always`, and one broker that flushes before it replies, are measured alternately. Groups
-of one member each spread over the 50 partitions of the offsets. The same run also appends batches of that size to 50 logs of the store without
-a broker, one at a time for each log, as the limit that the store itself sets, and lets `nats bench` publish as many to one stream. No process is
-pinned.
+of one member each spread over the 50 partitions of the offsets. To measure the limit of the store itself, the same run appends batches of one
+commit to 50 logs without a broker, one at a time for each log, and lets `nats bench` publish as many to one stream. No process is pinned.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tests.support.nats_engine import NatsEngine, binary
 
 CLUSTER = "bench"
 PARTITIONS = 50
-CPU_AT_MOST = 2.0  # times the directory's cost, if an append has COMMITS_AN_APPEND or more
+CPU_AT_MOST = 2.0  # times the directory's cost, if an append has COMMITS_AN_APPEND or more commits
 COMMITS_AN_APPEND = 4.0
 CONNECTIONS = (50, 1_000)
 COMMIT = ("-w", "commit", "-P", "1", "--create-topics", "1", "-M", "1")

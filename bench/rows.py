@@ -79,7 +79,7 @@ def cpu(plain: float, compiled: float, good: float, kafka: str) -> tuple[Metric,
 
 
 UNTARGETED = (Metric("CPU", CPU_FIELD, None),)
-# Each request has another client id, so it repeats none on its connection, and no fast path answers it.
+# Each request on a connection has another client id, so that no fast path answers it.
 CLIENTS_IN_TURN = ("--vary-client-id",)
 
 LOAD_ROWS = (

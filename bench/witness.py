@@ -37,14 +37,14 @@ class Witness:
         self.best = self.worst = self._time()
 
     def settle(self) -> None:
-        """Find its shortest duration."""
+        """Find the shortest duration of the witness."""
         until = monotonic() + FIRST_LOOKS_SECONDS
         while monotonic() < until:
             self.measure()
             sleep(LOOK_INTERVAL_SECONDS)
 
     def measure(self) -> float:
-        """Its present duration, as a multiple of its shortest."""
+        """The present duration, as a multiple of the shortest."""
         now = self._time()
         self.best = min(self.best, now)
         self.worst = max(self.worst, now)

@@ -1,4 +1,4 @@
-"""Names of the internal logs, and which of them decides an owner."""
+"""Names of the internal logs, and which log decides the owner of another."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)
 
 
 def owning_log(log: LogId) -> LogId:
-    """The log that decides the owner: notes about groups have the owner of their partition's offsets."""
+    """The log whose owner also owns `log`: notes have the owner of their offsets partition."""
     return LogId(CONSUMER_OFFSETS, log.partition) if log.name == NOTES_LOG else log

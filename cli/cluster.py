@@ -33,7 +33,7 @@ class BrokerView(NamedTuple):
     fenced: bool
     versions: Versions | None  # None: no answer
     problem: str | None
-    node: NodeStatus | None  # None: no node of several
+    node: NodeStatus | None  # None: not one of several nodes
 
 
 class View(NamedTuple):

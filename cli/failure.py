@@ -20,7 +20,7 @@ class EXIT(IntEnum):
     PLATFORM = 71
     OUTPUT = 74  # standard output cannot be written
     AGAIN = 75  # loading, or no coordinator or leader within the timeout
-    LACKING = 76  # the cluster does not serve the API in a usable version
+    UNSUPPORTED = 76  # the cluster does not serve the API in a usable version
     FORBIDDEN = 77
     CONFIG = 78
     INTERRUPTED = 130
@@ -37,7 +37,7 @@ WORDS: Final[dict[int, str]] = {
     EXIT.PLATFORM: "platform",
     EXIT.OUTPUT: "input-output",
     EXIT.AGAIN: "not-now",
-    EXIT.LACKING: "unsupported",
+    EXIT.UNSUPPORTED: "unsupported",
     EXIT.FORBIDDEN: "forbidden",
     EXIT.CONFIG: "configuration",
     EXIT.INTERRUPTED: "interrupted",

@@ -27,7 +27,7 @@ class StoreStatus(NamedTuple):
 
     connected: bool
     lease_left_ms: int | None
-    appends: int | None  # without an answer
+    appends: int | None  # not acknowledged yet
     oldest_append_ms: int | None
     quarantined: list[str]  # damaged logs, each with what was found and the way out
 
@@ -139,7 +139,7 @@ def checked_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
         raise Failure(EXIT.MISSING, f"there is no node {id} at the moment; there is {', '.join(map(str, sorted(cluster.brokers)))}")
     status = node_status(cluster, id)
     if status is None:
-        raise Failure(EXIT.LACKING, f"broker {id} is not one of several nodes of Tenure (tenure serve --nodes N)")
+        raise Failure(EXIT.UNSUPPORTED, f"broker {id} is not one of several nodes of Tenure (tenure serve --nodes N)")
     other_nodes = [status_of_other for other in cluster.brokers if other != id and (status_of_other := node_status(cluster, other)) is not None]
     if drain and all(other.draining for other in other_nodes):
         raise Failure(EXIT.REFUSED, f"node {id} is the only node that is not drained: no node would own the logs")

@@ -94,7 +94,7 @@ def with_first_port(text: str) -> str:
 
 
 def range_problem(flag: str, text: str, config: Config) -> Iterator[str]:
-    """The problem of a port range, if any. A single port is the first of one for each node."""
+    """The problem of a port range, if any. A single port begins a range of one port for each node."""
     match = PORTS.fullmatch(text)
     if match is None:
         return

@@ -129,7 +129,7 @@ class SyncRequest:
 class SyncReply:
     """The reply to a SyncGroup. All members of a generation share it: the assignment is in the waiter.
 
-    An error reply has no protocol and no assignment. `written` as in JoinReply.
+    An error reply has no protocol and no assignment. `written` is a cache, as in JoinReply.
     """
 
     __slots__ = ("error", "protocol_name", "protocol_type", "written")
@@ -176,7 +176,7 @@ class Commit:
         instance_id: str | None,
         topics: list[tuple[str, list[OffsetCommitRequestPartition]]],
         retention_ms: int = -1,
-        missing_group_error: int = 69,  # before v9: 22
+        missing_group_error: int = 69,  # GROUP_ID_NOT_FOUND; before v9: ILLEGAL_GENERATION
     ) -> None:
         self.group_id = group_id
         self.generation = generation

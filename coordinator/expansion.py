@@ -119,14 +119,14 @@ def check_newcomers(out: Outcome, group: Group) -> bool:
 
 
 def expansion_deadline_ms(group: Group) -> int:
-    """The moment of the rebalance that admits the newcomers. At least one must wait."""
+    """When the rebalance that admits the newcomers is due. At least one newcomer must wait."""
     policy = group.policy
     assert policy is not None
     newcomers = policy.newcomers.values()
     deadline_ms = min([newcomer.arrived_ms + newcomer.request.rebalance_timeout_ms for newcomer in newcomers])
     timeout_ms = policy.policies.expansion_timeout_ms
     roster_ms = policy.policies.roster_timeout_ms
-    if timeout_ms is None and roster_ms is None:  # the policy was unset
+    if timeout_ms is None and roster_ms is None:  # the policies were unset: due at once
         return 0
     if timeout_ms is not None:
         deadline_ms = min(deadline_ms, min([newcomer.arrived_ms for newcomer in newcomers]) + timeout_ms)

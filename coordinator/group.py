@@ -17,7 +17,7 @@ from coordinator.voting import vote
 CONSUMER = "consumer"
 
 
-class UnreadCommit(Protocol):
+class UndecodedCommit(Protocol):
     """A repeated commit whose offsets are decoded only when they are read."""
 
     def fold(self, offsets: dict[str, TopicOffsets], /) -> None:
@@ -42,7 +42,7 @@ class Group(Timed):
         "_offsets",
         "_rebalance_timeout_ms",
         "_subscribed",
-        "_unread",
+        "_undecoded",
         "away_count",
         "delay_ms",
         "delay_remaining_ms",
@@ -55,12 +55,12 @@ class Group(Timed):
         "leader",
         "members",
         "new_member_added",
-        "newest_unread",
+        "newest_undecoded",
+        "next_note_number",
         "note_budget",
         "note_earned_ms",
-        "notes_counted_from",
+        "note_numbers_since_ms",
         "notes_dropped",
-        "notes_numbered",
         "offsets_version",
         "parked_joins",
         "pending",
@@ -108,25 +108,25 @@ class Group(Timed):
         self._subscribed: frozenset[str] | None = None
         self.sync_reply: SyncReply | None = None  # shared by all members of the generation
         self._offsets: dict[str, TopicOffsets] = {}
-        self._unread: dict[UnreadCommit, None] = {}  # repeated commits that are not in `_offsets` yet, the newest last
-        self.newest_unread: UnreadCommit | None = None
-        self.offsets_version = object()  # replaced when an offset changes, except by commits in `_unread`
+        self._undecoded: dict[UndecodedCommit, None] = {}  # commits of the fast path that are not in `_offsets` yet, the newest last
+        self.newest_undecoded: UndecodedCommit | None = None
+        self.offsets_version = object()  # replaced when an offset changes, except by commits in `_undecoded`
         self.version = 0  # increases when a cached verdict on a heartbeat or commit may be stale
         self.last_record: bytes | None = None  # the newest group record, as stored
         self.record_changed = True  # the next group record differs in more than generation, time and assignments
         self._rebalance_timeout_ms = -1  # cached; -1: unknown
         self.static_ids_changed = False  # a static member's id may differ from the one in last_record
-        self.round_start_ms = now
-        self.phase_start_ms = now  # the same moment as state_ms, monotonic
+        self.round_start_ms = now  # the start of the rebalance
+        self.phase_start_ms = now  # the start of its current phase, join or sync: the same moment as state_ms, monotonic
         self.laggards: list[str] = []  # members that did not rejoin in time for the last join phase
         self.note_budget = NOTE_BUDGET_MAX
         self.note_earned_ms = now  # when the budget last grew
         self.notes_dropped = 0
-        self.notes_numbered = 0  # notes made and dropped since `notes_counted_from`
-        self.notes_counted_from = -1
-        self.away_count = 0  # members of `policy.away`
+        self.next_note_number = 0  # written and dropped notes count
+        self.note_numbers_since_ms = -1  # wall time of the first note; -1: none yet
+        self.away_count = 0  # the number of members in `policy.away`
         self.policy: PolicyState | None = None  # None: no policies
-        self.extended_since_ms = -1  # `phase_start_ms` of the last phase that was extended because the log was slow
+        self.extended_since_ms = -1  # `phase_start_ms` of the last phase that was extended (`Shard.stalled`)
 
     # Members.
 
@@ -259,7 +259,7 @@ class Group(Timed):
 
     @property
     def offsets(self) -> dict[str, TopicOffsets]:
-        if self.newest_unread is not None:
+        if self.newest_undecoded is not None:
             self._decode_all()
         return self._offsets
 
@@ -267,22 +267,22 @@ class Group(Timed):
     def offsets(self, offsets: dict[str, TopicOffsets]) -> None:
         self._offsets = offsets
 
-    def add_unread(self, commit: UnreadCommit) -> None:
+    def add_undecoded(self, commit: UndecodedCommit) -> None:
         """Add the commit, or move it to the end, as the newest."""
-        self._unread.pop(commit, None)
-        self._unread[commit] = None
-        self.newest_unread = commit
+        self._undecoded.pop(commit, None)
+        self._undecoded[commit] = None
+        self.newest_undecoded = commit
 
-    def decode_unread(self, commit: UnreadCommit) -> None:
+    def decode_commit(self, commit: UndecodedCommit) -> None:
         """Decode the commit's offsets, so that the object can be dropped."""
-        if commit in self._unread:
+        if commit in self._undecoded:
             self._decode_all()
 
     def _decode_all(self) -> None:
-        self.newest_unread = None
-        for commit in self._unread:
+        self.newest_undecoded = None
+        for commit in self._undecoded:
             commit.fold(self._offsets)
-        self._unread.clear()
+        self._undecoded.clear()
         self.invalidate_offsets()
 
     def invalidate_offsets(self) -> None:

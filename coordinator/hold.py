@@ -1,6 +1,6 @@
 """The hold rule: a reply is sent when every fact that its shard emitted before it is durable.
 
-A shard changes memory at once and continues; the hold collects its facts and replies. The driver of the shard (the broker's turn,
+A shard changes memory at once and continues; the hold collects its facts and replies. The driver of the shard (the broker's journal,
 or a simulation) takes the facts, appends them and confirms how far the log is durable; then replies are sent in their order. So no
 client sees a state that is not in the log, and the core needs no "pending" variants of its states.
 """
@@ -60,7 +60,7 @@ class Hold:
         self.emitted = 0
         self.taken = 0
         self.durable = 0
-        self.held: deque[tuple[int, Held]] = deque()  # replies, and the number of facts that must be durable for each
+        self.held: deque[tuple[int, Held]] = deque()  # for each reply, the number of facts that must be durable first
         self._full: deque[tuple[list[bytes], int]] = deque()  # full batches, taken before the open one
         self._wall = -1  # the commit time of the newest repeated commit
         self._time_end = b""  # `_wall` encoded as the end of its records

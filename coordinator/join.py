@@ -50,7 +50,7 @@ def remove_over_size(out: Outcome, group: Group, id: str) -> None:
 
 
 def offers_protocol_twice(request: JoinRequest) -> bool:
-    """Such a request is refused: it would be ambiguous which metadata counts."""
+    """A repeated protocol is refused: it would be ambiguous which metadata counts."""
     protocols = request.protocols
     return len(protocols) > 1 and len({name for name, _ in protocols}) != len(protocols)
 

@@ -162,8 +162,8 @@ def spend_note_budget(group: Group, now: int) -> bool:
 def make_note(group: Group, kind: Kind, wall: int, body: Message) -> Note:
     dropped = group.notes_dropped
     group.notes_dropped = 0
-    if group.notes_counted_from < 0:
-        group.notes_counted_from = wall
-    number = group.notes_numbered + dropped
-    group.notes_numbered = number + 1
-    return Note(group.id, kind, wall, group.generation, group.state, body, dropped, group.notes_counted_from, number)
+    if group.note_numbers_since_ms < 0:
+        group.note_numbers_since_ms = wall
+    number = group.next_note_number + dropped
+    group.next_note_number = number + 1
+    return Note(group.id, kind, wall, group.generation, group.state, body, dropped, group.note_numbers_since_ms, number)

@@ -17,7 +17,7 @@ CHECK_MS: Final = 1_000
 
 
 def watch_connection(out: Outcome, group: Group, pending: Pending, request: JoinRequest) -> None:
-    """Called when the id was handed out, with the deadline of its session set."""
+    """Called after the id was handed out and the deadline of its session was set."""
     policy = group.policy
     if policy is not None and policy.policies.pending_release and request.connection is not None:
         pending.connection = request.connection
@@ -26,7 +26,7 @@ def watch_connection(out: Outcome, group: Group, pending: Pending, request: Join
 
 
 def ids_of_connection(group: Group, request: JoinRequest) -> list[str]:
-    """The unused ids that were handed out on the connection of this request for another id."""
+    """The unused ids handed out by earlier requests on this request's connection."""
     if request.connection is None or group.policy is None:
         return []
     return [pending.id for pending in group.pending.values() if pending.connection is request.connection]

@@ -28,7 +28,7 @@ class StoredSeats(NamedTuple):
 
     generation: int
     standbys: list[tuple[str, str | None, int]]  # member id, instance id, wall time; the longest-waiting first
-    take_overs: list[tuple[str, str | None, str, str | None, int]]  # member id, instance id, both of the removed member, wall time
+    take_overs: list[tuple[str, str | None, str, str | None, int]]  # ids of the standby, ids of the removed member, wall time
 
 
 def policies_key(group_id: str) -> bytes:

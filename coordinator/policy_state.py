@@ -46,7 +46,7 @@ class Newcomer:
         self.waiter = waiter
         self.arrived_ms = arrived_ms
         self.check_ms = check_ms  # when to check whether its connection is closed
-        self.closed_ms = -1  # when a check first saw it closed
+        self.closed_ms = -1  # when a check first found the connection closed; -1: not yet
 
 
 NO_TARGET: Final = 1 << 31  # more members than any group has
@@ -57,7 +57,7 @@ class Seat(NamedTuple):
 
     member_id: str
     instance_id: str | None
-    from_id: str  # the last member that had the seat; another member if this one was about to take the seat over
+    from_id: str  # the last member that held the seat: not `member_id` if that member had not completed its take-over
     from_instance: str | None
     assignment: bytes
     metadata: bytes  # its subscription
@@ -76,11 +76,11 @@ class TakeOver(GroupTimer):
         self.from_id = from_id
         self.from_instance = from_instance
         self.since_ms = since_ms  # wall time, as stored
-        self.extended = False  # its deadline was extended because the log was slow
+        self.extended = False  # its deadline was extended (`Shard.stalled`)
 
 
 class PolicyState:
-    """Only a group with policies has it."""
+    """The policies of one group, and their state."""
 
     __slots__ = (
         "away",
@@ -103,7 +103,7 @@ class PolicyState:
         self.policies = policies
         self.listed = frozenset(policies.instance_ids or ())
         self.away: dict[str, Absence] = {}  # member id -> its absence
-        self.stored_away: dict[str, int] = {}  # member id -> begin of its stored absence; it has sent no request since the load
+        self.stored_away: dict[str, int] = {}  # begin of the stored absence, for member ids without a request since the load
         self.removed_away: dict[str, None] = {}  # removed instances whose absence record is not deleted yet
         self.away_timer = AwayTimer(group_id)
         self.newcomers: dict[NewcomerKey, Newcomer] = {}
@@ -113,7 +113,7 @@ class PolicyState:
         self.take_overs: dict[str, TakeOver] = {}  # by the id of the standby that takes the seat over
         self.departed: list[Seat] = []  # seats of members removed in this step
         self.departed_while_assigning = False  # an active member was removed in this step, in COMPLETING
-        self.stored_seats: bytes | None = None  # the newest record of the seats
+        self.stored_seats: bytes | None = None  # the newest seats record
 
     def replace(self, policies: GroupPolicies) -> None:
         self.policies = policies

@@ -91,7 +91,7 @@ def _pop_absence(out: Outcome, group: Group, member: Member) -> tuple[bool, Abse
 
 
 def delete_records_of_removed(out: Outcome, group: Group) -> None:
-    """Called after a group record without the removed members was emitted in this step. Tombstones that do not fit wait for the next one."""
+    """Called after a group record without the removed members was emitted in this step. Tombstones that do not fit wait for the next record."""
     policy = group.policy
     if policy is None or not policy.removed_away:
         return

@@ -84,9 +84,9 @@ class RepeatedCommit:
     )
 
     def __init__(self, commit: Commit, positions: Sequence[int], frame_bytes: int) -> None:
-        """`commit` was just stored completely, without a retention time of the request.
+        """`commit` was just stored completely, and its request has no retention time.
 
-        `positions`: of the offsets in the frames of its repeats, in the order of the partitions.
+        `positions`: where the frame of a repeat has the offsets, in the order of the partitions.
         """
         self.group_id = commit.group_id
         self.generation = commit.generation
@@ -124,8 +124,8 @@ class RepeatedCommit:
             return FALLBACK
         self._frame = frame
         self._wall = wall
-        if group.newest_unread is not self:
-            group.add_unread(self)
+        if group.newest_undecoded is not self:
+            group.add_undecoded(self)
         return STORED_FIRST if shard.hold.emit_repeat(self._form, frame, self.size, wall, reply) else STORED
 
     def _is_allowed(self, shard: Shard) -> bool:
@@ -145,7 +145,7 @@ class RepeatedCommit:
 
     def close(self) -> None:
         """Called when no repeat will follow: the group keeps only the offsets."""
-        self._group.decode_unread(self)
+        self._group.decode_commit(self)
 
     def fold(self, offsets: dict[str, TopicOffsets]) -> None:
         """Decode the newest commit into the group's `offsets`."""

@@ -81,7 +81,7 @@ NoteSink = Callable[[list[Note], int], None]
 
 
 class HeldNotes(UntilDurable):
-    """Notes are held as replies are, and dropped when the log fails, but not when it is late."""
+    """The notes of one step, held as replies are. A failed append drops them; a late append does not."""
 
     __slots__ = ("_note_sink", "_notes", "_stamp")
 
@@ -98,9 +98,9 @@ class HeldNotes(UntilDurable):
 
 
 class Shard:
-    """`stalled`: the process could not read requests, or replies are late. Then an expired deadline is extended, once.
+    """`stalled`: the process could not read requests, or an append delays replies. Then an expired deadline is extended, once.
 
-    A member that sends nothing in the extended session either is removed, however slow log and process are.
+    A member that sends nothing in the extended session is removed, however slow log and process are.
     """
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], note_sink: NoteSink | None = None) -> None:
@@ -121,7 +121,7 @@ class Shard:
     def advance(self, now: int, wall: int, steady_ms: int) -> None:
         """Handle all expired deadlines, each in a separate step.
 
-        `steady_ms`: the wall time since which the clock runs steadily; -1: the clock was set recently, so nothing expires by age yet.
+        `steady_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires by age yet.
         """
         out = self._out
         out.now = now
@@ -350,7 +350,7 @@ class Shard:
         return NONE
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: int) -> int:
-        """Handle a Heartbeat; return its error code. Emits no facts and ends no step."""
+        """Handle a Heartbeat; return its error code. It emits facts and ends a step only if it ends the member's absence."""
         group = self.groups.get(group_id)
         if group is None:
             return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
@@ -365,7 +365,7 @@ class Shard:
         return ROWS[group.state].heartbeat
 
     def refresh_session(self, member: Member, now: int) -> None:
-        """Restart the member's session, after a gap in its heartbeats too."""
+        """Restart the member's session, count a gap in its heartbeats, and end its absence."""
         if member.renew_session(now):
             return
         group = self.groups[member.group_id]
@@ -405,7 +405,7 @@ class Shard:
     # Offsets.
 
     def commit(self, commit: Commit, now: int, wall: int) -> int:
-        """Handle an OffsetCommit; return the error code of all partitions, except those in `commit.too_large`, which get error 12."""
+        """Handle an OffsetCommit; return the error code of all partitions. Those in `commit.too_large` get OFFSET_METADATA_TOO_LARGE."""
         out = self._out
         out.now = now
         out.wall = wall
@@ -606,7 +606,7 @@ class Shard:
     # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
     def clear(self) -> None:
-        """Reset the shard, and drop waiting replies: call `abandon` first if there may be some."""
+        """Reset the shard and drop waiting replies unanswered: call `abandon` first if there may be any."""
         self.hold = Hold(self._config.batch_bytes_max)
         self._end_groups()
         self.stalled = False
@@ -617,7 +617,7 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self._policy_texts: dict[str, dict[str, str]] = {}  # group id -> its policies, as the operator wrote them
-        # Both until the group is open.
+        # Both are kept until `open_groups`.
         self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, begin of its absence
         self._stored_seats: dict[str, bytes] = {}  # group id -> its seats record
         self._new_replay()
@@ -631,7 +631,7 @@ class Shard:
         self.groups.clear()
 
     def replay(self, facts: Iterable[Fact]) -> None:
-        """Fold stored facts, in log order. Raises ProtocolError on records that cannot be read."""
+        """Apply stored facts, in log order. Raises ProtocolError on records that cannot be read."""
         self._replay.fold(facts)
 
     def open_groups(self, time: Callable[[], tuple[int, int]]) -> Iterator[None]:
@@ -696,7 +696,7 @@ class Shard:
                     newcomer.waiter.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
                     newcomer.waiter.release()
                 group.policy.newcomers.clear()
-        for waiter in self._out.replies:  # of a step that raised
+        for waiter in self._out.replies:  # replies of a step that raised
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self._end_groups()
         self.deadlines = self._out.deadlines = Deadlines()

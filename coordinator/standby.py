@@ -4,7 +4,7 @@ A standby belongs to the generation and sends heartbeats, but it is not in the l
 an active member is removed while the group is STABLE, its seat (assignment and leadership) goes to the longest-waiting standby with
 the same topics, without a rebalance: a take-over. One step stores the group without the removed member. When that record is durable,
 the standby's next heartbeat gets REBALANCE_IN_PROGRESS, its JoinGroup the same generation, and its SyncGroup the seat's assignment.
-Until that SyncGroup the take-over is stored, so that a coordinator that takes over continues it.
+Until that SyncGroup the take-over is stored, so that it survives a failover.
 
 The seats record has the generation it belongs to. It identifies static members by instance id, since their member ids change
 without a new seats record.
@@ -38,7 +38,7 @@ _DIGITS: Final = re.compile("([0-9]+)")
 
 
 def target_size(group: Group) -> int:
-    """The number of members that get a seat. NO_TARGET also if the broker's default has a target but the members' protocols exclude it."""
+    """The number of members that get a seat. NO_TARGET: no target is set, or the broker's default does not fit the members' protocols."""
     policy = group.policy
     if policy is None or policy.policies.target_group_size is None:
         return NO_TARGET
@@ -48,7 +48,7 @@ def target_size(group: Group) -> int:
 
 
 def refuses_protocol(group: Group, request: JoinRequest) -> bool:
-    """Whether the sender's protocols are refused because the group itself has a target."""
+    """Whether the sender's protocols are refused because target.group.size is set for the group itself."""
     policy = group.policy
     return policy is not None and policy.own_target and (request.protocol_type != CONSUMER or any(name == STREAM for name, _ in request.protocols))
 
@@ -70,7 +70,7 @@ def is_standby(group: Group, member: Member) -> bool:
 
 
 def enters_as_standby(group: Group, request: JoinRequest) -> bool:
-    """Whether a newcomer becomes a standby without a rebalance: all seats are taken, and its vote changes nothing."""
+    """Whether a newcomer becomes a standby without a rebalance: all seats are taken, and its protocols do not change the selected one."""
     policy = group.policy
     if policy is None or (group.state is not STABLE and group.state is not COMPLETING):
         return False
@@ -144,7 +144,7 @@ def assignments_of_standbys(group: Group) -> dict[str, bytes]:
 
 
 def add_standby(out: Outcome, group: Group, member: Member) -> bool:
-    """Add a newcomer as a standby; the caller, or in COMPLETING the next assignments, store it. False: it does not fit into a batch."""
+    """Add a newcomer as a standby. The caller stores it; in COMPLETING, the leader's SyncGroup does. False: it does not fit into a batch."""
     policy = group.policy
     assert policy is not None
     member.assignment = EMPTY_ASSIGNMENT
@@ -180,7 +180,7 @@ def remember_seat(out: Outcome, group: Group, member: Member) -> None:
 
 
 def seat_of(group: Group, member: Member, take_over: TakeOver | None) -> Seat:
-    """The member's seat. `take_over`: if it has not completed, the seat still counts as that of the previous member."""
+    """The member's seat. `take_over`: the member's unfinished take-over; then `from_id` still names the previous member."""
     from_id, from_instance = (member.id, member.instance_id) if take_over is None else (take_over.from_id, take_over.from_instance)
     return Seat(member.id, member.instance_id, from_id, from_instance, member.assignment, member.metadata(group.protocol_name), group.leader == member.id)
 
@@ -296,7 +296,7 @@ def finish_take_over(out: Outcome, group: Group, member: Member) -> None:
 
 
 def cancel_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
-    """Called when no SyncGroup arrived within the session: the member is the last standby again, and `move_seats` finds the next."""
+    """Called when no SyncGroup arrived within the session: the member becomes the last standby, and `move_seats` chooses the next."""
     policy = group.policy
     assert policy is not None
     member = group.members[take_over.member_id]

@@ -12,7 +12,7 @@ from coordinator.states import COMPLETING, STABLE
 
 
 def topics_changed(out: Outcome, group: Group, topics: Collection[str]) -> None:
-    """Begin a rebalance if members subscribe to one of these topics. None is needed in PREPARING: the leader assigns with new metadata."""
+    """Begin a rebalance if members subscribe to one of these topics. In PREPARING the leader will assign with the new metadata anyway."""
     policy = group.policy
     if policy is None or not policy.policies.topics_watch:
         return

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 NEVER = -1
-SILENT_SHARE = 0.8  # of the session timeout: the last heartbeat is later than the last commit
+SILENT_SHARE = 0.8  # of the session timeout; below 1, because the last heartbeat is later than the last commit
 
 
 class NearbyCommits(NamedTuple):
-    """Commit times before and after one group record, by `topic-partition`; missing or -1: none."""
+    """Commit times before and after one group record, and the usual gap, by `topic-partition`; missing or -1: none."""
 
     last_before: Mapping[str, int]
     first_after: Mapping[str, int]

@@ -51,7 +51,7 @@ class StaticReturned(NamedTuple):
 
 
 class CommitsRefused(NamedTuple):
-    """Refused commits of a few seconds."""
+    """Refused commits of one member within a few seconds."""
 
     at_ms: int
     error_code: int

@@ -51,7 +51,7 @@ class Inferred(NamedTuple):
     difference: Difference
     start_lo_ms: int
     start_hi_ms: int  # the end of its join phase
-    bounded: bool  # by the members' timeouts, and not only by the previous record
+    bounded: bool  # `start_lo_ms` is from the members' timeouts, not only from the previous record
     rounds: int
     cause: str
     strong: bool
@@ -147,7 +147,7 @@ def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
 
 
 def stable_ms(before: GroupRecord, after: GroupRecord) -> int:
-    """A time at which the group was stable: of the record, or of its state if the record may be from the end of a join phase."""
+    """A time at which the group was stable: the record's, or its state's if the record may be from the end of a join phase."""
     end_hi = join_phase_end_ms(after)
     stored = before.stored
     maybe_at_phase_end = before.at_ms >= end_hi or after.generation > before.generation + 1
@@ -194,8 +194,8 @@ def _expired(before: GroupRecord, difference: Difference, around: NearbyCommits,
     last_commits = [around.last_before.get(partition, -1) for id, partitions in owned.items() if id not in gone for partition in partitions]
     until = min(max([before.at_ms, *last_commits]), end_hi) if any(at_ms > before.at_ms for at_ms in last_commits) else end_hi
     sessions = {member.member_id: member.session_timeout for member in stored.members}
-    # Static members do not leave: unless commits show that such a member was alive to the end, its session has expired. Exception: it is
-    # back, and had to rejoin for another reason.
+    # Static members do not leave: unless commits show that the member was alive to the end, its session has expired. Exception: it
+    # returned and other members changed too, so it may have rejoined because of them.
     alone = len(difference.left) == len(difference.joined) == len(difference.back) == 1
     returned = {old.member_id for old, _ in difference.back}
     expired = []

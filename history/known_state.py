@@ -32,15 +32,15 @@ class KnownState:
         # The last known stable state of the group.
         self._stable_generation = 0 if from_start else UNKNOWN  # its generation
         self._stable_empty = from_start  # it had no members
-        self._may_be_newer = False  # `_stable_generation` or a later generation: begin or end of the last rebalance is unknown
+        self._may_be_newer = False  # the generation may be later than `_stable_generation`: begin or end of a rebalance is unknown
         self._known_at_ms = UNKNOWN  # time of the last note or record about the group itself
-        self._last: Rebalance | None = None  # the last rebalance that settled
+        self._last: Rebalance | None = None  # the last rebalance that ended in STABLE or EMPTY
         self._last_record: GroupRecord | None = None  # the last record
-        self._records_complete = recorded  # no record since is missing
+        self._records_complete = recorded  # no record is missing since `_last_record`
         # Position in the notes.
         self._from_start = from_start
-        self._count: tuple[int, int] | None = None  # of the last note: when counting began, its number
-        self._epoch = UNKNOWN  # of its coordinator
+        self._count: tuple[int, int] | None = None  # of the last note: when its counting began, and its number
+        self._epoch = UNKNOWN  # the coordinator epoch of the last note
         self._any_note = False  # at least one note was read
         self._loaded: bool | None = None  # whether the coordinator is loaded; None: unknown
         self._gap_before_ms = UNKNOWN  # time of the last note that follows missing notes

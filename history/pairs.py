@@ -148,7 +148,7 @@ class _Search:
             self.pairs.append(Pair(candidates.popleft(), new, True, unambiguous))
 
     def _is_over(self, old: int, later: int) -> bool:
-        """Whether its successor was removed too, or none is expected any more, since an equal member was removed much later."""
+        """Whether `old` needs no successor: `later` joined after it and was removed too, or `later` was removed much later."""
         old_from_ms, joined = self.stays[old].successor_from_ms, self.stays[later].joined
         return (joined is not None and old_from_ms <= joined[1]) or self.stays[later].successor_from_ms - old_from_ms > SURGE_APART_MS
 
@@ -239,7 +239,7 @@ def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
 
 
 class _MemberCounts:
-    """The number of members with one client id at a time."""
+    """The number of members with a client id at a given time."""
 
     def __init__(self, stays: Sequence[Stay]) -> None:
         self._joined: dict[str, list[int]] = {}

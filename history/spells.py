@@ -100,7 +100,7 @@ class Spells:
         self._open: dict[str, Spell] = {}
         self._ended: dict[str, Spell] = {}
         self._last_record: GroupRecord | None = None
-        self._generation_records: list[GroupRecord] = []  # all records of that generation so far
+        self._generation_records: list[GroupRecord] = []  # the records so far of the last record's generation
         self._generation = 0
         self._members_known_ms = -1  # the latest time at which the members are known
         self._count: tuple[int, int] | None = None

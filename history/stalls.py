@@ -23,7 +23,7 @@ class Stall(NamedTuple):
 
 
 def stalled_partitions(before: Owners, moved: Sequence[Move] | None, protocol: str | None) -> list[str] | None:
-    """The partitions that are not consumed meanwhile: all assigned ones; with a cooperative protocol only those that move. None: unknown."""
+    """The partitions that are not consumed in a rebalance: all assigned ones; with a cooperative protocol only those that move. None: unknown."""
     if not is_cooperative(protocol):
         return [f"{topic}-{number}" for topic, number in before]
     if moved is None:

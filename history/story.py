@@ -81,7 +81,7 @@ class Story(KnownState):
             done += self._close()
         deleted = self._deleted and self._recreated_in_epoch in (UNKNOWN, header.coordinator_epoch)
         explained = deleted or self._reloaded_in_epoch == header.coordinator_epoch
-        # A new group whose first member joined at an earlier coordinator; that one's notes are missing, and its rebalance did not complete.
+        # A new group whose first member joined at an earlier coordinator: that coordinator's notes are missing, and the rebalance did not complete.
         made_before = self._recreated_in_epoch not in (UNKNOWN, header.coordinator_epoch)
         if lost or (counter_restarted and self._any_note and not explained):
             self._members = None

@@ -18,7 +18,7 @@ from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import File, Warehouse
 
-# Tables and the attributes of the fold's and the advice's results that they are written from. A bucket has one file of each.
+# Each table, with the attribute of GroupTables or AdviceTables that has its rows. A bucket has one file of each table.
 FOLDED: Final = {"generations": "generations", "members": "members", "notes": "notes", "member_spells": "spells"}
 ADVISED: Final = {
     "rebalances": "episodes",

@@ -35,7 +35,7 @@ BEGINNING: Final = -(1 << 62)
 class State:
     """The state between two steps."""
 
-    tails: pa.Table  # `commits`
+    tails: pa.Table  # rows of `commits`
     waiting: pa.Table
     around: pa.Table
     log_ms: int = BEGINNING  # the newest time in the log so far

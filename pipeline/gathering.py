@@ -19,12 +19,13 @@ def texts(raw: bytes, at: Ints, size: Ints) -> pa.Array:
     values = blobs(raw, at, size)
     try:
         return values.cast(pa.string())
-    except pa.ArrowInvalid:  # not UTF-8: replacement characters, as in the reference
+    except pa.ArrowInvalid:  # not UTF-8: replacement characters, as `bytes.decode` writes them
         return pa.array([value if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()], pa.string())
 
 
 def blobs(raw: bytes, at: Ints, size: Ints) -> pa.Array:
-    """The bytes at each position, in rising order; null if the size is negative. Cutting at both ends of each makes every other piece a value."""
+    """The bytes at each position, in rising order; null if the size is negative."""
+    # The buffer is cut where each value begins and ends: the pieces are a value and the bytes up to the next value, in turn.
     known = np.flatnonzero(size >= 0)
     cuts = np.empty(2 * len(known) + 1, np.int32)
     cuts[0:-1:2] = at[known]

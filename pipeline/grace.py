@@ -64,7 +64,7 @@ def _disjoint(intervals: Sequence[Interval]) -> list[tuple[int, int, int]]:
     return disjoint
 
 
-def excused(groups: Sequence[str], rebalances: pa.Table, notes: pa.Table, now_ms: int) -> dict[str, list[Interval]]:
+def excused_intervals(groups: Sequence[str], rebalances: pa.Table, notes: pa.Table, now_ms: int) -> dict[str, list[Interval]]:
     """Excused intervals of these groups, from gold `rebalances` and silver `notes` of their bucket."""
     outage_intervals = outages(notes, now_ms)
     intervals = {name: list(outage_intervals) for name in groups}

@@ -11,7 +11,7 @@ from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows
 from pipeline.schema import schema_of
 from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View
 
-# So that sums of time * lag fit into 64 bits, for 60 minutes of up to 3.6 million milliseconds.
+# A larger lag counts as this, so that sums of time * lag fit into 64 bits, for 60 minutes of up to 3.6 million milliseconds.
 LAG_MAX: Final = 1 << 35
 NEVER: Final = -1
 

@@ -17,7 +17,7 @@ from pipeline.bucket import BucketTables, dictionary_coded
 from pipeline.columns import MINUTE_MS, MISSING, ints
 from pipeline.commits import KEPT_MS, State
 from pipeline.coverage import merged
-from pipeline.grace import excused
+from pipeline.grace import excused_intervals
 from pipeline.groups import group_rows
 from pipeline.hygiene import hygiene
 from pipeline.lag import lag_by_minute
@@ -53,7 +53,7 @@ class PreviousBuild(NamedTuple):
     """The output of the previous build, as far as this build needs it."""
 
     rows: Mapping[str, pa.Table]  # of CLOCKS, from `settled_ms` on
-    series_totals: pa.Table  # all rows before that
+    series_totals: pa.Table  # of all rows before that
     settled_ms: int
     files: tuple[File, ...]  # the files of the rows in `series_totals`, which stay
 
@@ -63,7 +63,7 @@ class Settled(NamedTuple):
 
     until_ms: int
     rows: Mapping[str, pa.Table]  # of CLOCKS, since the previous settling time
-    series_totals: pa.Table  # all rows before `until_ms`
+    series_totals: pa.Table  # of all rows before `until_ms`
 
 
 class MeasuredTables(NamedTuple):
@@ -158,7 +158,7 @@ def measure(
     names = sorted({*series.names.groups.to_pylist(), *tables["generations"]["group"].unique().to_pylist()})
     status = before.rows["status"]
     reaching_status = status.filter(pa.array((ints(status["to_ms"]) >= since_ms) & (ints(status["from_ms"]) < since_ms)))
-    excused_times = excused(names, tables["rebalances"], tables["notes"], now_ms)
+    excused_times = excused_intervals(names, tables["rebalances"], tables["notes"], now_ms)
     new: dict[str, list[pa.Table]] = {name: [] for name in CLOCKS}
     for view in views_of(series, samples, since_ms - QUIET_BACK_MS):
         new["commit_rate_1m"].append(commit_rate(view.series, since_ms))

@@ -15,12 +15,12 @@ UNKNOWN, NO_OWNER = -2, -1
 
 
 class Owners(NamedTuple):
-    groups: Ints  # of each record, by group and time
+    groups: Ints  # group of each record, sorted by group and time
     at: Ints
     is_known: Flags  # whether the record has a readable assignment: consumer protocol, with members
     owned: Ints  # the record of each owned partition
-    names: Ints  # its index in `partitions`
-    members: Ints  # its owner, as an index into `keys`
+    names: Ints  # index in `partitions` of each owned partition
+    members: Ints  # index in `keys` of the owner of each owned partition
     keys: pa.Array
     partitions: pa.Array  # sorted names
     name_of: Ints  # the index in `partitions` of each series

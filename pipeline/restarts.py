@@ -57,7 +57,7 @@ class Restarts:
     def __init__(self, tables: GroupTables, now_ms: int) -> None:
         self.now_ms = now_ms
         self.spells = tables.spells
-        # Other static members had lost their seats: they are paired like dynamic members.
+        # Replaced member ids. Other static members had lost their seats: they are paired like dynamic members.
         seats = {spell.member_id for spell in tables.spells if spell.end_kind == "replaced"}
         self.replacements = [_bounded(replacement) for replacement in tables.replacements if replacement.old_member_id in seats]
         successors = {replacement.new_member_id for replacement in self.replacements}

@@ -166,8 +166,8 @@ class Moments(NamedTuple):
 
     series: Ints
     at: Ints
-    commit: Ints  # the last commit up to it; -1: none
-    sample: Ints  # the last sample up to it; -1: none
+    commit: Ints  # the last commit up to `at`; -1: none
+    sample: Ints  # the last sample up to `at`; -1: none
     committed: Ints
     lag: Ints
     end: Ints

@@ -100,8 +100,8 @@ class Reader(DataSourceReader):
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
         self.allowed: dict[str, set[Any]] = {}
-        self.lowest: dict[str, int] = {}
-        self.highest: dict[str, int] = {}
+        self.lowest_offset: int | None = None
+        self.highest_offset: int | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         for filter in filters:
@@ -116,9 +116,9 @@ class Reader(DataSourceReader):
         elif name == "offset" and type(filter) in _BOUNDS:
             is_lower_bound, is_upper_bound = _BOUNDS[type(filter)]
             if is_lower_bound:
-                self.lowest[name] = max(self.lowest.get(name, filter.value), filter.value)
+                self.lowest_offset = filter.value if self.lowest_offset is None else max(self.lowest_offset, filter.value)
             if is_upper_bound:
-                self.highest[name] = min(self.highest.get(name, filter.value), filter.value)
+                self.highest_offset = filter.value if self.highest_offset is None else min(self.highest_offset, filter.value)
 
     def partitions(self) -> Sequence[InputPartition]:
         planned = plan(self.inputs, {})
@@ -129,7 +129,7 @@ class Reader(DataSourceReader):
         for name, values in self.allowed.items():
             if getattr(split.id, name) not in values:
                 return False
-        lowest, highest = self.lowest.get("offset"), self.highest.get("offset")
+        lowest, highest = self.lowest_offset, self.highest_offset
         if isinstance(split, WireSplit):
             return (lowest is None or split.end > lowest) and (highest is None or split.begin <= highest)
         return (lowest is None or split.last >= lowest) and (highest is None or split.first <= highest)

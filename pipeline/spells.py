@@ -100,7 +100,7 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
 
 
 def _verdict(old: Spell, new: Spell) -> str | None:
-    """Whether the return avoided a rebalance; None if it was not a return to the seat: the previous process had left, or long before."""
+    """Whether the return avoided a rebalance; None if it was no return to the seat: the previous process had left, or ended long before."""
     if old.end == REPLACED:
         if old.replaced_by != new.member_id:
             return None

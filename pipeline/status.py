@@ -172,7 +172,7 @@ def status_rows(
     """Rows of `status` of a bucket that end at `since_ms` or later, in table order.
 
     The view has at least the commits of `State.tails`, and moments since QUIET_BACK_MS earlier. `generations`, `members`: all silver rows;
-    `excused`: `grace.excused`; `reaching`: intervals of the previous build that extend to `since_ms`.
+    `excused`: `grace.excused_intervals`; `reaching`: intervals of the previous build that extend to `since_ms`.
     """
     series = view.series
     sequence = sequences(series)

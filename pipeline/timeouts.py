@@ -15,8 +15,8 @@ RECOMMENDED_MS_MAX: Final = 600_000  # longer waits for a crashed member are not
 SAMPLES_FOR_A_QUANTILE: Final = 20
 HEADROOM: Final = 1.2
 HEALTHY_HEARTBEATS: Final = 3  # the session timeout is at least so many times the longest delay of a healthy heartbeat
-GAIN_FACTOR: Final = 1.1  # so many times the avoided rebalances justify a longer timeout
-COST_FACTOR: Final = 1.1  # at up to so many times the cost
+GAIN_FACTOR: Final = 1.1  # a longer timeout must avoid at least so many times the rebalances
+COST_FACTOR: Final = 1.1  # and cost at most so many times as much
 
 
 class Options(NamedTuple):

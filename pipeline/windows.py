@@ -13,7 +13,7 @@ from pipeline.status_rules import BURROW_WINDOW, COMMITS_MIN, WINDOW_MS_MAX, WIN
 
 
 class Windows(NamedTuple):
-    """A window for each of some commits, which ends with that commit; sorted by sequence and time. A tombstone ends a sequence."""
+    """Windows of commits, each identified by its last commit; sorted by sequence and time. A tombstone ends a sequence."""
 
     series: Ints
     sequence: Ints
@@ -21,8 +21,8 @@ class Windows(NamedTuple):
     first_ms: Ints
     last_ms: Ints
     size: Ints
-    zero: Flags  # whether a lag is 0
-    unknown: Flags  # whether a lag is unknown
+    zero: Flags  # whether any lag in the window is 0
+    unknown: Flags  # whether any lag in the window is unknown
     rewound: Flags
     moved: Flags
     caught_up: Flags  # whether the lag fell
@@ -34,7 +34,7 @@ class Windows(NamedTuple):
 
 
 def sequences(series: Series) -> Ints:
-    """The sequence of each commit; a tombstone belongs to the sequence that it ends."""
+    """The number of each commit's sequence, the commits of a series between two tombstones; a tombstone belongs to the one that it ends."""
     begins = firsts(series.series)
     begins[1:] |= series.committed[:-1] == MISSING
     return np.cumsum(begins) - 1

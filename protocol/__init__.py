@@ -1,1 +1,1 @@
-"""Kafka's wire format: bytes to messages and back. Pure: imports nothing of ours, does no I/O."""
+"""Kafka's wire format: bytes to messages and back. Pure: imports no other package of the project, does no I/O."""

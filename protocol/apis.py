@@ -12,7 +12,7 @@ from protocol.messages.index import INDEX
 class Api:
     """One API. `advertised` is the range of versions in ApiVersions if the broker has a handler for it; `served` is the range with a codec.
 
-    They differ for Produce: versions 0 to 2 are advertised, since librdkafka before 2.1 compresses only then, but refused.
+    They differ for Produce: versions 0 to 2 are advertised but refused, since librdkafka before 2.1 compresses only if they are advertised.
     """
 
     __slots__ = ("advertised", "flexible_from", "key", "name", "request", "response", "served")

@@ -17,7 +17,7 @@ WINDOW_GROWTH: Final = 16
 # Records read one by one after a run that was too short; doubled each time, so that failed searches stay a small share of the work.
 PAUSE_MIN: Final = 16
 PAUSE_MAX: Final = 1024
-# The cost of comparing a window, in steps: a fixed part, and one step for each so many records.
+# The cost of comparing a window, in steps: a fixed part, and one step for each WINDOW_RECORDS_PER_STEP records.
 WINDOW_COST: Final = 16
 WINDOW_RECORDS_PER_STEP: Final = 64
 UNLIMITED: Final = 1 << 62
@@ -52,7 +52,7 @@ class Survey:
 def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITED) -> Survey:
     """Survey `count` records, which must fill the bytes from `at` to `end` and have the offset deltas 0, 1, 2, ...
 
-    Raises CorruptBatch, and TooManyRecords after `steps_max` steps: each single record read is a step, and each header.
+    Raises CorruptBatch, and TooManyRecords after `steps_max` steps: each record that is read alone is a step, and each header.
     """
     found = Survey()
     oldest = INT64_MAX

@@ -12,8 +12,7 @@ from coordinator.facts import read_offset
 from coordinator.hold import UntilDurable
 from coordinator.notes import Cause, Removal
 from coordinator.states import State
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.sync_group import SyncGroupRequest
+from simulator.client import MAY_WAIT_FOR_MEMBERS
 from simulator.expiry import Expiry
 from simulator.machine import SLOW_DISK_NS
 from simulator.policy_watch import nothing_held
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from simulator.plan import GroupPlan
     from simulator.run import Run
 
-ANSWERED_NS: Final = 60 * SECOND  # added to the timeout of the request
+ANSWERED_NS: Final = 60 * SECOND  # added to the timeouts of a consumer
 COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less often
 UUID_LENGTH: Final = 37  # of a member id after its instance id: a hyphen and a UUID
 WATCHED_RETENTION_NS: Final = 3600 * SECOND  # with a longer retention no offset expires within a run
 LATE_NS: Final = 500 * MS  # a check of memory may find a session that ended this long ago
-PASSES_LATE: Final = 4  # of the event loop: a late timer lets input be read first
+PASSES_LATE: Final = 4  # passes of the event loop by which a timer may be late: input is read first
 
 
 class Audit:
@@ -224,7 +223,7 @@ class Audit:
                     self._compared[journal.partition] = state
         for consumer in run.consumers:
             self._is_answered(consumer.wire, consumer)
-            if consumer.waits_for(JoinGroupRequest, SyncGroupRequest):
+            if consumer.waits_for(*MAY_WAIT_FOR_MEMBERS):
                 self._is_parked(consumer)
 
     def check_appends(self) -> None:
@@ -298,7 +297,7 @@ class Audit:
                 raise Broken("sessions", f"the session of {member.id} ended {now - member.deadline} ms ago, and it is still a member", group.id)
 
     def _check_extended(self, group: Any, member: Any) -> None:
-        """A session is extended once."""
+        """Raise Broken if a session is extended twice."""
         seen, began, deadline = self._extended.get(member.id, (-1, -1, -1))
         if (seen, began) == (member.seen_ms, group.phase_start_ms) and deadline < member.deadline:
             raise Broken("sessions", f"the session of {member.id} is extended again, by {member.deadline - deadline} ms", group.id)

@@ -25,6 +25,7 @@ Process = Generator[Any, Any, None]
 NEVER: Final = 1 << 62
 REPLIES_KEPT: Final = 2_000
 ANSWER_NS: Final = 20 * SECOND  # an append is late after five seconds, and repairs of logs run one after the other
+MAY_WAIT_FOR_MEMBERS: Final = (JoinGroupRequest, SyncGroupRequest)
 RETRIED: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -188,7 +189,7 @@ class Wire:
         if stream is None or request is not self.waiting[0] or node.life != self.life or not node.serving:
             return
         quiet_since = max(stream.busy_until, node.frozen_until, request.sent)
-        waits_for_members = isinstance(request.message, JoinGroupRequest | SyncGroupRequest)
+        waits_for_members = isinstance(request.message, MAY_WAIT_FOR_MEMBERS)
         if self.world.now - quiet_since > (request.timeout - MS if waits_for_members else ANSWER_NS):
             api = type(request.message).__name__.removesuffix("Request")
             raise Broken("answers", f"{self.client_id}: {api} of {format_time(request.sent)} has no reply", self.client_id.partition("/")[0])

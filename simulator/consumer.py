@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
 BACKOFF_NS: Final = 100 * MS
-TAKE_OVER_LATE: Final = 0.2  # the least part of SyncGroups, by which standbys take a seat over, that are late
+TAKE_OVER_LATE: Final = 0.2  # the minimum share of late SyncGroups, among those that take a seat over
 
 
 class Consumer(Client):
@@ -43,7 +43,7 @@ class Consumer(Client):
         self.member_id = ""
         self.generation = -1
         self.protocol = ""
-        self.leads = False  # its newest generation
+        self.leads = False  # whether it is the leader of its newest generation
         self.owned: list[tuple[str, int]] = []
         self.topics = [topic for topic, _ in settings.topics]
         self.user_data: bytes | None = None
@@ -224,7 +224,7 @@ class Consumer(Client):
     def _revoke_late(self, wire: Wire) -> Process:
         """Commit what was consumed from the revoked partitions, perhaps after the rebalance has ended without this member.
 
-        As with a thread for heartbeats, they go on until one is refused.
+        Heartbeats go on until one is refused, as in a client with a thread for them.
         """
         world = self.world
         commit_at = world.now + world.between(0, 2 * self.settings.rebalance_ns)
@@ -334,7 +334,7 @@ class Consumer(Client):
         self.world.trace(f"{self.name}: consumes {plural(len(self.owned), 'partition')} in generation {self.generation}", self.group)
         yield from self._read_offsets(wire)
 
-    # Steady.
+    # Steady state.
 
     def _steady(self, wire: Wire) -> Process:
         settings, world = self.settings, self.world

@@ -86,7 +86,7 @@ class Content:
 
 
 def with_empty_sectors(data: bytes, at: int, written: int) -> bytes:
-    """What a write of `data` to position `at` leaves if only `written` bytes of it reach the disk: sometimes the size of the whole, the rest reads as zeros."""
+    """What remains of a write of `data` at `at` if `written` bytes reach the disk: sometimes the full size, with zeros for unwritten sectors."""
     sector = -(-(at + written) // SECTOR) * SECTOR - at  # a sector is written whole or not at all
     if len(data) % 3 or len(data) - sector < ZEROS_MIN:
         return data[:written]
@@ -200,7 +200,7 @@ class SimFile:
         if self._disk.fail_syncs and self._disk.fails_in in self._path:
             self._disk.fail_syncs -= 1
             if self._disk.stays_down and not self._disk.crash_at:
-                self._disk.crash_at = 1  # no process can handle a failure that it was killed before learning of
+                self._disk.crash_at = 1  # one change later: the process must learn of the failed sync before it dies
             self._disk.sync_failed(self._path)
             if self._disk.failed_sync_loses:
                 self._content.drop_pending_writes()
@@ -295,7 +295,7 @@ class SimDisk:
         """`shared`: the disk of another process, with the same files."""
         self.random = random or Random(0)
         self.root: Folder = Folder() if shared is None else shared.root
-        self.life: int = 0  # of the process; the next one cannot use its open files
+        self.life: int = 0  # number of the current process; the next one cannot use its open files
         self.opened: int = 0
         self.room: int | None = None  # bytes that may still be written before the disk is full
         self.fail_writes = 0  # the number of next writes that fail halfway
@@ -321,7 +321,7 @@ class SimDisk:
         self.changes: list[str] = []  # the path of each change
         self.reads: list[tuple[str, int]] = []  # path and requested size of each read
         self.writes: list[int] = []  # the size of each write
-        self.locks: dict[str, str] = {}  # of this process, with their holders
+        self.locks: dict[str, str] = {}  # path -> holder, for the files that this process has locked
         self._processes: list[SimDisk] = [] if shared is None else shared._processes
         self._processes.append(self)
         self.byte_owners: dict[tuple[str, int], SimDisk] = {} if shared is None else shared.byte_owners

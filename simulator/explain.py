@@ -1,6 +1,6 @@
 """`--explain`: the shortest story that leads to a broken promise.
 
-The run is repeated with smaller plans, without half of the groups, each group, half of the kinds of faults, each kind, and so on, as long
+The run is repeated with smaller plans (without half of the groups, one group, half of the kinds of faults, one kind, and so on), as long
 as the same promise is broken. The trace of the smallest run, with the requests of the clients of the concerned group, is the story.
 """
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from simulator.administrator import Administrator
 from simulator.audit import Audit
+from simulator.client import MAY_WAIT_FOR_MEMBERS
 from simulator.consumer import Consumer
 from simulator.machine import SLOW_DISK_NS
 from simulator.node import Node
@@ -65,7 +65,7 @@ class Faults:
         if self.node.serving:
             self._fault("orderly stop")
             power_follows = False
-            if self.world.chance(0.6):  # the last flush fails, and then the power does, before the next start or soon after it
+            if self.world.chance(0.6):  # the last flush fails, and the power fails before or soon after the next start
                 self._fail_some_syncs(self.world.random.randrange(1, 60))
                 power_follows = "power" in self.plan.faults and self.world.chance(0.5)
                 self.world.after(self.world.between(SECOND, 5 * SECOND), self._power_if_allowed)
@@ -192,7 +192,7 @@ class Faults:
 
     def _waiting(self) -> None:
         """Disturb a member whose JoinGroup or SyncGroup waits. Without one, a leader may rejoin, as it does after its topics have changed."""
-        waiting = [consumer for consumer in self.consumers if consumer.waits_for(JoinGroupRequest, SyncGroupRequest)]
+        waiting = [consumer for consumer in self.consumers if consumer.waits_for(*MAY_WAIT_FOR_MEMBERS)]
         if waiting:
             self._disturb(self.world.random.choice(waiting))
             return

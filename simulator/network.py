@@ -72,11 +72,11 @@ class AcceptedSocket:
         return transport, protocol
 
 
-FULL_EVERY: Final = 50  # writes to a socket, of which one finds no room, and one room for half of the data
+FULL_EVERY: Final = 50  # see SimSockets
 
 
 class SimSockets:
-    """The sockets of a process. One write in `FULL_EVERY` is refused, and one is accepted in part, as by a client that reads slowly."""
+    """The sockets of a process. Of `FULL_EVERY` writes one is refused, and one is accepted by half, as with a slow client."""
 
     def __init__(self) -> None:
         self.port = Sockets(self._socket_of, self._write)
@@ -208,7 +208,7 @@ class Stream:
         self._lost = lost
         self.transport: ServerTransport | None = None
         self.broken = False
-        self._server_at = 0  # when the last chunk arrives there
+        self._server_at = 0  # when the client's last chunk reaches the broker
         self._client_at = 0
         self._to_server: deque[bytes] = deque()
         self._to_client: deque[bytes] = deque()

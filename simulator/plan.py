@@ -89,7 +89,7 @@ class Plan:
     same_assignments: bool = False  # a leader assigns the same in each generation with the same members
     write_back_seconds: int = WRITE_BACK_SECONDS  # the operating system writes unsynced data this often
     sticky: float = 0.0  # probability that a JoinGroup has new user data
-    abandoned_ids_leave: float = 0.0  # part of the member ids never used with which the client leaves
+    abandoned_ids_leave: float = 0.0  # share of the unused member ids for which the client sends LeaveGroup
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
     def with_faults(self, faults: tuple[str, ...]) -> Plan:
@@ -154,7 +154,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def draw(seed: int) -> Plan:
-    """The plan of a seed. Where groups must be flushed at intervals, and nothing else may be lost, the operating system writes late."""
+    """The plan of a seed. With `offsets.flush=interval` and no producers the operating system writes unsynced data late."""
     plan = _draw_kind(seed)
     return replace(plan, write_back_seconds=60) if plan.flush == "interval" and not plan.producers else plan
 
@@ -235,7 +235,10 @@ def _with_rare_clients(plan: Plan) -> Plan:
 
 
 def _about_expiry(plan: Plan) -> Plan:
-    """Offsets are checked every second and removed only by time. Members commit less often than offsets are retained; many groups have one, which stays away for long."""
+    """Offsets are checked every second and expire only by time.
+
+    Members commit less often than offsets are retained. Many groups have one member, which stays away for long.
+    """
     groups = []
     for number, group in enumerate(plan.groups):
         alone = group if number % 2 else replace(group, static=min(group.static, 1), dynamic=0 if group.static else 1)

@@ -26,7 +26,7 @@ Key = tuple[str, str]  # group, member id
 class Absences:
     """A member that is away keeps its seat for registration.timeout.ms of the earliest absence, and for one session after a load.
 
-    All that are away at that moment go in one rebalance, at most a second later.
+    All members away at that moment are removed in one rebalance, at most a second later.
     """
 
     promise = "absences"
@@ -86,7 +86,7 @@ class Absences:
         self._rebalance_ended[group] = moment
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
-        """A static member of a generation was removed at the end of its session, as standbys are until a rebalance without a target ends."""
+        """A static member of a generation was removed at the end of its session, as standbys are until a rebalance without target.group.size ends."""
         since = min(moment - REBALANCE_NS, self._rebalance_ended.get(group, 0))
         standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, since, moment + CLOSE_NS))
         possible = self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS)
@@ -309,7 +309,8 @@ class RebalanceRequests:
         for text in requests_in(changes):
             self._sent[group, text] = self._world.now
 
-    def acted(self, group: str, text: str) -> None:
+    def rejoin_noted(self, group: str, text: str) -> None:
+        """A note says that all members were asked to rejoin by this request."""
         self.moved(group)
         if (group, text) not in self._sent:
             raise Broken(self.promise, f"all members rejoin for {text!r}, which was never requested", group)

@@ -54,11 +54,11 @@ class PolicyWatch:
         self.unasked = WithoutPolicy(self.settings)
         self._loaded: dict[int, int] = {}  # partition -> the moment of its last load
         self._topics: dict[tuple[str, str], list[str]] = {}  # group, member -> topics of its answered JoinGroup
-        self._unstored: dict[tuple[str, str], int] = {}  # the same -> when it was answered, while a load may bring earlier topics back
+        self._unstored: dict[tuple[str, str], int] = {}  # group, member -> moment of that answer; a load may restore earlier topics
         self._returned: dict[str, str] = {}  # a static member's new id -> its old one, where the return caused no rebalance
         self._gone: dict[str, tuple[int, int]] = {}  # group -> moment of a step, and number of members with a seat removed in it
         self._listed: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
-        self._alone = len(run.nodes) == 1  # of several nodes, a former owner has late notes and old memory
+        self._alone = len(run.nodes) == 1  # one node: of several, a former owner has late notes and old memory
         plan = run.plan.policies
         self._topics_vary = plan is not None and plan.other_topics > 0
 
@@ -185,7 +185,7 @@ class PolicyWatch:
             self.unasked.shows(group, cause.name, *CAUSES[cause])
         self.absences.other_note(group, moment)
         if cause == Cause.REQUESTED:
-            self.requests.acted(group, body.reason_text)
+            self.requests.rejoin_noted(group, body.reason_text)
         self.requests.moved(group)
         at, gone = self._gone.pop(group, (0, 0))
         if body.to_state == State.PREPARING:

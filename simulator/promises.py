@@ -158,7 +158,7 @@ class _Register:
         first = SentValue(NONE, 0)
         first.done = 0
         self.open = [first]
-        self.by_value: dict[int, SentValue] = {}  # of both, without removals
+        self.by_value: dict[int, SentValue] = {}  # the values in `open` and `replaced`, without removals
         self.replaced: deque[SentValue] = deque()  # the oldest first
 
     def find(self, value: int) -> SentValue | None:

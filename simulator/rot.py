@@ -14,7 +14,7 @@ from simulator.disk import Content, Folder
 if TYPE_CHECKING:
     from simulator.run import Run
 
-CHECKED_FROM: Final = 17  # position in a batch of its checksum, before the bytes that it covers
+CHECKSUM_AT: Final = 17  # the checksum's position in a batch; it covers all bytes after it
 OFFSETS: Final = "__consumer_offsets"
 
 
@@ -38,7 +38,7 @@ class Rot:
             return ""
         number = random.randrange(len(batches))
         begin = sum(batch.size for batch in batches[:number])
-        at = begin + random.randrange(CHECKED_FROM, batches[number].size)
+        at = begin + random.randrange(CHECKSUM_AT, batches[number].size)
         bit = 1 << random.randrange(8)
         content.cached[at] ^= bit
         content.durable[at] ^= bit

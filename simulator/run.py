@@ -36,14 +36,14 @@ from simulator.rot import Rot
 from simulator.styles import SESSION_FACTOR, STYLES
 from simulator.world import MS, SECOND, Broken, World
 
-# A power failure may lose unsynced data of this time: a failed sync drops what the system was about to write.
+# A power failure may lose unsynced data up to this age: a failed sync drops what the system was about to write.
 LOST_NS: Final = 2 * WRITE_BACK_SECONDS * SECOND + SLOW_DISK_NS
-# Only the operating system writes records of topics, and after a failed flush the repair, which is retried with pauses.
+# Records of topics: written by the operating system and, after a failed flush, by the repair, which is retried with pauses.
 RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
 GARBAGE_MAX: Final = 300_000  # new objects not freed, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
 AUDIT_NS: Final = 2 * SECOND
-AUDIT_EVENTS: Final = 8  # a check of memory after fewer events waits
+AUDIT_EVENTS: Final = 8  # memory is checked after so many events, or after AUDIT_NS_MAX
 AUDIT_NS_MAX: Final = 20 * SECOND
 LIVENESS_MARGIN_NS: Final = 90 * SECOND  # retries of a suspended or unreadable log, pauses of clients
 
@@ -95,7 +95,7 @@ class Run(Faults):
         self.created: set[str] = set()  # topics that clients may know
         self.faults_over = False
         self.power_failed_at = -1
-        self._audit_from = 0  # events
+        self._audit_from = 0  # number of events at the next check of memory
         self._audit_at = 0
         self._flushed_at = 0  # the last time at which nothing prevented flushes of the groups' logs (offsets.flush=interval)
         self.lost_until = -1
@@ -201,7 +201,7 @@ class Run(Faults):
         return f"closed topics: {self._closed_topics()}" if self.node.serving else "the broker does not serve"
 
     def has_hole(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether the log has no record from `offset` to the next segment: a power failure has left that one and not the end of the one before."""
+        """Whether `offset` is missing between two segments: a power failure has left the later one, and not the end of the earlier one."""
         logs = [node.broker.partitions.find(topic, partition) for node in self.nodes if node.serving]
         return any(before.next_offset <= offset < after.base for found in logs if found is not None and found.opened for before, after in pairwise(found.log._segments))
 

@@ -33,7 +33,7 @@ STYLES: Final = (
 
 
 class Settings(NamedTuple):
-    """Of the consumers of one group, in nanoseconds."""
+    """Settings of the consumers of one group; times in nanoseconds."""
 
     session_ns: int
     rebalance_ns: int

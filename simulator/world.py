@@ -109,7 +109,7 @@ class World:
 
     @property
     def digest(self) -> str:
-        """Of all lines so far: the same for the same seed."""
+        """The digest of all lines so far: equal for equal seeds."""
         return self._digest.hexdigest()
 
 

@@ -73,7 +73,7 @@ def _resume(segment: Segment) -> None:
 
 
 def _reset(segment: Segment) -> None:
-    """Restart at the begin of the file with an empty index."""
+    """Restart at the start of the file with an empty index."""
     segment.index = Index(segment.handles, segment.path, segment.suffix, segment.base)
     segment.size, segment.next_offset = 0, segment.base
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base

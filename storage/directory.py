@@ -10,7 +10,7 @@ from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 
 FORMAT = 1  # incremented when older versions cannot read what this one writes
 FORMAT_FILE = "tenure.format"
-UNFINISHED = "unfinished-export"  # in it, until a copy is complete
+UNFINISHED = "unfinished-export"  # content of FORMAT_FILE during an export
 META_FILE = "meta.properties"
 OWNERS_FILE = "owners"  # the table of owners, if several nodes use or used the directory
 LOCK_FILE = ".lock"

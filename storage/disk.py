@@ -109,7 +109,7 @@ class SharedBytes(Protocol):
     def write(self, at: int, data: bytes) -> None: ...
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Wait until no other process is in such a block."""
+        """A block that only one process runs at a time."""
         ...
 
     def sync(self) -> None:
@@ -195,8 +195,8 @@ class OsLock:
 class OsByteLocks:
     """Open-file-description locks where the system has them: they belong to this object alone.
 
-    Otherwise locks of the process, which ends them when it closes any descriptor of the file. The bytes are spread over several files,
-    because the system scans all locks of a file in each call: with 10,000 logs in one file that takes a third of the broker's start.
+    Elsewhere, process locks: closing any descriptor of the file drops them. The bytes are spread over several files, because
+    the system scans all locks of a file in each call: with 10,000 logs in one file that takes a third of the broker's start.
     """
 
     def __init__(self, path: str) -> None:
@@ -238,7 +238,7 @@ LOCK_FILES: Final = 16  # must not change: nodes of two versions must lock a log
 
 
 def file_of(at: int) -> int:
-    """The number of the file in which this byte is locked. The shift: the lowest bit of a log's byte is always set (`owners.byte_of`)."""
+    """The number of the file in which this byte is locked. The lowest bit, which `owners.byte_of` always sets, does not count."""
     return (at >> 1) % LOCK_FILES
 
 
@@ -375,7 +375,7 @@ class OsDisk:
             os.close(descriptor)
 
     def lock(self, path: str, holder: str) -> OsLock | str:
-        # Both, since they are independent: lockf, which Java uses too, excludes Kafka; flock also excludes a second lock of this process.
+        # Two independent locks: lockf, which Java uses too, excludes Kafka; flock also excludes a second lock of this process.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         file = OsFile(descriptor)
         try:

@@ -10,8 +10,8 @@ from typing import Final
 from storage.disk import Disk, File
 from storage.segment import Segment
 
-# An empty file in the folder, from a failed flush until the repair. Its name ends with the flushed offset (without one if an earlier
-# version wrote it): a name becomes durable with the folder, even while no data of a file does.
+# An empty marker file in the log's folder, from a failed flush until the repair. Its name ends with the flushed offset, except in
+# files of earlier versions. A name becomes durable with the folder, even if file data does not.
 FAILED: Final = "flush.failed"
 METADATA: Final = "partition.metadata"  # Kafka's file with the topic id of the folder
 _TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{22}")  # 16 bytes in base64

@@ -96,7 +96,7 @@ class FlushedSegments(Segments):
         for segment in self._segments:
             if segment.next_offset <= end:
                 segment.unsynced = False
-        if self._segments and self._segments[-1].base < end:  # no segment was added since
+        if self._segments and self._segments[-1].base < end:  # no segment was added after `end`
             self._names_unsynced = self._is_new = False
         self.flushed_offset = max(self.flushed_offset, end)
 

@@ -60,7 +60,7 @@ class Index:
         self.positions = array("i")
         self.times = array("q")
         self.time_offsets = array("i")
-        self.last_position = 0  # the next interval begins here
+        self.last_position = 0  # of the newest entry
         self.last_time = 0
 
     @property

@@ -51,11 +51,11 @@ class Log(FlushedSegments):
         super().__init__(handles, folder)
         self.segment_bytes = min(segment_bytes, SEGMENT_BYTES_MAX)
         self.segment_ms = 0  # Kafka's segment.ms, measured by the batches' timestamps; 0: no limit
-        self._folder_exists = False  # and its name is synced, or the next flush syncs it
+        self._folder_exists = False  # True: its name is synced, or the next flush syncs it
         self._deferred = False
         self._producers: Producers | None = None
-        self._written_epoch = -1  # the epoch in the checkpoint
-        self._first_seen_base = -1  # the active segment of the last `roll_if_old`, and when that first saw it
+        self._written_epoch = -1  # epoch last written to the checkpoint
+        self._first_seen_base = -1  # active segment at the last `roll_if_old`, and the time of the first call with it
         self._first_seen_ms = 0
 
     @staticmethod
@@ -101,7 +101,7 @@ class Log(FlushedSegments):
                 remove_segments(handles, folder, [segment.base for segment in log._segments])
                 log._segments = []
             if deferred and not clean:
-                # The disk may lack all of it: the next flush syncs the names too.
+                # The disk may lack the whole log: the next flush syncs the names too.
                 log._names_unsynced = log._is_new = True
                 if failed_flushes(handles.disk, folder):
                     sync(handles, folder, log._segments, recovery_point)
@@ -126,7 +126,7 @@ class Log(FlushedSegments):
     def append(self, batch: bytes | bytearray, epoch: int) -> int:
         """Stamp offsets and epoch into the batch (a bytearray in place), write it, and return its first offset.
 
-        Raises AppendFailed, and Fenced if the log has a newer owner; then the log is unchanged.
+        Raises AppendFailed. Raises Fenced, and leaves the log unchanged, if it has a newer owner.
         """
         if epoch != self.epoch:
             raise Fenced(f"{self.folder} is owned at epoch {self.epoch}, no longer at {epoch}")
@@ -162,7 +162,7 @@ class Log(FlushedSegments):
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
         if self._segments:
             active = self._segments[-1]
-            # Do not roll during a flush: both would sync the segment, and only one of them would get a failure.
+            # Do not roll during a flush: flush and roll would both sync it, and only one would get a failure.
             must_wait = self._flushing and not self._deferred
             limit = SEGMENT_BYTES_MAX if must_wait else self.segment_bytes
             if not active.size or (
@@ -183,7 +183,7 @@ class Log(FlushedSegments):
         active.save_index()
         active.close()
         if self._producers is not None:
-            with contextlib.suppress(OSError):  # an older snapshot and the batches after it have the same state
+            with contextlib.suppress(OSError):  # an older snapshot and the batches after it give the same state
                 save_producers(self._disk, self.folder, self.next_offset, self._producers)
 
     def _begin_segment(self) -> Segment:

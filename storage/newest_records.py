@@ -53,8 +53,8 @@ class NewestRecords:
     ) -> None:
         """`end`, `now` and `producers`: as in `Compaction`."""
         self.clean_to = end  # offset before which each key will have one record; less than `end` if the map of keys was full
-        self.changes = 0  # batches that were filtered
-        self.emptied = b""  # the header of the last filtered batch if it was dropped
+        self.changes = 0  # batches dropped or rewritten
+        self.emptied = b""  # the header of the last batch, if that was dropped
         self._first_dirty = first_dirty
         self._now = now
         self._horizon = now + delete_retention_ms if now >= 0 else -1
@@ -62,9 +62,9 @@ class NewestRecords:
         self._newest: dict[bytes, int] = {}
         self._key_bytes = 0
         self._active_producers = producers
-        self._producers: dict[int, int] = {}  # base offset of each producer's last batch read so far
+        self._producers: dict[int, int] = {}  # producer id -> base offset of its last batch read so far
         self._gathered_to = first_dirty
-        self._last = -1  # offset of the last batch that was filtered
+        self._last = -1  # last offset of the last batch read
 
     # First pass: the newest offset of each key.
 

@@ -119,7 +119,7 @@ def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], 
     if int(text) < SHARED_FORMAT:
         _share(disk, root)
     move_files_of_single_broker(disk, root)
-    if not meta:  # written last; the file of a single broker that used the directory before stays
+    if not meta:  # the file of a former single broker stays; a new one is written last
         meta = {"node.id": "0", "directory.id": new_id(), "version": "1", "cluster.id": cluster_id}
         disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in meta.items()))
     return cluster_id

@@ -22,7 +22,7 @@ NODES_FOLDER = "nodes"
 SINGLE = "single"
 MERGED = "merged"
 COMPLETE = "complete"  # a file that marks `nodes/merged` as complete; it contains the id of the single broker
-NOTES = "__coordinator_notes"  # their logs have the owners of the offsets' logs
+NOTES = "__coordinator_notes"  # a notes log has the owner of the offsets log of its partition
 OFFSETS = "__consumer_offsets"
 SHARED_FORMAT = 2  # in tenure.format: a single broker must not open the logs
 
@@ -81,7 +81,7 @@ def finish_merge(disk: Disk, root: str) -> None:
     disk.sync_folder(merged)
     meta_file = f"{root}/{META_FILE}"
     meta = parse_properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
-    if meta and not disk.exists(node_folder(root, SINGLE)):  # no broker was alone here before
+    if meta and not disk.exists(node_folder(root, SINGLE)):  # no single broker used the directory before
         disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in (meta | {"node.id": node_id}).items()))
     disk.replace_text(f"{root}/{FORMAT_FILE}", f"{FORMAT}\n")
     disk.remove(f"{merged}/{COMPLETE}")

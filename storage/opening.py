@@ -248,7 +248,9 @@ class Repair:
                 self._complete(handles, segments)
             self._cut_unacknowledged(segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
-                segments = self._all_rewritten(handles, segments) if self._deferred else self._rewritten(handles, segments)
+                segments = (
+                    self._rewrite_unflushed_in_place(handles, segments) if self._deferred else self._rewrite_unflushed(handles, segments)
+                )
             sync(handles, self._folder, segments, self._flushed_offset)
             self.segments = segments
         finally:
@@ -292,7 +294,7 @@ class Repair:
             self.recovery = Recovery(last.log_path, position, last.size - position, reason, kept)
         cut(last, position)
 
-    def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
+    def _rewrite_unflushed(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
         """Rewrite the unflushed records: after a failed flush the old pages may never reach the disk.
 
         The old bytes are cut only when the new ones are synced.
@@ -304,7 +306,7 @@ class Repair:
         cut(old, old.position_from(new.base))
         return [*segments, new]
 
-    def _all_rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
+    def _rewrite_unflushed_in_place(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
         """Rewrite each segment that is not flushed to its end, in place."""
         return [
             self._rewrite_segment(handles, segment, segment.base) if segment.next_offset > self._flushed_offset else segment

@@ -28,7 +28,7 @@ _UNUSED_PAGE: Final = bytes(_PAGE_BYTES)
 
 UNUSED, OWNED, FREE, GONE = range(4)  # states; GONE: the log's topic was deleted
 
-# Writers: n + 1 is node n, which has the log open or crashed; -(n + 1) is node n, which has flushed and closed the log.
+# Writers: n + 1: node n has the log open, or crashed with it open; -(n + 1): node n has flushed and closed the log.
 SINGLE_BROKER: Final = 0
 NO_WRITER: Final = -(1 << 31)  # the log is new, or its topic was deleted: it begins empty
 
@@ -46,12 +46,12 @@ class Slot(NamedTuple):
 NO_SLOT: Final = Slot(-1, -1, 0, UNUSED, SINGLE_BROKER)
 
 
-def open_for(node: int) -> int:
+def writer_open(node: int) -> int:
     """The writer while this node has the log open."""
     return node + 1
 
 
-def closed_by(node: int) -> int:
+def writer_closed(node: int) -> int:
     """The writer once this node has flushed and closed the log."""
     return -(node + 1)
 

@@ -62,7 +62,7 @@ class Segment:
     def __init__(self, handles: Handles, folder: str, base: int, suffix: str = "") -> None:
         self.handles = handles
         self.base = base
-        self.suffix = suffix  # of its file names, until it is part of a log
+        self.suffix = suffix  # ending of the file names; "" in a log
         self.folder = folder
         self.path = f"{folder}/{segment_name(base)}"  # without `.log`
         self.log_path = f"{self.path}.log{suffix}"
@@ -77,7 +77,7 @@ class Segment:
         self.index_saved = False
         self.unsynced = False
         self.verified = True  # this process computed or verified every checksum
-        self.positions: dict[int, int] = {}  # next offset -> position, of the ends of recent reads
+        self.positions: dict[int, int] = {}  # where recent reads ended: next offset -> position
         self.readers = 0
         self.kept_file: File | None = None  # the open file after a rename or removal, for its readers
 
@@ -85,7 +85,7 @@ class Segment:
         self.handles = self.index.handles = handles
 
     def rename(self, suffix: str) -> None:
-        """Set the new suffix of its renamed files."""
+        """Note the new suffix, after the files were renamed."""
         self.suffix = self.index.suffix = suffix
         self.log_path = f"{self.path}.log{suffix}"
 
@@ -352,5 +352,5 @@ class Segment:
 
 
 def newest_record(header: BatchHeader) -> int:
-    """The newest timestamp of its records; -1 for a batch without records, whose header has the timestamp from before the compaction."""
+    """The newest timestamp of the records; -1 without records: compaction leaves the timestamp of removed records in the header."""
     return header.max_timestamp if header.record_count else -1

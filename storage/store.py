@@ -31,7 +31,7 @@ class HeldBy(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """The log cannot be opened. `damaged`: until an operator intervenes; otherwise until the disk can be read again."""
+    """The log cannot be opened: if `damaged`, until an operator intervenes; otherwise until the disk can be read."""
 
     reason: str
     damaged: bool
@@ -90,7 +90,7 @@ class OwnedLog(Protocol):
 class Readable(Protocol):
     """The records of a topic's log. Clients read up to the high watermark."""
 
-    epoch: int  # of appends
+    epoch: int  # leader epoch of appends
     start_offset: int  # records before it are deleted
 
     @property
@@ -125,7 +125,7 @@ class Readable(Protocol):
     def epoch_at(self, offset: int) -> int: ...
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The newest epoch up to this one, and its end offset; -1 if unknown."""
+        """The newest epoch up to `epoch`, and its end offset; -1 if unknown."""
         ...
 
 
@@ -259,7 +259,7 @@ Acquired = Callable[[OwnedLog | HeldBy | Unreadable], None]
 
 
 class LogStore(Protocol):
-    """Gives out logs, and shows the other nodes."""
+    """Acquires logs, and has a view of the nodes."""
 
     def view(self) -> ClusterView: ...
 

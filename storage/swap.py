@@ -68,7 +68,7 @@ def _open_cleaned(handles: Handles, folder: str, new: CleanedSegment, suffix: st
 
 
 def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str) -> None:
-    """Move the promoted segment into place by a few renames. The old logs remain as `.deleted`."""
+    """Move the promoted segment into place by a few renames. The old `.log` files remain as `.deleted`."""
     for base in replaces:
         set_aside(disk, folder, base)
     for ending in (".log", *INDEXES):
@@ -117,7 +117,7 @@ def finish_exchanges(disk: Disk, folder: str) -> None:
     leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
     if not leftovers:
         return
-    # Kafka may split a segment into several, which count only together; it promotes the first of them last.
+    # Kafka may split a segment into several, valid only together; it promotes the first of them last.
     counts_before = min((_base(name) for name in leftovers if name.endswith(CLEANED)), default=1 << 63)
     for name in leftovers:
         if name.endswith(f".log{SWAP}"):

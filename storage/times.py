@@ -31,7 +31,7 @@ class FoundRecord(NamedTuple):
 
 
 class _BatchCursor:
-    """A position in the batches of a segment, up to the segment's end at the begin of the search. `at` is a batch, or the end."""
+    """A position in the batches of a segment; `at` is that of a batch, or the end. The end is fixed when the search starts."""
 
     __slots__ = ("_chunk", "_chunk_at", "_end", "_segment", "at", "max_timestamp", "size")
 
@@ -41,7 +41,7 @@ class _BatchCursor:
         self._chunk = b""
         self._chunk_at = at
         self.at = at
-        self.size = 0  # of the batch at `at` after `advance`, and its newest timestamp
+        self.size = 0  # size and newest timestamp of the batch at `at`, after `advance`
         self.max_timestamp = 0
 
     @property

@@ -1,9 +1,9 @@
 """The format of a turn log, `turns.N`: the batches that a turn of the event loop appended to many logs.
 
-A file begins with a header: format version, number of the previous file, and how many bytes of that were acknowledged. A
-turn is a head (its number in the file, sizes, checksums), a directory, and the batches. The directory has name, offsets, size
-and checksum of each batch, and for each log in earlier turns of the file a checksum of its name and its end offset: so the
-turn after an unreadable one shows which logs that one contained.
+A file begins with a header: format version, number of the previous file, and that file's acknowledged bytes. A turn is a
+head (its number in the file, sizes, checksums), a directory, and the batches. The directory has the log's name, offsets, size
+and checksum of each batch, and, for each log in earlier turns of the file, a checksum of its name and its end offset: so a
+turn shows which logs an unreadable turn before it contained.
 
 Files without a header are of the first version: a turn is a checksum and a size, then for each log the sizes of name and
 batch, the name, and the batch.
@@ -26,7 +26,7 @@ VERSION: Final = 1
 
 _FILE: Final = Struct(">4sHIQ")  # magic, version, number of the previous file, its acknowledged bytes
 _HEAD: Final = Struct(">4sIIII")  # magic, number of the turn, size of directory, size of batches, checksum of directory
-_CHECKSUM: Final = Struct(">I")  # follows both
+_CHECKSUM: Final = Struct(">I")  # follows _FILE and _HEAD
 _COUNTS: Final = Struct(">HH")
 _ENTRY: Final = Struct(">HIIqq")  # sizes of name and batch, checksum of the batch, base offset, next offset
 _BEFORE: Final = Struct(">Iq")
@@ -117,9 +117,9 @@ def header_of(data: bytes) -> tuple[int, int] | None:
 
 
 def read_turns(data: bytes, acknowledged: int = -1) -> TurnFile:
-    """`acknowledged`: the file's acknowledged bytes if a later file has their number; otherwise an interrupted write may end the file."""
+    """`acknowledged`: the acknowledged bytes, if a later file records them; -1: unknown, an interrupted write may end the file."""
     reader = _Reader(data, acknowledged)
-    # The turns may be sound even if the header is damaged. No other file refers to files of the first version.
+    # A damaged header may precede sound turns. `acknowledged` is unknown for every file of the first version.
     if acknowledged >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
         return reader.read(FILE_BYTES)
     return _FirstVersion(data).read()

@@ -1,4 +1,4 @@
-"""The turn log: a second copy of the batches that one turn appended to many logs, so that one flush covers them all.
+"""The turn log: a second copy of the batches that one event-loop turn appended to many logs, so that one flush suffices.
 
 The logs themselves are flushed when the file has grown, and then the file is removed. After a crash each log restores missing batches
 from it. A damaged file is kept, and a log opens only if it provably has all batches.
@@ -92,7 +92,7 @@ class Turns:
         self._unknown: list[_Location] = []  # lost turns of unknown logs
         self._order = 0
         acknowledged: dict[int, int] = {}
-        next_paths: dict[int, str] = {}  # by the number of the previous file
+        next_paths: dict[int, str] = {}  # number of a file -> path of the next
         for path, data in files:
             before, size = header_of(data) or (0, 0)
             if before:

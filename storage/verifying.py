@@ -1,6 +1,6 @@
 """Verify every checksum of a segment after a crash, and rebuild its index.
 
-Inlined, since the start of a broker waits for it. It only detects an error; `validate` raises with the reason.
+Inlined for speed, since a starting broker waits for it. The checks only detect an error; `validate` raises with the reason.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
     next_offset, newest_so_far, epoch_so_far = segment.next_offset, segment.max_timestamp, segment.epoch
     size_before = 0
     offset_max = segment.base + RELATIVE_OFFSET_MAX
-    compared_to = 0  # batches before it were already compared for a run of equal layout
+    compared_to = 0  # batches before this position were already searched for a run
     end = len(chunk)
     at = 0
     base: int

@@ -28,7 +28,7 @@ class ElectLeaders:
             return _no_election(request, call.version, ErrorCode.REQUEST_TIMED_OUT, None)
         if call.version > PREFERRED_ONLY_VERSION and request.election_type not in (PREFERRED, UNCLEAN):
             return _no_election(request, call.version, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-        if request.topic_partitions is None:  # the reply for all partitions has failed elections only
+        if request.topic_partitions is None:  # a reply for all partitions lists only failed elections
             return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic.name, []) for topic in self._topics.listed()])
         results = [
             ReplicaElectionResult(topic.topic, [self._election_result(topic.topic, index) for index in topic.partitions])

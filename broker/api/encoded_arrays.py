@@ -8,7 +8,7 @@ from protocol.wire import put_compact_count, put_legacy_count
 
 
 def put_array(message: bytes, bytes_after: int, elements: Sequence[bytes], count: int, flexible: bool) -> bytes:
-    """Insert encoded elements into a message encoded with an empty array, which ends `bytes_after` before the message's end."""
+    """Insert encoded elements into the empty array of an encoded message; `bytes_after` bytes follow the array."""
     counts: list[bytes] = []
     put_count = put_compact_count if flexible else put_legacy_count
     put_count(counts, 0)

@@ -97,7 +97,7 @@ def refuse(request: JoinGroupRequest, version: int, error: int) -> Response:
 
 
 def java_address(address: str) -> str:
-    """A client's address in Java's format, in which members store and describe it."""
+    """A client's address in Java's format, as groups store it and DescribeGroups shows it."""
     if ":" not in address:
         return f"/{address}"
     address, _, scope = address.partition("%")

@@ -36,7 +36,7 @@ class Parts:
     authorizer: Authorizer
     cluster_view: ClusterView
     leaders: Leaders | None  # None: this node is the only one
-    status: Callable[[], Mapping[str, str]]  # `status.*` entries of the broker, by name; empty where it is the only one
+    status: Callable[[], Mapping[str, str]]  # the broker's `status.*` entries, by name; empty for a single broker
     routes: Mapping[int, Route]  # by API key; filled after the handlers are built
     health: Callable[[], str]  # the status line of `tenure health`; "NONE" when all is well
 

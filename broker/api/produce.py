@@ -1,6 +1,6 @@
 """Produce: append record batches to the logs of their partitions, and reply when they are written.
 
-As in Kafka, written to the operating system is enough: no reply waits for the disk. A refused batch changes nothing.
+As in Kafka, a write to the operating system is enough: no reply waits for the disk. A refused batch changes nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Produce:
         return None
 
     def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
-        """None: some of its batches wait, and it is answered later."""
+        """None: some batches wait; the reply is sent later."""
         try:
             sizes = _sizes(request)
         except InvalidBatch as invalid:
@@ -179,7 +179,7 @@ def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> Non
 
 
 def _sizes(request: ProduceRequest) -> list[int] | None:
-    """The size of the first batch for each partition; None if a batch is transactional. Raises InvalidBatch, if that comes first."""
+    """The size of the first batch for each partition; None if a batch is transactional. Raises InvalidBatch if an invalid one comes first."""
     sizes: list[int] = []
     for topic in request.topic_data:
         for data in topic.partition_data:

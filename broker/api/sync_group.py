@@ -75,7 +75,7 @@ class SyncGroup:
 
 
 def _refusal(group_id: str, refusal: int) -> int:
-    """REBALANCE_IN_PROGRESS while the partition is loading, since every client rejoins on it; Java's consumer fails on 14."""
+    """REBALANCE_IN_PROGRESS while the partition is loading: every client rejoins on it; Java's consumer fails on COORDINATOR_LOAD_IN_PROGRESS."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
     return ErrorCode.REBALANCE_IN_PROGRESS if refusal == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refusal

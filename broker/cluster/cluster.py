@@ -44,7 +44,7 @@ GATHER_SECONDS: Final = 1.0  # for the other nodes to start, before this node ac
 
 
 class Cluster:
-    """Ties ownership to the parts of the broker that own logs (`Actions`, `Owners`)."""
+    """Connects `Ownership` and the parts of the broker that own logs (`Actions`, `Owners`)."""
 
     shards: Shards
     notes: Notes
@@ -65,7 +65,7 @@ class Cluster:
         frame_bytes_max: int,
         nodes: int,
     ) -> None:
-        """`nodes`: their usual number (cluster.nodes)."""
+        """`nodes`: the usual number of nodes (cluster.nodes)."""
         self.me = me
         self._nodes = nodes
         self._gathering = True  # waits for the other nodes before it acquires logs
@@ -253,7 +253,7 @@ class Cluster:
         self.peers.send(owner, self._request(Kind.REQUEST_RELEASE, logs), ignore_reply)
 
     def release(self, id: LogId, receiver: Any) -> None:
-        """Hand the log over to the node `receiver`. As `Owners.release`: `receiver` is called when the log is closed."""
+        """For `Actions`: hand the log over to the node `receiver`. For `Owners`: close it, then call `receiver`."""
         if callable(receiver):
             self._store.release(id, receiver)
             return
@@ -314,7 +314,7 @@ class Cluster:
         self._topic_placement.opened(id)
 
     def load_ended(self, journal: GroupJournal, result: HeldBy | str) -> None:
-        """The load of a partition of groups ended (`Shards`)."""
+        """Called when the load of an offsets partition ended (`Shards`)."""
         self.opened(LogId(CONSUMER_OFFSETS, journal.partition), result)
 
     def _registry_acquired(self, result: OwnedLog | HeldBy | Unreadable) -> None:

@@ -20,7 +20,7 @@ class Members:
         self._peers = peers
         self._greeting = answer_greeting
         self._changed = changed
-        self._incarnations: dict[int, int] = {}  # of the nodes that sent a greeting
+        self._incarnations: dict[int, int] = {}  # node id -> incarnation in its greeting
         self.draining: set[int] = set()
         self._started = False
         self._stopped = False
@@ -57,7 +57,7 @@ class Members:
                 self._peers.send(node, self._greeting, partial(self._note_draining, node))
 
     def _note_draining(self, node: int, reply: NodeResponse | None) -> None:
-        """Each node reports whether it is draining: messages of other nodes about it may be lost or late."""
+        """Note from its own reply whether the node drains: other nodes' messages about it may be lost or late."""
         if reply is None or self._stopped:
             return
         draining = any(drained.id == node for drained in reply.draining)
@@ -75,7 +75,7 @@ class Members:
         return NodeResponse(draining=[DrainingNode(id) for id in sorted(self.draining)])
 
     def drain(self, node: int, drained: bool) -> None:
-        """Move the node's logs to the other nodes, or return its share."""
+        """Move the node's logs to other nodes, or let it own its share again."""
         if drained:
             self.draining.add(node)
         else:

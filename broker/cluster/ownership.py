@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from broker.cluster.placement import Placement
 from storage import LogId
 
-GRACE_MS: Final = 50  # at least, for each rank after the best-placed node
+GRACE_MS: Final = 50  # the shortest grace period per rank
 LOGS_PER_MS: Final = 10  # logs that a node can lock per millisecond: with many logs the grace period is longer
 SWEEP_MS: Final = 500  # between two sweeps over the owners of logs, in case a message was lost
 SWEPT_MAX: Final = 2_000  # logs in one sweep; the next sweep continues
@@ -66,7 +66,7 @@ class PlacedLog:
 
 
 class Ownership:
-    """All logs of the cluster, as an actor with the deadlines at which logs are acquired or their release is requested."""
+    """All logs of the cluster, and the deadlines at which this node acquires them or requests their release."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Ownership:
         self._wake(placed.try_at)
 
     def lost(self, log: LogId, now: int) -> None:
-        """The log fenced this node, or this node released it."""
+        """This node was fenced from the log."""
         self._not_acquired(log, now, GRACE_MS)
 
     def released(self, log: LogId, now: int) -> None:
@@ -275,7 +275,7 @@ class Ownership:
     def _update_state(self, log: LogId, placed: PlacedLog, now: int) -> None:
         """For a log that this node does not own: update whether it is free, and when to acquire it or to request its release."""
         if not self.live:
-            return  # `set_nodes` follows
+            return  # `set_nodes` updates it
         before = placed.state
         owner = self._owner_of(log)
         rank = placed.rank

@@ -32,7 +32,7 @@ class Owners(Protocol):
         ...
 
     def opened(self, log: LogId, result: HeldBy | str) -> None:
-        """Called when a log was opened (""), is another node's, or cannot be opened, with the reason."""
+        """Called with "" when a log was opened, HeldBy if another node owns it, or the reason of the failure."""
         ...
 
     def release(self, log: LogId, done: Callable[[], None]) -> None:
@@ -128,7 +128,7 @@ class SharedPartitions(Partitions):
 
     def _lost(self, partition: Partition) -> None:
         if not partition.opened or not self.owners.may_open(partition.id):
-            return  # it is being handed over in order
+            return  # this node is handing the log over
         log.warning("partition was lost: another node has claimed it", log=str(partition))
         partition.refuse(OPENING, "")
         partition.opened = False
@@ -153,7 +153,7 @@ class SharedPartitions(Partitions):
     def _request(self, partition: Partition) -> None:
         id = partition.id
         if isinstance(partition, InternalPartition):
-            id = LogId(CONSUMER_OFFSETS, partition.index)  # notes go with the offsets of their groups
+            id = LogId(CONSUMER_OFFSETS, partition.index)  # a notes log goes with its groups' offsets
         if self.owners.may_open(id):
             super()._request(partition)
 

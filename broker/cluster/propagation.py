@@ -1,8 +1,8 @@
 """Delay the reply to a change of topics until every node knows the change.
 
 A client may use a topic that it has just created through any node, and some clients do not retry. So the controller's reply waits until
-each node has read the change and opened its own logs. The controller does not wait for a node that needs longer than a second, until it
-answers again.
+each node has read the change and opened its own logs. If a node needs longer than a second, the controller does not wait for it until
+it answers again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Propagation:
         self._request = request
         self._when_opened = when_opened
         self._number = 0  # of the last announced change
-        self._announced: dict[int, int] = {}  # nodes that have not answered yet, and the change that was announced to them
+        self._announced: dict[int, int] = {}  # unanswered: node id -> number of the change announced to it
         self._confirmed: dict[int, int] = {}  # the last change that each node has confirmed
         self._late: set[int] = set()
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()

@@ -41,8 +41,8 @@ class Registry:
         self.leading = False
         self._changed = changed
         self._log: ServedLog | None = None  # while leading
-        self._hold: object = None  # the topics' hold when `_replays` was counted
-        self._start = 0  # start offset of the log when `_replays` was counted
+        self._hold: object = None  # `topics.hold` when `_replays` last increased
+        self._start = 0  # the log's start offset at that time
         self._replays = 0
         self._version = NOTHING  # version of the records read so far, while following
         self._offset = 0  # offset of the next record to read
@@ -76,9 +76,9 @@ class Registry:
 
     @property
     def version(self) -> int:
-        """Differs after every change of controller and every replay at the controller, and when the log was compacted.
+        """Changes when the controller changes or replays its log, and when the log is compacted.
 
-        A follower may have missed a deletion that the log no longer contains.
+        After that, a follower may have missed a deletion that the log no longer contains.
         """
         assert self._log is not None
         start = self._log.records.start_offset
@@ -118,7 +118,7 @@ class Registry:
         """Apply the controller's reply; returns whether more records must be requested."""
         if self.leading or reply.error_code:
             return False
-        if request is not self._awaited:  # this node was the controller meanwhile: the reply continues records that it has dropped
+        if request is not self._awaited:  # this node was the controller since, and dropped the records that the reply continues
             return True
         if reply.epoch != self._version:
             self._version = reply.epoch

@@ -1,4 +1,4 @@
-"""Place the logs of topics on nodes, once in a turn after topics have changed; the future node is known before that."""
+"""Place the logs of topics on nodes, once per event-loop turn with changes; `expected` knows the node before that."""
 
 from __future__ import annotations
 

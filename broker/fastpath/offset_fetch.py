@@ -54,7 +54,7 @@ class OffsetFetchFastPath(Learned):
         if not self._authorizer.open or not journal.answers_at_once:
             return None
         group = journal.shard.groups.get(self._group_id)
-        if group is None or ((group.newest_unread is not None or group.offsets_version is not self._offsets_mark) and not self._encode(group)):
+        if group is None or ((group.newest_undecoded is not None or group.offsets_version is not self._offsets_mark) and not self._encode(group)):
             return None
         return self._reply_size + data[KIND_BYTES:REST_AT] + self._reply_end
 

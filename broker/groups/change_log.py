@@ -1,4 +1,4 @@
-"""Log state changes of groups, at most LINES_A_SECOND: in a storm of rebalances, the log lines would cost more than the requests.
+"""Log state changes of groups, at most LINES_PER_SECOND: when many groups rebalance, log lines would cost more than the requests.
 
 Further changes are counted in one line a second. The notes keep every change (`tenure group history`).
 """

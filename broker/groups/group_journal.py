@@ -35,7 +35,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 SUSPENDED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 NOT_OURS = ErrorCode.NOT_COORDINATOR
 
-# While an append is older than this, no member's session expires: its replies are stuck behind the append.
+# While an append is older than this, no session expires: replies to members wait for the append.
 STALLED_MS = 100
 # A deadline noticed this late was missed because the process was stopped (SIGSTOP, a sleeping machine). Clients may have closed their
 # connections meanwhile, so their heartbeats are not in the input that is read before deadlines: their sessions are extended too.
@@ -93,7 +93,7 @@ class GroupJournal(Journal):
     def epoch(self) -> int:
         return self._owned.epoch
 
-    # For handlers, in addition to `reply`.
+    # Methods for handlers, besides `reply`.
 
     @property
     def answers_at_once(self) -> bool:
@@ -112,7 +112,7 @@ class GroupJournal(Journal):
         return result
 
     def park(self, step: Callable[[Request, Parked, int, int], None], request: Request, parked: Parked, now: int, wall: int) -> None:
-        """`call` for a request whose reply may be parked: if the step raises, the shard must not answer it as well."""
+        """Like `call`, but the step may park the reply. If it raises, the caller answers, and the shard must not."""
         try:
             step(request, parked, now, wall)
         except Exception:
@@ -157,7 +157,7 @@ class GroupJournal(Journal):
 
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
         if stamp != self._in_flight or hold is not self.shard.hold:
-            return  # reloaded since; the append in flight may be of the new hold, with the same stamp
+            return  # the shard was reloaded since; an append of its new hold may have the same stamp
         try:
             self._finish_append(hold, stamp, facts, result)
         except Exception as error:
@@ -300,7 +300,7 @@ class GroupJournal(Journal):
         self.refusal_reason = f"cannot be read: {without_folders(reason)}" if reason else ""
 
     def unload(self, done: Callable[[], None]) -> None:
-        """Release the partition, or stop: from now on every request gets NOT_COORDINATOR, and no fact is emitted."""
+        """Release the partition: from now on every request gets NOT_COORDINATOR, and no fact is emitted."""
         self.refusal = NOT_OURS
         self._unloaded = done
         self.when_settled(self.finish_unload)

@@ -115,7 +115,7 @@ class Notes:
         self._enqueue(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
     def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
-        """Note end offsets of a topic. False: not possible now, since notes of groups have priority. `journal`: of a group with the topic's name."""
+        """Note end offsets of a topic, in the partition of a group with the topic's name. False: not now, since notes of groups have priority."""
         notes = self._logs.get(journal.partition)
         blocked = notes is not None and (self._clock.tick() < notes.retry_at or notes.lost > 0)
         if journal.refusal or blocked or self._queued >= NOTES_QUEUED_MAX // 2 or self._done is not None or self._closed:

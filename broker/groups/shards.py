@@ -1,4 +1,4 @@
-"""The partitions of __consumer_offsets on this node: placement of groups, loading and unloading.
+"""The partitions of __consumer_offsets on this node: finding the partition of a group, and loading.
 
 Partitions are replayed one after another, in slices between which the loop runs. A partition that is not loaded yet, or cannot be
 read, refuses its requests; all others serve.
@@ -93,10 +93,10 @@ class Shards:
         self._loaded = loaded  # called when all requested partitions are loaded or refused
         self._monotonic = monotonic
         self._journal_of_group: dict[str, GroupJournal] = {}
-        self._reload_pauses: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when a reload waits, and for how long
+        self._reload_pauses: dict[GroupJournal, tuple[float, float]] = {}  # until when a defect delays the reload; the last pause
         self._queue: deque[GroupJournal] = deque()
-        self._acquiring: dict[GroupJournal, float] = {}  # and the time since when
-        self._opened: deque[tuple[GroupJournal, OwnedLog | HeldBy | Unreadable | None]] = deque()  # acquired, not replayed; None: it has its log already
+        self._acquiring: dict[GroupJournal, float] = {}  # with their start times
+        self._opened: deque[tuple[GroupJournal, OwnedLog | HeldBy | Unreadable | None]] = deque()  # acquired or failed; None: the journal has its log
         self._current: GroupJournal | None = None
         self._steps: Iterator[bool] | None = None
         self._scheduled = False

@@ -1,7 +1,7 @@
 """Accept connections, within the limits on their number.
 
 uvloop's server accepts one connection per pass of the loop, which takes seconds when thousands of clients reconnect. So
-the listening sockets are read here, up to 32 connections per call. At `max.connections` the longest-idle connections are closed
+this module accepts connections itself, up to 32 per call. At `max.connections` the longest-idle connections are closed
 for new ones; if none is idle, accepting pauses, with one log line, and peers wait in the kernel's backlog. Accepting also pauses
 while the process is short of descriptors (descriptors.py).
 """
@@ -24,7 +24,7 @@ from broker.runtime.node import Address
 
 ACCEPTS_PER_CALL = 32
 LOG_INTERVAL_SECONDS = 10.0  # between two equal log lines: at the limit, accepting pauses repeatedly
-RETRY_SECONDS = 1.0  # descriptors are freed not only by connections
+RETRY_SECONDS = 1.0  # between attempts: not only connections free descriptors
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 READ_BYTES = 262_144
 
@@ -64,7 +64,7 @@ class StandardLoopProtocol(asyncio.BufferedProtocol):
 
 
 class Acceptor:
-    """The listening sockets of all listeners; `open_sockets` first, `start` when requests can be answered."""
+    """The listening sockets of all listeners; `adopt` first, `start` when requests can be answered."""
 
     def __init__(
         self,

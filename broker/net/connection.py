@@ -68,8 +68,8 @@ KIND_BYTES: Final = 8
 REST_AT: Final = 12
 FAST_PATHS_MAX = 6  # of one connection; the oldest is dropped for a new one
 _NO_FAST_PATHS: dict[bytes, FastPath] = {}  # shared by all connections without any, never written to
-_NONE_WAITING: deque[bytes] = deque()  # shared in the same way: an empty deque of its own takes 760 bytes
-_NO_FAST_PATH: Final = FastPath(0)  # its kind is that of no request
+_NONE_WAITING: deque[bytes] = deque()  # shared in the same way: an empty deque takes 760 bytes
+_NO_FAST_PATH: Final = FastPath(0)  # its kind matches no request
 
 
 class Host:
@@ -157,7 +157,7 @@ class Connection:
         # cache lines: with thousands of connections, reading memory is most of what a heartbeat costs.
         self._clock = host.clock
         self.last_active = host.clock.tick()
-        self._latest_fast_path = _NO_FAST_PATH  # of `fast_paths`, without reading the cache lines of a dict
+        self._latest_fast_path = _NO_FAST_PATH  # used last, found without reading the cache lines of a dict
         self._previous_fast_path = _NO_FAST_PATH  # the one before it: requests of two kinds often alternate
         self._writer: ReplyWriter  # of the transport
         self._ready = True  # a request that arrives now is processed at once; set by `_update_ready`

@@ -69,7 +69,7 @@ class Route:
 
 
 class Call:
-    """A request with its connection, which gets the reply. It is also the reply that a `Hold` holds (`coordinator.hold`)."""
+    """A request and the connection that gets its reply. A `Hold` holds it until the reply may be sent (`coordinator.hold`)."""
 
     __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "version")
 

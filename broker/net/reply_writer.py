@@ -1,4 +1,4 @@
-"""Write to a client: straight to its socket, and through the transport what the socket does not accept.
+"""Write replies straight to the client's socket, and bytes that the socket does not accept through the transport.
 
 The transport writes to the socket at once, too, but its bookkeeping costs about 5 % of a heartbeat's processor time.
 """

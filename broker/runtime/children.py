@@ -28,7 +28,7 @@ def set_niceness(process: Process, niceness: int) -> None:
 
 
 def write_input(process: Process, data: bytes) -> None:
-    """Write to the child's standard input, unless the child has ended: uvloop, other than asyncio, then raises a RuntimeError."""
+    """Write to the child's standard input, unless the child has ended: uvloop, unlike asyncio, then raises a RuntimeError."""
     assert process.stdin is not None
     if not process.stdin.is_closing():
         process.stdin.write(data)

@@ -118,7 +118,7 @@ class Clock:
             self.wall = max(wall, now + self._trusted_offset)
 
     def start_after(self, last_ms: int) -> None:
-        """Compare the clock with `last_ms`, when the data directory was last used by a trusted clock (NOT_YET: unknown)."""
+        """Compare the clock with `last_ms`, the last use of the data directory with a trusted clock (NOT_YET: unknown)."""
         self.tick()
         away = self.wall - last_ms
         if last_ms == NOT_YET:

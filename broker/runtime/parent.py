@@ -1,4 +1,4 @@
-"""Watch the parent process, so that a broker started by a test run stops when that is killed."""
+"""Watch the parent process, so that a broker ends with the test run or supervisor that started it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.runtime.contain import Contained
-from broker.runtime.start import STARTED_BY
+from broker.runtime.start import PARENT_PID
 
 CHECK_SECONDS: Final = 0.5
 INIT: Final = 1
@@ -29,15 +29,15 @@ class ParentWatch:
         self._loop = loop
         self._stop = stop
         self._timer: asyncio.TimerHandle | None = None
-        self._parent = STARTED_BY > INIT
+        self._parent = PARENT_PID > INIT
         self._pipe = is_pipe() and not is_hung_up()  # a pipe that was closed before the start is ignored
         if self._parent or self._pipe:
             self._check()
 
     def _check(self) -> None:
         self._timer = None
-        if self._parent and os.getppid() != STARTED_BY:
-            self._stop({"reason": "the process that started this one has ended", "parent": STARTED_BY})
+        if self._parent and os.getppid() != PARENT_PID:
+            self._stop({"reason": "the process that started this one has ended", "parent": PARENT_PID})
         elif self._pipe and is_hung_up():
             self._stop({"reason": "standard input was a pipe, and its other end was closed"})
         else:

@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
     PLATFORM = 71  # this system is not supported
     DIRECTORY = 73  # the data directory cannot be created or written
     DISK = 74  # reading or writing failed
-    LOCKED = 75  # another process holds the data directory or has taken the node id; later it may work
+    LOCKED = 75  # another process holds the data directory or has taken the node id; a later start may succeed
     CONFIG = 78  # a setting is wrong
 
 
@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 SUPERVISOR = "SUPERVISOR_OF_NODE"
 SUPERVISED = SUPERVISOR in os.environ
 # Read early, so that a parent that ends during the start is noticed (broker/runtime/parent.py).
-STARTED_BY = int(os.environ.pop(SUPERVISOR, 0)) or os.getppid()
+PARENT_PID = int(os.environ.pop(SUPERVISOR, 0)) or os.getppid()
 # Stop signals received before the event loop handles signals; the server then checks the list.
 early_stop_signals: list[int] = []
 

@@ -44,7 +44,7 @@ class TurnEnd(Protocol):
 
 
 class EndTurnScheduler(Protocol):
-    """The turn, as objects with work at its end use it."""
+    """The part of `Turn` that objects with work at its end use."""
 
     def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 

@@ -67,6 +67,6 @@ class Workers:
 
 
 def never_preempt() -> None:
-    """Make this a batch thread, and the threads that it starts: when it wakes up, it does not preempt a running thread."""
+    """Make this thread, and threads that it starts, batch threads, which do not preempt a running thread when they wake up."""
     with contextlib.suppress(AttributeError, OSError):  # only Linux has it
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -139,7 +139,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "connections.partial.requests.max.bytes", "long", 536_870_912,
         "The received bytes of incomplete requests, of all connections together; at least socket.request.max.bytes. Above it, connections with "
-        "at least the average are closed, the longest inactive first.", low=1, high=LONG_MAX, unit="bytes",
+        "at least the average of them are closed, the longest inactive first.", low=1, high=LONG_MAX, unit="bytes",
     ),
     # --- topics ---
     Setting("auto.create.topics.enable", "boolean", True, "Create a missing topic when a client requests its metadata and allows the creation."),
@@ -166,7 +166,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "log.retention.ms", "long", 604_800_000,
         "How old a segment's newest record may become before the segment is dropped, where cleanup.policy has delete (retention.ms). -1: for "
-        "ever. log.retention.minutes and log.retention.hours say the same more coarsely; of several the finest counts.",
+        "ever. log.retention.minutes and log.retention.hours say the same more coarsely; ms overrides minutes, and minutes override hours.",
         low=-1, high=LONG_MAX, unit="ms",
     ),
     Setting("log.retention.minutes", "int", 10_080, "See log.retention.ms.", low=-1, unit="minutes"),

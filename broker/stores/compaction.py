@@ -60,7 +60,7 @@ class CompactionSettings(NamedTuple):
 
     segment_bytes: int
     delete_retention_ms: int
-    producers: dict[int, int] | None  # producer id -> base offset of its last batch, which stays even if empty; None: of all producers
+    producers: dict[int, int] | None  # producer id -> base offset of its last batch, which stays even if empty; None: all producers' stay
 
 
 class CompactedLog:
@@ -117,7 +117,7 @@ class Cleaning:
         self._cancelled = False  # its compaction was cancelled
         self._process: asyncio.Task[Report] | None = None  # the child process that compacts it
         self._watched: dict[LogId, CompactedLog] = {}
-        self._retained: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}  # with retention time and failure callback
+        self._retained: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}  # logs, retention times, failure callbacks
         self._rolling: CompactedLog | None = None
         self._task: asyncio.Task[None] | None = None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -162,7 +162,7 @@ class Cleaning:
         return sum(watched.log.size for watched in self._watched.values()) - self.dirty_bytes
 
     def _dirty_ratio(self) -> float:
-        """Above 1 a log is compacted: there are more dirty bytes than the minimum, and than live bytes."""
+        """Above 1, a log is compacted: the dirty bytes exceed both their minimum and the live bytes."""
         return self.dirty_bytes / max(self.rules.dirty_bytes_min, self.live_bytes, 1)
 
     async def stop(self) -> None:
@@ -334,7 +334,7 @@ class Cleaning:
     async def _replace_segments(
         self, cleaned: Log, sources: list[ClosedSegment], end: int, first_dirty: int, settings: CompactionSettings, is_current: Callable[[], bool]
     ) -> Report:
-        """Replace the segments by compacted ones; when it raises, everything written for that is removed."""
+        """Replace the segments by compacted ones; if this fails, the files written for it are removed."""
         folder = cleaned.folder
         token = self._fresh_token()
         promoting = False

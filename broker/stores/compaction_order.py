@@ -67,7 +67,7 @@ class Due(NamedTuple):
     partition: Partition
     cleaned: CompactionState
     segments: list[ClosedSegment]
-    end: int  # of the segments
+    end: int  # their end offset
     urgency: float
 
 

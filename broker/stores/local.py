@@ -118,7 +118,7 @@ class LocalStore:
         self.bulk_flusher = BulkFlusher(new_workers(loop, CLOSING_THREADS, False), self.disk, self.directory.path, self._flush_concurrency, monotonic)
         self.checkpoint_worker = new_workers(loop, 1, False)  # one thread: checkpoints are written one after another
         self.cleaning: Cleaning | None = None  # set before the first log is acquired; None: no compaction
-        self.topic_ids: dict[str, str] = {}  # by topic name, for partition.metadata
+        self.topic_ids: dict[str, str] = {}  # topic name -> id, for partition.metadata
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, OpenLog] = {}
@@ -400,7 +400,7 @@ class LocalStore:
             self.turn_flushes.add(appended)
         except Exception as error:
             failed(self._flush_appended, error)
-            for append in appended:  # for those that are flushed already, a second callback has no effect
+            for append in appended:  # a second callback, for an append already flushed, has no effect
                 run(append.done, Undecided("a defect in this version"))
 
     def batch_copies(self, id: LogId) -> list[bytes]:

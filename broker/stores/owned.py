@@ -72,7 +72,7 @@ class Flusher:
         self.scheduled = False  # the store will flush it later
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self.grown: Callable[[], None] | None = None  # called when more records became readable
-        # Records below these offsets are flushed, or in `turns.N` (safe), or being written there (queued).
+        # Records before `safe_offset` are flushed or in `turns.N`; up to `queued_offset` they are being written there.
         self.safe_offset = 0
         self.queued_offset = 0
         self._store = store
@@ -126,7 +126,7 @@ class Flusher:
         waiting, self._next = self._next, []
         if waiting:
             closed, self._next_closed = self._next_closed, True
-            # Started before `done` is called; after a failure it fails at once.
+            # Start the next flush before calling `done`; after a failure it fails at once.
             self.flush(partial(_call_all, waiting), closed)
         run(done, failure)
 
@@ -192,7 +192,7 @@ class LocalLog(OpenLog):
 
     @property
     def high_watermark(self) -> int:
-        """With `offsets.flush=always` no reply was sent before its facts were flushed."""
+        """With `offsets.flush=always`, the end of the durable records: replies wait for it."""
         return max(self.log.flushed_offset, self.flusher.safe_offset) if self._always else self.log.next_offset
 
     def replay(self) -> Iterator[list[Fact]]:

@@ -10,7 +10,7 @@ from storage import LogId, LogStore, NodeInfo
 
 class BrokerStore(LogStore, Protocol):
     cluster_id: str
-    topic_ids: dict[str, str]  # by topic name
+    topic_ids: dict[str, str]  # name -> id
 
     @property
     def data_path(self) -> str:

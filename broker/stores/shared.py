@@ -2,7 +2,7 @@
 
 A log belongs to the node that holds the lock on its byte of the lock file. A node takes over the log of a dead node as a single broker
 opens a log after a crash: it reads the log's last segment and the dead node's checkpoints and `turns.N`. The table of owners names the
-dead node until the new owner has opened the log, so that yet another node would read the same if the new owner dies meanwhile.
+dead node until the new owner has opened the log. If the new owner dies before that, the next one reads the same files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from storage import (
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offset
 from storage.directory import CLEAN_SHUTDOWN_FILE
 from storage.node_directory import NODES_FOLDER, SINGLE, NodeDirectory, node_folder
-from storage.owners import FREE, GONE, LOCKS_FILE, NO_SLOT, NO_WRITER, OWNED, SINGLE_BROKER, OwnerTable, byte_of, closed_by, open_for
+from storage.owners import FREE, GONE, LOCKS_FILE, NO_SLOT, NO_WRITER, OWNED, SINGLE_BROKER, OwnerTable, byte_of, writer_closed, writer_open
 from storage.turn_log import LeftoverTurns, turn_log_sizes
 
 START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
@@ -117,12 +117,12 @@ class SharedStore(LocalStore):
         self._shared_disk = shared = disk or OsDisk()
         super().__init__(config, loop, shared, log_files_max, new_workers, random_bytes, monotonic)
         self._held: set[LogId] = set()
-        self._states_left: dict[LogId, Inherited] = {}  # of logs that are being opened
+        self._states_left: dict[LogId, Inherited] = {}  # log being opened -> its inherited state
         self._opened_logs: list[Opened] = []  # to be entered by the next write of the table
         self._announcing = False
         self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # logs being released, and the callbacks after that
         self._opening_notes: set[LogId] = set()
-        self._leftovers: dict[str, tuple[object, LeftoverTurns]] = {}  # of other nodes, by folder, with the sizes of the files
+        self._leftovers: dict[str, tuple[object, LeftoverTurns]] = {}  # other nodes' turn logs, by folder, with file sizes
         self._leftovers_lock = threading.Lock()
         self._watcher: Callable[[int, bool], None] = lambda node, alive: None
         try:
@@ -296,7 +296,7 @@ class SharedStore(LocalStore):
     def _notes_opened(self, id: LogId, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
         self._opening_notes.discard(id)
         owned = self.owned(id)
-        if owned is not None and not self._may_have_notes(id):  # their partition is being released
+        if owned is not None and not self._may_have_notes(id):  # the partition's offsets are being released
             owned.log.retire()
             self.drop(id)
             result = HeldBy("another node")
@@ -318,14 +318,14 @@ class SharedStore(LocalStore):
         self.announce(id, epoch, ready)
 
     def announce(self, id: LogId, epoch: int, ready: Callable[[Exception | None], None]) -> None:
-        """Call `ready` once the table states, safe against power loss, that this node writes the log from this epoch on."""
+        """Call `ready` once the table durably names this node as the log's writer from this epoch on."""
         self._opened_logs.append(Opened(id, epoch, ready))
         if not self._announcing:
             self._announcing = True
             self.loop.call_soon(Contained(self._adopt))
 
     def _adopt(self) -> None:
-        """Write this node's checkpoints for the opened logs first, since the next owner will read them, then the table."""
+        """Write the opened logs' checkpoints, which the next owner will read, to this node's folder; then write the table."""
         opened, self._opened_logs = self._opened_logs, []
         inherited = {(log.id.name, log.id.partition): self._states_left.pop(log.id) for log in opened if log.id in self._states_left}
         points = {partition: (log.recovery_point, log.start_offset) for partition, log in inherited.items()}
@@ -341,7 +341,7 @@ class SharedStore(LocalStore):
             owned = self.owned(id)
             if id in self._held and owned is not None:
                 owned.epoch = owned.log.epoch = max(owned.log.epoch, epoch)
-                self._table.write(id, self._table.read(id)._replace(epoch=owned.epoch, writer=open_for(self._node_id)))
+                self._table.write(id, self._table.read(id)._replace(epoch=owned.epoch, writer=writer_open(self._node_id)))
         self._table.count_change(self._node_id)
         self.checkpoint_worker.submit(self._table.sync, partial(self._announced, opened))
 
@@ -370,7 +370,7 @@ class SharedStore(LocalStore):
         leftover = self.turn_flushes.leftover
         for name in leftover.names:
             id = log_id_of(name)
-            if id is not None and (id in self._logs or self._table.read(id).writer != open_for(self._node_id)):
+            if id is not None and (id in self._logs or self._table.read(id).writer != writer_open(self._node_id)):
                 leftover.discard(name)
         self.turn_flushes.restored()
 
@@ -416,7 +416,7 @@ class SharedStore(LocalStore):
 
     def _writer_when_closed(self, id: LogId) -> int:
         writer = self._table.read(id).writer
-        return closed_by(self._node_id) if writer == open_for(self._node_id) else writer
+        return writer_closed(self._node_id) if writer == writer_open(self._node_id) else writer
 
     def _mark_clean(self) -> str:
         problem = super()._mark_clean()

@@ -1,4 +1,4 @@
-"""With `offsets.flush=always`: one flush of one file (`turns.N`) makes durable what one turn appended to many logs.
+"""With `offsets.flush=always`: one flush of one file (`turns.N`) makes one event-loop turn's appends to many logs durable.
 
 One write of the file at a time; appends made meanwhile join the next. When the file has grown, the logs themselves are
 flushed in the background and the file is removed. While the file cannot be written, each log is flushed separately.
@@ -132,7 +132,7 @@ class TurnFlushes:
             flushed(None)
 
     def restored(self) -> None:
-        """Called after a log was opened and completed: remove the old files once no log needs them."""
+        """Called when an opened log has its missing batches: remove old files once no log needs them."""
         if self.leftover.can_be_removed and self.leftover.numbers:
             self.leftover.numbers.clear()
             old, self._old = self._old, []

@@ -27,7 +27,7 @@ def refused(partition: Partition, refusal: Refusal) -> PartitionProduceResponse:
 
 
 class Appender:
-    """Appends batches to partitions without error."""
+    """Appends batches to partitions whose `error` is 0."""
 
     def __init__(self, clock: Clock, allowance: Allowance) -> None:
         self._clock = clock

@@ -1,6 +1,6 @@
 """Check batches that are too much work for the event loop in two child processes, started on demand.
 
-The process of the short lane checks every batch first, and passes batches that would delay others to the process of the long lane.
+The process of the short lane checks every batch first. Batches that would delay others continue in the process of the long lane.
 Connections take turns in both. A process that dies is restarted, and its batch is checked once more. After a second death, or the time
 limit, the batch gets an error that producers retry.
 """

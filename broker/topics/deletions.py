@@ -30,7 +30,7 @@ def no_waiter(error: int) -> None:
 
 
 class Deletion:
-    """The topics deleted by one request: a held reply of the registry, later the progress of removing their offsets."""
+    """The topics deleted by one request. First a held reply of the registry, then the progress of removing offsets."""
 
     __slots__ = ("_deletions", "defective", "deleted_ms", "done", "topics", "waiting")
 
@@ -113,7 +113,7 @@ class Deletions:
         deletion.done(error)
 
     def _check_deleted(self, deletion: Deletion) -> None:
-        """Continue with the topics that were deleted: a late append may have succeeded, or an earlier batch had them."""
+        """Continue with the topics that were deleted: a late append may have succeeded, or an earlier batch has their facts."""
         if not self._registry.readable:
             self._loop.call_later(REGISTRY_RETRY_SECONDS, Contained(self._check_deleted), deletion)
             return

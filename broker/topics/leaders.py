@@ -23,7 +23,7 @@ class Leaders(Protocol):
 
     @property
     def version(self) -> object:
-        """Replaced when nodes joined or left, or a log may have another owner or epoch."""
+        """A new object whenever nodes joined or left, or a log may have another owner or epoch."""
         ...
 
     @property

@@ -93,7 +93,7 @@ class MetadataEntries:
                 listing.changed.add(id)
 
     def entry_of(self, topic: Topic, version: int) -> bytearray:
-        """The topic's entry without its authorized operations; the buffer is reused by the next call."""
+        """The topic's entry without its authorized operations; later calls may change this buffer."""
         if self._leaders is not None:
             self._compare_leaders(self._leaders)
         if topic.internal:

@@ -74,7 +74,7 @@ class Partition:
 
     @property
     def immediate(self) -> bool:
-        """Whether the log assigns offsets at once. In any other partition, batches are late, one at a time."""
+        """Whether the log assigns offsets at once. If not, every batch is late (late_batches.py)."""
         return self.owned.immediate
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:

@@ -42,7 +42,7 @@ SLICE_SECONDS = 0.003  # folders are renamed for so long before the loop runs
 
 
 class _TopicPartitions:
-    """The partitions of one topic; possibly more than it has, if the registry could not store added partitions."""
+    """The partitions of one topic; more than the topic has, if the registry could not store added partitions."""
 
     __slots__ = ("partitions", "topic")
 
@@ -92,7 +92,7 @@ class Partitions:
     # Finding.
 
     def find(self, name: str, index: int) -> Partition | None:
-        """Find a partition, and open it if necessary; until then it has an error. None: no such topic or partition."""
+        """Find a partition, and open it if necessary; until it is open it has an error. None: no such topic or partition."""
         topic = self._topics.by_name.get(name)
         if topic is None:
             return None

@@ -25,7 +25,7 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
     """The warehouse in --out. Errors with a message for users become a Failure."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
-        raise Failure(EXIT.LACKING, f"analyses need {missing[0]}: {EXTRA}", word="missing-extra", hint=EXTRA)
+        raise Failure(EXIT.UNSUPPORTED, f"analyses need {missing[0]}: {EXTRA}", word="missing-extra", hint=EXTRA)
     from pipeline.session import NoSpark
     from pipeline.warehouse import Warehouse, WarehouseBusy, WarehouseError
 
@@ -36,7 +36,7 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
     except WarehouseError as error:
         raise Failure(EXIT.DAMAGED, str(error)) from None
     except NoSpark as error:
-        raise Failure(EXIT.LACKING, str(error), word="no-spark") from None
+        raise Failure(EXIT.UNSUPPORTED, str(error), word="no-spark") from None
 
 
 def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None) -> list[R]:

@@ -26,7 +26,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
 CLOCK_SECONDS = 0.01  # a wait may end this much before its deadline
-LEADERLESS = (3, 5, 100)  # not every broker knows a new topic yet
+LEADERLESS = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
 NO_CREATION_VERSION = 4
 CHECK_FIRST = "check whether it was done before trying again"
 

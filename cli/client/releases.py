@@ -67,12 +67,12 @@ def unsupported(endpoint: str, name: str, key: int, offered: tuple[int, int] | N
     """The Failure for a request that the broker does not serve in a usable version."""
     needed = release_text(since(key, max(oldest, known[0])))
     if offered is None:
-        return Failure(EXIT.LACKING, f"{endpoint} does not serve {name}; Kafka {needed} and later do")
+        return Failure(EXIT.UNSUPPORTED, f"{endpoint} does not serve {name}; Kafka {needed} and later do")
     served = range_text(*offered)
     if offered[0] > known[1]:
-        return Failure(EXIT.LACKING, f"{endpoint} serves {name} only in {served}, this command knows {range_text(*known)}: use a newer tenure")
+        return Failure(EXIT.UNSUPPORTED, f"{endpoint} serves {name} only in {served}, this command knows {range_text(*known)}: use a newer tenure")
     needed_version = max(oldest, known[0])
-    return Failure(EXIT.LACKING, f"{endpoint} serves {name} only in {served}, this needs version {needed_version}; Kafka {needed} and later have it")
+    return Failure(EXIT.UNSUPPORTED, f"{endpoint} serves {name} only in {served}, this needs version {needed_version}; Kafka {needed} and later have it")
 
 
 def range_text(oldest: int, newest: int) -> str:

@@ -47,7 +47,7 @@ WORDS: Final[dict[int, tuple[str, EXIT]]] = {
     E.CLUSTER_AUTHORIZATION_FAILED: ("this user has no permission for this in the cluster", EXIT.FORBIDDEN),
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("this user may not use the transactional id", EXIT.FORBIDDEN),
     E.ILLEGAL_SASL_STATE: ("the listener wants SASL, which this command does not support: name a PLAINTEXT listener", EXIT.UNREACHABLE),
-    E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", EXIT.LACKING),
+    E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", EXIT.UNSUPPORTED),
     E.UNKNOWN_SERVER_ERROR: ("the broker failed unexpectedly; its log has the details", EXIT.REFUSED),
 }
 WORD_OVERRIDES: Final[dict[int, str]] = {

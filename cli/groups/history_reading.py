@@ -47,7 +47,7 @@ class Notes:
         notes, offsets = topics[NOTES], topics[OFFSETS]
         self.has_notes = not notes.error and notes.internal
         if not self.has_notes and (offsets.error or not offsets.internal):
-            raise Failure(EXIT.LACKING, "this cluster has no history of groups: neither notes nor __consumer_offsets")
+            raise Failure(EXIT.UNSUPPORTED, "this cluster has no history of groups: neither notes nor __consumer_offsets")
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
         self.partition = partition_of(group, len((notes if self.has_notes else offsets).partitions))
         self.offset = -1
@@ -124,8 +124,8 @@ class Notes:
             elif fetched.error_code not in NOT_YET:
                 check(fetched.error_code, f"{topic}-{self.partition}")
                 batches = Batches(bytes(fetched.records or b""), fetched.high_watermark)
-                # Nothing before the end of the log: the broker has to read older records from its store first, and the fetch did not wait
-                # for them. Or compaction has removed the last records, but notes are not compacted.
+                # An empty reply before the log end: the broker first reads older records from its store, and the fetch did not wait for
+                # them. Or compaction has removed the last records; notes are not compacted.
                 if batches.data or batches.end <= part.fetch_offset or (topic == OFFSETS and request.max_wait_ms):
                     return batches
                 if time.monotonic() >= deadline:
@@ -152,7 +152,7 @@ class Notes:
                 if self._records_at >= batches.end or self._records_at == before:
                     return collected
         except Failure as trouble:
-            if trouble.code in (EXIT.UNREACHABLE, EXIT.LACKING):
+            if trouble.code in (EXIT.UNREACHABLE, EXIT.UNSUPPORTED):
                 raise
             return collected  # the notes are enough for a history
 

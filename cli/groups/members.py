@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 def check_readable(group: Group) -> None:
     if not group.readable:
         raise Failure(
-            EXIT.LACKING,
+            EXIT.UNSUPPORTED,
             f"group {group.id} is a {group.type} group ({group.state}): this command shows only members of classic and consumer groups",
         )
 

@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     scopes = merge_scopes(options.topics)
     with Cluster.of(options) as cluster:
         if cluster.version(OffsetDeleteRequest.API_KEY) < 0:
-            raise Failure(EXIT.LACKING, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes a group with all its offsets")
+            raise Failure(EXIT.UNSUPPORTED, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes a group with all its offsets")
         committed = offsets_requests.committed(cluster, [group])[group]
         if not committed:
             group_status = offsets_requests.group_status(cluster, group)

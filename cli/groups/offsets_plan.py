@@ -72,7 +72,7 @@ def to_offset(offset: int, bounds: Mapping[TopicPartition, Bounds], committed: M
 def to_wanted(
     wanted: Mapping[TopicPartition, Committed], bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]
 ) -> list[Move]:
-    """To an offset for each partition, clamped to its log."""
+    """Move each partition to its wanted offset, clamped to its log."""
     return [clamped(tp, wanted[tp], bounds[tp], committed) for tp in sorted(bounds)]
 
 
@@ -88,7 +88,7 @@ def to_time(
     bounds: Mapping[TopicPartition, Bounds],
     committed: Mapping[TopicPartition, Committed],
 ) -> list[Move]:
-    """To the first record at or after a time; None in `first_offsets`: no such record, to the end of the log."""
+    """Move to the first record at or after a time. None in `first_offsets`: no such record; move to the log end."""
     remark = f"no record since {time_text}: to the end"
     return [
         move(tp, first_offsets[tp] or Committed(bounds[tp].latest), bounds[tp], committed, None if first_offsets[tp] else remark) for tp in sorted(bounds)
@@ -96,7 +96,7 @@ def to_time(
 
 
 def to_current(bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
-    """To the committed offset again, which restarts its retention."""
+    """Commit the same offsets again, which restarts their retention."""
     remark = "nothing was committed: to the end"
     return [
         move(tp, committed.get(tp) or Committed(bounds[tp].latest), bounds[tp], committed, None if tp in committed else remark)

@@ -91,5 +91,5 @@ def groups_with_policies(cluster: Cluster) -> Sequence[str]:
 def unsupported_policies(message: str | None) -> Failure | None:
     """The failure for a cluster without policies."""
     if message is not None and "Unknown group config name" in message:
-        return Failure(EXIT.LACKING, "the cluster has no policies of groups: only Tenure brokers have them")
+        return Failure(EXIT.UNSUPPORTED, "the cluster has no policies of groups: only Tenure brokers have them")
     return None

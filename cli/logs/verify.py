@@ -37,7 +37,7 @@ from storage.turn_log import Turns, is_turn_log, number_of
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
-# Topics that the registry does not contain.
+# The cleanup policies of topics that the registry does not contain.
 POLICIES = {
     OFFSETS_LOG: COMPACTED,
     REGISTRY_LOG: COMPACTED,
@@ -179,7 +179,7 @@ class Verify:
 
     def _check_folders(self, problems: Problems, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> None:
         """Report missing or shortened logs, and unknown folders."""
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start after its last batch
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # not LOG_STARTS: a log may start after its last batch
             for id, offset in self._offsets.get(name, {}).items():
                 path = os.path.join(self.path, name)
                 if id in self._end_offsets and offset > self._end_offsets[id] and self.used_by is None:

@@ -35,7 +35,7 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
     at = 0
     while len(data) - at > MAGIC_AT:
         if data[at + MAGIC_AT] != MAGIC:
-            raise Failure(EXIT.LACKING, f"{topic}-{partition}: records in a format from before Kafka 0.11, which this command does not read")
+            raise Failure(EXIT.UNSUPPORTED, f"{topic}-{partition}: records in a format from before Kafka 0.11, which this command does not read")
         if len(data) - at < HEADER_BYTES:
             break
         try:

@@ -23,7 +23,7 @@ BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
 BY_ID_VERSION: Final = 13
 PAUSE_SECONDS: Final = 0.1
-DELETED_SECONDS: Final = 2.0  # not every broker knows a new topic yet
+DELETED_SECONDS: Final = 2.0  # a topic unknown for so long is deleted; not every broker knows a new one yet
 NO_TOPIC: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
 )

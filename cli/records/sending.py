@@ -103,7 +103,7 @@ class Sender:
             try:
                 reply = self._cluster.any(InitProducerIdRequest(None, 60_000))
             except Failure as refused:
-                if refused.code != EXIT.LACKING:
+                if refused.code != EXIT.UNSUPPORTED:
                     raise
                 return
             # A broker that has just started may have no ids yet.

@@ -35,7 +35,7 @@ async def reach(store_client: StoreClient) -> bool:
     try:
         return await store_client.open()
     except TooOld as error:
-        raise Failure(EXIT.LACKING, f"store {store_client}: {error}") from None
+        raise Failure(EXIT.UNSUPPORTED, f"store {store_client}: {error}") from None
     except (OSError, NatsError, TimeoutError) as error:
         hint = "start nats-server there, or name the address of a running server"
         raise Failure(EXIT.UNREACHABLE, f"store {store_client}: {str(error) or 'no answer'}; {hint}", hint=hint) from None

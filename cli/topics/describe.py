@@ -59,7 +59,7 @@ def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, 
     try:
         return topic_settings(cluster, names)
     except Failure as failure:
-        if failure.code in (EXIT.LACKING, EXIT.FORBIDDEN):
+        if failure.code in (EXIT.UNSUPPORTED, EXIT.FORBIDDEN):
             return None
         raise
 

@@ -33,7 +33,7 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[T
             log_dir_topics = [DescribableLogDirTopic(name, numbers) for name, numbers in by_topic(partitions).items()]
             reply = cluster.node(leader, DescribeLogDirsRequest(log_dir_topics), retry=False)
         except Failure as failure:
-            if failure.code in (EXIT.LACKING, EXIT.FORBIDDEN):
+            if failure.code in (EXIT.UNSUPPORTED, EXIT.FORBIDDEN):
                 return {}
             if failure.code == EXIT.UNREACHABLE:  # and still in the metadata
                 continue

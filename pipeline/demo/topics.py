@@ -32,8 +32,8 @@ class Topic:
         self._per_ms = [per_s * weight / sum(weights) / 1000 for weight in weights]
 
     @property
-    def storable(self) -> bool:
-        """Whether this broker stores the topic."""
+    def has_legal_name(self) -> bool:
+        """Whether Kafka allows the name, so that this broker stores the topic."""
         return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", self.name) is not None
 
     def end(self, partition: int, at_ms: int) -> int:

@@ -34,7 +34,7 @@ def write_world(
     cluster.note_ends(ENDS_MS)
     cluster.world.run_until(cluster.end_ms)
     for topic in cluster.topics.values():
-        if topic.storable:
+        if topic.has_legal_name:
             recorder.add_topic(topic.name, topic.partitions, {"retention.ms": str(topic.retention_ms)})
             topic.write(recorder, cluster.end_ms)
     truth = truth_of(cluster)

@@ -32,7 +32,7 @@ class Partition:
         self.epoch = 0
         self.shard: Shard | None = Shard(world.config, self._fresh_id, self._collect_notes)
         self.loses_notes = False  # whether notes cannot be written, as on a full disk
-        # The log for a restart of the coordinator, in order; of commits to the same partitions only the newest.
+        # The batches that a restarted coordinator loads, in log order; of commits to the same partitions only the newest.
         self._batches: dict[Hashable, bytes] = {}
         self._histories: dict[str, GroupHistory] = {}
         self._owners: dict[str, tuple[Client, int | None]] = {}  # by member id: the client, and the restart that ended it

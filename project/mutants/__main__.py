@@ -23,7 +23,7 @@ from project.mutants.report import Report
 from project.mutants.results import KEPT, Results, Sources, digest, write_atomically
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
 
-# The minimum share of killed mutations; fast paths are counted separately.
+# At least KILLED_PERCENT_MIN of the mutations of JUDGED must be killed; FAST_PATHS are only counted.
 JUDGED = ("coordinator", "storage", "broker/runtime/turn.py", "broker/runtime/contain.py", "broker/groups/journal.py", "broker/groups/group_journal.py", "broker/groups/shards.py")
 FAST_PATHS = (
     "coordinator/repeats.py",

@@ -358,5 +358,5 @@ def is_excluded(statement: ast.stmt, at_import: bool) -> bool:
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.Assign(value=ast.Call(func=ast.Name(id="TypeVar")) | ast.Subscript(value=ast.Name()) | ast.BinOp(op=ast.BitOr())):
-            return at_import  # a type
+            return at_import  # a type alias or type variable
     return False

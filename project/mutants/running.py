@@ -33,7 +33,7 @@ OPTIONS = [
 ]
 # Slower tests are left out, since they would run for every mutation of the code they touch.
 TEST_SECONDS_MAX = 1.0
-# Limits for mutations that loop endlessly or use more and more memory.
+# Limits for endless loops and memory. CPU_SECONDS_MORE is added to five times the test's duration.
 CPU_SECONDS_MORE = 0.5
 WALL_SECONDS_MAX = 60.0
 MEMORY_BYTES_MAX = 3 << 30

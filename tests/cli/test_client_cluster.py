@@ -405,7 +405,7 @@ def test_a_broker_with_only_newer_versions_needs_a_newer_command(broker_pair: tu
     broker_pair[1]._offered_versions = {**broker_pair[1].versions, LIST: (90, 99)}
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
-    assert raised.value.code == EXIT.LACKING
+    assert raised.value.code == EXIT.UNSUPPORTED
     assert raised.value.line.endswith("serves ListGroups only in versions 90 to 99, this command knows versions 0 to 5: use a newer tenure")
 
 

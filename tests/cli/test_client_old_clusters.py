@@ -39,7 +39,7 @@ def test_a_missing_api_is_named_with_the_first_release_that_has_it(bootstrap: st
         assert cluster.version(ConsumerGroupDescribeRequest.API_KEY) == -1
         with pytest.raises(Failure) as raised:
             cluster.any(ConsumerGroupDescribeRequest(["g"]))
-        assert raised.value.code == EXIT.LACKING
+        assert raised.value.code == EXIT.UNSUPPORTED
         assert raised.value.line == f"{old.address} does not serve ConsumerGroupDescribe; Kafka 3.8 and later do"
 
 
@@ -49,5 +49,5 @@ def test_a_too_old_version_is_named_with_the_first_release_that_suffices(bootstr
         assert cluster.coordinator("g", request, oldest=3).error_code == 0
         with pytest.raises(Failure) as raised:
             cluster.coordinator("g", request, oldest=5)
-        assert raised.value.code == EXIT.LACKING
+        assert raised.value.code == EXIT.UNSUPPORTED
         assert raised.value.line.endswith("serves LeaveGroup only in versions 0 to 4, this needs version 5; Kafka 3.2 and later have it")

@@ -184,4 +184,4 @@ def test_an_ordinary_topic_named_like_the_notes_topic_is_not_read(fake: FakeNote
     fake.internal = False
     with Cluster(addresses(fake.broker.address), 1) as cluster, pytest.raises(Failure) as raised:
         Notes(cluster, "g")
-    assert raised.value.code == EXIT.LACKING
+    assert raised.value.code == EXIT.UNSUPPORTED

@@ -357,14 +357,14 @@ def test_a_tool_works_when_started_by_its_script(served: Served, topic: str) -> 
 # Tools that this broker does not support
 
 
-LACKING = [
+UNSUPPORTED = [
     ("kafka-transactions list", "LIST_TRANSACTIONS"),
     ("kafka-transactions find-hanging --broker-id 1", "DESCRIBE_PRODUCERS"),
     ("kafka-configs --describe --entity-type users", "DESCRIBE_CLIENT_QUOTAS"),
 ]
 
 
-@pytest.mark.parametrize(("line", "api"), LACKING, ids=[line for line, _ in LACKING])
+@pytest.mark.parametrize(("line", "api"), UNSUPPORTED, ids=[line for line, _ in UNSUPPORTED])
 def test_unsupported_tools_fail_at_once_with_the_reason(line: str, api: str, run: Run, served: Served) -> None:
     if served.name != "tenure":
         pytest.skip("Apache Kafka serves it")

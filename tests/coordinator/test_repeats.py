@@ -406,9 +406,9 @@ def test_closing_a_connection_decodes_only_its_own_commits(play: Play) -> None:
     group = play.group()
     mark = group.offsets_version
     a.close()
-    assert (group.newest_unread, group.offsets_version) == (b, mark)
+    assert (group.newest_undecoded, group.offsets_version) == (b, mark)
     b.close()
-    assert group.newest_unread is None
+    assert group.newest_undecoded is None
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 3}
 
 

@@ -83,7 +83,7 @@ def test_a_node_that_is_not_there_is_not_drained(ask: Tenure) -> None:
 
 def test_a_broker_that_is_alone_is_not_drained(tenure: Tenure, bootstrap: str) -> None:
     result = at(bootstrap, tenure)("node", "drain", "1")
-    assert (result.code, result.err) == (EXIT.LACKING, "tenure: broker 1 is not one of several nodes of Tenure (tenure serve --nodes N)\n")
+    assert (result.code, result.err) == (EXIT.UNSUPPORTED, "tenure: broker 1 is not one of several nodes of Tenure (tenure serve --nodes N)\n")
 
 
 def test_every_node_is_ready(tenure: Tenure, nodes: Nodes) -> None:

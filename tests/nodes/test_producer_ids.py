@@ -14,10 +14,10 @@ from tests.running import wait_until
 
 pytestmark = pytest.mark.once
 
-INIT_PRODUCER_ID = 4
+INIT_PRODUCER_ID_VERSION = 4
 ROUNDS = 3
 IDS = 5  # from each node in a round
-SECONDS = 30.0
+WAIT_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ def new_id(nodes: Nodes, node: int) -> int:
 
     def ask() -> bool:
         with suppress(OSError), nodes.client(node) as client:
-            reply = client.ask(InitProducerIdRequest(None, 1_000, -1, -1), INIT_PRODUCER_ID)
+            reply = client.ask(InitProducerIdRequest(None, 1_000, -1, -1), INIT_PRODUCER_ID_VERSION)
             if not reply.error_code:
                 ids.append(reply.producer_id)
         return bool(ids)
 
-    wait_until(ask, SECONDS, 0.05)
+    wait_until(ask, WAIT_SECONDS, 0.05)
     return ids[0]
 
 

@@ -166,9 +166,9 @@ def a_listed_member_refused(stand: Stand) -> None:
 def a_request_that_acts_twice(stand: Stand) -> None:
     requests = RebalanceRequests(stand.world)
     requests.send("g", [Change("rebalance.request", SET, "grown")])
-    requests.acted("g", "grown")
+    requests.rejoin_noted("g", "grown")
     requests.acknowledged("g", [Change("rebalance.request", SET, "grown")], 0, True)
-    requests.acted("g", "grown")
+    requests.rejoin_noted("g", "grown")
 
 
 def a_request_that_does_not_act(stand: Stand) -> None:

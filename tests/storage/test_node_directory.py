@@ -14,7 +14,7 @@ from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryU
 from storage.checkpoints import read_offsets, write_offsets
 from storage.node_directory import NodeDirectory
 from storage.node_merge import merge_nodes
-from storage.owners import FREE, OWNED, SINGLE_BROKER, OwnerTable, Slot, open_for
+from storage.owners import FREE, OWNED, SINGLE_BROKER, OwnerTable, Slot, writer_open
 from tests.storage.conftest import DataFolder
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_turns, open_node, written_by
@@ -153,7 +153,7 @@ def test_foreign_directories_are_refused_and_unchanged(disk: SimDisk, file: str,
 
 def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> None:
     files_before = left_by_one_broker(disk)
-    written_by(disk, {LogId(*A): open_for(1)})
+    written_by(disk, {LogId(*A): writer_open(1)})
     meta = disk.read_text(f"{ROOT}/meta.properties")
     first = open_node(disk, 1)
     assert first.cluster_id == alone_cluster(meta)
@@ -162,10 +162,10 @@ def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> 
     assert (first.clean, first.recovery_points, first.last_use()) == (False, {}, -1)
     table = OwnerTable(disk, ROOT)
     assert table.read(LogId(*A)) == Slot(7, 3, 5, FREE, SINGLE_BROKER)
-    table.write(LogId(*A), Slot(1, 4, 5, OWNED, open_for(1)))
+    table.write(LogId(*A), Slot(1, 4, 5, OWNED, writer_open(1)))
     open_node(disk, 2)
     assert files_in(disk, SINGLE) == files_before
-    assert table.read(LogId(*A)) == Slot(1, 4, 5, OWNED, open_for(1))
+    assert table.read(LogId(*A)) == Slot(1, 4, 5, OWNED, writer_open(1))
     with pytest.raises(DirectoryForeign, match="format 2 and this version reads up to 1"):
         alone(disk.for_another_process())
 
@@ -220,7 +220,7 @@ def crashed_conversions(torn: bool) -> Iterator[SimDisk]:
         leave_turns(disk, ROOT, "a-0")
         disk.remove(f"{ROOT}/turns.22")
         overwrite(disk, f"{ROOT}/turns.22", b"")
-        written_by(disk, {LogId(*A): open_for(1)})
+        written_by(disk, {LogId(*A): writer_open(1)})
         disk.write_back()
         disk.random = NothingSurvives()
         disk.crash_at, disk.stays_down = steps, True
@@ -266,7 +266,7 @@ def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDis
     """A single broker crashed after it had merged the folders of the nodes: the merged files are those of a single broker."""
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     overwrite(disk, f"{ROOT}/meta.properties", META.encode())
-    written_by(disk, {LogId(*A): open_for(2)})
+    written_by(disk, {LogId(*A): writer_open(2)})
     disk.make_folder(f"{ROOT}/nodes/merged")
     write_offsets(disk, f"{ROOT}/nodes/merged/recovery-point-offset-checkpoint", {A: 5})
     overwrite(disk, f"{ROOT}/nodes/merged/complete", b"4\n")
@@ -283,10 +283,10 @@ def test_nodes_discard_an_unfinished_collection(disk: SimDisk) -> None:
     open_node(disk, 1, "c").close()
     disk.make_folder(f"{ROOT}/nodes/merged")
     write_offsets(disk, f"{ROOT}/nodes/merged/recovery-point-offset-checkpoint", {A: 5})
-    written_by(disk, {LogId(*A): open_for(1)})
+    written_by(disk, {LogId(*A): writer_open(1)})
     open_node(disk)
     assert not disk.exists(SINGLE)
-    assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == open_for(1)
+    assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == writer_open(1)
 
 
 def test_an_old_merge_marker_in_a_directory_of_one_broker_is_ignored(disk: SimDisk) -> None:

@@ -10,7 +10,7 @@ from simulator.disk import Crashed, NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryLocked, DirectoryUnusable, LogId
 from storage.checkpoints import read_offsets, write_offsets
 from storage.node_merge import finish_merge, is_shared, merge_nodes, node_folder, remove_files
-from storage.owners import NO_WRITER, SINGLE_BROKER, closed_by, open_for
+from storage.owners import NO_WRITER, SINGLE_BROKER, writer_closed, writer_open
 from storage.turn_log import LeftoverTurns
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_turns, open_node, written_by
@@ -19,7 +19,7 @@ POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoin
 MERGED = f"{ROOT}/nodes/merged"
 BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, LOST = (LogId(name, 0) for name in ("one", "two", "single", "gone", "unknown", "lost"))
 OFFSETS, NOTES = LogId("__consumer_offsets", 4), LogId("__coordinator_notes", 4)
-WRITERS = {BY_ONE: open_for(1), BY_TWO: closed_by(2), BY_SINGLE: SINGLE_BROKER, GONE: NO_WRITER, OFFSETS: open_for(2)}
+WRITERS = {BY_ONE: writer_open(1), BY_TWO: writer_closed(2), BY_SINGLE: SINGLE_BROKER, GONE: NO_WRITER, OFFSETS: writer_open(2)}
 LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES, LOST)  # UNKNOWN and LOST have no slot, and LOST has no folder
 FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # the node's folder; 0: that of the single broker
 

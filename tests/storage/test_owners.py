@@ -24,15 +24,15 @@ from storage.owners import (
     OwnerTable,
     Slot,
     byte_of,
-    closed_by,
-    open_for,
+    writer_closed,
+    writer_open,
 )
 from tests.storage.conftest import DataFolder
 from tests.storage.logs import overwrite, read
 
 LOG = LogId("orders", 3)
 OTHER = LogId("orders", 4)
-SLOT = Slot(2, 7, 1_700_000_000_123, OWNED, open_for(2))
+SLOT = Slot(2, 7, 1_700_000_000_123, OWNED, writer_open(2))
 HEADER_BYTES = 4096
 ON_DISK = Struct("<QiIqIi")
 
@@ -60,7 +60,7 @@ def test_the_byte_of_a_log_and_the_format_never_change() -> None:
     assert byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
     assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 32, 65536, 32)
     assert (UNUSED, OWNED, FREE, GONE, SINGLE_BROKER, NO_WRITER) == (0, 1, 2, 3, 0, -(1 << 31))
-    assert (open_for(0), open_for(5), closed_by(0), closed_by(5)) == (1, 6, -1, -6)
+    assert (writer_open(0), writer_open(5), writer_closed(0), writer_closed(5)) == (1, 6, -1, -6)
     assert (OWNERS_FILE, LOCKS_FILE) == ("owners", "locks")
     assert NO_SLOT == (-1, -1, 0, UNUSED, SINGLE_BROKER)
 
@@ -270,7 +270,7 @@ def test_logs_of_a_node_are_those_that_it_owns(data_folder: DataFolder) -> None:
     owners = table(data_folder)
     logs = [LogId("t", number) for number in range(5)]
     for id, node, state in zip(logs, (1, 2, 1, 1, 0), (OWNED, OWNED, FREE, OWNED, OWNED), strict=True):
-        owners.write(id, Slot(node, 1, 0, state, open_for(node)))
+        owners.write(id, Slot(node, 1, 0, state, writer_open(node)))
     assert sorted(owners.logs_of(1)) == sorted([byte_of(logs[0]), byte_of(logs[3])])
     assert (owners.logs_of(2), owners.logs_of(0), owners.logs_of(3)) == ([byte_of(logs[1])], [byte_of(logs[4])], [])
 
@@ -322,7 +322,7 @@ def test_forgetting_writers_invalidates_the_files_of_nodes(disk: SimDisk) -> Non
     owners = table(DataFolder(disk, "/data"))
     slots = [
         SLOT,
-        Slot(3, 4, 9, FREE, closed_by(3)),
+        Slot(3, 4, 9, FREE, writer_closed(3)),
         Slot(1, 5, 8, FREE, NO_WRITER),
         Slot(1, 6, 7, OWNED, SINGLE_BROKER),
         Slot(1, 5, 8, GONE, NO_WRITER),

@@ -130,7 +130,7 @@ class World(TopicBroker):
             self.delete(name)
             self.loop.run()
         for _ in range(self.chance.choice((0, 20))):
-            self._work()
+            self._run_pending_work()
         compacted = self.chance.random() < 0.5
         policy = {"cleanup_policy": "compact"} if compacted else {}
         topic = self.topic(name, 1, segment_bytes=str(SEGMENT_BYTES), file_delete_delay_ms="3000", **policy)
@@ -140,7 +140,7 @@ class World(TopicBroker):
     def _produce(self, name: str) -> None:
         topic_history, partition = self.histories[name], self.find(name)
         if partition.error:
-            self._work()
+            self._run_pending_work()
             return
         new_records = [
             Record(number, 1 + self.now + number, b"k%d" % self.chance.randint(0, 4), b"%d " % self.chance.getrandbits(60) + bytes(99))
@@ -173,7 +173,7 @@ class World(TopicBroker):
         self.now += EVERY_MS
         self.loop.jump(EVERY_MS / 1000)
         for _ in range(self.chance.randint(0, 20)):
-            self._work()
+            self._run_pending_work()
 
     def _compact(self, name: str) -> None:
         partition = self.find(name)
@@ -183,7 +183,7 @@ class World(TopicBroker):
         log.begin_compaction()
         if self.chance.random() < 0.3:  # the topic is deleted meanwhile: its folder stays until the compaction ends
             self._create_topic(name)
-            self._work()
+            self._run_pending_work()
             assert self.disk.exists(f"{log.folder}/partition.metadata")
         clean(self.disk, log, segment_bytes=self.chance.choice((SEGMENT_BYTES, 1 << 20)))
         log.end_compaction()
@@ -194,7 +194,7 @@ class World(TopicBroker):
         if not partition.error:
             disk_log(partition).roll(0)
 
-    def _work(self) -> None:
+    def _run_pending_work(self) -> None:
         """Work of threads, timers and turns."""
         if self.threads.jobs and self.chance.random() < 0.7:
             self.threads.run()

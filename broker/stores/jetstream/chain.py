@@ -100,7 +100,7 @@ class Chain:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._sent_at = 0.0  # when the newest copy was sent
-        self._resend_soon = False  # a refusal asks for the entry to be sent again
+        self._resend_soon = False  # the timer resends even if the newest copy is recent
         self._resolving = False
 
     @property

@@ -76,7 +76,7 @@ class _Link(asyncio.Protocol):
             self.info = json.loads(line[5:])
             if not self._greeted:
                 self._greeted = True
-                self._greet()
+                self._accept_server_info()
         elif line.startswith(b"-ERR"):
             error = NatsError(line[5:].decode("utf-8", "replace").strip().strip("'"))
             if not self._opened.done():
@@ -86,7 +86,7 @@ class _Link(asyncio.Protocol):
         elif line and not line.startswith(b"+OK"):
             raise NatsError(f"a line of the server cannot be parsed: {line[:100]!r}")
 
-    def _greet(self) -> None:
+    def _accept_server_info(self) -> None:
         version = server_version(self.info)
         if version < VERSION_MIN:
             version_min = ".".join(map(str, VERSION_MIN))

@@ -221,7 +221,7 @@ class GroupLog(StreamLog):
         """Account for `size` bytes of deleted entries: all before `seq`, which begins at `offset`."""
         self.first_seq = seq
         self.records.start_offset = max(self.records.start_offset, offset)
-        self.records.cut(offset, seq)
+        self.records.drop_before(offset, seq)
         self.bytes -= size
         self.live_bytes = self.bytes
 

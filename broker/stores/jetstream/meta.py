@@ -1,9 +1,9 @@
 """Which nodes are live and which node owns which log, as the nodes publish it through the engine.
 
 A small stream, the meta stream, keeps the newest message of each node and of each log. A node repeats its message (a heartbeat); the other
-nodes consider it dead when none has arrived for the time of a lease. A node measures this only in time in which its own heartbeats were
-acknowledged, so no node is considered dead while JetStream elects a leader, and only up to its newest heartbeat that it has read back,
-since a replica without that one may also lack the heartbeats of other nodes. When another process takes a node id, the earlier process
+nodes consider it dead when no heartbeat has arrived for the time of a lease. A node counts only time in which its own heartbeats were
+acknowledged, so no node is considered dead while JetStream elects a leader. It counts only up to its newest heartbeat that it has read
+back: a replica that lacks this heartbeat may also lack those of other nodes. When another process takes a node id, the earlier process
 counts as live until its lease ends or it has certainly ended. Safety of writes does not depend on any of this: the recorded owners are
 only a hint, and the log's own stream rejects every writer but one.
 """
@@ -40,7 +40,7 @@ EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 
 
 class Owner(NamedTuple):
-    """The owner of a log, as it published itself. `seq`: of an entry that the log certainly has; `created`: when its stream was created."""
+    """A log's owner, from its own message. `seq`: sequence of an entry that the log certainly has; `created`: when the stream was created."""
 
     node: int  # 0: the owner has released the log
     incarnation: str
@@ -406,7 +406,7 @@ class Meta:
     def may_answer(self) -> bool:
         """Whether a reply may be sent: checked before each write to a client.
 
-        No reply is sent between the end of the lease and the fencing of the logs: its data was read under the lost lease.
+        Not between the end of the lease and the fencing of the logs: the reply's data was read under the lost lease.
         """
         if not self.lease_lost and self.lease_left <= 0:
             self._lose_lease()
@@ -415,7 +415,7 @@ class Meta:
     def _lose_lease(self) -> None:
         self.lease_lost = True
         log.error("the engine has not answered for too long: this node stops serving its logs", lease_seconds=self._lease)
-        self._loop.call_soon(Contained(self._fence))  # not now: this may run inside a log's write of a reply
+        self._loop.call_soon(Contained(self._fence))  # not now: a log's callback may be writing a reply
 
     def _fence(self) -> None:
         if self.lease_lost and not self._fenced:

@@ -15,7 +15,7 @@ from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fa
 from protocol.fact_layouts import FactLayouts
 from storage import NOT_YET, DamagedLog
 
-AHEAD_BYTES: Final = 16 << 20  # prefetch limit
+PREFETCH_BYTES_MAX: Final = 16 << 20  # prefetch limit
 SLICE_BYTES: Final = 64 << 10  # facts of about this size are replayed together
 RETRY_SECONDS: Final = 0.1
 ATTEMPTS_MAX: Final = 100  # reads without a new entry before the reader gives up
@@ -57,7 +57,7 @@ class EntryReader:
     def next_entry(self) -> ReadEntry:
         entry = self.ready.popleft()
         self._bytes -= len(entry.payload)
-        if not self._reading and self._bytes < AHEAD_BYTES:
+        if not self._reading and self._bytes < PREFETCH_BYTES_MAX:
             self._read()
         return entry
 
@@ -114,7 +114,7 @@ class EntryReader:
             return
         self._attempts = 0
         run(self._changed)
-        if self._bytes < AHEAD_BYTES:
+        if self._bytes < PREFETCH_BYTES_MAX:
             self._read()
 
 
@@ -166,7 +166,7 @@ def put_facts_of(stream: Stream, read: ReadEntry, facts: list[Fact], layouts: Fa
 
 
 def batches_at(payload: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each batch of an entry begins. Raises CorruptBatch; checksums are not verified."""
+    """Each batch's position and header. Raises CorruptBatch; checksums are not verified."""
     at = 0
     for header in iterate(payload, 0, len(payload)):
         yield at, header

@@ -100,7 +100,7 @@ class BatchRun:
         return bisect_right(self.parts, offset, key=_next_of)
 
     def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[CachedBatch], int, int]:
-        """The batches, their bytes, and the bytes within the limit."""
+        """The batches, their size, and the size that counts for the limit."""
         parts: list[CachedBatch] = []
         size = 0
         for at in range(self.index(offset), len(self.parts)):
@@ -175,7 +175,7 @@ class Records:
         if at == 0 or self._anchors[at - 1][0] != offset:
             self._anchors.insert(at, (offset, seq))
 
-    def cut(self, offset: int, seq: int) -> None:
+    def drop_before(self, offset: int, seq: int) -> None:
         """Forget the entries before `seq`, which are deleted; `seq` begins at `offset` or before."""
         self._anchors = [(offset, seq), *(anchor for anchor in self._anchors if anchor[0] > offset)]
         self._tail.drop(offset)
@@ -227,7 +227,7 @@ class Records:
                     return
 
     def _parts(self) -> Iterator[CachedBatch | None]:
-        """All parts from the log's start; None after each run, and while records are requested."""
+        """All batches from the log's start; None after each run, and while records are requested."""
         offset = self.start_offset
         while offset < self._high_watermark:
             run = self._run_of(offset)

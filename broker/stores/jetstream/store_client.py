@@ -29,7 +29,7 @@ from storage.log_copy import LogEnd, LogState
 NO_NODE: Final = -1
 ANSWER_SECONDS_MAX: Final = 30.0  # longer than an election of the engine
 PAUSE_SECONDS: Final = 0.1
-TOO_FEW_SERVERS: Final = 10074  # for as many replicas
+TOO_FEW_SERVERS: Final = 10074  # fewer than replicas
 
 Result = TypeVar("Result")
 
@@ -43,7 +43,7 @@ class TooFewServers(StoreProblem):
 
 
 class NotEmpty(StoreProblem):
-    """The target of an import has data that is not of this import."""
+    """The target of an import has data that this import has not written."""
 
 
 class StartMoved(Exception):

@@ -155,7 +155,7 @@ class StreamCopy:
         self._reply_arrived.set()
 
     async def _wait(self, entries: int, size: int) -> None:
-        """Wait until at most this much is without a reply."""
+        """Wait until at most so many entries and bytes lack a reply."""
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while len(self._pending) > entries or self._bytes > size:
             if self._problem and not any(sent.in_flight for sent in self._pending):

@@ -210,7 +210,7 @@ class TopicLogPass:
         copied = bytearray()
         self._newest.filter(batch, copied)
         if len(copied) > self._chain.payload_max:
-            copied[:] = batch  # with delete horizons for its tombstones the batch would not fit into an entry
+            copied[:] = batch  # unchanged: with a delete horizon, the batch would not fit into an entry
         if not copied:
             return
         if self._entry_bytes and len(self._entry_bytes) + len(copied) > min(COPY_BYTES, self._chain.payload_max):

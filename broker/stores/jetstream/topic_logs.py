@@ -142,7 +142,7 @@ class StreamTopicLog(StreamLog):
         self._count_in_segment(read_header(batch, 0))
         active = self._state.parts[-1]
         old = self._segment_ms > 0 and 0 <= active.first_timestamp < active.max_timestamp - self._segment_ms
-        # Only then: a state covers complete entries.
+        # Not within an entry: a state covers whole entries.
         if (old or active.bytes >= self._segment_bytes) and self.records.high_watermark == self.chain.committed_offset:
             self._roll()
 
@@ -179,7 +179,7 @@ class StreamTopicLog(StreamLog):
         self._topics.durable_starts[self.id] = start_offset
         if first_seq > 1:
             self.records.clean(cleaned, first_base)
-            self.records.cut(first_base, first_seq)
+            self.records.drop_before(first_base, first_seq)
             self._engine.purge(self.stream.name, first_seq, _ignore_purge)
         done(None)
 

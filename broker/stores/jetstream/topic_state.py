@@ -17,7 +17,7 @@ from storage.epochs import Epochs
 
 @dataclass(slots=True)
 class SegmentState:
-    """One segment, or one `cleaned` entry. `seq` and `base`: its first sequence and offset; `first_timestamp`: the newest of its first batch."""
+    """One segment, or one `cleaned` entry. `seq`, `base`: first sequence and offset; `first_timestamp`: the first batch's max timestamp."""
 
     seq: int
     base: int

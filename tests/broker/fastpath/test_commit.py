@@ -322,12 +322,12 @@ def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(harness: Harnes
         for number, sender in enumerate((peer, *later_peers)):
             sender.ask(commit(id, 10 * number + offset), 9)
     group = harness.shards.journal_of("g").shard.groups["g"]
-    assert len(group._unread) == 4
+    assert len(group._undecoded) == 4
     for sender in later_peers[::-1]:
         sender.connection.connection_lost(None)
     assert harness.host.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
-    assert list(group._unread) in ([], [repeat._commit for repeat in remembered(peer)])
+    assert list(group._undecoded) in ([], [repeat._commit for repeat in remembered(peer)])
     peer.connection.connection_lost(None)
     assert harness.host.fast_path_bytes == 0
-    assert not group._unread
+    assert not group._undecoded
     assert {value[2:10] for stored in group.offsets.values() for value in stored.values.values()} == {(33).to_bytes(8, "big"), (35).to_bytes(8, "big")}

@@ -94,7 +94,7 @@ def test_the_flag_works_without_the_profile(tmp_path: Path) -> None:
 @pytest.mark.parametrize("started_by", [0, 1])
 def test_without_a_parent_no_watch_is_started(monkeypatch: pytest.MonkeyPatch, started_by: int) -> None:
     """The first process of a container has no parent, and a daemon's is init from the beginning."""
-    monkeypatch.setattr(parent, "STARTED_BY", started_by)
+    monkeypatch.setattr(parent, "PARENT_PID", started_by)
     monkeypatch.setattr(os, "getppid", lambda: 4711)
     reasons: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
@@ -105,7 +105,7 @@ def test_without_a_parent_no_watch_is_started(monkeypatch: pytest.MonkeyPatch, s
 
 
 def test_a_parent_that_is_gone_already_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent, "STARTED_BY", 4711)
+    monkeypatch.setattr(parent, "PARENT_PID", 4711)
     reasons: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
     ParentWatch(loop, reasons.append)

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.once
 
 @pytest.mark.kafka
 def test_the_list_of_kafka_settings_is_complete() -> None:
-    written = known_settings.render(known_settings.ask_kafka(kafka_jars()))
-    assert written == known_settings.TARGET.read_text(), "run python -m tests.broker.recorded.kafka_names"
+    rendered = known_settings.render(known_settings.ask_kafka(kafka_jars()))
+    assert rendered == known_settings.TARGET.read_text(), "run python -m tests.broker.recorded.kafka_names"
 
 
 def test_the_list_of_settings_is_of_the_followed_kafka_version() -> None:
