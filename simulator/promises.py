@@ -200,7 +200,7 @@ class Instances:
         self._world = world
         self._joined: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}  # (sent, answered) of each id's first successful join
         self._ended: dict[tuple[str, str], int] = {}  # (group, member id) -> the moment since which it is known to be fenced
-        self._claims: dict[tuple[str, str], deque[_Claim]] = {}  # (group, instance id) -> the newest claims
+        self._claims: dict[tuple[str, str], deque[_Claim]] = {}  # (group, instance id) -> the newest claims, and all since the oldest unsettled one
 
     def joined(self, group: str, instance: str, member_id: str, sent: int) -> None:
         now = self._world.now
@@ -216,7 +216,10 @@ class Instances:
     def claims(self, group: str, instance: str) -> Callable[[Any], None]:
         """A process claims the instance id. Call the result with the reply, or with None when the request is lost for good."""
         claim = _Claim(self._world.now)
-        self._claims.setdefault((group, instance), deque(maxlen=CLAIMS_KEPT)).append(claim)
+        known = self._claims.setdefault((group, instance), deque())
+        known.append(claim)
+        while len(known) > CLAIMS_KEPT and known[0].settled != FOREVER:
+            known.popleft()
 
         def settle(reply: Any) -> None:
             claim.settled = self._world.now

@@ -311,6 +311,18 @@ def test_a_broken_promise_is_noticed(world: World, break_it: Callable[[World], N
         break_it(world)
 
 
+def test_a_stalled_claim_is_remembered_however_many_follow(world: World) -> None:
+    instances = Instances(world)
+    stalled = instances.claims("g", "i")
+    for second in range(1, 200):
+        at(world, second)
+        latest = instances.claims("g", "i")
+        latest(JoinGroupResponse(error_code=0, member_id=f"member {second}"))
+    at(world, 200)
+    stalled(None)  # it may have been handled after the latest one
+    instances.fenced("g", "i", "member 199")
+
+
 def test_a_power_failure_lifts_the_promise_for_its_last_moments(world: World) -> None:
     offsets = Offsets(world)
     [first] = offsets.send([PARTITION])
