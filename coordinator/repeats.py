@@ -23,7 +23,7 @@ from protocol.batch_writing import make_record_form
 _VERSION: Final = b"\0\3"  # the start of the value, before the offset
 _NO_GROUP: Final = Group("", 0, 0)
 _NO_MEMBER: Final = Member("", "", None, "", "", 0, 0, ())
-NEVER_CHECKED: Final = -1  # no version of a group
+_NEVER_CHECKED: Final = -1  # no version of a group
 
 # Results of RepeatedCommit.try_accept: the reply is held; the reply is held and the shard's driver must take a batch; nothing
 # has changed and `Shard.commit` must decide.
@@ -40,7 +40,7 @@ class RepeatedHeartbeat:
     def __init__(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
         # `try_accept` uses the first three, which compiled code stores side by side.
         self._group: Group = _NO_GROUP
-        self._version = NEVER_CHECKED  # of the group when the heartbeat was last accepted
+        self._version = _NEVER_CHECKED  # of the group when the heartbeat was last accepted
         self._member: Member = _NO_MEMBER
         self._group_id = group_id
         self._generation = generation
@@ -105,7 +105,7 @@ class RepeatedCommit:
         self.records = len(keys)
         fixed = RECORD_OVERHEAD_BYTES + len(_VERSION) + OFFSET_BYTES + 8
         self.size = sum([fixed + len(key) + len(after) for key, after in zip(keys, afters, strict=True)])
-        self._version = NEVER_CHECKED  # of the group when the commit was last allowed
+        self._version = _NEVER_CHECKED  # of the group when the commit was last allowed
         self._group: Group = _NO_GROUP
         self._member: Member | None = None
         # The newest repeat.

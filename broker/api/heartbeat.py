@@ -27,8 +27,7 @@ class Heartbeat:
 
     def handle(self, call: Call, request: HeartbeatRequest) -> Response | None:
         group_id = request.group_id
-        authorizer = self._authorizer
-        if not authorizer.open and not group_allowed(authorizer, call, Operation.READ, group_id):
+        if not group_allowed(self._authorizer, call, Operation.READ, group_id):
             return self._replies[ErrorCode.GROUP_AUTHORIZATION_FAILED]
         journal = self._shards.journal_of(group_id)
         if journal.refusal:

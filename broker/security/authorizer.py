@@ -79,10 +79,10 @@ class Authorizer:
     def __init__(self, allows: Callable[[Asker, Operation, Resource, str], bool] | None = None) -> None:
         """`allows`: whether the caller may run the operation on the resource of this name; None: everything is allowed."""
         self.open = allows is None
-        self.allows = allows or allow_all
+        self.allows = allows or _allow_all
 
 
-def allow_all(call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
+def _allow_all(call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
     return True
 
 

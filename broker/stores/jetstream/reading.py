@@ -15,7 +15,7 @@ from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fa
 from protocol.fact_layouts import FactLayouts
 from storage import NOT_YET, DamagedLog
 
-PREFETCH_BYTES_MAX: Final = 16 << 20  # prefetch limit
+PREFETCH_BYTES_MAX: Final = 16 << 20
 SLICE_BYTES: Final = 64 << 10  # facts of about this size are replayed together
 RETRY_SECONDS: Final = 0.1
 ATTEMPTS_MAX: Final = 100  # reads without a new entry before the reader gives up
