@@ -20,7 +20,7 @@ from broker.runtime.build import build
 from simulator.cluster_plan import several
 from simulator.cluster_run import new_run
 from simulator.explain import explain
-from simulator.plan import Plan, draw
+from simulator.plan import Plan, draw, with_deletions
 from simulator.world import SECOND, Broken, format_time
 
 MILLION: Final = 1_000_000
@@ -96,7 +96,7 @@ def simulate(seed: int, events: int | None = None, show: Callable[[str], object]
 
 def plan_for(seed: int, events: int | None, nodes: int | None = None) -> Plan:
     """The plan of a seed. `events`: the first phase lasts until so many events."""
-    plan = several(draw(seed), nodes)
+    plan = with_deletions(several(draw(seed), nodes))
     return plan if events is None else plan.lasting(1 << 40)
 
 

@@ -62,7 +62,7 @@ def stop_run() -> None:
 def clients_of(about: str) -> Collection[str]:
     """The group, or the producer and the reader of the topic, of a broken promise."""
     number = about.removeprefix("data")
-    return (f"producer-{number}", f"reader-{number}") if number != about else (about,) if about else ()
+    return (f"producer-{number}", f"reader-{number}", f"deleter-{number}") if number != about else (about,) if about else ()
 
 
 def broken_by(plan: Plan, events: int | None, *, traced: Collection[str] = (), limit: int = 0) -> tuple[Broken, World] | None:
@@ -111,7 +111,7 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
             yield replace(plan, broker={name: value for name, value in plan.broker.items() if name != setting})
     for faults in parts_removed(plan.faults):
         yield plan.with_faults(faults)
-    for rare in ("slow_sync", "abandoned_ids", "resets", "torn", "varied_sessions", "sticky", "abandoned_ids_leave"):
+    for rare in ("slow_sync", "abandoned_ids", "resets", "torn", "varied_sessions", "sticky", "abandoned_ids_leave", "deletes_records"):
         if getattr(plan, rare):
             yield replace(plan, **{rare: type(getattr(plan, rare))()})
     for number, group in enumerate(plan.groups):

@@ -90,6 +90,7 @@ class Plan:
     write_back_seconds: int = WRITE_BACK_SECONDS  # the operating system writes unsynced data this often
     sticky: float = 0.0  # probability that a JoinGroup has new user data
     abandoned_ids_leave: float = 0.0  # share of the unused member ids for which the client sends LeaveGroup
+    deletes_records: bool = False  # clients delete records of the producers' topics
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
     def with_faults(self, faults: tuple[str, ...]) -> Plan:
@@ -117,7 +118,8 @@ class Plan:
         ]
         lines += [group.line() for group in self.groups]
         if self.producers:
-            lines.append(f"topics with a producer and a reader: {self.producers}, each with {joined(self.topic_settings)}")
+            beside = "a producer, a reader and a client that deletes records" if self.deletes_records else "a producer and a reader"
+            lines.append(f"topics with {beside}: {self.producers}, each with {joined(self.topic_settings)}")
         if self.policies is not None:
             lines += self.policies.lines()
         clients = {
@@ -157,6 +159,17 @@ def draw(seed: int) -> Plan:
     """The plan of a seed. With `offsets.flush=interval` and no producers the operating system writes unsynced data late."""
     plan = _draw_kind(seed)
     return replace(plan, write_back_seconds=60) if plan.flush == "interval" and not plan.producers else plan
+
+
+def with_deletions(plan: Plan) -> Plan:
+    """In some runs with producers clients delete records, and retention also deletes by size; drawn as in `_with_rare_settings`."""
+    random = Random(f"deleted records of {plan.seed}")
+    if not plan.producers or random.random() < 0.5:
+        return plan
+    topic_settings = dict(plan.topic_settings)
+    if random.random() < 0.5:
+        topic_settings |= {"retention.bytes": random.choice(("1000", "20000")), "segment.ms": "3000"}
+    return replace(plan, deletes_records=True, topic_settings=tuple(topic_settings.items()), broker={**plan.broker, "log.retention.check.interval.ms": 5_000})
 
 
 def _draw_kind(seed: int) -> Plan:

@@ -1,4 +1,4 @@
-"""Model producers and readers of topics. All record values differ."""
+"""Model clients of topics: producers, readers, and an administrator that deletes records. All record values differ."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.batch import CorruptBatch, Record, build, iterate, records, validate
 from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -21,7 +22,9 @@ PAUSE_NS: Final = 200 * MS
 PRODUCE_VERSION: Final = 8
 FETCH_VERSION: Final = 11
 LIST_OFFSETS_VERSION: Final = 5
+DELETE_RECORDS_VERSION: Final = 2
 EARLIEST: Final = -2
+HIGH_WATERMARK: Final = -1  # DeleteRecords: all records
 FETCH_BYTES: Final = 4_000
 BASE_OFFSET_BYTES: Final = 8
 
@@ -119,6 +122,7 @@ class Reader(TopicClient):
                 world.count(f"Fetch {answer.error_code}")
                 run.lost_leader(self.name, self.topic, partition)
             elif answer.records:
+                run.records.begins(key, answer.log_start_offset, request.sent)
                 run.records.forget_before(key, answer.log_start_offset)
                 try:
                     offsets[partition] = self._read(partition, offsets[partition], answer.records, request.sent)
@@ -141,6 +145,7 @@ class Reader(TopicClient):
             answer = request.reply.topics[0].partitions[0]
             if not answer.error_code:
                 offsets[partition] = answer.offset
+                self._sim_run.records.begins((self.topic, partition), answer.offset, request.sent)
                 self._sim_run.records.forget_before((self.topic, partition), answer.offset)
             else:
                 self._sim_run.lost_leader(self.name, self.topic, partition)
@@ -172,3 +177,34 @@ class Reader(TopicClient):
             run.records.read_whole(key, offset, data, expected)
         self.world.counts["records read"] = self.world.counts.get("records read", 0) + expected - offset
         return max(expected, offset)
+
+
+class Deleter(TopicClient):
+    """Deletes records from the beginning of a partition, sometimes all of them."""
+
+    def work(self) -> Process:
+        run, world = self._sim_run, self.world
+        while True:
+            yield world.between(SECOND, 10 * SECOND)
+            wire = self._connected() if self.topic in run.created else None
+            if wire is None:
+                continue
+            partition = world.random.randrange(self.partitions)
+            key = self.topic, partition
+            leader = yield from run.at_leader(wire, self.name, self.topic, partition)
+            if leader is None:
+                continue
+            offset = world.random.randint(*run.records.bounds(key)) if world.chance(0.8) else HIGH_WATERMARK
+            world.trace(f"{self.name}: deletes the records of {self.topic}-{partition} before {offset}", self.topic)
+            deleted = run.records.delete_before(key, offset)
+            message = DeleteRecordsRequest([DeleteRecordsTopic(self.topic, [DeleteRecordsPartition(partition, offset)])], 10_000)
+            request = leader.send(message, DELETE_RECORDS_VERSION, REQUEST_NS)
+            yield request
+            if request.lost:
+                continue
+            answer = request.reply.topics[0].partitions[0]
+            world.count(f"DeleteRecords {answer.error_code}")
+            if answer.error_code:
+                run.lost_leader(self.name, self.topic, partition)
+            else:
+                deleted(answer.low_watermark)

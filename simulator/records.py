@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
+from typing import Final
 
 from simulator.world import Broken, World, format_time
 
 Partition = tuple[str, int]  # topic, number
+EVERYWHERE: Final = 1 << 62  # after every offset
+# The most bytes of a record besides its value, and of a batch besides its records.
+RECORD_BYTES: Final = 10
+BATCH_BYTES: Final = 61
 
 
 class Records:
-    """An acknowledged record stays at its offset until retention may delete it; readers see no other record there."""
+    """An acknowledged record stays at its offset until retention or DeleteRecords may delete it; readers see no other record there."""
 
     promise = "records"
 
-    def __init__(self, world: World, rotten: Container[Partition] = (), retention_ns: int = 0) -> None:
-        """`rotten`: partitions whose wrong bytes must only be detectable. `retention_ns`: how long a record stays."""
+    def __init__(self, world: World, rotten: Container[Partition] = (), retention_ns: int = 0, retention_bytes: int = EVERYWHERE) -> None:
+        """`rotten`: partitions whose wrong bytes must only be detectable. A record stays until it is older than `retention_ns`, or more than
+        `retention_bytes` follow it.
+        """
         self._world = world
         self.rotten = rotten
         self._retention_ns = retention_ns
+        self._retention_bytes = retention_bytes
         self._partitions: dict[Partition, _Log] = {}
         self._incarnations: dict[str, int] = {}  # topic -> number of its creations and deletions
 
@@ -35,6 +43,8 @@ class Records:
     def stored(self, partition: Partition, base_offset: int, values: Iterable[bytes], made: int) -> None:
         """A batch was acknowledged. `made`: the moment of its timestamps, from which retention counts."""
         log = self._of(partition)
+        if base_offset < log.deleted_before and made > log.deleted_at and partition not in self.rotten:
+            raise Broken(self.promise, f"{show(partition, base_offset)} is acknowledged, although DeleteRecords had deleted it", partition[0])
         for offset, value in enumerate(values, base_offset):
             before = log.stored.get(offset)
             if before is None:
@@ -93,6 +103,38 @@ class Records:
         """A number that changes with each creation and deletion; a reply counts only if it is the same before and after."""
         return self._incarnations.get(topic, 0)
 
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        """The known log start offset, and the offset after the last known record."""
+        log = self._of(partition)
+        return log.begin, max(log.begin, log.order[-1] + 1 if log.order else 0)
+
+    def delete_before(self, partition: Partition, offset: int) -> Callable[[int | None], None]:
+        """DeleteRecords is sent; offset -1: for all records. Call the result with the low watermark of the reply, or None without one.
+
+        Deleted records never return, even after a power failure: the reply waits until their deletion is durable.
+        """
+        log = self._of(partition)
+        incarnation = self.incarnation(partition[0])
+        before = log.deletable_before
+        log.deletable_before = EVERYWHERE if offset < 0 else max(before, offset)
+
+        def answered(low_watermark: int | None) -> None:
+            if low_watermark is None or incarnation != self.incarnation(partition[0]):
+                return
+            if low_watermark < offset and partition not in self.rotten:
+                raise Broken(self.promise, f"DeleteRecords before {show(partition, offset)} is acknowledged with low watermark {low_watermark}", partition[0])
+            log.deletable_before = max(before, low_watermark)
+            if low_watermark > log.deleted_before:
+                log.deleted_before, log.deleted_at = low_watermark, self._world.now
+
+        return answered
+
+    def begins(self, partition: Partition, log_start: int, since: int) -> None:
+        """A reader was told the log start offset. `since`: the moment of its request."""
+        log = self._of(partition)
+        if log_start < log.deleted_before and log.deleted_at < since and partition not in self.rotten:
+            raise Broken(self.promise, f"{show(partition, log_start)} is the log start, although DeleteRecords deleted the records before {log.deleted_before}", partition[0])
+
     def lost_since(self, moment: int) -> None:
         """The power failed: the operating system may not have written what was appended since `moment`."""
         for log in self._partitions.values():
@@ -103,12 +145,12 @@ class Records:
         log = self._of(partition)
         if offset <= log.begin:
             return
-        newest = max((old for old in range(log.begin, offset) if old in log.acknowledged), default=-1)
+        newest = max((old for old in range(max(log.begin, log.deletable_before), offset) if old in log.acknowledged), default=-1)
         if newest >= 0 and partition not in self.rotten:
             value, made = log.stored[newest][0], log.acknowledged[newest]
-            if made > self._world.now - self._retention_ns:
+            if made > self._world.now - self._retention_ns and log.bytes_from(offset) < self._retention_bytes:
                 raise Broken(
-                    self.promise, f"{show(partition, newest)} is deleted before its retention time: {value!r} is of {format_time(made)}", partition[0]
+                    self.promise, f"{show(partition, newest)} is deleted too early: {value!r} is of {format_time(made)}", partition[0]
                 )
         log.forget_before(offset)
 
@@ -116,11 +158,14 @@ class Records:
 class _Log:
     """The known records of one partition."""
 
-    __slots__ = ("acknowledged", "begin", "order", "replies", "restored_before", "sent", "stored")
+    __slots__ = ("acknowledged", "begin", "deletable_before", "deleted_at", "deleted_before", "order", "replies", "restored_before", "sent", "stored")
 
     def __init__(self) -> None:
         self.begin = 0
         self.restored_before = 0  # a power failure may have restored deleted segments before this offset
+        self.deletable_before = 0  # DeleteRecords was sent for the records before this offset
+        self.deleted_before = 0  # it was acknowledged for the records before this offset, last
+        self.deleted_at = -1  # at this moment
         self.acknowledged: dict[int, int] = {}  # offset of an acknowledged record -> the moment of its timestamp
         self.stored: dict[int, tuple[bytes, int]] = {}  # offset -> value, and the moment of its acknowledgement or first read
         self.order: deque[int] = deque()  # offsets of `stored`, the oldest first
@@ -131,6 +176,11 @@ class _Log:
         self.sent.discard(value)
         self.stored[offset] = value, moment
         self.order.append(offset)
+
+    def bytes_from(self, offset: int) -> int:
+        """The most bytes that the records from `offset` on may take, with those of unknown offset."""
+        values = [self.stored[later][0] for later in self.order if later >= offset and later in self.stored]
+        return sum(len(value) + RECORD_BYTES + BATCH_BYTES for value in (*values, *self.sent))
 
     def lose_since(self, moment: int) -> None:
         self.restored_before = self.begin

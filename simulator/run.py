@@ -28,10 +28,10 @@ from simulator.node import Node
 from simulator.plan import FAULT_SECONDS, WRITE_BACK_SECONDS, GroupPlan, Plan, plural
 from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
-from simulator.producing import Producer, Reader
+from simulator.producing import Deleter, Producer, Reader
 from simulator.promises import Generations, Instances, Offsets, Sessions
 from simulator.rebalances import check_subscription
-from simulator.records import Records
+from simulator.records import EVERYWHERE, Records
 from simulator.rot import Rot
 from simulator.styles import SESSION_FACTOR, STYLES
 from simulator.world import MS, SECOND, Broken, World
@@ -87,8 +87,10 @@ class Run(Faults):
         self.sessions = Sessions(world)
         self.audits = {node: Audit(self, node) for node in self.nodes}
         self.rot = Rot(self)
-        kept_ns = int(dict(plan.topic_settings).get("retention.ms", 1 << 40)) * MS - RETENTION_MARGIN_NS
-        self.records = Records(world, self.rot.logs, 0 if "wall" in plan.faults else kept_ns)
+        topic_settings = dict(plan.topic_settings)
+        kept_ns = int(topic_settings.get("retention.ms", 1 << 40)) * MS - RETENTION_MARGIN_NS
+        kept_bytes = int(topic_settings.get("retention.bytes", EVERYWHERE))
+        self.records = Records(world, self.rot.logs, 0 if "wall" in plan.faults else kept_ns, kept_bytes)
         self.policies = PolicyWatch(self)
         self.consumers: list[Consumer] = []
         self.topics: dict[str, int] = {}
@@ -107,10 +109,13 @@ class Run(Faults):
         self.operator = PolicyOperator(self, plan.policies) if plan.policies is not None else None
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
+        self.deleters: list[Deleter] = []
         for number in range(plan.producers):
             topic = f"data{number}"
             self.producers.append(Producer(self, f"producer-{number}", topic, 2))
             self.readers.append(Reader(self, f"reader-{number}", topic, 2))
+            if plan.deletes_records:
+                self.deleters.append(Deleter(self, f"deleter-{number}", topic, 2))
 
     def _new_nodes(self, settings: dict[str, object]) -> Sequence[Node]:
         return [Node(self.world, settings)]
@@ -149,6 +154,8 @@ class Run(Faults):
             producer.run(producer.work())
         for reader in self.readers:
             reader.run(reader.work())
+        for deleter in self.deleters:
+            deleter.run(deleter.work())
         world.run_until(plan.safety_seconds * SECOND, events_max)
         self._live()
 

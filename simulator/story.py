@@ -55,7 +55,7 @@ PROMISED: Final = {
     "policies are kept": "acknowledged policies are those that are read and used, also after a failover",
     "rebalance requests": "an accepted rebalance.request makes all members rejoin once, and never again",
     "rebalances": "a rebalance ends in time, waits for every member until its timeout and for member ids that were handed out, and its generation keeps its members with the subscriptions that they sent",
-    "records": "an acknowledged record stays at its offset for its retention time, and readers see no other record there",
+    "records": "an acknowledged record stays at its offset until retention or DeleteRecords deletes it, deleted records never return, and readers see no other record there",
     "replay": "a coordinator that loads the log has the groups, members and offsets that memory had",
     "replies in order": "replies arrive whole and in the order of their requests",
     "roster": "a strict list of instance ids admits no other member, and refuses no listed instance",

@@ -266,6 +266,47 @@ def record_deleted_early(world: World) -> None:
     records.forget_before(("t", 0), 7)
 
 
+def record_deleted_though_it_fits(world: World) -> None:
+    records = Records(world, (), 10 * SECOND, retention_bytes=150)
+    for offset in range(4):
+        records.stored(("t", 0), offset, [b"value"], world.now)
+    records.forget_before(("t", 0), 2)  # two batches of 76 bytes remain
+    records.forget_before(("t", 0), 3)
+
+
+def deleted_record_returns(world: World) -> None:
+    records = Records(world)
+    records.stored(("t", 0), 0, [b"first", b"second", b"third"], world.now)
+    deleted = records.delete_before(("t", 0), 2)
+    records.begins(("t", 0), 0, world.now)
+    deleted(2)
+    records.begins(("t", 0), 0, world.now)  # the request was sent before
+    records.forget_before(("t", 0), 2)
+    records.lost_since(0)
+    at(world, 1)
+    records.begins(("t", 0), 1, world.now)
+
+
+def record_deleted_beyond_the_request(world: World) -> None:
+    records = Records(world, (), 10 * SECOND)
+    records.stored(("t", 0), 0, [b"first", b"second", b"third"], world.now)
+    records.delete_before(("t", 0), -1)(1)
+    records.forget_before(("t", 0), 1)
+    records.forget_before(("t", 0), 2)
+
+
+def record_acknowledged_among_deleted_ones(world: World) -> None:
+    records = Records(world)
+    records.delete_before(("t", 0), 5)(5)
+    records.stored(("t", 0), 3, [b"sent before"], world.now)
+    at(world, 1)
+    records.stored(("t", 0), 4, [b"sent later"], world.now)
+
+
+def fewer_records_deleted(world: World) -> None:
+    Records(world).delete_before(("t", 0), 5)(4)
+
+
 def old_generation_succeeds(world: World) -> None:
     generations = Generations(world, lambda group: True)
     generations.assigned("g", 2, "a", "leader@1", b"1", [], 0)
@@ -303,6 +344,11 @@ def record_twice(world: World) -> None:
         changed_record,
         record_twice,
         record_deleted_early,
+        record_deleted_though_it_fits,
+        deleted_record_returns,
+        record_deleted_beyond_the_request,
+        record_acknowledged_among_deleted_ones,
+        fewer_records_deleted,
         old_generation_succeeds,
     ],
 )
