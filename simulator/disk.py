@@ -40,6 +40,7 @@ class Content:
         self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []  # (position, data) or (size, None) for a cut
         self.mapped = False  # into memory: the system writes each page on its own, in any order
+        self.failed_syncs = 0
 
     def change(self, at: int, data: bytes | None) -> None:
         apply(self.cached, at, data)
@@ -148,6 +149,7 @@ class SimFile:
         self._path = path
         self._content = content
         self._life = disk.life
+        self._failed_syncs = content.failed_syncs  # those that this file need not report
         disk.opened += 1
         self.descriptor = -1
 
@@ -204,8 +206,12 @@ class SimFile:
             self._disk.sync_failed(self._path)
             if self._disk.failed_sync_loses:
                 self._content.drop_pending_writes()
+            self._content.failed_syncs += 1
+        else:
+            self._content.sync()
+        if self._failed_syncs < self._content.failed_syncs:  # as Linux does, each open file reports a failure once, whoever's sync met it
+            self._failed_syncs = self._content.failed_syncs
             raise system_error(errno.EIO)
-        self._content.sync()
 
     def close(self) -> None:
         if self._life == self._disk.life:

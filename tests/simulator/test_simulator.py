@@ -22,6 +22,7 @@ from protocol.messages.join_group import JoinGroupResponse
 from simulator.cluster_node import ClusterNode
 from simulator.cluster_run import new_run
 from simulator.command import main, simulate_plan
+from simulator.disk import data_disk
 from simulator.explain import parts_removed, reductions
 from simulator.owners import OneOwner
 from simulator.plan import FAULTS, RARE_FAULTS, draw
@@ -508,3 +509,14 @@ def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
         note_removal(first)
     audit.clock_set()
     note_removal(second)
+
+
+def test_each_open_file_reports_a_failed_sync_once() -> None:
+    disk = data_disk()
+    first, second = disk.open("/data/file", create=True), disk.open("/data/file")
+    disk.fail_syncs = 1
+    for file in (first, second):
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync()
+        file.sync()
+    disk.open("/data/file").sync()  # opened after the failure
