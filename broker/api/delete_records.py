@@ -68,7 +68,7 @@ class DeleteRecords:
             return
         before = partition.start_offset
         if offset != before:
-            partition.owned.delete_before(partition.end_offset if offset == HIGH_WATERMARK else offset)
+            partition.owned.delete_before(partition.high_watermark if offset == HIGH_WATERMARK else offset)
         result.low_watermark = partition.start_offset
         if partition.start_offset > self._store.durable_starts.get(partition.id, 0):
             unwritten.append((partition, result))
@@ -83,7 +83,7 @@ def _refusal(partition: Partition, offset: int) -> int:
         return partition.error
     if not partition.settings.delete:
         return ErrorCode.POLICY_VIOLATION
-    if offset != HIGH_WATERMARK and not 0 <= offset <= partition.end_offset:
+    if offset != HIGH_WATERMARK and not 0 <= offset <= partition.high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     return ErrorCode.NONE
 

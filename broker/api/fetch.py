@@ -76,13 +76,13 @@ class PendingFetch:
         assert partition is not None
         if partition.error or requested.last_fetched_epoch >= 0 or self._from_follower:
             return False
-        end = partition.end_offset
+        end = partition.high_watermark
         log = partition.log
         if requested.fetch_offset != end or end < log.start_offset or (requested.current_leader_epoch >= 0 and requested.current_leader_epoch != log.epoch):
             return False
         result.extent = result.diverging = None
         result.error = ErrorCode.NONE
-        result.end_offset = end
+        result.high_watermark = end
         result.start_offset = log.start_offset
         result.transactions = 0 if self._isolation_level == COMMITTED else NO_TRANSACTIONS
         return True
@@ -112,7 +112,7 @@ class PendingFetch:
         if self._from_follower:  # partitions have no followers here
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if requested.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         offset = requested.fetch_offset
-        end = result.end_offset = partition.end_offset
+        end = result.high_watermark = partition.high_watermark
         start = result.start_offset = partition.start_offset
         fetched = requested.last_fetched_epoch
         if fetched >= 0:

@@ -93,7 +93,7 @@ class ListOffsets:
 
 def _fill_in_end(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
     if timestamp == LATEST:
-        answer.offset, answer.leader_epoch = partition.end_offset, partition.leader_epoch
+        answer.offset, answer.leader_epoch = partition.high_watermark, partition.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = partition.start_offset, _first_epoch(partition)
 
@@ -119,7 +119,7 @@ def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResp
             answer.error_code = partition.error
         elif found is not None and found.offset < partition.start_offset:
             continue  # the record was deleted meanwhile
-        elif found is not None and found.offset < partition.end_offset:
+        elif found is not None and found.offset < partition.high_watermark:
             answer.timestamp, answer.offset, answer.leader_epoch = found
         return
 

@@ -129,7 +129,7 @@ class EndOffsetNotes:
                     continue
                 ends = 0, 0
             else:
-                ends = partition.start_offset, partition.end_offset
+                ends = partition.start_offset, partition.high_watermark
             if noted.ends.get(partition.index) != ends:
                 changed[partition.index] = ends
             if len(changed) == PARTITIONS_PER_NOTE_MAX:

@@ -61,7 +61,7 @@ Part = bytes | Extent
 class PartitionResult:
     """One requested partition of a fetch, and its result."""
 
-    __slots__ = ("data", "diverging", "end_offset", "error", "extent", "partition", "requested", "start_offset", "topic", "transactions")
+    __slots__ = ("data", "diverging", "error", "extent", "high_watermark", "partition", "requested", "start_offset", "topic", "transactions")
 
     def __init__(self, topic: str | bytes, requested: FetchPartition, partition: Partition | None, error: int) -> None:
         self.topic = topic  # its name, or from version 13 on its id
@@ -75,7 +75,7 @@ class PartitionResult:
 
     def refuse(self, error: int) -> None:
         self.error = error
-        self.end_offset = self.start_offset = NO_OFFSET
+        self.high_watermark = self.start_offset = NO_OFFSET
 
     @property
     def within(self) -> int:
@@ -142,12 +142,8 @@ class FetchReply:
                 put_compact_text(small, topic)
             put_compact_count(small, len(results))
             for result in results:
-                error = result.error
-                small.append(
-                    _PARTITION_12(
-                        result.requested.partition, error, result.end_offset, result.end_offset, result.start_offset, result.transactions + 1, -1
-                    )
-                )
+                index, error, end = result.requested.partition, result.error, result.high_watermark
+                small.append(_PARTITION_12(index, error, end, end, result.start_offset, result.transactions + 1, -1))
                 n = result.size + len(result.data) + 1
                 small.append(BYTES[n] if n < 128 else uvarint_bytes(n))
                 _put_records(out, small, result)
@@ -184,7 +180,7 @@ class FetchReply:
             put_legacy_text(small, str(results[0].topic))
             put_legacy_count(small, len(results))
             for result in results:
-                index, error, end = result.requested.partition, result.error, result.end_offset
+                index, error, end = result.requested.partition, result.error, result.high_watermark
                 if version >= PREFERRED_READ_REPLICA_FROM:
                     small.append(_PARTITION_11(index, error, end, end, result.start_offset, result.transactions, -1))
                 elif version >= LOG_START_OFFSET_FROM:

@@ -63,8 +63,8 @@ class Partition:
         return self.log.start_offset
 
     @property
-    def end_offset(self) -> int:
-        """The high watermark, which is also the last stable offset."""
+    def high_watermark(self) -> int:
+        """Also the last stable offset."""
         return self.log.high_watermark
 
     @property
@@ -168,7 +168,7 @@ class InternalPartition(Partition):
         log.watch_growth(self.wake)
 
     @property
-    def end_offset(self) -> int:
+    def high_watermark(self) -> int:
         return self._served.high_watermark
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:

@@ -147,7 +147,7 @@ class World(TopicBroker):
             for number in range(self.chance.randint(1, 3))
         ]
         data = bytearray(build(new_records))
-        topic_history.in_flight = {partition.end_offset + record.offset: (record.key or b"", record.value or b"") for record in new_records}
+        topic_history.in_flight = {partition.high_watermark + record.offset: (record.key or b"", record.value or b"") for record in new_records}
         partition.append(data, read_header(data, 0))
         topic_history.records |= topic_history.in_flight
         topic_history.in_flight = {}
@@ -158,7 +158,7 @@ class World(TopicBroker):
             return
         call = DeleteRecordsCall()
         self.calls.append((self.histories[name], call))
-        delete_records(self, call, name, self.chance.randint(partition.start_offset, partition.end_offset))
+        delete_records(self, call, name, self.chance.randint(partition.start_offset, partition.high_watermark))
 
     def _learn_acknowledged(self) -> None:
         """Learn which deletions were acknowledged."""
@@ -224,7 +224,7 @@ class World(TopicBroker):
                     stored |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}
                     at += header.size
             stored = {offset: record for offset, record in stored.items() if offset >= partition.start_offset}
-            if topic_history.in_flight and partition.end_offset == max(topic_history.in_flight) + 1:
+            if topic_history.in_flight and partition.high_watermark == max(topic_history.in_flight) + 1:
                 topic_history.records |= topic_history.in_flight
             topic_history.in_flight = {}
             assert partition.start_offset >= topic_history.start
@@ -234,5 +234,5 @@ class World(TopicBroker):
                 newest = {key: offset for offset, (key, _) in sorted(expected.items())}
                 expected = {offset: expected[offset] for offset in newest.values()}
             assert stored.items() >= expected.items()
-            assert partition.end_offset == max(topic_history.records, default=-1) + 1
+            assert partition.high_watermark == max(topic_history.records, default=-1) + 1
             self.readable += len(stored)

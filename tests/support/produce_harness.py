@@ -52,7 +52,7 @@ class MemoryPartition:
         self.immediate = True
         self.refuses = False  # like a full disk
         self.start_offset = 0
-        self.end_offset = 0
+        self.high_watermark = 0
         self.producers = Producers()
         self.late: deque[Any] | None = None
         self.batches: list[bytes] = []
@@ -65,10 +65,10 @@ class MemoryPartition:
         assert header.size == len(batch)
         if self.refuses:
             raise AppendFailed("the disk is full")
-        offset = self.end_offset
+        offset = self.high_watermark
         stamp(batch, 0, offset, 0)
         self.batches.append(bytes(batch))
-        self.end_offset += header.last_offset_delta + 1
+        self.high_watermark += header.last_offset_delta + 1
         if header.producer_id >= 0:
             self.producers.note(header, offset)
         return offset

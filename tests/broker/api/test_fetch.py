@@ -83,7 +83,7 @@ def test_a_fenced_reply_names_the_leader(harness: FetchHarness) -> None:
 @pytest.mark.plain
 def test_records_above_the_high_watermark_are_neither_sent_nor_out_of_range(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in __consumer_offsets, whose high watermark is the durable offset."""
-    monkeypatch.setattr(type(harness.partition("t")), "end_offset", property(lambda self: 3))
+    monkeypatch.setattr(type(harness.partition("t")), "high_watermark", property(lambda self: 3))
     for offset, error, size in ((1, 0, 2 * SIZE), (3, 0, 0), (4, 0, 0), (5, 0, 0), (6, ErrorCode.OFFSET_OUT_OF_RANGE, 0)):
         assert partition_replies(harness.ask(fetch(of("t", from_(offset))), 12)) == [(0, error, -1 if error else 3, size)]
 

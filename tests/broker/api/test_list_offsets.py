@@ -42,7 +42,7 @@ def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
 @pytest.mark.plain
 def test_list_offsets_finds_nothing_above_the_high_watermark(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in __consumer_offsets, whose high watermark is the durable offset."""
-    monkeypatch.setattr(type(harness.partition("t")), "end_offset", property(lambda self: 4))
+    monkeypatch.setattr(type(harness.partition("t")), "high_watermark", property(lambda self: 4))
     reply = harness.ask(listing("t", (0, LATEST)), 10)
     assert offsets_found(reply) == [(0, 4, -1)]
     assert offsets_found(harness.ask(listing("t", (0, MAX_TIMESTAMP)), 10)) == [(0, -1, -1)]

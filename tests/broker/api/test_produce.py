@@ -69,7 +69,7 @@ def test_acks_0_gets_no_reply_and_later_requests_are_answered(harness: Harness, 
     for _ in range(3):
         caller.send(caller.frame(request(acks=0), version))
     assert caller.replies() == []
-    assert partition(harness).end_offset == 11
+    assert partition(harness).high_watermark == 11
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -80,7 +80,7 @@ def test_a_failing_produce_with_acks_0_closes_the_connection(harness: Harness, l
     caller.send(caller.frame(request(plain_batch(crc=1), acks=0), 9), caller.frame(request(), 9))
     assert caller.closed
     assert caller.replies() == []
-    assert partition(harness).end_offset == 3 * learned
+    assert partition(harness).high_watermark == 3 * learned
 
 
 # Templates
@@ -100,7 +100,7 @@ def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(h
     contents = [partition(harness, index=index).batches for index in range(3)]
     for index in range(3):  # once more from offset 0
         partition(harness, index=index).batches = []
-        partition(harness, index=index).end_offset = 2 if index == 0 else 0
+        partition(harness, index=index).high_watermark = 2 if index == 0 else 0
     refuse_decoding(harness)
     caller._correlation_id = 0
     caller.send(*[caller.frame(sent, version) for sent in requests])
@@ -123,7 +123,7 @@ def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: Ha
     refuse_decoding(harness)
     assert partition_reply(caller.ask(request(of_producer(2)), 9)) == (0, 0, 2, -1, 0)
     assert partition_reply(caller.ask(request(of_producer(1)), 9)) == (0, 0, 1, THEN, 0)
-    assert partition(harness).end_offset == 3
+    assert partition(harness).high_watermark == 3
 
 
 def test_a_produce_without_a_template_takes_the_usual_path(harness: Harness) -> None:
@@ -141,7 +141,7 @@ def test_bytes_after_the_batch_are_checked(harness: Harness) -> None:
     caller = templated(harness.caller())
     caller.send(caller.frame(request(), 9)[:-1] + b"\1")  # an unknown tagged field
     assert caller.closed
-    assert partition(harness).end_offset == 2
+    assert partition(harness).high_watermark == 2
 
 
 def test_produce_templates_are_bounded_in_memory(harness: Harness) -> None:
@@ -167,7 +167,7 @@ def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: Harn
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
 def test_produce_reports_why_a_partition_is_unusable(harness: Harness, error: ErrorCode, learned: bool) -> None:
     caller = templated(harness.caller()) if learned else harness.caller()
-    before = partition(harness).end_offset
+    before = partition(harness).high_watermark
     partition(harness).error = error
     assert partition_reply(caller.ask(request(), 9)) == (0, error, -1, -1, -1)
     partition(harness).error = 0
@@ -177,7 +177,7 @@ def test_produce_reports_why_a_partition_is_unusable(harness: Harness, error: Er
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_failing_append_gets_a_retriable_error(harness: Harness, learned: bool) -> None:
     caller = templated(harness.caller()) if learned else harness.caller()
-    before = partition(harness).end_offset
+    before = partition(harness).high_watermark
     partition(harness).refuses = True
     for _ in range(2):
         assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1)
@@ -187,7 +187,7 @@ def test_a_failing_append_gets_a_retriable_error(harness: Harness, learned: bool
 
 def test_the_reply_has_the_log_start_offset(harness: Harness) -> None:
     partition(harness).start_offset = 40
-    partition(harness).end_offset = 50
+    partition(harness).high_watermark = 50
     caller = harness.caller()
     for number in range(3):
         assert partition_reply(caller.ask(request(), 9)) == (0, 0, 50 + number, -1, 40)
@@ -227,4 +227,4 @@ def test_each_transactional_id_is_refused_with_one_log_line(harness: Harness, mo
         assert partition_reply(caller.ask(produce, 9)) == (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1, -1)
     assert partition_reply(caller.ask(request(of_producer(0, attributes=16)), 9))[1] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert lines == ["one", "two"]
-    assert partition(harness).end_offset == 2
+    assert partition(harness).high_watermark == 2

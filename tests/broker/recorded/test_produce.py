@@ -104,7 +104,7 @@ def ordinary(caller: Caller) -> None:
     """Afterwards an ordinary batch is still stored."""
     partition = HARNESS.partitions.find("ordinary", 0)
     assert partition is not None
-    before = partition.end_offset
+    before = partition.high_watermark
     request = ProduceRequest(None, -1, 1000, [TopicProduceData("ordinary", [PartitionProduceData(0, plain_batch())])])
     for number in range(3):  # the last one matches a template
         (topic,) = caller.ask(request, 9).responses

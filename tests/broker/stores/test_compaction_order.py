@@ -66,7 +66,7 @@ class Logs:
 def write(partition: Partition, count: int, keys: int = 3, timestamp: int = 0, producer_id: int = -1) -> None:
     """Some 200 bytes each: nine in a segment."""
     for number in range(count):
-        record = Record(0, timestamp, b"k%d" % (number % keys), b"%d" % partition.end_offset + bytes(130), [])
+        record = Record(0, timestamp, b"k%d" % (number % keys), b"%d" % partition.high_watermark + bytes(130), [])
         data = bytearray(build([record], producer_id=producer_id, producer_epoch=0, base_sequence=number))
         partition.append(data, read_header(data, 0))
 

@@ -38,7 +38,7 @@ ROOM = 1 << 30
 @dataclass
 class Part:
     index: int
-    end_offset: int = 0
+    high_watermark: int = 0
     start_offset: int = 0
     error: int = 0
 
@@ -107,7 +107,7 @@ def test_end_offsets_are_noted_when_changed() -> None:
     assert served.passes() == [("orders", [(0, 0, 5), (1, 0, 0)], -1)]
     assert served.passes() == []
     assert served.passes() == []
-    orders.parts[1].end_offset = 3
+    orders.parts[1].high_watermark = 3
     assert served.passes() == [("orders", [(1, 0, 3)], 30_000)]  # nothing had changed at the last check
     orders.parts[0].start_offset = 2
     assert served.passes() == [("orders", [(0, 2, 5)], 40_000)]
@@ -122,7 +122,7 @@ def test_an_empty_partition_ends_at_0_and_an_unreadable_one_is_omitted() -> None
     assert served.passes() == []
     orders.parts[1].error = 0
     assert served.passes() == [("orders", [(1, 0, 7)], -1)]  # of this partition the time of the change is unknown
-    orders.parts[1].end_offset = 9
+    orders.parts[1].high_watermark = 9
     assert served.passes() == [("orders", [(1, 0, 9)], 30_000)]
 
 
@@ -130,7 +130,7 @@ def test_end_offsets_that_could_not_be_noted_are_noted_later() -> None:
     served = Served()
     orders = served.topic("orders", 5)
     assert len(served.passes()) == 1
-    orders.parts[0].end_offset = 6
+    orders.parts[0].high_watermark = 6
     served.refuses = True
     assert served.passes() == []
     served.refuses = False
@@ -142,7 +142,7 @@ def test_a_topic_with_an_unnoted_part_counts_as_not_visited() -> None:
     wide = served.topic("wide", *[1] * (PARTITIONS_PER_NOTE_MAX + 1))
     assert len(served.passes(1.5)) == 2
     for part in wide.parts:
-        part.end_offset = 2
+        part.high_watermark = 2
     served.refuses_first = True
     assert [len(parts) for _, parts, _ in served.passes()] == [1]
     assert [(len(parts), since) for _, parts, since in served.passes()] == [(PARTITIONS_PER_NOTE_MAX, 10_000)]
@@ -169,7 +169,7 @@ def test_many_partitions_share_the_note_budget_in_turn() -> None:
             size += 21 * len(parts)
             noted |= {index for index, _, _ in parts}
         for part in wide.parts:
-            part.end_offset += 1  # all of them, all the time
+            part.high_watermark += 1  # all of them, all the time
     assert noted == set(range(10_000))
     assert size < BURST_BYTES + PARTITIONS_PER_NOTE_MAX * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
 

@@ -69,7 +69,7 @@ def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(h
     assert (len(harness.checker.jobs), errors_and_offsets(caller)) == (1, [])
     harness.settle()
     assert errors_and_offsets(caller) == [(0, 0)]
-    assert partition(harness).end_offset == COUNT
+    assert partition(harness).high_watermark == COUNT
 
 
 def test_later_batches_of_the_partition_wait_for_a_batch_under_check(harness: Harness) -> None:
@@ -78,7 +78,7 @@ def test_later_batches_of_the_partition_wait_for_a_batch_under_check(harness: Ha
     sent(harness, same_partition, (0, plain_batch()))
     sent(harness, other_partition, (2, plain_batch()))
     assert (errors_and_offsets(slow), errors_and_offsets(same_partition), errors_and_offsets(other_partition)) == ([], [], [(0, 0)])
-    assert partition(harness, 1).end_offset == 1
+    assert partition(harness, 1).high_watermark == 1
     harness.settle()
     assert (errors_and_offsets(slow), errors_and_offsets(same_partition)) == ([(0, 0), (0, 0)], [(0, COUNT)])
 
@@ -88,7 +88,7 @@ def test_later_requests_of_the_connection_wait_for_a_batch_under_check(harness: 
     frames = [caller.frame(request((index, data)), 9) for index, data in ((0, heavy()), (1, plain_batch()), (0, plain_batch()))]
     caller.send(*frames)
     harness.loop.pass_once()
-    assert partition(harness, 1).end_offset == 0
+    assert partition(harness, 1).high_watermark == 0
     harness.settle()
     assert errors_and_offsets(caller) == [(0, 0), (0, 0), (0, COUNT)]
 
@@ -101,7 +101,7 @@ def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_app
     sent(harness, duplicate, (0, big))
     harness.settle()
     assert (errors_and_offsets(first), errors_and_offsets(second), errors_and_offsets(duplicate)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
-    assert partition(harness).end_offset == COUNT + 1
+    assert partition(harness).high_watermark == COUNT + 1
 
 
 def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(harness: Harness) -> None:
@@ -109,7 +109,7 @@ def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(harness: Harn
     sent(harness, caller, (0, heavy(record_count=COUNT + 1, last_offset_delta=COUNT)))
     harness.settle()
     assert errors_and_offsets(caller) == [(ErrorCode.INVALID_RECORD, -1)]
-    assert partition(harness).end_offset == 0
+    assert partition(harness).high_watermark == 0
 
 
 def test_with_acks_0_a_late_check_continues_or_closes_the_connection(harness: Harness) -> None:
@@ -118,7 +118,7 @@ def test_with_acks_0_a_late_check_continues_or_closes_the_connection(harness: Ha
     sent(harness, bad, (1, heavy(crc=1)), acks=0)
     sent(harness, bad, (2, heavy(record_count=1, last_offset_delta=0)), acks=0)
     harness.settle()
-    assert (errors_and_offsets(good), good.closed, partition(harness).end_offset) == ([], False, COUNT)
+    assert (errors_and_offsets(good), good.closed, partition(harness).high_watermark) == ([], False, COUNT)
     assert (errors_and_offsets(bad), bad.closed) == ([], True)
     sent(harness, good, (0, plain_batch()))
     assert errors_and_offsets(good) == [(0, COUNT)]
@@ -132,7 +132,7 @@ def test_a_deleted_or_suspended_partition_gets_no_late_batch(harness: Harness) -
         partition(harness, index).error = error
         harness.settle()
         assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == ([(error, -1)], [(error, -1)])
-        assert partition(harness, index).end_offset == 0
+        assert partition(harness, index).high_watermark == 0
 
 
 def test_a_disk_error_fails_only_its_late_batch(harness: Harness) -> None:
@@ -201,7 +201,7 @@ def test_a_stop_answers_waiting_batches_without_appending(harness: Harness) -> N
     expected = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
     assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == (expected, expected)
     harness.settle()
-    assert partition(harness).end_offset == 0
+    assert partition(harness).high_watermark == 0
     sent(harness, refused, (1, heavy()))
     assert errors_and_offsets(refused) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
     assert job.is_needed()
@@ -210,10 +210,10 @@ def test_a_stop_answers_waiting_batches_without_appending(harness: Harness) -> N
 def test_a_request_with_many_batches_is_processed_in_several_turns(harness: Harness) -> None:
     caller = harness.caller()
     caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), 9))
-    appended = [sum(partition(harness, index).end_offset for index in range(200))]
+    appended = [sum(partition(harness, index).high_watermark for index in range(200))]
     while appended[-1] < 200:
         harness.loop.pass_once()
-        appended.append(sum(partition(harness, index).end_offset for index in range(200)))
+        appended.append(sum(partition(harness, index).high_watermark for index in range(200)))
     assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + late_batches.APPENDS_PER_TURN, 192, 200]
     harness.settle()
     assert errors_and_offsets(caller) == [(0, 0)] * 200

@@ -44,7 +44,7 @@ def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(
     assert not [name for name in broker.disk.list("/data") if name.startswith("orders")]
     assert put(broker.find("orders", 1), "a") == 0
     assert put(broker.find("orders", 1), "b") == 1
-    assert broker.find("orders", 1).end_offset == 2
+    assert broker.find("orders", 1).high_watermark == 2
     assert broker.disk.exists("/data/orders-1")
     assert not broker.disk.exists("/data/orders-0")
 
@@ -97,7 +97,7 @@ def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: To
     assert partition.error == FAILED
     broker.disk.fail_syncs = 0
     broker.pass_seconds(60)
-    assert (partition.error, partition.end_offset, listener.calls) == (0, 2, 3)
+    assert (partition.error, partition.high_watermark, listener.calls) == (0, 2, 3)
     assert put(partition, "c") == 2
 
 
@@ -119,9 +119,9 @@ def test_written_records_survive_a_kill_and_a_stop(broker: TopicBroker) -> None:
     for clean in (False, True, True):
         broker.restart_and_open(clean)
         partition = broker.find("orders")
-        before = partition.end_offset
+        before = partition.high_watermark
         assert put(partition, "b") == before
-    assert partition.end_offset == 4
+    assert partition.high_watermark == 4
     assert partition.leader_epoch == 3
 
 
@@ -155,7 +155,7 @@ def test_a_new_topic_of_the_same_name_is_empty(broker: TopicBroker) -> None:
     broker.settle()
     broker.restart_and_open()
     partition = broker.find("orders")
-    assert (partition.start_offset, partition.end_offset) == (0, 1)
+    assert (partition.start_offset, partition.high_watermark) == (0, 1)
 
 
 def test_a_deletion_the_registry_could_not_write_is_reverted(broker: TopicBroker) -> None:
@@ -266,9 +266,9 @@ def test_the_offsets_topic_is_readable_up_to_its_durable_offset(broker: TopicBro
     listener = Listener()
     partition.waiters[listener] = None
     owned.append(batch("a"), 1, lambda result: None)
-    assert (partition.error, partition.end_offset, partition.read(0, 1000), listener.calls) == (0, 0, b"", 0)
+    assert (partition.error, partition.high_watermark, partition.read(0, 1000), listener.calls) == (0, 0, b"", 0)
     broker.pass_seconds(0)
-    assert (partition.end_offset, listener.calls) == (1, 1)
+    assert (partition.high_watermark, listener.calls) == (1, 1)
     assert partition.read(0, 1000)
     with pytest.raises(AssertionError):
         put(partition, "b")
@@ -297,7 +297,7 @@ def test_an_unreadable_log_is_opened_again_later(broker: TopicBroker) -> None:
     broker.disk.unreadable = ""
     broker.pass_seconds(15)
     assert broker.find("orders").error == 0
-    assert broker.find("orders").end_offset == 1
+    assert broker.find("orders").high_watermark == 1
 
 
 def test_a_topic_deleted_while_opening_leaves_no_files(broker: TopicBroker) -> None:
@@ -336,7 +336,7 @@ def test_a_folder_keeps_its_topic_id_in_a_power_failure_after_a_flush(seed: int)
     registry.log.flush()
     broker.disk.crash()
     broker.restart_and_open()
-    assert broker.find("orders").end_offset == 1
+    assert broker.find("orders").high_watermark == 1
     assert not broker.set_aside("stray")
 
 
@@ -351,7 +351,7 @@ def test_a_flipped_bit_in_a_topic_id_does_not_lose_the_log(broker: TopicBroker, 
     damaged[at] ^= 1 << bit
     overwrite(broker.disk, path, bytes(damaged))
     broker.restart_and_open(clean=True)
-    assert broker.find("orders").end_offset == 1
+    assert broker.find("orders").high_watermark == 1
     assert not broker.set_aside("stray")
     assert broker.disk.read_text(path).endswith(sound[-22:])
 
@@ -363,7 +363,7 @@ def test_a_topic_id_that_was_torn_belongs_to_no_other_topic(broker: TopicBroker)
     for size in (0, len(sound) - 5):
         overwrite(broker.disk, path, sound[:size])
         broker.restart_and_open()
-        assert broker.find("orders").end_offset == 1
+        assert broker.find("orders").high_watermark == 1
         assert read(broker.disk, path) == sound
 
 

@@ -191,7 +191,7 @@ def test_a_topic_recreated_during_compaction_of_the_old_log_keeps_its_records(
         await directory.start()
         recreated = await directory.served("orders")
         assert values(recreated) == expected
-        assert (recreated.start_offset, recreated.end_offset) == (0, 70)
+        assert (recreated.start_offset, recreated.high_watermark) == (0, 70)
         await directory.stop(clean)
 
     asyncio.run(main())

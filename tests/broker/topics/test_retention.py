@@ -25,7 +25,7 @@ def test_expired_segments_are_dropped_and_their_files_removed_later(broker: Reta
     broker.pass_time(MINUTE)
     assert partition.start_offset == 0
     broker.pass_time(1000)
-    assert (partition.start_offset, partition.end_offset) == (4, 5)
+    assert (partition.start_offset, partition.high_watermark) == (4, 5)
     assert len(files(broker)) == 1
     assert len(files(broker, ".deleted")) == 2
     broker.pass_time(MINUTE)
@@ -37,9 +37,9 @@ def test_an_expired_active_segment_is_dropped_too(broker: RetainingBroker) -> No
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
     broker.pass_time(2 * MINUTE)
-    assert (partition.start_offset, partition.end_offset) == (1, 1)
+    assert (partition.start_offset, partition.high_watermark) == (1, 1)
     write(broker, partition, 1, 10)
-    assert partition.end_offset == 2
+    assert partition.high_watermark == 2
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -94,10 +94,10 @@ def test_a_batch_is_answered_after_a_slow_log_committed_it() -> None:
     assert caller.replies() == []
     harness.log("t", 1).write_next()
     assert caller.replies() == []
-    assert harness.find("t").end_offset == 0
+    assert harness.find("t").high_watermark == 0
     harness.log("t", 0).write_next()
     assert answers(caller, request, caller.replies()) == [[(0, 0), (0, 0)]]
-    assert (harness.find("t").end_offset, harness.find("t", 1).end_offset) == (2, 1)
+    assert (harness.find("t").high_watermark, harness.find("t", 1).high_watermark) == (2, 1)
 
 
 def test_batches_of_many_connections_are_under_way_to_a_slow_log_together_and_in_order() -> None:
@@ -305,7 +305,7 @@ def test_retention_and_checkpoints_work_in_any_store() -> None:
     config = load_config(settings=["log.retention.check.interval.ms=1000"], environ={})
     retention = Retention(config, harness.partitions, store, cast(Any, harness.loop), lambda: 2_000, lambda: 0.0)  # a round is one slice
     harness.loop.jump(1)
-    assert (partition.start_offset, partition.end_offset) == (3, 5)
+    assert (partition.start_offset, partition.high_watermark) == (3, 5)
     harness.loop.jump(60)
     assert store.points == {("t", 0): 5}
     assert store.durable_starts == {("t", 0): 3}
