@@ -124,7 +124,7 @@ class ClusterBroker(Broker):
             self.config.node_id,
             self._loop,
             cluster.peers,
-            self._host,
+            self._connection_context,
             self._address,
             lambda: cluster.controller,
             self._coordinator,

@@ -31,7 +31,7 @@ class JetStreamBroker(ClusterBroker):
         streams = self._store = self._streams(store)
         streams.deposed = self._deposed
         streams.ending_service = self._drop_unsent
-        self._host.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
+        self._connection_context.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
         await streams.open()
         await streams.join(NodeInfo(self.config.node_id, tuple((address.name, address.host, address.port) for address in addresses), None))
         log.warning(

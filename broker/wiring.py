@@ -18,7 +18,7 @@ from broker.logging import logs
 from broker.logging.logs import log
 from broker.machine import Machine
 from broker.net.acceptor import Acceptor
-from broker.net.connection import Host
+from broker.net.connection import ConnectionContext
 from broker.net.connections import Connections
 from broker.net.dispatch import Call, Dispatch, Route
 from broker.net.long_requests import LongRequests
@@ -74,7 +74,7 @@ class Broker:
         self.dispatch = Dispatch(config.request_elements_max)
         self.topics = Topics(partial(fresh_id, machine.random_bytes))
         self.connections = Connections(self.clock, config.connections_max_idle_ms)
-        host = Host(
+        context = ConnectionContext(
             self.clock,
             self.turn,
             self.dispatch,
@@ -89,7 +89,7 @@ class Broker:
         overrides = dict(config.max_connections_per_ip_overrides)
         self.acceptor = Acceptor(
             loop,
-            host,
+            context,
             self.connections,
             config.max_connections,
             lambda peer: overrides.get(peer, config.max_connections_per_ip),
@@ -97,7 +97,7 @@ class Broker:
             buffered,
         )
         self.journals: list[Journal] = []
-        self._host = host
+        self._connection_context = context
         # Set by a node of a cluster (cluster_wiring.py).
         self._leaders: Leaders | None = None
         self._load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None

@@ -153,7 +153,7 @@ class Produce:
     def _learn(self, call: Call, request: ProduceRequest) -> None:
         """Learn a template from a request with one batch: the next request likely has the same form."""
         connection = call.connection
-        if connection.host.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        if connection.context.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
             return
         key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
         template = connection.produce_template

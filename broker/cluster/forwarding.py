@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from broker.cluster.messages import Kind
 from broker.cluster.peers import Peers
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Call, Handler, Response, Route
 from broker.runtime.contain import Contained, run
 from broker.runtime.node import Address
@@ -82,7 +82,7 @@ class Forwarding:
         me: int,
         loop: asyncio.AbstractEventLoop,
         peers: Peers,
-        host: Host,
+        context: ConnectionContext,
         listener: Callable[[str], Address],
         controller: Callable[[], int],
         coordinator: Callable[[str], int],
@@ -96,7 +96,7 @@ class Forwarding:
         self._me = me
         self._loop = loop
         self._peers = peers
-        self._host = host
+        self._context = context
         self._listener = listener
         self._controller = controller
         self._coordinator = coordinator
@@ -187,7 +187,7 @@ class Forwarding:
                 self._local.discard(connection)
                 call.answer(response)
 
-        connection = Connection(self._host, self._listener(request.listener), request.client_host)
+        connection = Connection(self._context, self._listener(request.listener), request.client_host)
         connection.connection_made(
             Transport(
                 lambda data: reply(NodeResponse(ErrorCode.NONE, body=data)),

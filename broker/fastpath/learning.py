@@ -46,14 +46,14 @@ def _recent_attempts(call: Call, now: int) -> int:
 
 def may_learn(call: Call, now: int) -> bool:
     """Whether to build a fast path from this request. None is built while requests are traced: the trace shows decoded requests."""
-    return call.connection.host.trace is None and _recent_attempts(call, now) < LEARN_ATTEMPTS_MAX
+    return call.connection.context.trace is None and _recent_attempts(call, now) < LEARN_ATTEMPTS_MAX
 
 
 def may_learn_repeated(call: Call, now: int) -> bool:
     """Whether to build a fast path, if this is not the first request of its kind; the first is only marked."""
     if isinstance(call.fast_path(), Learned):
         return may_learn(call, now)
-    if call.connection.host.trace is None:
+    if call.connection.context.trace is None:
         call.add_fast_path(FirstRequest())
     return False
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.logging.logs import log
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.connections import Connections
 from broker.runtime.contain import Contained, contained_task
 from broker.runtime.node import Address
@@ -69,7 +69,7 @@ class Acceptor:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        host: Host,
+        context: ConnectionContext,
         connections: Connections,
         connections_max: int,
         per_peer_max: Callable[[str], int],
@@ -78,7 +78,7 @@ class Acceptor:
     ) -> None:
         """`reserve_from`: the first descriptor number that connections may not use."""
         self._loop = loop
-        self._host = host
+        self._context = context
         self._connections = connections
         self._connections_max = connections_max
         self._per_peer_max = per_peer_max
@@ -140,7 +140,7 @@ class Acceptor:
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self._host, listener, peer)
+        connection = Connection(self._context, listener, peer)
         self._connections.add(connection)
         # Connection does not inherit asyncio.Protocol, so that it can be compiled.
         protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
@@ -166,7 +166,7 @@ class Acceptor:
 
     def _wait_for_room(self) -> None:
         """Close idle connections, or pause until a connection ends."""
-        closed = self._connections.make_room(self._host.clock.tick())
+        closed = self._connections.make_room(self._context.clock.tick())
         self._closed_idle += closed
         now = self._loop.time()
         if self._closed_idle and now >= self._closed_quiet_until:

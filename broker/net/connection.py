@@ -72,7 +72,7 @@ _NONE_WAITING: deque[bytes] = deque()  # shared in the same way: an empty deque 
 _NO_FAST_PATH: Final = FastPath(0)  # its kind matches no request
 
 
-class Host:
+class ConnectionContext:
     """Shared by all connections: the clock, the turn, the dispatcher of frames, the callback for ended connections, and the limits."""
 
     __slots__ = (
@@ -141,8 +141,8 @@ class Connection:
         "_writer",
         "busy",
         "closed",
+        "context",
         "fast_paths",
-        "host",
         "last_active",
         "listener",
         "on_lost",
@@ -152,17 +152,17 @@ class Connection:
         "stopping",
     )
 
-    def __init__(self, host: Host, listener: Any, peer: str) -> None:
+    def __init__(self, context: ConnectionContext, listener: Any, peer: str) -> None:
         # The first attributes are used by every repeated heartbeat. Compiled code stores attributes in this order, so these share
         # cache lines: with thousands of connections, reading memory is most of what a heartbeat costs.
-        self._clock = host.clock
-        self.last_active = host.clock.tick()
+        self._clock = context.clock
+        self.last_active = context.clock.tick()
         self._latest_fast_path = _NO_FAST_PATH  # used last, found without reading the cache lines of a dict
         self._previous_fast_path = _NO_FAST_PATH  # the one before it: requests of two kinds often alternate
         self._writer: ReplyWriter  # of the transport
         self._ready = True  # a request that arrives now is processed at once; set by `_update_ready`
         self.busy = False  # the current request has no reply yet: it is parked or held
-        self.host = host
+        self.context = context
         self.fast_paths = _NO_FAST_PATHS  # by the first KIND_BYTES of their requests
         self.produce_template: Callable[[bytes, int], bytes | None] | None = None  # the fast path of Produce
         self.listener = listener
@@ -171,7 +171,7 @@ class Connection:
         self.closed = False
         self.stopping = False
         self.reason = ""
-        self._framer = Framer(host.frame_bytes_max)
+        self._framer = Framer(context.frame_bytes_max)
         self._waiting = _NONE_WAITING
         self._waiting_bytes = 0
         self._out: list[bytes] = []
@@ -186,11 +186,11 @@ class Connection:
     # Called by the event loop.
 
     def connection_made(self, transport: Any) -> None:
-        if self.host.guard is not None:
-            transport = self.host.guard(transport)
+        if self.context.guard is not None:
+            transport = self.context.guard(transport)
         self._transport = transport
-        self._writer = ReplyWriter(transport, self.host.sockets)
-        limit = self.host.unread_bytes_max
+        self._writer = ReplyWriter(transport, self.context.sockets)
+        limit = self.context.unread_bytes_max
         transport.set_write_buffer_limits(limit, limit // 2)
 
     def data_received(self, data: bytes) -> None:
@@ -211,7 +211,7 @@ class Connection:
                         return
                 size = len(data) - 4
                 # Most chunks are one request, which is neither copied nor queued.
-                if 0 <= size <= self.host.frame_bytes_max and frame_size(data, 0)[0] == size:
+                if 0 <= size <= self.context.frame_bytes_max and frame_size(data, 0)[0] == size:
                     self._dispatch(data, 4)
                     if self._out:
                         self._write()
@@ -232,7 +232,7 @@ class Connection:
         except ProtocolError as error:
             raise ProtocolError(f"{error}{foreign_protocol_hint(data)}") from None
         pending = self._framer.pending
-        partial = self.host.partial_requests
+        partial = self.context.partial_requests
         if pending or self in partial.sizes:
             partial.changed(self, pending)
             if self.closed:
@@ -254,16 +254,16 @@ class Connection:
         self._update_ready()
 
     def resume_writing(self) -> None:
-        self.last_active = self.host.clock.tick()
+        self.last_active = self.context.clock.tick()
         self._full = False
         if self._long_reply is not None:
             self._pace_reading()
-            self.host.long_replies.resume(self)
+            self.context.long_replies.resume(self)
             return
         self._stalled = False
         self._pace_reading()
         self._update_ready()
-        self.host.turn.schedule_end_turn(self)
+        self.context.turn.call_at_turn_end(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
@@ -278,7 +278,7 @@ class Connection:
             self._long_reply = None
         if self.on_lost is not None:
             run(self.on_lost)
-        self.host.ended(self, self.reason)
+        self.context.ended(self, self.reason)
 
     # Called by the broker.
 
@@ -294,7 +294,7 @@ class Connection:
         self._out_bytes += len(reply)
         if not self._dispatching:
             self._ready = False
-            self.host.turn.schedule_end_turn(self)
+            self.context.turn.call_at_turn_end(self)
 
     def send_in_pieces(self, reply: LongReply) -> None:
         """Send a reply to the current request that is too long for one write; later requests wait for its end."""
@@ -307,7 +307,7 @@ class Connection:
         if not self._full:
             self._stalled = True
             self._ready = False
-            self.host.long_replies.resume(self)
+            self.context.long_replies.resume(self)
 
     @property
     def has_unsent_reply(self) -> bool:
@@ -349,13 +349,13 @@ class Connection:
         self._long_reply = None
         if self._transport is None:
             return
-        limit = self.host.unread_bytes_max
+        limit = self.context.unread_bytes_max
         self._transport.set_write_buffer_limits(limit, limit // 2)
         if not self._full:
             self._stalled = False
             self._pace_reading()
             self._update_ready()
-            self.host.turn.schedule_end_turn(self)
+            self.context.turn.call_at_turn_end(self)
 
     def end_turn(self) -> None:
         """Write the replies that were sent since the last read, then process waiting frames."""
@@ -391,15 +391,15 @@ class Connection:
         if self.fast_paths is _NO_FAST_PATHS:
             self.fast_paths = {}
         fast_paths = self.fast_paths
-        host = self.host
+        context = self.context
         replaced = fast_paths.get(kind)
-        total = host.fast_path_bytes - (replaced.cost if replaced is not None else 0) + fast_path.cost
+        total = context.fast_path_bytes - (replaced.cost if replaced is not None else 0) + fast_path.cost
         if total > FAST_PATH_BYTES_MAX:
             return False
         if replaced is None and len(fast_paths) >= FAST_PATHS_MAX:
             self._drop_fast_path(next(iter(fast_paths)))
-            total = host.fast_path_bytes + fast_path.cost
-        host.fast_path_bytes = total
+            total = context.fast_path_bytes + fast_path.cost
+        context.fast_path_bytes = total
         fast_path.kind = kind
         fast_paths[kind] = fast_path
         self._latest_fast_path = fast_path
@@ -424,7 +424,7 @@ class Connection:
     def _drop_fast_path(self, kind: bytes) -> None:
         dropped = self.fast_paths.pop(kind)
         self._latest_fast_path = self._previous_fast_path = _NO_FAST_PATH
-        self.host.fast_path_bytes -= dropped.cost
+        self.context.fast_path_bytes -= dropped.cost
         dropped.close()
 
     def drop_fast_paths(self) -> None:
@@ -471,8 +471,8 @@ class Connection:
 
     def _drop_partial_request(self) -> None:
         """Drop the bytes of an incomplete request: nothing more is read."""
-        if self in self.host.partial_requests.sizes:
-            self.host.partial_requests.changed(self, 0)
+        if self in self.context.partial_requests.sizes:
+            self.context.partial_requests.changed(self, 0)
         self._framer.clear()
 
     def broken(self) -> None:
@@ -503,7 +503,7 @@ class Connection:
                     self._out_bytes += len(answered)
                 return
         self.busy = self._dispatching = True
-        reply = self.host.dispatch(self, data, at)
+        reply = self.context.dispatch(self, data, at)
         self._dispatching = False
         if reply is not None:
             self.busy = False
@@ -544,7 +544,7 @@ class Connection:
     def _schedule_waiting(self) -> None:
         """Process waiting frames in the next turn, unless they wait for a reply or for the peer."""
         if self._waiting and not (self.busy or self._stalled or self.closed):
-            self.host.turn.schedule_end_turn(self)
+            self.context.turn.call_at_turn_end(self)
 
     def _queue(self, frames: list[bytes]) -> None:
         if self._waiting is _NONE_WAITING:
@@ -557,7 +557,7 @@ class Connection:
     def _pace_reading(self) -> None:
         if self._transport is None or self.closed or self.stopping:
             return
-        hold = self._full or self._waiting_bytes > self.host.waiting_bytes_max
+        hold = self._full or self._waiting_bytes > self.context.waiting_bytes_max
         if hold and not self._paused:
             self._paused = True
             self._transport.pause_reading()

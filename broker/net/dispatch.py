@@ -131,7 +131,7 @@ class Call:
     def frame(self, reply: Response) -> bytes:
         route = self.route
         version = self.version
-        trace = self.connection.host.trace
+        trace = self.connection.context.trace
         if trace is not None:
             trace(">", self, reply)
         body = reply.encode(version)
@@ -141,7 +141,7 @@ class Call:
 
     def head(self, reply: Response, body_bytes: int) -> bytes:
         """The size and header of a reply whose body the caller encodes."""
-        trace = self.connection.host.trace
+        trace = self.connection.context.trace
         if trace is not None:
             trace(">", self, reply)
         if self.version >= self.route.tagged_reply_from:
@@ -208,7 +208,7 @@ class Dispatch:
         except ProtocolError as error:
             raise ProtocolError(f"{route.api.name} version {version}: {error}") from error
         call = Call(connection, route, version, correlation_id, request, data, start)
-        trace = connection.host.trace
+        trace = connection.context.trace
         if trace is not None:
             trace("<", call, request)
         try:

@@ -60,7 +60,7 @@ class LongReplies:
     def resume(self, writer: Writer) -> None:
         """Queue a writer that can write and is not queued."""
         self._writers.append(writer)
-        self._turn.schedule_end_turn(self)
+        self._turn.call_at_turn_end(self)
 
     def end_turn(self) -> None:
         budget = PIECE_BYTES
@@ -74,9 +74,9 @@ class LongReplies:
             except Exception as error:
                 broken(writer, "a long reply failed inside the broker", error)
         if writers:
-            self._turn.schedule_end_turn(self)
+            self._turn.call_at_turn_end(self)
 
     def broken(self) -> None:
         """Continue in the next turn, after an exception in this one."""
         if self._writers:
-            self._turn.schedule_end_turn(self)
+            self._turn.call_at_turn_end(self)

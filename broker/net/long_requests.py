@@ -35,7 +35,7 @@ class LongRequests:
         if request.resume(INLINE_COST_MAX) < INLINE_COST_MAX:
             return reply
         self._waiting.append(request)
-        self._turn.schedule_end_turn(self)
+        self._turn.call_at_turn_end(self)
         return None
 
     def end_turn(self) -> None:
@@ -59,7 +59,7 @@ class LongRequests:
             else:
                 run(self._finish, request.call, request.reply)
         if waiting:
-            self._turn.schedule_end_turn(self)
+            self._turn.call_at_turn_end(self)
 
 
 class LongRequest:

@@ -46,7 +46,7 @@ class TurnEnd(Protocol):
 class EndTurnScheduler(Protocol):
     """The part of `Turn` that objects with work at its end use."""
 
-    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
+    def call_at_turn_end(self, target: TurnEnd) -> None: ...
 
 
 class Turn:
@@ -56,7 +56,7 @@ class Turn:
         self.clock = clock
         self._loop = loop
         self._journals: dict[TurnEnd, None] = {}
-        self._connections: dict[TurnEnd, None] = {}
+        self._after_appends: dict[TurnEnd, None] = {}  # called at the end of this turn, after the journals
         self._scheduled = False
         self._extended = False  # this turn was already extended by a pass of input
         self._actors: list[Actor] = []
@@ -70,9 +70,9 @@ class Turn:
         if not self._scheduled:
             self._schedule()
 
-    def schedule_end_turn(self, connection: TurnEnd) -> None:
-        """Call `connection.end_turn` at the end of this turn, after all appends."""
-        self._connections[connection] = None
+    def call_at_turn_end(self, target: TurnEnd) -> None:
+        """Call `target.end_turn` at the end of this turn, after all appends."""
+        self._after_appends[target] = None
         if not self._scheduled:
             self._schedule()
 
@@ -93,12 +93,12 @@ class Turn:
                 journal.end_turn()
             except Exception as error:
                 broken(journal, "the end of a turn failed inside the broker", error, part=type(journal).__name__)
-        connections, self._connections = self._connections, {}
-        for connection in connections:
+        after_appends, self._after_appends = self._after_appends, {}
+        for target in after_appends:
             try:
-                connection.end_turn()
+                target.end_turn()
             except Exception as error:
-                broken(connection, "the end of a turn failed inside the broker", error, part=type(connection).__name__)
+                broken(target, "the end of a turn failed inside the broker", error, part=type(target).__name__)
 
     def add_actor(self, actor: Actor) -> None:
         """Call `actor.advance` from now on whenever its `wake_at` is due."""

@@ -51,7 +51,7 @@ class Allowance:
             raise TooMuchWork
         if not self._scheduled:
             self._scheduled = True
-            self._turn.schedule_end_turn(self)
+            self._turn.call_at_turn_end(self)
         read = self._monotonic_ns
         begin = read()
         try:

@@ -94,7 +94,7 @@ class LateBatches:
 
     def _make_ready(self, partition: Partition) -> None:
         self._ready[partition] = None
-        self._turn.schedule_end_turn(self)
+        self._turn.call_at_turn_end(self)
 
     def end_turn(self) -> None:
         """Append ready batches, some per turn; partitions take turns."""
@@ -104,7 +104,7 @@ class LateBatches:
             del ready[partition]
             self._append_ready(partition)
         if ready:
-            self._turn.schedule_end_turn(self)
+            self._turn.call_at_turn_end(self)
 
     def _append_ready(self, partition: Partition) -> None:
         assert partition.late

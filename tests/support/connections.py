@@ -7,7 +7,7 @@ from collections.abc import Callable
 from struct import pack
 from typing import cast
 
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.runtime.turn import Turn
 from protocol.errors import ProtocolError
 from tests.support.stepped_loop import SteppedLoop
@@ -76,7 +76,7 @@ class ConnectionHarness:
         self.ended: list[str] = []
         self.answer: Callable[[bytes], bytes | None] = lambda frame: frame if frame.startswith(b"echo") else None
         self.wire = Wire()
-        host = Host(
+        context = ConnectionContext(
             clock,
             Turn(cast(AbstractEventLoop, self.loop), clock),
             self.dispatch,
@@ -85,7 +85,7 @@ class ConnectionHarness:
             UNREAD_MAX,
             WAITING_MAX,
         )
-        self.connection = Connection(host, "PLAINTEXT", "127.0.0.1")
+        self.connection = Connection(context, "PLAINTEXT", "127.0.0.1")
         self.wire.connection = self.connection
         self.connection.connection_made(self.wire)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from broker.api import fetch as fetch_api
 from broker.api import list_offsets, offset_for_leader_epoch
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
 from broker.net.long_requests import LongRequests
 from broker.runtime.node import Address, Node
@@ -116,7 +116,7 @@ class Consumer:
     def __init__(self, harness: FetchHarness) -> None:
         self.harness = harness
         self.wire = Wire()
-        self.connection = Connection(harness.host, harness.address, "127.0.0.1")
+        self.connection = Connection(harness.context, harness.address, "127.0.0.1")
         self.connection.connection_made(self.wire)
         self._unanswered: list[tuple[int, int]] = []
 
@@ -187,7 +187,7 @@ class FetchHarness:
         )
         dispatch = Dispatch(200_000)
         dispatch.serve(*[module.route(parts) for module in (fetch_api, list_offsets, offset_for_leader_epoch)])
-        self.host = Host(self.clock, self.turn, dispatch, lambda connection, reason: None, 1 << 27, 1 << 20, 1 << 20)
+        self.context = ConnectionContext(self.clock, self.turn, dispatch, lambda connection, reason: None, 1 << 27, 1 << 20, 1 << 20)
         self.consumer = Consumer(self)
         self.ask = self.consumer.ask
 

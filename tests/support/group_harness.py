@@ -12,7 +12,7 @@ from typing import Any
 from broker.api.table import CLUSTER, GROUPS, MEMBERS, OFFSETS
 from broker.groups.journal import Journal
 from broker.internal_topics import CONSUMER_OFFSETS
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import Authorizer
@@ -100,7 +100,7 @@ class Harness(World):
             transactions=Transactions(),
         )
         self.dispatch.serve(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
-        self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
+        self.context = ConnectionContext(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
 
     def log_of(self, group_id: str) -> ScriptedLog:
         return self.log(self.shards.journal_of(group_id).partition)
@@ -132,7 +132,7 @@ class Peer(BareTransport):
         self._unanswered: deque[tuple[int, Any, int]] = deque()
         self._received = b""
         self.open = True
-        self.connection = Connection(harness.host, listener, address)
+        self.connection = Connection(harness.context, listener, address)
         self.connection.connection_made(self)
 
     # As a transport.

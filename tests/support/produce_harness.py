@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from broker.api import init_producer_id, produce
 from broker.internal_topics import CONSUMER_OFFSETS
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
 from broker.runtime.clock import Clock
 from broker.runtime.node import Address
@@ -196,7 +196,7 @@ class Harness:
         )
         self.dispatch.serve(produce.route(parts), init_producer_id.route(parts))
         self.produce: Any = self.dispatch.routes[ProduceRequest.API_KEY].handle
-        self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)
+        self.context = ConnectionContext(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)
 
     def make_partitions(self) -> Any:
         return MemoryPartitions(self.topics)
@@ -217,7 +217,7 @@ class Caller:
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
-        self.connection = Connection(harness.host, DIALLED, "peer")
+        self.connection = Connection(harness.context, DIALLED, "peer")
         self.wire = Wire()
         self.connection.connection_made(self.wire)
         self._correlation_id = 0

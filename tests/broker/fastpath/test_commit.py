@@ -178,7 +178,7 @@ def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: Ha
             peer.ask(commit(id, 1, text="m" * size), 9)
     fast_paths = remembered(peer)
     assert len(fast_paths) == connection.FAST_PATHS_MAX
-    assert harness.host.fast_path_bytes == sum(fast_path.cost for fast_path in fast_paths)
+    assert harness.context.fast_path_bytes == sum(fast_path.cost for fast_path in fast_paths)
 
 
 @pytest.mark.plain
@@ -201,7 +201,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: Harness, mon
             assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
         assert remembered(peer) == []
     assert len(written) == 2  # and it is not tried each time
-    assert harness.host.fast_path_bytes <= connection.FAST_PATH_BYTES_MAX
+    assert harness.context.fast_path_bytes <= connection.FAST_PATH_BYTES_MAX
     peers[0].connection.connection_lost(None)
     for _ in range(8):
         harness.pass_ms(LEARN_PAUSE_MS // 8)
@@ -210,7 +210,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: Harness, mon
     assert len(remembered(peers[1])) == 1
     peers[1].connection.connection_lost(None)
     peers[2].connection.connection_lost(None)
-    assert harness.host.fast_path_bytes == 0
+    assert harness.context.fast_path_bytes == 0
 
 
 @pytest.mark.once
@@ -325,9 +325,9 @@ def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(harness: Harnes
     assert len(group._undecoded) == 4
     for sender in later_peers[::-1]:
         sender.connection.connection_lost(None)
-    assert harness.host.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
+    assert harness.context.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
     assert list(group._undecoded) in ([], [repeat._commit for repeat in remembered(peer)])
     peer.connection.connection_lost(None)
-    assert harness.host.fast_path_bytes == 0
+    assert harness.context.fast_path_bytes == 0
     assert not group._undecoded
     assert {value[2:10] for stored in group.offsets.values() for value in stored.values.values()} == {(33).to_bytes(8, "big"), (35).to_bytes(8, "big")}

@@ -116,7 +116,7 @@ class World:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.nodes = [Harness(changeable((3, 3, "g"))) for _ in range(2)]
-        self.nodes[1].host.trace = lambda direction, call, message: None  # while frames are logged nothing is learned
+        self.nodes[1].context.trace = lambda direction, call, message: None  # while frames are logged nothing is learned
         self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)
 

@@ -123,7 +123,7 @@ def test_a_reply_waits_for_appends_in_flight_and_fails_with_them(harness: Harnes
 
 def test_no_request_is_learned_while_frames_are_logged(harness: Harness, build: Callable[[Harness], Repeated]) -> None:
     traced: list[Any] = []
-    harness.host.trace = lambda direction, call, message: traced.append(message)
+    harness.context.trace = lambda direction, call, message: traced.append(message)
     repeated = build(harness)
     before = len(traced)
     for _ in range(3):

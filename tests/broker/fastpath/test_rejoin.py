@@ -389,7 +389,7 @@ def test_a_defect_is_answered_once(harness: Harness, pair: Pair, monkeypatch: py
         assert a.joined().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert a.peer.reply() is None
     assert a.peer.connection.fast_paths == {}
-    assert harness.host.fast_path_bytes == sum(repeat.cost for repeat in b.peer.connection.fast_paths.values())
+    assert harness.context.fast_path_bytes == sum(repeat.cost for repeat in b.peer.connection.fast_paths.values())
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(shard, "sync"))
         b.sync()

@@ -11,7 +11,7 @@ from struct import pack
 
 import pytest
 
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.connections import Connections
 from broker.runtime.clock import Clock
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -185,15 +185,15 @@ def test_a_connection_waiting_for_a_held_reply_is_not_idle(tmp_path: Path) -> No
 
 
 class Sleeper:
-    """The parts of a host that a connection needs."""
+    """The parts of a ConnectionContext that a connection needs."""
 
     def __init__(self) -> None:
         self.nanoseconds = 0
         self.clock = Clock(lambda: self.nanoseconds, lambda: self.nanoseconds)
 
     def connection(self, connections: Connections, peer: str) -> Connection:
-        host = Host(self.clock, None, None, connections.ended, 1, 1, 1)  # type: ignore[arg-type]
-        connection = Connection(host, None, peer)
+        context = ConnectionContext(self.clock, None, None, connections.ended, 1, 1, 1)  # type: ignore[arg-type]
+        connection = Connection(context, None, peer)
         connections.add(connection)
         return connection
 

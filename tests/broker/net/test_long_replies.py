@@ -67,8 +67,8 @@ class Harness(ConnectionHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        host = self.connection.host
-        host.long_replies = LongReplies(host.turn)
+        context = self.connection.context
+        context.long_replies = LongReplies(context.turn)
         self.wire = self.slow = self.wired(self.connection)
 
     def wired(self, connection: Connection) -> Slow:
@@ -78,7 +78,7 @@ class Harness(ConnectionHarness):
         return wire
 
     def second_connection(self) -> tuple[Connection, Slow]:
-        connection = Connection(self.connection.host, "PLAINTEXT", "127.0.0.1")
+        connection = Connection(self.connection.context, "PLAINTEXT", "127.0.0.1")
         return connection, self.wired(connection)
 
     def turns(self) -> int:

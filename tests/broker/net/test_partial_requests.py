@@ -105,9 +105,9 @@ def test_a_closed_connection_releases_its_partial_bytes() -> None:
     for end in ends:
         harness = ConnectionHarness()
         harness.connection.data_received(pack(">i", 4_000) + b"x" * 1_000)
-        assert harness.connection.host.partial_requests.bytes == 1_004
+        assert harness.connection.context.partial_requests.bytes == 1_004
         end(harness)
-        assert harness.connection.host.partial_requests.bytes == 0
+        assert harness.connection.context.partial_requests.bytes == 0
         assert harness.connection._framer.pending == 0
 
 

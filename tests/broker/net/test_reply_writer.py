@@ -13,7 +13,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.net.connection import Connection, Host
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.reply_writer import OS_SOCKETS, ReplyWriter, Sockets
 from broker.runtime.clock import Clock
 from broker.runtime.turn import Turn
@@ -158,13 +158,13 @@ async def converse(loop: asyncio.AbstractEventLoop, replies: list[bytes], resets
     clock = Clock()
     left = iter(replies)
     ended = asyncio.Event()
-    host = Host(clock, Turn(loop, clock), lambda connection, data, at: next(left), lambda connection, reason: ended.set(), 1 << 20, UNREAD_MAX, 1 << 20)
-    host.sockets = Sockets(OS_SOCKETS.plain_socket, write)
+    context = ConnectionContext(clock, Turn(loop, clock), lambda connection, data, at: next(left), lambda connection, reason: ended.set(), 1 << 20, UNREAD_MAX, 1 << 20)
+    context.sockets = Sockets(OS_SOCKETS.plain_socket, write)
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
     ours.setblocking(False)
     theirs.setblocking(False)
-    await loop.create_unix_connection(cast(Any, lambda: Connection(host, None, "client")), sock=ours)
+    await loop.create_unix_connection(cast(Any, lambda: Connection(context, None, "client")), sock=ours)
     random = Random(2)
     for at in range(0, len(replies), 10):  # after every ten replies all are read, and the socket is written to again
         await loop.sock_sendall(theirs, (frame_size_bytes(100) + bytes(100)) * 10)

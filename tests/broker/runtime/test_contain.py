@@ -84,13 +84,13 @@ class Part:
         self._call("broken")
 
 
-@pytest.mark.parametrize("give", ["schedule_append", "schedule_end_turn"])
+@pytest.mark.parametrize("give", ["schedule_append", "call_at_turn_end"])
 def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
     first, raising_part, last = Part(), Part("end_turn"), Part()
     late_part = Part()
     for part in (first, raising_part, last):
         getattr(world.turn, give)(part)
-    world.turn.schedule_end_turn(late_part)
+    world.turn.call_at_turn_end(late_part)
     world.run()
     assert raising_part.called == ["end_turn", "broken"]
     assert first.called == last.called == late_part.called == ["end_turn"]

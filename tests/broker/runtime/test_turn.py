@@ -69,10 +69,10 @@ def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loo
 def test_the_end_of_a_turn_appends_once_before_answering(turn: Turn, loop: SteppedLoop) -> None:
     story: list[str] = []
     connection, journal = Ends("connection", story), Ends("journal", story)
-    turn.schedule_end_turn(connection)
+    turn.call_at_turn_end(connection)
     turn.schedule_append(journal)
     turn.schedule_append(journal)
-    turn.schedule_end_turn(connection)
+    turn.call_at_turn_end(connection)
     loop.pass_once()
     assert story == ["journal", "connection"]
     loop.pass_once()
@@ -155,7 +155,7 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: SteppedL
         story: list[str] = []
         for number in range(count):
             turn.schedule_append(Ends(str(number), story))
-        turn.schedule_end_turn(Ends("connection", story))
+        turn.call_at_turn_end(Ends("connection", story))
         loop.pass_once()
         assert bool(story) == (passes == 1)
         loop.pass_once()
@@ -331,7 +331,7 @@ def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: St
     no_list: Any = None
     journal, connection = Ends("journal", no_list), Ends("connection", no_list)
     turn.schedule_append(journal)
-    turn.schedule_end_turn(connection)
+    turn.call_at_turn_end(connection)
     loop.pass_once()
     assert failures == [
         (raising, "a deadline failed inside the broker", {"log": "groups-3"}),

@@ -245,7 +245,7 @@ class Turns:
     def __init__(self) -> None:
         self.noted: list[Any] = []
 
-    def schedule_end_turn(self, actor: Any) -> None:
+    def call_at_turn_end(self, actor: Any) -> None:
         self.noted.append(actor)
 
 

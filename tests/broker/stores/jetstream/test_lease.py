@@ -64,7 +64,7 @@ class Node:
 def client_of(node: Node) -> tuple[ConnectionHarness, Wire, Connection]:
     harness = ConnectionHarness()
     wire = Wire()
-    harness.connection.host.guard = lambda transport: GuardedTransport(transport, node.meta.may_answer)
+    harness.connection.context.guard = lambda transport: GuardedTransport(transport, node.meta.may_answer)
     harness.connection.connection_made(wire)
     return harness, wire, harness.connection
 
