@@ -49,7 +49,6 @@ class Group(Timed):
         "extended_since_ms",
         "generation",
         "id",
-        "initial",
         "laggards",
         "last_record",
         "leader",
@@ -70,6 +69,7 @@ class Group(Timed):
         "protocol_counts",
         "protocol_name",
         "protocol_type",
+        "rebalance_is_initial",
         "record_changed",
         "round_start_ms",
         "state",
@@ -99,7 +99,7 @@ class Group(Timed):
         self.parked_joins = 0  # members with a parked JoinGroup
         self.protocol_counts: dict[str, int] = {}
         # The first join phase of an empty group, extended while members keep joining.
-        self.initial = False
+        self.rebalance_is_initial = False
         self.new_member_added = False
         self.delay_ms = 0
         self.delay_remaining_ms = 0
@@ -137,7 +137,7 @@ class Group(Timed):
         if member.instance_id is not None:
             self.statics[member.instance_id] = member.id
         self.count_protocols(member.protocols, 1)
-        if member.join is not None:
+        if member.join_waiter is not None:
             self.parked_joins += 1
         self.invalidate_members()
 
@@ -154,7 +154,7 @@ class Group(Timed):
             del self.statics[member.instance_id]
         self.count_protocols(member.protocols, -1)
         self.pending_sync.pop(member.id, None)
-        if member.join is not None:
+        if member.join_waiter is not None:
             self.parked_joins -= 1
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)

@@ -37,7 +37,7 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
         return True
     member = group.members.get(request.member_id)
     if group.state is PREPARING:
-        return group.parked_joins < size_max or (member is not None and member.join is not None)
+        return group.parked_joins < size_max or (member is not None and member.join_waiter is not None)
     return member is not None or len(group.members) + count_other_newcomers(group, request) < size_max
 
 
@@ -172,11 +172,11 @@ def update_member(out: Outcome, group: Group, member: Member, request: JoinReque
 
 def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
     """Park at most one JoinGroup of a member: an older request, likely of a lost connection, is refused."""
-    if member.join is not None:
-        out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
+    if member.join_waiter is not None:
+        out.refuse_join(member.join_waiter, "", ErrorCode.UNKNOWN_MEMBER_ID)
     else:
         group.parked_joins += 1
-    member.join = waiter
+    member.join_waiter = waiter
 
 
 # Returning static members.
@@ -238,12 +238,12 @@ def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Memb
 
 def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
     """Replace the old member by the new one, at the same place in the order of members."""
-    if old.join is not None:
-        out.refuse_join(old.join, old.id, ErrorCode.FENCED_INSTANCE_ID)
+    if old.join_waiter is not None:
+        out.refuse_join(old.join_waiter, old.id, ErrorCode.FENCED_INSTANCE_ID)
         group.parked_joins -= 1
-    if old.sync is not None:
-        out.refuse_sync(old.sync, ErrorCode.FENCED_INSTANCE_ID)
-    old.join = old.sync = None
+    if old.sync_waiter is not None:
+        out.refuse_sync(old.sync_waiter, ErrorCode.FENCED_INSTANCE_ID)
+    old.join_waiter = old.sync_waiter = None
     out.deadlines.remove(old)
     end_absence(out, group, old)
     group.members = {new.id if member is old else id: new if member is old else member for id, member in group.members.items()}

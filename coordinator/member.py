@@ -18,13 +18,13 @@ class Member(Timed):
         "id",
         "instance_id",
         "is_new",
-        "join",
+        "join_waiter",
         "protocols",
         "rebalance_timeout_ms",
         "repeatable_join",
         "seen_ms",
         "session_timeout_ms",
-        "sync",
+        "sync_waiter",
     )
 
     def __init__(
@@ -55,9 +55,9 @@ class Member(Timed):
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
         self.extended_since_ms = -1  # `seen_ms` of the last session that was extended (`Shard.stalled`)
-        self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that the client may repeat (`Shard.will_repeat`)
-        self.join: JoinWaiter | None = None  # its parked JoinGroup
-        self.sync: SyncWaiter | None = None  # its parked SyncGroup
+        self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that the client may repeat (`Shard.remember_repeatable_join`)
+        self.join_waiter: JoinWaiter | None = None  # its parked JoinGroup
+        self.sync_waiter: SyncWaiter | None = None  # its parked SyncGroup
 
     def renew_session(self, now: int) -> bool:
         """Restart the session. False, with nothing changed: `Shard.refresh_session` must do it.

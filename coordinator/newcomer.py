@@ -33,8 +33,8 @@ def new_member(out: Outcome, group: Group, request: JoinRequest, id: str) -> Mem
 def admit_member(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Add the sender of this JoinGroup to the group; its request stays parked."""
     member = new_member(out, group, request, id)
-    member.join = waiter
-    if group.state is PREPARING and group.initial:
+    member.join_waiter = waiter
+    if group.state is PREPARING and group.rebalance_is_initial:
         group.new_member_added = True
     if not group.members:
         group.protocol_type = request.protocol_type
@@ -43,7 +43,7 @@ def admit_member(out: Outcome, group: Group, request: JoinRequest, waiter: JoinW
     if member.instance_id is not None and group.last_record is not None:
         group.static_ids_changed = True
     timeout_ms = NEW_MEMBER_TIMEOUT_MS
-    if group.policy is not None and (group.state is EMPTY or group.initial):
+    if group.policy is not None and (group.state is EMPTY or group.rebalance_is_initial):
         timeout_ms = max(timeout_ms, forming_timeout_ms(group) or 0)
     out.deadlines.set(member, out.now + timeout_ms)
     if spend_note_budget(group, out.now):

@@ -64,9 +64,9 @@ def begin_rebalance(out: Outcome, group: Group, cause: Cause, detail: str | None
         admit_waiting(out, group)
     group.pending_sync.clear()
     group.round_start_ms = out.now
-    group.initial = group.state is EMPTY
+    group.rebalance_is_initial = group.state is EMPTY
     change_state(out, group, PREPARING, cause, detail)
-    if group.initial:
+    if group.rebalance_is_initial:
         # Wait for other members of the same deployment (KIP-134).
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
         group.delay_remaining_ms = max(group.rebalance_timeout_ms - group.delay_ms, 0)
@@ -91,7 +91,7 @@ def begin_or_complete_rebalance(out: Outcome, group: Group, cause: Cause, member
 
 
 def try_complete_join(out: Outcome, group: Group) -> None:
-    if group.state is PREPARING and group.all_parked and (not group.initial or is_complete(group)):
+    if group.state is PREPARING and group.all_parked and (not group.rebalance_is_initial or is_complete(group)):
         complete_join(out, group, Cause.EVERYONE_JOINED)
 
 
@@ -108,9 +108,9 @@ def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
     """End COMPLETING without assignments: parked SyncGroups get the error, and the sessions of their members restart."""
     for member in group.members.values():
         member.assignment = b""
-        if member.sync is not None:
-            out.refuse_sync(member.sync, error)
-            member.sync = None
+        if member.sync_waiter is not None:
+            out.refuse_sync(member.sync_waiter, error)
+            member.sync_waiter = None
             member.seen_ms = out.now
             out.restart_session(member)
     group.record_changed = True  # the last group record has the previous generation's assignments
@@ -118,7 +118,7 @@ def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
 
 def end_join_phase(out: Outcome, group: Group) -> None:
     """Called at the deadline of the join phase. A new group waits longer while members keep joining, up to the rebalance timeout."""
-    if group.initial and group.new_member_added and group.delay_remaining_ms:
+    if group.rebalance_is_initial and group.new_member_added and group.delay_remaining_ms:
         group.new_member_added = False
         waited = group.delay_ms
         group.delay_ms = min(out.config.group_initial_rebalance_delay_ms, group.delay_remaining_ms)
@@ -132,7 +132,7 @@ def complete_join(out: Outcome, group: Group, cause: Cause) -> None:
     """End the join phase: the new generation has the members that rejoined, and all static members."""
     group.deadline = NEVER
     members = group.members
-    group.laggards = [] if group.parked_joins == len(members) else [member.id for member in members.values() if member.join is None]
+    group.laggards = [] if group.parked_joins == len(members) else [member.id for member in members.values() if member.join_waiter is None]
     if group.away_count and group.policy is not None:
         group.laggards = [id for id in group.laggards if id not in group.policy.away]
     for id in group.laggards:
@@ -150,8 +150,8 @@ def complete_join(out: Outcome, group: Group, cause: Cause) -> None:
     if group.policy is not None:
         for member in choose_active(out, group):
             remove_member(out, group, member, Removal.SEAT_TAKEN)
-    if group.leader is None or members[group.leader].join is None:
-        group.leader = next(member.id for member in members.values() if member.join is not None and not is_standby(group, member))
+    if group.leader is None or members[group.leader].join_waiter is None:
+        group.leader = next(member.id for member in members.values() if member.join_waiter is not None and not is_standby(group, member))
         group.record_changed = True
     if group.static_ids_changed:
         store_static_ids(out, group)
@@ -180,18 +180,18 @@ def _set_protocol(group: Group, protocol: str | None) -> None:
 
 def _answer_joins(out: Outcome, group: Group, metadata: Sequence[bytes]) -> None:
     assert group.leader is not None
-    leader_waiter = group.members[group.leader].join
+    leader_waiter = group.members[group.leader].join_waiter
     follower_reply = join_reply(group)
     now = out.now
     answers = out.replies
     deadlines = out.deadlines
     for member in group.members.values():
-        waiter = member.join
+        waiter = member.join_waiter
         if waiter is not None:
             waiter.member_id = member.id
             waiter.reply = follower_reply
             answers.append(waiter)
-            member.join = None
+            member.join_waiter = None
             member.seen_ms = now
         member.is_new = False
         member.deadline = deadline = now + member.session_timeout_ms
@@ -250,15 +250,15 @@ def become_empty(out: Outcome, group: Group) -> None:
 def remove_member(out: Outcome, group: Group, member: Member, removal: Removal, reason: str | None = None) -> None:
     """Remove the member and refuse its parked requests, so that its client does not wait for a timeout."""
     out.deadlines.remove(member)
-    if member.join is not None:
-        out.refuse_join(member.join, "", ErrorCode.UNKNOWN_MEMBER_ID)
-    if member.sync is not None:
-        out.refuse_sync(member.sync, ErrorCode.UNKNOWN_MEMBER_ID)
-        member.sync = None
+    if member.join_waiter is not None:
+        out.refuse_join(member.join_waiter, "", ErrorCode.UNKNOWN_MEMBER_ID)
+    if member.sync_waiter is not None:
+        out.refuse_sync(member.sync_waiter, ErrorCode.UNKNOWN_MEMBER_ID)
+        member.sync_waiter = None
     remember_seat(out, group, member)
     group.remove(member)
     forget_removed(out, group, member)
-    member.join = None
+    member.join_waiter = None
     if spend_note_budget(group, out.now):
         note = MemberGone(member.id, member.instance_id, removal, out.now - member.seen_ms, member.session_timeout_ms, reason)
         out.add_note(group, Kind.MEMBER_GONE, note)
@@ -285,7 +285,7 @@ def end_sync_phase(out: Outcome, group: Group) -> None:
 
 
 def expire_session(out: Outcome, group: Group, member: Member) -> None:
-    if not member.is_new and (member.join is not None or member.sync is not None):
+    if not member.is_new and (member.join_waiter is not None or member.sync_waiter is not None):
         return  # parked: a new session begins with the reply
     if keeps_seat(group, member) and not is_standby(group, member) and not can_take_over(group, member):
         mark_away(out, group, member)
@@ -343,7 +343,7 @@ def apply_target_size(out: Outcome, group: Group) -> None:
 def apply_roster(out: Outcome, group: Group) -> None:
     """Called after a change of policies: remove unlisted members, and end the wait of a forming group or of newcomers if it is over."""
     remove_unlisted_members(out, group)
-    if group.state is PREPARING and group.initial:
+    if group.state is PREPARING and group.rebalance_is_initial:
         roster_ms = forming_timeout_ms(group)
         ends = out.now + group.delay_ms if roster_ms is None else group.phase_start_ms + roster_ms
         if roster_ms is not None or ends < group.deadline:
@@ -365,7 +365,7 @@ def remove_unlisted_members(out: Outcome, group: Group) -> None:
         drop_pending(out, group, id)
     if group.state is not PREPARING:
         begin_rebalance(out, group, Cause.ROSTER_CHANGED, excluded[0].id)
-    elif group.all_parked and (not group.initial or not group.members):
+    elif group.all_parked and (not group.rebalance_is_initial or not group.members):
         complete_join(out, group, Cause.ROSTER_CHANGED)
 
 

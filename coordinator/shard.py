@@ -223,10 +223,10 @@ class Shard:
             self._rejoin(group, member, request, waiter)
         self._end_step()
 
-    def will_repeat(self, request: JoinRequest) -> bool:
-        """Whether this JoinGroup can skip the checks when the same object is passed again.
+    def remember_repeatable_join(self, request: JoinRequest) -> bool:
+        """Remember this JoinGroup, so that it skips the checks when the same object is passed again.
 
-        True if it equals the checked request with which the member joined.
+        False, with nothing remembered: it differs from the checked request with which the member joined.
         """
         group = self.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
@@ -681,15 +681,15 @@ class Shard:
         """Stop being the coordinator: parked requests get NOT_COORDINATOR, and their clients look the coordinator up again."""
         for group in self.groups.values():
             for member in group.members.values():
-                if member.join is not None:
-                    member.join.member_id = member.id
-                    member.join.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
-                    member.join.release()
-                if member.sync is not None:
-                    member.sync.assignment = b""
-                    member.sync.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
-                    member.sync.release()
-                member.join = member.sync = None
+                if member.join_waiter is not None:
+                    member.join_waiter.member_id = member.id
+                    member.join_waiter.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
+                    member.join_waiter.release()
+                if member.sync_waiter is not None:
+                    member.sync_waiter.assignment = b""
+                    member.sync_waiter.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
+                    member.sync_waiter.release()
+                member.join_waiter = member.sync_waiter = None
             if group.policy is not None:
                 for newcomer in group.policy.newcomers.values():
                     newcomer.waiter.member_id = newcomer.id

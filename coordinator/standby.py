@@ -106,13 +106,13 @@ def choose_active(out: Outcome, group: Group) -> list[Member]:
         policy.standbys.clear()
         return []
     members = group.members
-    if group.initial:
+    if group.rebalance_is_initial:
         order = sorted(members.values(), key=_natural_order)
     else:
         order = [member for member in members.values() if not member.is_new and member.id not in policy.standbys]
         order += [members[id] for id in policy.standbys]
         order += [member for member in members.values() if member.is_new]
-    order = [member for member in order if member.join is not None] + [member for member in order if member.join is None]
+    order = [member for member in order if member.join_waiter is not None] + [member for member in order if member.join_waiter is None]
     previous = policy.standbys
     inactive = {member.id: member for member in order[target:]}
     waiting = [id for id in previous if id in inactive] + [id for id in inactive if id not in previous]

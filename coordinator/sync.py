@@ -26,9 +26,9 @@ def names_other_protocol(group: Group, request: SyncRequest) -> bool:
 def sync_when_completing(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """COMPLETING: park the SyncGroup until the leader's arrives; the leader's ends the phase."""
     # Park at most one SyncGroup of a member: an older request, likely of a lost connection, is refused.
-    if member.sync is not None:
-        out.refuse_sync(member.sync, ErrorCode.REBALANCE_IN_PROGRESS)
-    member.sync = waiter
+    if member.sync_waiter is not None:
+        out.refuse_sync(member.sync_waiter, ErrorCode.REBALANCE_IN_PROGRESS)
+    member.sync_waiter = waiter
     member.seen_ms = out.now
     mark_synced(group, member)
     if member.id == group.leader:
@@ -71,9 +71,9 @@ def assign(out: Outcome, group: Group, leader_assignments: dict[str, bytes]) -> 
     change_state(out, group, STABLE, Cause.ASSIGNED)
     for member in members.values():
         member.assignment = assignments[member.id]
-        if member.sync is not None:
-            out.answer_sync(member.sync, member.assignment, sync_reply(group))
-            member.sync = None
+        if member.sync_waiter is not None:
+            out.answer_sync(member.sync_waiter, member.assignment, sync_reply(group))
+            member.sync_waiter = None
             member.seen_ms = out.now
             out.restart_session(member)
     if group.policy is not None:

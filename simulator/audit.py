@@ -281,7 +281,7 @@ class Audit:
         now = node.broker.clock.tick()
         undisturbed = self._world.now - max(node.frozen_until, node.disturbed_at) > LATE_NS
         for member in group.members.values():
-            if member.sync is not None:
+            if member.sync_waiter is not None:
                 self._waited[member.id] = group, group.generation
                 self._run.sessions.sync_is_parked(group.id, member.id, group.generation, node, member.session_timeout_ms * MS)
             waited = group.state == State.STABLE and self._waited.get(member.id) == (group, group.generation)
@@ -336,10 +336,10 @@ class Audit:
 def waiters(group: Any) -> Iterator[Any]:
     """The parked requests of a group."""
     for member in group.members.values():
-        if member.join is not None:
-            yield member.join
-        if member.sync is not None:
-            yield member.sync
+        if member.join_waiter is not None:
+            yield member.join_waiter
+        if member.sync_waiter is not None:
+            yield member.sync_waiter
     if group.policy is not None:
         for newcomer in group.policy.newcomers.values():
             yield newcomer.waiter

@@ -63,11 +63,11 @@ class Rebalances:
             self._check_generation(group)
 
     def _check_join_phase(self, group: Any, before: _JoinPhase | None, moment: int) -> None:
-        parked = {member.id: member.join for member in group.members.values() if member.join is not None}
-        if group.all_parked and not group.initial and len(parked) < self._size_max:  # a member above the limit is removed, and the others wait on, as in Kafka
+        parked = {member.id: member.join_waiter for member in group.members.values() if member.join_waiter is not None}
+        if group.all_parked and not group.rebalance_is_initial and len(parked) < self._size_max:  # a member above the limit is removed, and the others wait on, as in Kafka
             raise Broken(PROMISE, f"all members of {group.id} have rejoined, and the join phase goes on", group.id)
         rejoined = {id for id in parked if not group.members[id].is_new}
-        delay_ms = group.delay_remaining_ms if group.initial else 0
+        delay_ms = group.delay_remaining_ms if group.rebalance_is_initial else 0
         self._joins[group.id] = _JoinPhase(moment, group.phase_start_ms, group.state_ms, group.deadline, delay_ms, parked, rejoined, dict(group.pending))
         if before is None or before.began != group.phase_start_ms or group.deadline <= before.deadline or delay_ms < before.delay_ms:
             return

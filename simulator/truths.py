@@ -36,7 +36,7 @@ def check_group(group: Group) -> None:
     """Counters and indexes agree with the members, and every member and phase that waits has a deadline."""
     members = group.members
     assert all(id == member.id for id, member in members.items()), "a member is stored under another id"
-    parked = sum(member.join is not None for member in members.values())
+    parked = sum(member.join_waiter is not None for member in members.values())
     assert group.parked_joins == parked, f"{group.parked_joins} parked joins are counted, there are {parked}"
     statics = {member.instance_id: member.id for member in members.values() if member.instance_id is not None}
     assert group.statics == statics, f"the index of static members is {group.statics}, the members are {statics}"
@@ -47,7 +47,7 @@ def check_group(group: Group) -> None:
     assert group.protocol_counts == counts, f"protocols are counted as {group.protocol_counts}, the members have {counts}"
     assert (group.leader in members) if members else group.leader is None, f"the leader {group.leader} is no member"
     assert not set(group.pending_sync) - set(members), "a SyncGroup is awaited from a removed member"
-    assert not any(members[id].sync is not None for id in group.pending_sync), "a SyncGroup is awaited from a member whose SyncGroup is parked"
+    assert not any(members[id].sync_waiter is not None for id in group.pending_sync), "a SyncGroup is awaited from a member whose SyncGroup is parked"
     assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE), f"SyncGroups are awaited in {group.state.name}"
     assert not set(group.pending) & set(members), "a member is also a pending member id"
     assert group.state != State.DEAD, "a dead group is in memory"
@@ -60,15 +60,15 @@ def check_group(group: Group) -> None:
     assert group.policy is None or not set(group.policy.away) - set(members), "an away member was removed"
     if group.policy is not None:
         check_seats(group, group.policy)
-    parked_joins = [member for member in members.values() if member.join is not None]
-    parked_syncs = [member for member in members.values() if member.sync is not None]
+    parked_joins = [member for member in members.values() if member.join_waiter is not None]
+    parked_syncs = [member for member in members.values() if member.sync_waiter is not None]
     assert not parked_joins or group.state == State.PREPARING, f"JoinGroups are parked in {group.state.name}"
     assert not parked_syncs or group.state == State.COMPLETING, f"SyncGroups are parked in {group.state.name}"
     assert group.state != State.EMPTY or group.deadline == NEVER, "EMPTY has a deadline"
     if group.state == State.PREPARING or group.pending_sync:
         assert group.deadline != NEVER, f"{group.state.name} has no deadline"
     for member in members.values():
-        waits = not member.is_new and (member.join is not None or member.sync is not None)
+        waits = not member.is_new and (member.join_waiter is not None or member.sync_waiter is not None)
         if group.policy is not None and member.id in group.policy.away:
             assert member.deadline == NEVER
             assert not waits, f"{member.id} is away and waits"

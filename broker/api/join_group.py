@@ -79,7 +79,7 @@ class JoinGroup:
     def _learn(self, call: Call, join: JoinRequest, journal: GroupJournal) -> None:
         """Build a fast path: a member that has rejoined once will likely send the same request again."""
         small = call.size <= JOIN_BYTES_MAX and len(join.protocols) <= ELEMENTS_MAX
-        if small and may_learn(call, self._clock.now) and journal.shard.will_repeat(join):
+        if small and may_learn(call, self._clock.now) and journal.shard.remember_repeatable_join(join):
             learn(call, JoinFastPath(call, journal, self._authorizer, self._clock, join), self._clock.now)
 
     def _refuse_for_partition(self, request: JoinGroupRequest, version: int, error: int) -> Response:

@@ -380,7 +380,7 @@ class Client:
     def _catch_up(self) -> None:
         """Make up for the skipped heartbeats, which had no visible effect."""
         member = self.world.member(self)
-        if member is not None and member.deadline == NEVER and member.join is None:
+        if member is not None and member.deadline == NEVER and member.join_waiter is None:
             member.seen_ms = max(member.seen_ms, self.last_beat())
 
     def _fall_silent(self) -> None:

@@ -81,7 +81,7 @@ class Requests(Stage):
         request = self.joins.get(words) or JoinRequest(*words)
         shard = self._serving
         shard.join(request, sent, self.now, self.wall)
-        if shard.will_repeat(request):
+        if shard.remember_repeatable_join(request):
             self.joins[words] = request
         if not member_id and not self._newcomer:
             self.ids[actor] = f"{client if offer.instance is None else offer.instance}-{actor}"

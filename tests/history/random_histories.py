@@ -61,7 +61,7 @@ class RandomHistory:
         for _ in range(3):
             if self.state is State.PREPARING:
                 for name in self.names:
-                    if play.group().members[play.id_of(name)].join is None:
+                    if play.group().members[play.id_of(name)].join_waiter is None:
                         play.join(name)
                         play.now += self.chance.choice((0, 0, 5, 1_200))
                         self.drop_removed()

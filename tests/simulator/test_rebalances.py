@@ -45,7 +45,7 @@ def rebalancing(*ids: str) -> Group:
     group.state, group.phase_start_ms, group.deadline = PREPARING, 5, 100
     for id in ids:
         static = member(id)
-        static.join = Waiter()
+        static.join_waiter = Waiter()
         group.add(static)
     group.add(member("late"))
     return group
@@ -79,7 +79,7 @@ def deadline_moves(rebalances: Rebalances) -> None:
 
 def first_rebalance_goes_on(rebalances: Rebalances) -> None:
     group = rebalancing("a")
-    group.initial, group.delay_remaining_ms = True, 3_000
+    group.rebalance_is_initial, group.delay_remaining_ms = True, 3_000
     rebalances.check(group, 0)
     group.deadline, group.delay_remaining_ms = 200, 2_000
     rebalances.check(group, 1)
@@ -137,9 +137,9 @@ def join_phase_does_not_end(rebalances: Rebalances) -> None:
     group = rebalancing("a", "b")
     rebalances.check(group, 0)
     group.remove(group.members["late"])
-    group.initial = True
+    group.rebalance_is_initial = True
     rebalances.check(group, 1)
-    group.initial = False
+    group.rebalance_is_initial = False
     rebalances.check(group, 2)
 
 
@@ -193,7 +193,7 @@ def member_not_waited_for(rebalances: Rebalances) -> None:
 def expired_while_it_waits(rebalances: Rebalances) -> None:
     group = rebalancing("a")
     new = member("b", new=True)
-    new.join = Waiter()
+    new.join_waiter = Waiter()
     group.add(new)
     rebalances.check(group, 0)
     rebalances.expired(group, "b")
