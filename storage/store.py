@@ -151,8 +151,8 @@ class ServedLog(Protocol):
         """Records before it are committed, and clients may read them."""
         ...
 
-    def watch_growth(self, grown: Callable[[], None]) -> None:
-        """`grown` is called when the high watermark may have advanced."""
+    def watch_growth(self, on_growth: Callable[[], None]) -> None:
+        """`on_growth` is called when the high watermark may have advanced."""
         ...
 
 

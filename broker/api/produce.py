@@ -130,7 +130,7 @@ class Produce:
             else:
                 appended = None
                 too_much_work = False
-                if partition.late is None and appends_left:
+                if partition.late_batches is None and appends_left:
                     appends_left -= 1
                     try:
                         appended = self._append(partition, records, 0, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from broker.cluster.deletions import DeletionReports, SharedDeletions
 from broker.cluster.following import Following
@@ -252,11 +252,7 @@ class Cluster:
     def request_release(self, owner: int, logs: list[LogId]) -> None:
         self.peers.send(owner, self._request(Kind.REQUEST_RELEASE, logs), ignore_reply)
 
-    def release(self, id: LogId, receiver: Any) -> None:
-        """For `Actions`: hand the log over to the node `receiver`. For `Owners`: close it, then call `receiver`."""
-        if callable(receiver):
-            self._store.release(id, receiver)
-            return
+    def hand_over(self, id: LogId, receiver: int) -> None:
         done = Contained(partial(self._handed_over, id, receiver))
         if id == TOPIC_REGISTRY:
             self.registry.journal.when_settled(partial(self._leave_registry, done))
@@ -280,7 +276,10 @@ class Cluster:
         if id == TOPIC_REGISTRY:
             self.follow(_ignore)
 
-    # Results of opening and closing logs (`Owners`).
+    # Opening and closing logs (`Owners`).
+
+    def release(self, id: LogId, done: Callable[[], None]) -> None:
+        self._store.release(id, done)
 
     def lost(self, id: LogId) -> None:
         """Another writer has fenced this node."""

@@ -40,10 +40,10 @@ class Actions(Protocol):
         ...
 
     def may_interrupt(self, log: LogId) -> bool:
-        """Whether `release` may be called while the log is being acquired."""
+        """Whether `hand_over` may be called while the log is being acquired."""
         ...
 
-    def release(self, log: LogId, receiver: int) -> None:
+    def hand_over(self, log: LogId, receiver: int) -> None:
         """Hand the log over to the node `receiver`. Answered by `released`."""
         ...
 
@@ -265,7 +265,7 @@ class Ownership:
             else:
                 placed.state = State.LEAVING
                 self._leaving.add(log)
-                self._actions.release(log, node)
+                self._actions.hand_over(log, node)
         self._release_requests.update(waiting)
 
     def _is_better_placed(self, node: int, placed: PlacedLog) -> bool:

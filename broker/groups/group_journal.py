@@ -81,8 +81,8 @@ class GroupJournal(Journal):
         self.replayed = 0  # facts in the last replay
         self.offsets = 0  # committed offsets after the last replay
         self.load_ms = 0
-        # Called when it is loaded, before any request is answered.
-        self.served: Callable[[GroupJournal], None] = lambda journal: None
+        # Called when it begins to serve, before any request is answered.
+        self.on_serving: Callable[[GroupJournal], None] = lambda journal: None
         self._changed_topics: set[str] = set()  # while the partition was loading
         self._note_writer = note_writer
         self._reload = reload
@@ -279,7 +279,7 @@ class GroupJournal(Journal):
         if not self.writable:
             self._serve_again()
         self._note_writer.write_change(self, Coordinator.RESUMED if resumed else Coordinator.LOADED)
-        self.served(self)
+        self.on_serving(self)
         changed, self._changed_topics = self._changed_topics, set()
         if changed:
             self.topics_changed(changed)

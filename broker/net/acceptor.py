@@ -94,7 +94,7 @@ class Acceptor:
         self._closed_idle = 0  # idle connections closed since the last log line about them
         self._closed_quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
-        connections.freed = self._resume
+        connections.on_removed = self._resume
 
     def adopt(self, sockets: list[socket.socket], listener: Address) -> None:
         """Add listening sockets; a listener has one for each address of its name."""

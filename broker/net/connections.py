@@ -28,7 +28,7 @@ class Connections:
         self.live: dict[Connection, int] = {}  # value: the connection's `last_active` before its first byte
         self.making_room = 0  # connections being closed for new ones
         self.by_peer: dict[str, int] = {}
-        self.freed: Callable[[], None] = lambda: None
+        self.on_removed: Callable[[], None] = lambda: None  # called after a connection has ended
         self._idle_ms_max = idle_ms_max
         self._idle = f"idle for more than {idle_ms_max} ms (connections.max.idle.ms)"
         self._sweep_ms = max(1, min(SWEEP_MS_MAX, idle_ms_max // SWEEPS_PER_LIMIT))
@@ -54,7 +54,7 @@ class Connections:
             self.by_peer[connection.peer] = remaining
         else:
             del self.by_peer[connection.peer]
-        self.freed()
+        self.on_removed()
 
     def make_room(self, now: int) -> int:
         """Close some of the longest-idle connections; returns how many: none while the previous ones are still being closed."""

@@ -71,7 +71,7 @@ class Flusher:
         self.busy = False
         self.scheduled = False  # the store will flush it later
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
-        self.grown: Callable[[], None] | None = None  # called when more records became readable
+        self.on_growth: Callable[[], None] | None = None  # called when more records became readable
         # Records before `safe_offset` are flushed or in `turns.N`; up to `queued_offset` they are being written there.
         self.safe_offset = 0
         self.queued_offset = 0
@@ -121,8 +121,8 @@ class Flusher:
             failure = AppendFailed("a defect in this version")
         if failure is None:
             run(self._store.flushed, self.log)
-        if self.grown is not None:
-            run(self.grown)
+        if self.on_growth is not None:
+            run(self.on_growth)
         waiting, self._next = self._next, []
         if waiting:
             closed, self._next_closed = self._next_closed, True
@@ -159,8 +159,8 @@ class OpenLog:
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
         self.flusher.failed = failed
 
-    def watch_growth(self, grown: Callable[[], None]) -> None:
-        self.flusher.grown = grown
+    def watch_growth(self, on_growth: Callable[[], None]) -> None:
+        self.flusher.on_growth = on_growth
 
     def recover(self, done: Done) -> None:
         """Try to write again; on success, cut the log back to the high watermark."""
@@ -211,8 +211,8 @@ class LocalLog(OpenLog):
         flusher = self.flusher
         if self._interval and not flusher.scheduled:
             self._store.schedule_flush(flusher, self.rules.flush_seconds)
-        if flusher.grown is not None:
-            flusher.grown()
+        if flusher.on_growth is not None:
+            flusher.on_growth()
         done(offset)
 
     def release(self) -> None:

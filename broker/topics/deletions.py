@@ -87,7 +87,7 @@ class Deletions:
         self._open: list[Deletion] = []
         self._queue: deque[tuple[Deletion, list[GroupJournal]]] = deque()
         for journal in shards.journals:
-            journal.served = self._served
+            journal.on_serving = self._on_serving
 
     def delete(self, names: Iterable[str], done: Callable[[int], None]) -> None:
         """Delete topics; `done` gets 0 when that is durable and the offsets of all serving groups are removed, else the error."""
@@ -148,7 +148,7 @@ class Deletions:
         """Continue after a slice that raised; its partition is off the list."""
         self._loop.call_soon(Contained(self._remove_slice, self._work_failed))
 
-    def _served(self, journal: GroupJournal) -> None:
+    def _on_serving(self, journal: GroupJournal) -> None:
         """Remove offsets in a partition that was just loaded, before it answers requests."""
         for deletion in list(self._open):
             if journal in deletion.waiting and journal not in deletion.defective:

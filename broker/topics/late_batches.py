@@ -58,7 +58,7 @@ class JobQueue(Protocol):
 
 
 class LateBatches:
-    """The late batches of all partitions, queued in `Partition.late` (None: no queue)."""
+    """The late batches of all partitions, queued in `Partition.late_batches` (None: no queue)."""
 
     def __init__(self, checker: JobQueue, appender: Appender, turn: EndTurnScheduler, clock: Clock) -> None:
         self._checker = checker
@@ -81,10 +81,10 @@ class LateBatches:
         if self._stopped or (self._bytes and self._bytes + cost > WAITING_BYTES_MAX):
             return False
         self._bytes += cost
-        if partition.late:
-            partition.late.append(batch)
+        if partition.late_batches:
+            partition.late_batches.append(batch)
         else:
-            partition.late = deque([batch])
+            partition.late_batches = deque([batch])
             self._waiting[partition] = None
             if too_much_work and not self._producer_is_busy(partition, batch):
                 self._check_in_child(partition, batch)
@@ -107,8 +107,8 @@ class LateBatches:
             self._turn.call_at_turn_end(self)
 
     def _append_ready(self, partition: Partition) -> None:
-        assert partition.late
-        batch = partition.late[0]
+        assert partition.late_batches
+        batch = partition.late_batches[0]
         if partition.error:
             self._settle(partition, batch, failed(partition.index, partition.error))
             return
@@ -139,14 +139,14 @@ class LateBatches:
 
     def _advance(self, partition: Partition) -> None:
         """Remove the first batch from the queue and continue with the next."""
-        assert partition.late
-        partition.late.popleft()
-        if partition.late:
+        assert partition.late_batches
+        partition.late_batches.popleft()
+        if partition.late_batches:
             self._make_ready(partition)
         else:
             del self._waiting[partition]
             if partition.immediate:
-                partition.late = None
+                partition.late_batches = None
 
     def _check_in_child(self, partition: Partition, batch: LateBatch) -> None:
         done = partial(self._checked, partition, batch)
@@ -176,7 +176,7 @@ class LateBatches:
         else:
             del self._appended[batch]
             self._producers.discard((partition, batch.producer))
-            if partition.late and partition.late[0].producer == batch.producer >= 0:
+            if partition.late_batches and partition.late_batches[0].producer == batch.producer >= 0:
                 self._make_ready(partition)
         try:
             batch.done(partition, reply)
@@ -189,8 +189,8 @@ class LateBatches:
         for batch, partition in list(self._appended.items()):
             self._settle(partition, batch, failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for partition in list(self._waiting):
-            while partition.late:
-                self._settle(partition, partition.late[0], failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            while partition.late_batches:
+                self._settle(partition, partition.late_batches[0], failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._ready.clear()
 
 

@@ -34,7 +34,20 @@ class FailureHandler(Protocol):
 class Partition:
     """One partition. `log` and `producers` may be used while `error` is 0."""
 
-    __slots__ = ("_failure_handler", "error", "index", "late", "log", "opened", "owned", "producers", "refusal_reason", "settings", "topic", "waiters")
+    __slots__ = (
+        "_failure_handler",
+        "error",
+        "index",
+        "late_batches",
+        "log",
+        "opened",
+        "owned",
+        "producers",
+        "refusal_reason",
+        "settings",
+        "topic",
+        "waiters",
+    )
 
     log: Readable
     owned: TopicLog
@@ -48,7 +61,7 @@ class Partition:
         self.refusal_reason = ""  # why it refuses requests, for people; "" while it is opened
         self.opened = False  # whether it has a log, usable or not
         self.waiters: dict[Waiter, None] = {}
-        self.late: deque[Any] | None = None  # queue of late batches (late_batches.py)
+        self.late_batches: deque[Any] | None = None  # the queue of batches that are not appended at once (late_batches.py)
         self._failure_handler = failure_handler
 
     def __str__(self) -> str:
@@ -124,8 +137,8 @@ class Partition:
 
     def use(self, owned: TopicLog) -> None:
         self.owned = owned
-        if not owned.immediate and self.late is None:
-            self.late = deque()
+        if not owned.immediate and self.late_batches is None:
+            self.late_batches = deque()
         self._serve(owned)
 
     def _serve(self, log: ServedLog) -> None:

@@ -123,7 +123,7 @@ class MemoryTopicLog:
     def usable(self) -> bool:
         return not self.broken
 
-    def watch_growth(self, grown: Callable[[], None]) -> None: ...
+    def watch_growth(self, on_growth: Callable[[], None]) -> None: ...
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
         self.failed = failed

@@ -54,7 +54,7 @@ class MemoryPartition:
         self.start_offset = 0
         self.high_watermark = 0
         self.producers = Producers()
-        self.late: deque[Any] | None = None
+        self.late_batches: deque[Any] | None = None
         self.batches: list[bytes] = []
 
     def __str__(self) -> str:

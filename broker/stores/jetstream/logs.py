@@ -67,8 +67,8 @@ class StreamLog:
     def watch(self, failed: Failed) -> None:
         self._failed = failed
 
-    def watch_growth(self, grown: Callable[[], None]) -> None:
-        self.records.grown = grown
+    def watch_growth(self, on_growth: Callable[[], None]) -> None:
+        self.records.on_growth = on_growth
 
     def chain_failed(self, chain: Chain, failure: AppendFailed) -> None:
         if chain is self.chain:
@@ -90,7 +90,7 @@ class StreamLog:
         """Replace the records that readers read, and keep the callback of those readers."""
         previous: Records | None = getattr(self, "records", None)
         if previous is not None:
-            records.grown = previous.grown
+            records.on_growth = previous.on_growth
         self.records = records
 
     def recover(self, done: Recovered) -> None:
@@ -128,8 +128,8 @@ class StreamLog:
             return
         if chain is self.chain:
             self.records.add(result, base, next_offset, batch)
-            if self.records.grown is not None:
-                run(self.records.grown)
+            if self.records.on_growth is not None:
+                run(self.records.on_growth)
         done(base)
         if chain is self.chain and chain.failure is None:
             self._add_to_segment(result, batch)

@@ -139,7 +139,7 @@ class Records:
         self.epoch = epoch
         self.start_offset = start_offset
         self.epochs: Epochs = []
-        self.grown: Callable[[], None] | None = None
+        self.on_growth: Callable[[], None] | None = None
         self.size = 0  # bytes in the stream, as far as known
         self._engine = engine
         self._stream = stream
@@ -357,8 +357,8 @@ class Records:
             self._engine.connection.loop.call_later(RETRY_SECONDS, Contained(self._loaded), offset, True)
             return
         self._loading.discard(offset)
-        if self.grown is not None:
-            run(self.grown)
+        if self.on_growth is not None:
+            run(self.on_growth)
 
 
 def _put(run: BatchRun, message: StoredMessage, offset: int) -> None:

@@ -53,7 +53,7 @@ class Node:
     def may_interrupt(self, log: LogId) -> bool:
         return False
 
-    def release(self, log: LogId, receiver: int) -> None:
+    def hand_over(self, log: LogId, receiver: int) -> None:
         self.world.later(OPENING_MS, self.drop, log, receiver)
 
     def drop(self, log: LogId, receiver: int) -> None:

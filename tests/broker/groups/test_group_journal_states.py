@@ -220,9 +220,9 @@ def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypa
     assert len(advanced) == 1
 
 
-def test_the_served_callback_runs_before_any_reply_of_the_partition(world: World) -> None:
+def test_the_serving_callback_runs_before_any_reply_of_the_partition(world: World) -> None:
     calls: list[tuple[int, int, list[tuple[int, str]]]] = []
-    world.journal.served = lambda journal: calls.append((journal.partition, journal.refusal, list(world.recorded_notes.changes)))
+    world.journal.on_serving = lambda journal: calls.append((journal.partition, journal.refusal, list(world.recorded_notes.changes)))
     world.journal.broken()
     assert calls == []
     world.loop.run()
