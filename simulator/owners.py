@@ -12,7 +12,7 @@ from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from simulator.cluster_node import ClusterNode, Site
 from simulator.world import Broken, World, format_time
 from storage import LogId
-from storage.owners import byte_of
+from storage.owners import lock_byte_of
 
 ROOT: Final = "/data/"
 
@@ -47,7 +47,7 @@ class OneOwner:
     def __init__(self, world: World, site: Site) -> None:
         self._world = world
         self._site = site
-        self._logs: dict[int, LogId] = {byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # by their byte in the file of locks
+        self._logs: dict[int, LogId] = {lock_byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # by their byte in the file of locks
         self._bytes: dict[str, int] = {}  # by the folder
         self._epochs: dict[LogId, tuple[int, int, int]] = {}  # newest used epoch, its node and the life of that node
 
@@ -60,7 +60,7 @@ class OneOwner:
     def add_logs(self, topic: str, partitions: int) -> None:
         for number in range(partitions):
             id = LogId(topic, number)
-            self._logs[byte_of(id)] = id
+            self._logs[lock_byte_of(id)] = id
 
     def _locked(self, node: ClusterNode, at: int) -> None:
         id = self._logs.get(at)
@@ -82,16 +82,16 @@ class OneOwner:
         folder = path[len(ROOT) :].partition("/")[0]
         at = self._bytes.get(folder)
         if at is None:
-            at = self._bytes[folder] = self._byte_of(folder)
+            at = self._bytes[folder] = self._lock_byte_of(folder)
         if at and node.running and self._site.disk.byte_owners.get((f"{ROOT}locks", at)) is not node.disk:
             self._break(f"{node.name} changes {path} without the lock of the log", self._logs.get(at))
 
-    def _byte_of(self, folder: str) -> int:
+    def _lock_byte_of(self, folder: str) -> int:
         """The byte of the log in the file of locks; 0: no folder of a log."""
         name, _, number = folder.rpartition("-")
         if not number.isdigit():
             return 0
-        return byte_of(LogId(CONSUMER_OFFSETS if name == NOTES_LOG else name, int(number)))
+        return lock_byte_of(LogId(CONSUMER_OFFSETS if name == NOTES_LOG else name, int(number)))
 
     def _break(self, problem: str, id: LogId | None) -> None:
         # The broker would contain an exception.

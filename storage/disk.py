@@ -238,7 +238,7 @@ LOCK_FILES: Final = 16  # must not change: nodes of two versions must lock a log
 
 
 def file_of(at: int) -> int:
-    """The number of the file in which this byte is locked. The lowest bit, which `owners.byte_of` always sets, does not count."""
+    """The number of the file in which this byte is locked. The lowest bit, which `owners.lock_byte_of` always sets, does not count."""
     return (at >> 1) % LOCK_FILES
 
 

@@ -21,7 +21,7 @@ _SAME_CHARS_MIN: Final = 11  # two ids with so many equal characters are one id 
 class Flush:
     """A flush in progress: `run` may be called in any thread, everything else only in the owner's thread."""
 
-    __slots__ = ("disk", "files", "flushed_before", "folder", "is_new", "log_folder", "offset", "segments", "sizes", "topic_id")
+    __slots__ = ("disk", "files", "flushed_before", "folder_to_sync", "is_new", "log_folder", "offset", "segments", "sizes", "topic_id")
 
     def __init__(
         self, offset: int, flushed_before: int, disk: Disk, log_folder: str, sync_folder: bool, is_new: bool, topic_id: str
@@ -33,7 +33,7 @@ class Flush:
         self.sizes: list[int] = []  # of the segments when the flush began
         self.disk = disk
         self.log_folder = log_folder
-        self.folder = log_folder if sync_folder else ""  # the folder to sync, or ""
+        self.folder_to_sync = log_folder if sync_folder else ""  # "": its names are durable already
         self.is_new = is_new  # the folder was created since the last flush
         self.topic_id = topic_id
 
@@ -41,8 +41,8 @@ class Flush:
         try:
             for file in self.files:
                 file.sync()
-            if self.folder:
-                sync_names(self.disk, self.folder, self.is_new, self.topic_id)
+            if self.folder_to_sync:
+                sync_names(self.disk, self.folder_to_sync, self.is_new, self.topic_id)
         except OSError:
             mark_flush_failed(self.disk, self.log_folder, self.flushed_before)
             raise

@@ -56,7 +56,7 @@ def writer_closed(node: int) -> int:
     return -(node + 1)
 
 
-def byte_of(id: LogId) -> int:
+def lock_byte_of(id: LogId) -> int:
     """The log's byte in the file of locks, and its key in the table: 62 bits, never 0."""
     return int.from_bytes(blake2b(f"{id.name}-{id.partition}".encode(), digest_size=8).digest(), "big") >> 2 | 1
 
@@ -91,7 +91,7 @@ class OwnerTable:
             self._bytes.write(self._slot_positions[id][0], _SLOT.pack(stored[0], *slot))
             return
         with self._bytes.exclusive():  # another node may take the slot for a new log
-            key = byte_of(id)
+            key = lock_byte_of(id)
             at = self._position_for(key)
             if at is None:
                 raise OSError(errno.ENOSPC, "there are more logs than the table of owners has slots")
@@ -99,7 +99,7 @@ class OwnerTable:
             self._slot_positions[id] = at, key
 
     def logs_of(self, node: int) -> list[int]:
-        """The bytes (`byte_of`) of the logs that this node owns according to the table."""
+        """The bytes (`lock_byte_of`) of the logs that this node owns according to the table."""
         return [slot[0] for _, slot in self._used() if slot[1] == node and slot[4] == OWNED]
 
     def free(self, key: int, node: int) -> None:
@@ -132,7 +132,7 @@ class OwnerTable:
             if stored[0] == cached[1]:
                 return stored
             del self._slot_positions[id]  # its topic was deleted, and another log has the slot now
-        key = byte_of(id)
+        key = lock_byte_of(id)
         at = self._probe(key)
         if at is None or self._key(at) != key:
             return None

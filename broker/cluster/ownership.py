@@ -26,7 +26,7 @@ NEVER: Final = 1 << 62
 
 class State(Enum):
     FREE = "free"  # no live node owns it, as far as this node knows
-    ELSEWHERE = "elsewhere"  # another node owns it
+    OWNED_BY_OTHER = "owned by other"  # another node owns it
     TRYING = "trying"  # being acquired by this node
     OWNED = "owned"
     LEAVING = "leaving"  # being handed over
@@ -62,7 +62,7 @@ class PlacedLog:
         self.rank = 0  # this node's index in `order`; after all others while this node is draining
         self.state = State.FREE
         self.since = 0  # OWNED: when it was acquired
-        self.try_at = NEVER  # FREE: when to acquire it; ELSEWHERE: when to request its release
+        self.try_at = NEVER  # FREE: when to acquire it; OWNED_BY_OTHER: when to request its release
 
 
 class Ownership:
@@ -137,7 +137,7 @@ class Ownership:
                     placed.order = order
                     placed.rank = order.index(self.me) if self.me in order else len(order)
                 self._placed[log] = placed
-                if placed.state in (State.FREE, State.ELSEWHERE):
+                if placed.state in (State.FREE, State.OWNED_BY_OTHER):
                     self._update_state(log, placed, now)
         refused, self._refused = self._refused, {}
         self._release_requests.update(refused)
@@ -243,7 +243,7 @@ class Ownership:
         """Another node has released these logs for this one."""
         for log in logs:
             placed = self._placed.get(log)
-            if placed is not None and placed.state in (State.FREE, State.ELSEWHERE):
+            if placed is not None and placed.state in (State.FREE, State.OWNED_BY_OTHER):
                 placed.state = State.FREE
                 placed.try_at = now
         self._wake(now)
@@ -284,10 +284,10 @@ class Ownership:
             placed.try_at = min(placed.try_at, at) if before is State.FREE else at
             placed.state = State.FREE
         else:
-            placed.state = State.ELSEWHERE
+            placed.state = State.OWNED_BY_OTHER
             if rank:
                 placed.try_at = NEVER
-            elif before is not State.ELSEWHERE or placed.try_at == NEVER:
+            elif before is not State.OWNED_BY_OTHER or placed.try_at == NEVER:
                 placed.try_at = now
 
     # Deadlines.
@@ -304,14 +304,14 @@ class Ownership:
         for log, placed in self._placed.items():
             if placed.try_at > now:
                 continue
-            if placed.state is State.FREE or placed.state is State.ELSEWHERE:
+            if placed.state is State.FREE or placed.state is State.OWNED_BY_OTHER:
                 owner = self._owner_of(log)
                 if owner is None or owner == self.me or owner not in self.live:
                     placed.state = State.TRYING
                     placed.try_at = NEVER
                     to_acquire.append(log)
                 else:
-                    placed.state = State.ELSEWHERE
+                    placed.state = State.OWNED_BY_OTHER
                     if placed.rank == 0:
                         placed.try_at = now + REQUEST_INTERVAL_MS
                         requests.setdefault(owner, []).append(log)
@@ -328,10 +328,10 @@ class Ownership:
         version = self._owners_version()
         if not self._to_sweep and version != self._swept:
             self._swept = version
-            self._to_sweep = [log for log, placed in self._placed.items() if placed.state is State.ELSEWHERE]
+            self._to_sweep = [log for log, placed in self._placed.items() if placed.state is State.OWNED_BY_OTHER]
         for log in self._to_sweep[:SWEPT_MAX]:
             placed = self._placed.get(log)
-            if placed is not None and placed.state is State.ELSEWHERE:
+            if placed is not None and placed.state is State.OWNED_BY_OTHER:
                 self._update_state(log, placed, now)
         del self._to_sweep[:SWEPT_MAX]
 

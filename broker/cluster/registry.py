@@ -19,7 +19,7 @@ from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import OwnedLog, ServedLog
 
 READ_BYTES_MAX: Final = 1 << 20
-NOTHING: Final = -1  # the version of a follower that has read nothing yet
+NOTHING: Final = -1  # the epoch of a follower that has read nothing yet
 
 
 class Changes(NamedTuple):
@@ -41,10 +41,10 @@ class Registry:
         self.leading = False
         self._changed = changed
         self._log: ServedLog | None = None  # while leading
-        self._hold: object = None  # `topics.hold` when `_replays` last increased
-        self._start = 0  # the log's start offset at that time
+        self._last_hold: object = None  # `topics.hold` when `_replays` last increased
+        self._last_start_offset = 0  # the log's start offset at that time
         self._replays = 0
-        self._version = NOTHING  # version of the records read so far, while following
+        self._epoch = NOTHING  # `epoch` of the controller whose records were read so far, while following
         self._offset = 0  # offset of the next record to read
         self._awaited: NodeRequest | None = None  # the request whose reply is awaited
         self._snapshot: list[tuple[bytes, bytes | None]] | None = None  # the records read so far, while the complete registry is read
@@ -71,19 +71,19 @@ class Registry:
             self.leading = False
             self._log = None
             self.journal.follow()
-        self._version = NOTHING
+        self._epoch = NOTHING
         self._snapshot = self._awaited = None
 
     @property
-    def version(self) -> int:
-        """Changes when the controller changes or replays its log, and when the log is compacted.
+    def epoch(self) -> int:
+        """Carried by requests and replies: changes when the controller changes or replays its log, and when the log is compacted.
 
         After that, a follower may have missed a deletion that the log no longer contains.
         """
         assert self._log is not None
-        start = self._log.records.start_offset
-        if self._hold is not self.topics.hold or self._start != start:
-            self._hold, self._start = self.topics.hold, start
+        start_offset = self._log.records.start_offset
+        if self._last_hold is not self.topics.hold or self._last_start_offset != start_offset:
+            self._last_hold, self._last_start_offset = self.topics.hold, start_offset
             self._replays += 1
         return (self._log.epoch << 24) + (self._replays & 0xFFFFFF)
 
@@ -95,9 +95,9 @@ class Registry:
         """The next records for a follower, up to `READ_BYTES_MAX`."""
         if self._log is None or not self.journal.readable:
             return NodeResponse(ErrorCode.NOT_CONTROLLER)
-        version, end = self.version, self.end
+        epoch, end = self.epoch, self.end
         records = self._log.records
-        offset = max(request.offset, records.start_offset) if request.epoch == version else records.start_offset
+        offset = max(request.offset, records.start_offset) if request.epoch == epoch else records.start_offset
         try:
             batches = records.read(offset, READ_BYTES_MAX, end) if offset < end else b""
         except UNREADABLE as error:
@@ -106,12 +106,12 @@ class Registry:
         next_offset = end
         for header in iterate(batches, 0, len(batches)):
             next_offset = header.last_offset + 1
-        return NodeResponse(ErrorCode.NONE, next_offset, end, version, [], batches)
+        return NodeResponse(ErrorCode.NONE, next_offset, end, epoch, [], batches)
 
     # Following.
 
     def request(self, me: int, kind: int) -> NodeRequest:
-        self._awaited = request = NodeRequest(kind, me, offset=self._offset, epoch=self._version)
+        self._awaited = request = NodeRequest(kind, me, offset=self._offset, epoch=self._epoch)
         return request
 
     def apply_records(self, request: NodeRequest, reply: NodeResponse) -> bool:
@@ -120,8 +120,8 @@ class Registry:
             return False
         if request is not self._awaited:  # this node was the controller since, and dropped the records that the reply continues
             return True
-        if reply.epoch != self._version:
-            self._version = reply.epoch
+        if reply.epoch != self._epoch:
+            self._epoch = reply.epoch
             self._snapshot = []
         self._offset = reply.offset
         facts = facts_of(reply.body or b"")
@@ -138,7 +138,7 @@ class Registry:
     @property
     def current(self) -> bool:
         """Whether the topics are known: read from the log, or from the controller."""
-        return self.leading or (self._version != NOTHING and self._snapshot is None)
+        return self.leading or (self._epoch != NOTHING and self._snapshot is None)
 
     def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], reread: bool) -> None:
         before = self._state()

@@ -43,7 +43,19 @@ from storage import (
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offset
 from storage.directory import CLEAN_SHUTDOWN_FILE
 from storage.node_directory import NODES_FOLDER, SINGLE, NodeDirectory, node_folder
-from storage.owners import FREE, GONE, LOCKS_FILE, NO_SLOT, NO_WRITER, OWNED, SINGLE_BROKER, OwnerTable, byte_of, writer_closed, writer_open
+from storage.owners import (
+    FREE,
+    GONE,
+    LOCKS_FILE,
+    NO_SLOT,
+    NO_WRITER,
+    OWNED,
+    SINGLE_BROKER,
+    OwnerTable,
+    lock_byte_of,
+    writer_closed,
+    writer_open,
+)
 from storage.turn_log import LeftoverTurns, turn_log_sizes
 
 START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
@@ -222,7 +234,7 @@ class SharedStore(LocalStore):
         if id in self._held:
             return self._table.read(id).epoch
         try:
-            if not self._locks.lock(byte_of(id)):
+            if not self._locks.lock(lock_byte_of(id)):
                 return HeldBy(f"node {self._table.read(id).node}")
             before = self._table.read(id)
             if before == NO_SLOT and not self.disk.exists(self.directory.log_folder(*id)):
@@ -230,7 +242,7 @@ class SharedStore(LocalStore):
             epoch = before.epoch + 1
             self._table.write(id, before._replace(node=self._node_id, epoch=epoch, since_ms=self._wall_ns() // 1_000_000, state=OWNED))
         except OSError as error:
-            self._locks.drop(byte_of(id))
+            self._locks.drop(lock_byte_of(id))
             return Unreadable(f"{self._root}: {error.strerror or error}", False)
         self._held.add(id)
         self._table.count_change(self._node_id)
@@ -245,7 +257,7 @@ class SharedStore(LocalStore):
             writer = slot.writer if writer is None else writer
             self._table.write(id, slot._replace(state=state, since_ms=self._wall_ns() // 1_000_000, writer=writer))
             self._table.count_change(self._node_id)
-            self._locks.drop(byte_of(id))
+            self._locks.drop(lock_byte_of(id))
 
     def inherited(self, id: LogId) -> Inherited:
         """The state in which the last writer left the log: this node, another node, or a single broker."""

@@ -12,13 +12,13 @@ import pytest
 
 from storage import LogId
 from storage.disk import LOCK_FILES, OsByteLocks, file_of
-from storage.owners import byte_of
+from storage.owners import lock_byte_of
 from tests.running import environment
 
 pytestmark = [pytest.mark.once, pytest.mark.plain, pytest.mark.skipif(sys.platform != "linux", reason="several nodes run on Linux")]
 
 SECONDS = 20.0
-FIRST, SECOND = byte_of(LogId("orders", 0)), byte_of(LogId("orders", 1))
+FIRST, SECOND = lock_byte_of(LogId("orders", 0)), lock_byte_of(LogId("orders", 1))
 # Reads commands on standard input, one a line, and prints the result of each.
 PROGRAM = """
 import sys
@@ -116,7 +116,7 @@ def test_a_file_system_with_locks_is_detected_and_a_probe_drops_no_other_lock(ho
 
 def test_locks_of_many_logs_are_spread_evenly_over_files(tmp_path: Path) -> None:
     """The operating system scans all locks of a file at each call."""
-    bytes_of_logs = [byte_of(LogId("orders", number)) for number in range(100 * LOCK_FILES)]
+    bytes_of_logs = [lock_byte_of(LogId("orders", number)) for number in range(100 * LOCK_FILES)]
     numbers = [file_of(at) for at in bytes_of_logs]
     assert max(numbers.count(number) for number in range(LOCK_FILES)) < 150
     locks = OsByteLocks(str(tmp_path / "locks"))

@@ -73,7 +73,7 @@ def test_a_flush_skips_segments_that_a_file_system_sync_covered(disk: SimDisk, e
     log.mark_flushed(1)
     assert log.flushed_offset == end
     flush = log.start_flush()
-    assert ([segment.base for segment in flush.segments], bool(flush.folder)) == (synced, names_too)
+    assert ([segment.base for segment in flush.segments], bool(flush.folder_to_sync)) == (synced, names_too)
 
 
 def test_a_flush_without_new_appends_syncs_nothing(disk: SimDisk) -> None:

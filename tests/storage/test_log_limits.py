@@ -229,7 +229,7 @@ def test_after_a_kill_the_next_flush_covers_what_follows_the_recovery_point(disk
     assert log.flushed_offset == point
     flush = log.start_flush()
     assert [segment.base for segment in flush.segments] == synced
-    assert flush.folder
+    assert flush.folder_to_sync
     run_flush(log, flush)
     assert log.flushed_offset == 3
 

@@ -23,7 +23,7 @@ from storage.owners import (
     UNUSED,
     OwnerTable,
     Slot,
-    byte_of,
+    lock_byte_of,
     writer_closed,
     writer_open,
 )
@@ -56,8 +56,8 @@ def on_disk(disk: SimDisk, *slots: tuple[int, tuple[int, ...]]) -> OwnerTable:
 
 def test_the_byte_of_a_log_and_the_format_never_change() -> None:
     """During an upgrade, nodes of different versions share a directory."""
-    assert byte_of(LOG) == 450165056607674485
-    assert byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
+    assert lock_byte_of(LOG) == 450165056607674485
+    assert lock_byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
     assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 32, 65536, 32)
     assert (UNUSED, OWNED, FREE, GONE, SINGLE_BROKER, NO_WRITER) == (0, 1, 2, 3, 0, -(1 << 31))
     assert (writer_open(0), writer_open(5), writer_closed(0), writer_closed(5)) == (1, 6, -1, -6)
@@ -67,16 +67,16 @@ def test_the_byte_of_a_log_and_the_format_never_change() -> None:
 
 @pytest.mark.parametrize("name", [f"topic-{number}" for number in range(32)])
 def test_the_byte_of_a_log_is_odd_and_below_the_probe_of_locks(name: str) -> None:
-    assert byte_of(LogId(name, 0)) % 2 == 1
-    assert byte_of(LogId(name, 0)) < 1 << 62
+    assert lock_byte_of(LogId(name, 0)) % 2 == 1
+    assert lock_byte_of(LogId(name, 0)) < 1 << 62
 
 
 def test_the_position_of_a_slot_never_changes(disk: SimDisk) -> None:
     table(DataFolder(disk, "/data")).write(LOG, SLOT)
     data = read(disk, f"/data/{OWNERS_FILE}")
-    at = position(byte_of(LOG))
+    at = position(lock_byte_of(LOG))
     assert len(data) == TABLE_BYTES
-    assert ON_DISK.unpack_from(data, at) == (byte_of(LOG), *SLOT)
+    assert ON_DISK.unpack_from(data, at) == (lock_byte_of(LOG), *SLOT)
     assert not any(data[:at])
     assert not any(data[at + ON_DISK.size :])
 
@@ -105,12 +105,12 @@ def test_a_slot_is_overwritten_in_place(disk: SimDisk) -> None:
     for epoch in range(3):
         owners.write(LOG, SLOT._replace(epoch=epoch))
         assert owners.read(LOG).epoch == epoch
-    assert read(disk, f"/data/{OWNERS_FILE}").count(byte_of(LOG).to_bytes(8, "little")) == 1
+    assert read(disk, f"/data/{OWNERS_FILE}").count(lock_byte_of(LOG).to_bytes(8, "little")) == 1
 
 
 def test_a_log_whose_slot_is_occupied_gets_the_next_free_slot(disk: SimDisk) -> None:
-    index = byte_of(LOG) % SLOTS
-    owners = on_disk(disk, (index, (byte_of(LOG) + (1 << 20), *SLOT)), (index + 1, (byte_of(LOG) + (1 << 21), *SLOT)))
+    index = lock_byte_of(LOG) % SLOTS
+    owners = on_disk(disk, (index, (lock_byte_of(LOG) + (1 << 20), *SLOT)), (index + 1, (lock_byte_of(LOG) + (1 << 21), *SLOT)))
     assert owners.read(LOG) == NO_SLOT
     owners.write(LOG, SLOT._replace(epoch=9))
     assert owners.read(LOG).epoch == 9
@@ -120,16 +120,16 @@ def test_a_log_whose_slot_is_occupied_gets_the_next_free_slot(disk: SimDisk) -> 
 
 
 def test_probing_wraps_around_after_the_last_slot(disk: SimDisk) -> None:
-    index = byte_of(LOG) % SLOTS
+    index = lock_byte_of(LOG) % SLOTS
     foreign_slots = [(number, (2 * number + 2, *SLOT)) for number in range(index, SLOTS)]
     owners = on_disk(disk, *foreign_slots)
     owners.write(LOG, SLOT)
-    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES) == (byte_of(LOG), *SLOT)
+    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES) == (lock_byte_of(LOG), *SLOT)
     assert table(DataFolder(disk, "/data")).read(LOG) == SLOT
 
 
 def test_a_full_table_refuses_new_logs_and_keeps_its_logs(disk: SimDisk) -> None:
-    free = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
+    free = (lock_byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
     owners = on_disk(disk, *[(number, (2 * number + 2, *SLOT)) for number in range(SLOTS) if number != free])
     owners.write(LOG, SLOT)
     assert table(DataFolder(disk, "/data")).read(LOG) == SLOT
@@ -139,21 +139,21 @@ def test_a_full_table_refuses_new_logs_and_keeps_its_logs(disk: SimDisk) -> None
     assert raised.value.errno == errno.ENOSPC
     owners.write(LOG, SLOT._replace(epoch=8))
     assert owners.read(LOG).epoch == 8
-    owners.free(byte_of(OTHER), 2)
-    owners.free(byte_of(LOG), 2)
+    owners.free(lock_byte_of(OTHER), 2)
+    owners.free(lock_byte_of(LOG), 2)
     assert owners.read(LOG).state == FREE
 
 
 def neighbours(disk: SimDisk, *slots: Slot) -> tuple[OwnerTable, list[int]]:
     """A table whose slots from that of LOG on belong to other logs, and the keys of those."""
-    index = byte_of(LOG) % SLOTS
-    keys = [byte_of(LOG) + (number << 20) for number in range(1, len(slots) + 1)]
+    index = lock_byte_of(LOG) % SLOTS
+    keys = [lock_byte_of(LOG) + (number << 20) for number in range(1, len(slots) + 1)]
     return on_disk(disk, *[(index + number, (key, *slot)) for number, (key, slot) in enumerate(zip(keys, slots, strict=True))]), keys
 
 
 def keys_from(disk: SimDisk, count: int) -> list[int]:
     data = read(disk, f"/data/{OWNERS_FILE}")
-    index = byte_of(LOG) % SLOTS
+    index = lock_byte_of(LOG) % SLOTS
     return [ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * (index + number))[0] for number in range(count)]
 
 
@@ -161,7 +161,7 @@ def test_a_new_log_gets_the_first_slot_of_a_deleted_log_in_probe_order(disk: Sim
     gone_slot = SLOT._replace(state=GONE, writer=NO_WRITER)
     owners, keys = neighbours(disk, SLOT, gone_slot, gone_slot, SLOT._replace(state=FREE, writer=NO_WRITER))
     owners.write(LOG, SLOT._replace(epoch=1))
-    assert keys_from(disk, 5) == [keys[0], byte_of(LOG), keys[2], keys[3], 0]
+    assert keys_from(disk, 5) == [keys[0], lock_byte_of(LOG), keys[2], keys[3], 0]
     assert table(DataFolder(disk, "/data")).read(LOG) == SLOT._replace(epoch=1)
 
 
@@ -169,14 +169,14 @@ def test_a_log_that_is_created_again_keeps_its_slot_and_its_epoch(disk: SimDisk)
     gone_slot = SLOT._replace(state=GONE, writer=NO_WRITER)
     owners, keys = neighbours(disk, SLOT)
     owners.write(LOG, gone_slot)
-    overwrite_slot(disk, byte_of(LOG) % SLOTS, (keys[0], *gone_slot))
+    overwrite_slot(disk, lock_byte_of(LOG) % SLOTS, (keys[0], *gone_slot))
     assert owners.read(LOG) == gone_slot
     owners.write(LOG, SLOT._replace(epoch=8))
-    assert keys_from(disk, 3) == [keys[0], byte_of(LOG), 0]
+    assert keys_from(disk, 3) == [keys[0], lock_byte_of(LOG), 0]
 
 
 def test_a_full_table_has_room_where_a_topic_was_deleted(disk: SimDisk) -> None:
-    gone_slot = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
+    gone_slot = (lock_byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
     slots = [(number, (2 * number + 2, *SLOT._replace(state=GONE if number == gone_slot else OWNED))) for number in range(SLOTS)]
     owners = on_disk(disk, *slots)
     owners.write(LOG, SLOT)
@@ -188,11 +188,11 @@ def test_a_log_has_no_slot_once_another_log_got_it(disk: SimDisk) -> None:
     owners.write(LOG, SLOT)
     assert second.read(LOG) == SLOT
     owners.write(LOG, SLOT._replace(state=GONE, writer=NO_WRITER))
-    overwrite_slot(disk, byte_of(LOG) % SLOTS, (byte_of(LOG) + (1 << 20), *SLOT))
+    overwrite_slot(disk, lock_byte_of(LOG) % SLOTS, (lock_byte_of(LOG) + (1 << 20), *SLOT))
     for slots in (owners, second):
         assert (slots.read(LOG), slots.owner(LOG)) == (NO_SLOT, -1)
     second.write(LOG, SLOT._replace(epoch=0))
-    assert keys_from(disk, 2) == [byte_of(LOG) + (1 << 20), byte_of(LOG)]
+    assert keys_from(disk, 2) == [lock_byte_of(LOG) + (1 << 20), lock_byte_of(LOG)]
     assert owners.read(LOG).epoch == 0
 
 
@@ -219,18 +219,18 @@ def test_no_other_node_assigns_slots_while_a_topic_is_deleted_or_created_again(
 def test_slots_of_new_logs_are_assigned_by_one_node_at_a_time(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nodes must not assign one slot to two logs: the search for a slot is repeated under the lock."""
     owners, second = table(DataFolder(disk, "/data")), table(DataFolder(disk, "/data"))
-    slot_number = byte_of(LOG) % SLOTS
+    slot_number = lock_byte_of(LOG) % SLOTS
 
     class Exclusive:
         def __enter__(self) -> None:
-            overwrite_slot(disk, slot_number, (byte_of(OTHER), *SLOT))
+            overwrite_slot(disk, slot_number, (lock_byte_of(OTHER), *SLOT))
 
         def __exit__(self, *_: object) -> None:
             pass
 
     monkeypatch.setattr(owners._bytes, "exclusive", Exclusive)
     owners.write(LOG, SLOT._replace(epoch=9))
-    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size * slot_number)[0] == byte_of(OTHER)
+    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size * slot_number)[0] == lock_byte_of(OTHER)
     assert second.read(LOG).epoch == 9
     monkeypatch.setattr(owners._bytes, "exclusive", lambda: pytest.fail("a slot that is there is not looked for"))
     owners.write(LOG, SLOT)
@@ -256,7 +256,7 @@ def test_the_position_of_a_log_is_cached(disk: SimDisk, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(owners._bytes, "read", read_noted)
     owners.read(LOG)
-    assert reads == [(position(byte_of(LOG)), ON_DISK.size)]
+    assert reads == [(position(lock_byte_of(LOG)), ON_DISK.size)]
 
 
 def test_a_log_that_had_no_slot_is_found_once_another_node_has_written_one(data_folder: DataFolder) -> None:
@@ -271,8 +271,8 @@ def test_logs_of_a_node_are_those_that_it_owns(data_folder: DataFolder) -> None:
     logs = [LogId("t", number) for number in range(5)]
     for id, node, state in zip(logs, (1, 2, 1, 1, 0), (OWNED, OWNED, FREE, OWNED, OWNED), strict=True):
         owners.write(id, Slot(node, 1, 0, state, writer_open(node)))
-    assert sorted(owners.logs_of(1)) == sorted([byte_of(logs[0]), byte_of(logs[3])])
-    assert (owners.logs_of(2), owners.logs_of(0), owners.logs_of(3)) == ([byte_of(logs[1])], [byte_of(logs[4])], [])
+    assert sorted(owners.logs_of(1)) == sorted([lock_byte_of(logs[0]), lock_byte_of(logs[3])])
+    assert (owners.logs_of(2), owners.logs_of(0), owners.logs_of(3)) == ([lock_byte_of(logs[1])], [lock_byte_of(logs[4])], [])
 
 
 def test_the_logs_in_the_first_and_the_last_slot_are_among_those_of_their_node(disk: SimDisk) -> None:
@@ -283,14 +283,14 @@ def test_the_logs_in_the_first_and_the_last_slot_are_among_those_of_their_node(d
 def test_a_log_is_freed_if_the_node_was_its_owner(data_folder: DataFolder) -> None:
     owners = table(data_folder)
     owners.write(LOG, SLOT)
-    owners.free(byte_of(LOG), 3)
+    owners.free(lock_byte_of(LOG), 3)
     assert owners.read(LOG) == SLOT
-    owners.free(byte_of(LOG), 2)
+    owners.free(lock_byte_of(LOG), 2)
     assert owners.read(LOG) == SLOT._replace(state=FREE)
-    owners.free(byte_of(LOG), 2)
+    owners.free(lock_byte_of(LOG), 2)
     assert owners.read(LOG) == SLOT._replace(state=FREE)
     owners.write(LOG, SLOT._replace(state=UNUSED))
-    owners.free(byte_of(LOG), 2)
+    owners.free(lock_byte_of(LOG), 2)
     assert owners.read(LOG).state == UNUSED
 
 

@@ -6,7 +6,7 @@ from itertools import count
 
 from storage import LogId
 from storage.checkpoints import LOG_STARTS, read_offsets
-from storage.owners import SLOTS, byte_of
+from storage.owners import SLOTS, lock_byte_of
 from tests.stores.nodes import TOPIC_ID, NodesOverSimDisk, append_to_topic, delete_before, delete_topic
 from tests.stores.test_conversion import Alone
 
@@ -18,7 +18,7 @@ OTHER_ID, NEW_ID = bytes(range(50, 66)), bytes(range(100, 116))
 def same_slot(id: LogId) -> LogId:
     """A log with the same slot as this log."""
     ids = (LogId(f"topic-{number}", 0) for number in count())
-    return next(log_id for log_id in ids if byte_of(log_id) % SLOTS == byte_of(id) % SLOTS)
+    return next(log_id for log_id in ids if lock_byte_of(log_id) % SLOTS == lock_byte_of(id) % SLOTS)
 
 
 def written_alone(nodes: NodesOverSimDisk) -> None:
