@@ -76,11 +76,11 @@ def stem(client_id: str) -> str:
 
 def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair]:
     """The pairs in the order of their returns. `deleted_ms`: when the group was deleted; no member can return after that."""
-    stays_of_client: dict[int, list[int]] = {}
+    stays_by_deletions: dict[int, list[int]] = {}
     for at, stay in enumerate(stays):
-        stays_of_client.setdefault(_deletions_before(stay, deleted_ms), []).append(at)
+        stays_by_deletions.setdefault(_deletions_before(stay, deleted_ms), []).append(at)
     pairs: list[Pair] = []
-    for indexes in stays_of_client.values():
+    for indexes in stays_by_deletions.values():
         search = _Search([stays[at] for at in indexes])
         search.pair_by_identity()
         search.pair_by_client()

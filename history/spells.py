@@ -48,7 +48,7 @@ ENDS = {
 
 
 @dataclass(slots=True)
-class Spell:
+class MemberSpell:
     """The time of one member in the group. -1 and None: unknown. Times are between `..._lo_ms` and `..._hi_ms`; both are equal if a note has the time."""
 
     member_id: str
@@ -95,19 +95,19 @@ class Spells:
     """`all` has the spells in the order of their begin."""
 
     def __init__(self, between: InferenceCache) -> None:
-        self.all: list[Spell] = []
+        self.all: list[MemberSpell] = []
         self._between = between
-        self._open: dict[str, Spell] = {}
-        self._ended: dict[str, Spell] = {}
+        self._open: dict[str, MemberSpell] = {}
+        self._ended: dict[str, MemberSpell] = {}
         self._last_record: GroupRecord | None = None
         self._generation_records: list[GroupRecord] = []  # the records so far of the last record's generation
         self._generation = 0
         self._members_known_ms = -1  # the latest time at which the members are known
         self._count: tuple[int, int] | None = None
         self._notes_missing = False  # since `_members_known_ms`, or no note was read
-        self._recently_ended: list[Spell] = []  # spells that ended since the last record
+        self._recently_ended: list[MemberSpell] = []  # spells that ended since the last record
         self._loaded_ms = -1  # when the coordinator was last loaded; every session started again then
-        self._seats_kept: list[tuple[Spell, GroupRecord, GroupRecord]] = []  # replaced within a generation, and the two records that show it
+        self._seats_kept: list[tuple[MemberSpell, GroupRecord, GroupRecord]] = []  # replaced within a generation, and the two records that show it
 
     def add(self, event: NoteRecord | GroupRecord, *, linked: bool = True) -> None:
         """`linked`: no record is missing between this one and the previous one."""
@@ -156,8 +156,8 @@ class Spells:
         spell.session_ms = body.session_ms
         spell.seen_ms = spell.last_heartbeat_ms = header.ts
 
-    def _begin(self, identity: MemberIdentity, at_ms: int, generation: int) -> Spell:
-        spell = Spell(*identity, session_ms=-1, joined_lo_ms=self._members_known_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_in=generation)
+    def _begin(self, identity: MemberIdentity, at_ms: int, generation: int) -> MemberSpell:
+        spell = MemberSpell(*identity, session_ms=-1, joined_lo_ms=self._members_known_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_in=generation)
         spell.seen_ms = at_ms
         self._open[identity.member_id] = spell
         self.all.append(spell)
@@ -180,7 +180,7 @@ class Spells:
             spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, heartbeat_ms)
         self._end(spell, ENDS.get(removal, UNKNOWN) if removal is not None else UNKNOWN, header.ts, header.ts, header.generation)
 
-    def _end(self, spell: Spell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
+    def _end(self, spell: MemberSpell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
         spell.end, spell.ended_lo_ms, spell.ended_hi_ms, spell.ended_in, spell.guessed = end, lo_ms, hi_ms, generation, guessed
         self._open.pop(spell.member_id, None)
         self._ended[spell.member_id] = spell
@@ -200,7 +200,7 @@ class Spells:
         old.replaced_by, old.outcome = body.new_id, known_member(Replacement, body.outcome)
         self._pass_seat(old, self._begin(new, at, header.generation))
 
-    def _pass_seat(self, old: Spell, new: Spell) -> None:
+    def _pass_seat(self, old: MemberSpell, new: MemberSpell) -> None:
         new.session_ms, new.partitions, new.assigned_ms = old.session_ms, old.partitions, new.joined_hi_ms
         if old.outcome is Replacement.NO_REBALANCE:
             new.from_generation = new.to_generation = old.to_generation
@@ -313,7 +313,7 @@ class Spells:
                 self._update_from_record(self._open[id], record, member)
 
     def _guess_end(
-        self, spell: Spell, new_members: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
+        self, spell: MemberSpell, new_members: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int
     ) -> None:
         lo = min(max(spell.seen_ms, spell.last_commit_ms, began), at_ms)
         successor = next((member for member in new_members if spell.instance_id is not None and member.group_instance_id == spell.instance_id), None)
@@ -325,7 +325,7 @@ class Spells:
             end = REPLACED
         self._end(spell, end, lo, at_ms, generation, guessed=True)
 
-    def _update_from_record(self, spell: Spell, record: GroupRecord, member: MemberMetadata) -> None:
+    def _update_from_record(self, spell: MemberSpell, record: GroupRecord, member: MemberMetadata) -> None:
         assert record.stored is not None
         spell.partitions = partitions_of(record.stored, member)
         spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, join_phase_end_ms(record))
@@ -337,13 +337,13 @@ class Spells:
             spell.from_generation = record.generation
 
 
-def _note_commits(spell: Spell, around: NearbyCommits) -> None:
+def _note_commits(spell: MemberSpell, around: NearbyCommits) -> None:
     last = last_commit(around, spell.partitions or (), max(spell.assigned_ms, 0))
     if last is not None and (spell.ended_hi_ms < 0 or last <= spell.ended_hi_ms):
         spell.last_commit_ms = max(spell.last_commit_ms, last)
 
 
-def _outcome(spell: Spell, inferred: Inferred | None) -> Replacement | None:
+def _outcome(spell: MemberSpell, inferred: Inferred | None) -> Replacement | None:
     """The outcome for a static member that returned in another generation."""
     if inferred is None:
         return None

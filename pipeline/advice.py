@@ -10,7 +10,7 @@ from pipeline.avoidable import YES, with_verdicts
 from pipeline.deploys import deploys_of
 from pipeline.gaps import DEATH, HEARTBEAT_GAP, gaps_of
 from pipeline.restarts import Restarts
-from pipeline.rows import Advice, CurvePoint, Deploy, Episode, Gap, GroupTables, Replaced, Spell
+from pipeline.rows import Advice, CurvePoint, Deploy, Episode, Gap, GroupTables, MemberSpell, Replaced
 from pipeline.timeouts import SAMPLES_FOR_A_QUANTILE, Death, Options, TimeoutChoice, choose, curve, deaths_of
 from pipeline.whatif import Script, confirmed_avoidable, with_saved_rebalances
 
@@ -43,7 +43,7 @@ def advise(cluster: str, group: str, tables: GroupTables, now_ms: int, options: 
 def _advice(
     cluster: str,
     group: str,
-    spells: Sequence[Spell],
+    spells: Sequence[MemberSpell],
     episodes: Sequence[Episode],
     gaps: Sequence[Gap],
     deaths: Sequence[Death],

@@ -13,7 +13,7 @@ from pipeline.advice import AdviceTables, advise
 from pipeline.coverage import merged
 from pipeline.episodes import fold_group
 from pipeline.events import Events, Raw, events_of
-from pipeline.rows import Coverage, Edge, GroupTables
+from pipeline.rows import CommitsAround, Coverage, GroupTables
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import File, Warehouse
@@ -85,7 +85,7 @@ def fold(
 
 
 def tables_of_group(
-    cluster: str, group: str, events: Events, edges: Mapping[int, Edge], coverage: Sequence[Coverage], now_ms: int
+    cluster: str, group: str, events: Events, edges: Mapping[int, CommitsAround], coverage: Sequence[Coverage], now_ms: int
 ) -> tuple[GroupTables, AdviceTables]:
     folded = fold_group(cluster, group, events, edges, coverage, now_ms)
     if group == COORDINATOR:
@@ -106,9 +106,9 @@ def _raw(events: pa.Table) -> Iterator[Raw]:
     return map(Raw._make, zip(*(events[name].to_pylist() for name in columns), strict=True))
 
 
-def _by_group(edges: pa.Table) -> dict[str, dict[int, Edge]]:
-    edges_by_group: dict[str, dict[int, Edge]] = {}
-    for edge in rows_of(Edge, edges):
+def _by_group(edges: pa.Table) -> dict[str, dict[int, CommitsAround]]:
+    edges_by_group: dict[str, dict[int, CommitsAround]] = {}
+    for edge in rows_of(CommitsAround, edges):
         edges_by_group.setdefault(edge.group, {})[edge.offset] = edge
     return edges_by_group
 

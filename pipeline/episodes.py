@@ -19,7 +19,7 @@ from history.storms import RebalanceSpan, storms
 from pipeline.events import COMPACTED, Events, Holes, horizon_ms, note_rows
 from pipeline.generations import generation_rows, member_rows
 from pipeline.rebalances import Rebalances
-from pipeline.rows import Coverage, Edge, Episode, GroupTables
+from pipeline.rows import CommitsAround, Coverage, Episode, GroupTables
 from pipeline.spells import replacement_rows, spell_rows
 
 
@@ -27,7 +27,7 @@ def fold_group(
     cluster: str,
     group: str,
     events: Events,
-    edges: Mapping[int, Edge],
+    edges: Mapping[int, CommitsAround],
     coverage: Sequence[Coverage],
     now_ms: int,
 ) -> GroupTables:
@@ -71,7 +71,7 @@ def _in_order(events: Events) -> Iterator[NoteRecord | GroupRecord]:
     yield from order.remaining_records()
 
 
-def nearby_commits(edge: Edge) -> NearbyCommits:
+def nearby_commits(edge: CommitsAround) -> NearbyCommits:
     return NearbyCommits(
         dict(zip(edge.partitions, edge.last_before_ms, strict=True)),
         dict(zip(edge.partitions, edge.first_after_ms, strict=True)),

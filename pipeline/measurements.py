@@ -29,9 +29,9 @@ from pipeline.series_totals import SERIES_TOTALS, updated_totals
 from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from pipeline.warehouse import File, Warehouse
 
-CLOCKS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # time series tables, with the column that has the end time of a row
+TIME_COLUMNS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # time series tables, with the column that has the end time of a row
 STATE: Final = "standing"  # the name of the table in warehouses
-MEASURED: Final = (*CLOCKS, STATE, "hygiene", "groups")
+MEASURED: Final = (*TIME_COLUMNS, STATE, "hygiene", "groups")
 FOLDED_TABLES: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
 AGE_FACTOR: Final = 4  # between the ages of consecutive settling times
@@ -52,7 +52,7 @@ class MeasureTask(NamedTuple):
 class PreviousBuild(NamedTuple):
     """The output of the previous build, as far as this build needs it."""
 
-    rows: Mapping[str, pa.Table]  # of CLOCKS, from `settled_ms` on
+    rows: Mapping[str, pa.Table]  # of TIME_COLUMNS, from `settled_ms` on
     series_totals: pa.Table  # of all rows before that
     settled_ms: int
     files: tuple[File, ...]  # the files of the rows in `series_totals`, which stay
@@ -62,17 +62,17 @@ class Settled(NamedTuple):
     """Rows that only late input can change. If it does, all rows since an earlier settling time are recomputed."""
 
     until_ms: int
-    rows: Mapping[str, pa.Table]  # of CLOCKS, since the previous settling time
+    rows: Mapping[str, pa.Table]  # of TIME_COLUMNS, since the previous settling time
     series_totals: pa.Table  # of all rows before `until_ms`
 
 
 class MeasuredTables(NamedTuple):
     settled: Sequence[Settled]
-    recent: Mapping[str, pa.Table]  # of CLOCKS, since the last settling time
+    recent: Mapping[str, pa.Table]  # of TIME_COLUMNS, since the last settling time
     groups: Mapping[str, pa.Table]  # hygiene and groups, in any order
 
 
-NO_ROWS: Final = PreviousBuild({name: schema_of(name).empty_table() for name in CLOCKS}, SERIES_TOTALS.empty_table(), BEGINNING, ())
+NO_ROWS: Final = PreviousBuild({name: schema_of(name).empty_table() for name in TIME_COLUMNS}, SERIES_TOTALS.empty_table(), BEGINNING, ())
 
 
 def measure_bucket(task: MeasureTask) -> list[File]:
@@ -114,9 +114,9 @@ def _load_previous(warehouse: Warehouse, loaded: BucketTables, since_ms: int) ->
     totals_files = loaded.settled(STATE, since_ms - since_ms % MINUTE_MS)
     newest = max(totals_files, key=lambda file: file.until_ms or BEGINNING, default=None)
     settled_ms = BEGINNING if newest is None or newest.until_ms is None else newest.until_ms
-    files = tuple(file for name in (*CLOCKS, STATE) for file in loaded.settled(name, settled_ms))
+    files = tuple(file for name in (*TIME_COLUMNS, STATE) for file in loaded.settled(name, settled_ms))
     series_totals = warehouse.load(newest) if newest is not None else SERIES_TOTALS.empty_table()
-    return PreviousBuild({name: loaded.since(name, settled_ms) for name in CLOCKS}, series_totals, settled_ms, files)
+    return PreviousBuild({name: loaded.since(name, settled_ms) for name in TIME_COLUMNS}, series_totals, settled_ms, files)
 
 
 def _write(warehouse: Warehouse, task: MeasureTask, made: MeasuredTables) -> list[File]:
@@ -159,16 +159,16 @@ def measure(
     status = before.rows["status"]
     reaching_status = status.filter(pa.array((ints(status["to_ms"]) >= since_ms) & (ints(status["from_ms"]) < since_ms)))
     excused_times = excused_intervals(names, tables["rebalances"], tables["notes"], now_ms)
-    new: dict[str, list[pa.Table]] = {name: [] for name in CLOCKS}
+    new: dict[str, list[pa.Table]] = {name: [] for name in TIME_COLUMNS}
     for view in views_of(series, samples, since_ms - QUIET_BACK_MS):
         new["commit_rate_1m"].append(commit_rate(view.series, since_ms))
         new["lag_1m"].append(lag_by_minute(view, since_ms))
         new["status"].append(status_rows(view, tables["generations"], tables["members"], excused_times, reaching_status, since_ms, now_ms))
-    recent = {name: _merged(name, before.rows[name], [table for table in new.pop(name) if len(table)], since_ms) for name in CLOCKS}
+    recent = {name: _merged(name, before.rows[name], [table for table in new.pop(name) if len(table)], since_ms) for name in TIME_COLUMNS}
     settled = []
     series_totals = before.series_totals
     for until_ms in _settling_times(before, recent, now_ms):
-        before_settling = {name: pa.array(ints(table[CLOCKS[name]]) < until_ms) for name, table in recent.items()}
+        before_settling = {name: pa.array(ints(table[TIME_COLUMNS[name]]) < until_ms) for name, table in recent.items()}
         rows = {name: table.filter(before_settling[name]) for name, table in recent.items()}
         recent = {name: table.filter(pc.invert(before_settling[name])) for name, table in recent.items()}
         series_totals = updated_totals(series_totals, rows)
@@ -186,7 +186,7 @@ def measure(
 
 def _settling_times(before: PreviousBuild, rows: Mapping[str, pa.Table], now_ms: int) -> Iterator[int]:
     """The times up to which rows settle; the older, the larger the distance between them."""
-    first = min((int(ints(table[CLOCKS[name]]).min()) for name, table in rows.items() if len(table)), default=now_ms)
+    first = min((int(ints(table[TIME_COLUMNS[name]]).min()) for name, table in rows.items() if len(table)), default=now_ms)
     back = KEPT_MS
     while now_ms - back * AGE_FACTOR > max(before.settled_ms, first):
         back *= AGE_FACTOR
@@ -199,7 +199,7 @@ def _settling_times(before: PreviousBuild, rows: Mapping[str, pa.Table], now_ms:
 
 def _merged(name: str, before: pa.Table, new: Sequence[pa.Table], since_ms: int) -> pa.Table:
     """The old rows that ended before `since_ms` and the new rows, in table order."""
-    old = before.filter(pa.array(ints(before[CLOCKS[name]]) < since_ms))
+    old = before.filter(pa.array(ints(before[TIME_COLUMNS[name]]) < since_ms))
     if len(old) or not new:
         return in_order(name, joined(name, [old, *(table.cast(schema_of(name)) for table in new)]))
     return pa.concat_tables(new)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pipeline.advice import AdviceTables, advise
 from pipeline.restarts import Restarts
-from pipeline.rows import TABLES, Episode, Generation, GroupTables, Member, NoteRow, Replaced, Spell
+from pipeline.rows import TABLES, Episode, Generation, GroupTables, Member, MemberSpell, NoteRow, Replaced
 from pipeline.schema import rows_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import Current, Warehouse
@@ -50,7 +50,7 @@ def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
         rows("generations", Generation),  # type: ignore[arg-type]
         rows("members", Member),  # type: ignore[arg-type]
         rows("notes", NoteRow),  # type: ignore[arg-type]
-        rows("member_spells", Spell),  # type: ignore[arg-type]
+        rows("member_spells", MemberSpell),  # type: ignore[arg-type]
         rows("replacements", Replaced),  # type: ignore[arg-type]
         rows("rebalances", Episode),  # type: ignore[arg-type]
     )

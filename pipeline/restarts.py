@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from history.pairs import AWAY_MAX_MS, Pair, Span, Stay, away, pairs_of
-from pipeline.rows import Episode, Generation, GroupTables, Replaced, Spell
+from pipeline.rows import Episode, Generation, GroupTables, MemberSpell, Replaced
 
 EXACT: Final = "exact"
 FAR_FUTURE: Final = 1 << 62
@@ -86,7 +86,7 @@ class Restarts:
     def gap(self, pair: Pair) -> Span:
         return away(self.stays[pair.old], self.stays[pair.new])
 
-    def lost(self) -> Iterator[tuple[Spell, Span, int | None]]:
+    def lost(self) -> Iterator[tuple[MemberSpell, Span, int | None]]:
         """Members that left and did not return within the longest absence; since when they were silent, and in which rebalance they left."""
         for at, stay in enumerate(self.stays):
             if stay.last_heartbeat is not None and at not in self._by_old and stay.last_heartbeat[1] + AWAY_MAX_MS <= self.now_ms:
@@ -97,7 +97,7 @@ class Restarts:
         spells = zip(self.spells, self.stays, strict=True)
         return sum((spell.joined_hi_ms or 0) < ms and (stay.ended is None or stay.ended[1] >= ms) for spell, stay in spells)
 
-    def _waiting_in_rebalance(self, stay: Stay, spell: Spell) -> Stay:
+    def _waiting_in_rebalance(self, stay: Stay, spell: MemberSpell) -> Stay:
         """A coordinator considers a member that waits in a rebalance alive until its reply: it may have been silent since the rebalance began."""
         if stay.last_heartbeat is None or stay.last_heartbeat[0] != stay.last_heartbeat[1] or spell.end_kind not in ("expired", "evicted"):
             return stay
@@ -256,7 +256,7 @@ class _JoinTimes:
         self._moments = [row.append_ms for row in rows]
         self._rows = rows
 
-    def until(self, spell: Spell) -> int:
+    def until(self, spell: MemberSpell) -> int:
         if spell.confidence == EXACT or spell.instance_id is not None or spell.ended_lo_ms is None:
             return 0
         at = bisect_right(self._moments, spell.ended_lo_ms)
@@ -264,7 +264,7 @@ class _JoinTimes:
         return row.state_ms or 0 if row is not None and row.generation == spell.to_generation else 0
 
 
-def stay_of(spell: Spell, alive_ms: int = 0) -> Stay:
+def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
     """The stay of a member. Without notes it ends with the rebalance that the member missed, and its last commit is its last sign of life.
 
     `alive_ms`: a time at which it was known to be alive.

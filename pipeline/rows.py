@@ -170,7 +170,7 @@ class EndOffset(NamedTuple):
     unchanged_ms: int | None  # until then the end offset was that of the previous sample; None: unknown
 
 
-class Edge(NamedTuple):
+class CommitsAround(NamedTuple):
     """Silver: the commits around one group metadata record: parallel lists, with an element for each partition."""
 
     cluster: str
@@ -211,7 +211,7 @@ class Group(NamedTuple):
     flags: list[str]
 
 
-class Spell(NamedTuple):
+class MemberSpell(NamedTuple):
     """Gold: one member id, from its join to its end."""
 
     cluster: str
@@ -312,7 +312,7 @@ class GroupTables(NamedTuple):
     generations: list[Generation]
     members: list[Member]
     notes: list[NoteRow]
-    spells: list[Spell]
+    spells: list[MemberSpell]
     replacements: list[Replaced]
     episodes: list[Episode]
 
@@ -467,9 +467,9 @@ TABLES: Final[dict[str, Table]] = {
     "members": Table("silver", Member, ("cluster", "group", "offset", "member_id")),
     "notes": Table("silver", NoteRow, ("cluster", "partition", "offset")),
     "end_offsets": Table("silver", EndOffset, ("cluster", "topic", "topic_partition", "at_ms", "origin")),
-    "edges": Table("silver", Edge, ("cluster", "group", "offset")),
+    "edges": Table("silver", CommitsAround, ("cluster", "group", "offset")),
     "groups": Table("gold", Group, ("cluster", "group")),
-    "member_spells": Table("gold", Spell, ("cluster", "group", "member_id", "joined_hi_ms")),
+    "member_spells": Table("gold", MemberSpell, ("cluster", "group", "member_id", "joined_hi_ms")),
     "replacements": Table("gold", Replaced, ("cluster", "group", "at_ms", "new_member_id")),
     "rebalances": Table("gold", Episode, ("cluster", "group", "episode")),
     "deploys": Table("gold", Deploy, ("cluster", "group", "deploy")),

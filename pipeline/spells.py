@@ -7,7 +7,7 @@ from typing import Final
 
 from coordinator.notes import Replacement
 from history.pairs import AWAY_MAX_MS
-from history.spells import EXPIRED, LEFT, OPEN, REPLACED, UNKNOWN, Spell
+from history.spells import EXPIRED, LEFT, OPEN, REPLACED, UNKNOWN, MemberSpell
 from pipeline import rows
 from pipeline.confidence import EXACT, STRONG, WEAK
 
@@ -30,12 +30,12 @@ def known(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-def spell_rows(cluster: str, group: str, spells: Sequence[Spell], final_ms: int) -> list[rows.Spell]:
+def spell_rows(cluster: str, group: str, spells: Sequence[MemberSpell], final_ms: int) -> list[rows.MemberSpell]:
     return [_spell_row(cluster, group, spell, final_ms) for spell in spells]
 
 
-def _spell_row(cluster: str, group: str, spell: Spell, final_ms: int) -> rows.Spell:
-    return rows.Spell(
+def _spell_row(cluster: str, group: str, spell: MemberSpell, final_ms: int) -> rows.MemberSpell:
+    return rows.MemberSpell(
         cluster,
         group,
         spell.key,
@@ -61,9 +61,9 @@ def _spell_row(cluster: str, group: str, spell: Spell, final_ms: int) -> rows.Sp
     )
 
 
-def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[rows.Replaced]:
+def replacement_rows(cluster: str, group: str, spells: Sequence[MemberSpell]) -> list[rows.Replaced]:
     """The returns of static members: consecutive spells of one instance id."""
-    last: dict[str, Spell] = {}
+    last: dict[str, MemberSpell] = {}
     replaced = {spell.replaced_by: spell for spell in spells if spell.replaced_by is not None}
     replaced_rows = []
     for new in spells:
@@ -99,7 +99,7 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
     return replaced_rows
 
 
-def _verdict(old: Spell, new: Spell) -> str | None:
+def _verdict(old: MemberSpell, new: MemberSpell) -> str | None:
     """Whether the return avoided a rebalance; None if it was no return to the seat: the previous process had left, or ended long before."""
     if old.end == REPLACED:
         if old.replaced_by != new.member_id:
@@ -112,7 +112,7 @@ def _verdict(old: Spell, new: Spell) -> str | None:
     return NOT_SAVED_EXPIRED if old.end == EXPIRED else NOT_SAVED_DURING_REBALANCE
 
 
-def _away(old: Spell, new: Spell, exact: bool) -> tuple[int | None, int | None]:
+def _away(old: MemberSpell, new: MemberSpell, exact: bool) -> tuple[int | None, int | None]:
     if exact and old.last_heartbeat_ms >= 0:
         away = max(new.joined_hi_ms - old.last_heartbeat_ms, 0)
         return away, away

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from pipeline.avoidable import YES
 from pipeline.gaps import DEATH, HEARTBEAT_GAP
-from pipeline.rows import CurvePoint, Episode, Gap, Spell
+from pipeline.rows import CurvePoint, Episode, Gap, MemberSpell
 
 FINE_STEPS_MS: Final = 120_000  # up to this, timeouts are rounded to 5 s, above to 30 s
 RECOMMENDED_MS_MAX: Final = 600_000  # longer waits for a crashed member are not recommended
@@ -44,7 +44,7 @@ class TimeoutChoice(NamedTuple):
     why: str  # quantile, longest, knee, floor, limit; too_long or no_samples without a timeout
 
 
-def deaths_of(lost: Iterable[Spell]) -> list[Death]:
+def deaths_of(lost: Iterable[MemberSpell]) -> list[Death]:
     """The deaths. A member that sends LeaveGroup is noticed at once, others when the session expires."""
     return [Death(0 if spell.end_kind == "left" else spell.session_timeout_ms or 0, spell.partitions or 0) for spell in lost]
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from coordinator import GroupConfig
 from pipeline.avoidable import MEMBER_CAUSES, UNKNOWN, YES, follows
 from pipeline.restarts import FAR_FUTURE, STATIC_REPLACEMENT, Restarts, Return
-from pipeline.rows import Episode, Replaced, Spell
+from pipeline.rows import Episode, MemberSpell, Replaced
 from pipeline.virtual import Client, Nowhere, TrueRebalance, World
 
 BEFORE_MS: Final = 60_000  # members that exist at the start of the log joined so long before it
@@ -134,7 +134,7 @@ class Script:
     def as_it_was(self) -> Replayed:
         return self._play(ReplayOptions(None, None, False))
 
-    def _moments(self, spells: Sequence[Spell]) -> Iterable[int]:
+    def _moments(self, spells: Sequence[MemberSpell]) -> Iterable[int]:
         for spell in spells:
             yield from (ms for ms in (spell.joined_hi_ms, spell.ended_lo_ms, spell.ended_hi_ms) if ms is not None)
         yield from (rebalance.at_ms for rebalance in self._other_rebalances)
@@ -149,7 +149,7 @@ class Script:
                 continue
             process = Process(f"process-{len(processes)}", spell.client_id, spell.host, spell.instance_id is not None, spell.session_timeout_ms or SESSION_MS)
             joined = spell.joined_hi_ms if spell.joined_lo_ms is not None else None
-            current: Spell | None = spell
+            current: MemberSpell | None = spell
             while current is not None:
                 back = self._by_old.get(current.member_id)
                 gone = current.ended_hi_ms if current.end_kind != "open" else None

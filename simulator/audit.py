@@ -32,7 +32,7 @@ COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less ofte
 UUID_LENGTH: Final = 37  # of a member id after its instance id: a hyphen and a UUID
 WATCHED_RETENTION_NS: Final = 3600 * SECOND  # with a longer retention no offset expires within a run
 LATE_NS: Final = 500 * MS  # a check of memory may find a session that ended this long ago
-PASSES_LATE: Final = 4  # passes of the event loop by which a timer may be late: input is read first
+TIMER_LATE_PASSES_MAX: Final = 4  # passes of the event loop by which a timer may be late: input is read first
 
 
 class Audit:
@@ -54,7 +54,7 @@ class Audit:
         self._waited: dict[str, tuple[Any, int]] = {}  # member whose SyncGroup was parked -> group, generation
         self._first_offsets: dict[int, tuple[Any, int]] = {}  # partition -> a hold, and the offset of its first fact
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> its log and memory at the last comparison
-        self._late_ms_max = TICK_MS + PASSES_LATE * run.plan.pass_ns // MS
+        self._late_ms_max = TICK_MS + TIMER_LATE_PASSES_MAX * run.plan.pass_ns // MS
         delay_ms = int(str(run.plan.broker["group.initial.rebalance.delay.ms"])) if run.plan.policies is None else 0
         timeouts_ms = {plan.name: plan.settings.rebalance_ns // MS for plan in run.plan.groups}
         self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])), timeouts_ms, delay_ms)

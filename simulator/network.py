@@ -72,11 +72,11 @@ class AcceptedSocket:
         return transport, protocol
 
 
-FULL_EVERY: Final = 50  # see SimSockets
+WRITES_PER_REFUSAL: Final = 50
 
 
 class SimSockets:
-    """The sockets of a process. Of `FULL_EVERY` writes one is refused, and one is accepted by half, as with a slow client."""
+    """The sockets of a process. One of `WRITES_PER_REFUSAL` writes is refused, and one is accepted by half, as with a slow client."""
 
     def __init__(self) -> None:
         self.port = Sockets(self._socket_of, self._write)
@@ -94,7 +94,7 @@ class SimSockets:
     def _write(self, descriptor: int, data: bytes) -> int:
         transport = self._transports[descriptor]  # KeyError: the descriptor may be another connection's by now
         self._writes += 1
-        rest = self._writes % FULL_EVERY
+        rest = self._writes % WRITES_PER_REFUSAL
         if transport.get_write_buffer_size() or rest == 1:
             raise BlockingIOError
         accepted = len(data) if rest else len(data) // 2

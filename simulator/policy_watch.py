@@ -51,14 +51,14 @@ class PolicyWatch:
         self.roster = Roster(world, self.settings)
         self.requests = RebalanceRequests(world)
         self.returns = SubscriptionChanges(world, self.settings)
-        self.unasked = WithoutPolicy(self.settings)
+        self.without_policy = WithoutPolicy(self.settings)
         self._loaded: dict[int, int] = {}  # partition -> the moment of its last load
         self._topics: dict[tuple[str, str], list[str]] = {}  # group, member -> topics of its answered JoinGroup
         self._unstored: dict[tuple[str, str], int] = {}  # group, member -> moment of that answer; a load may restore earlier topics
         self._returned: dict[str, str] = {}  # a static member's new id -> its old one, where the return caused no rebalance
-        self._gone: dict[str, tuple[int, int]] = {}  # group -> moment of a step, and number of members with a seat removed in it
+        self._seats_removed: dict[str, tuple[int, int]] = {}  # group -> moment of a step, and number of members with a seat removed in it
         self._listed: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
-        self._alone = len(run.nodes) == 1  # one node: of several, a former owner has late notes and old memory
+        self._single_node = len(run.nodes) == 1  # otherwise a former owner has late notes and old memory
         plan = run.plan.policies
         self._topics_vary = plan is not None and plan.other_topics > 0
 
@@ -72,7 +72,7 @@ class PolicyWatch:
         """Whether the instance may return with other topics, and so cause a rebalance."""
         if len(self._listed.get((group, instance), ())) < 2:
             return False
-        self.unasked.shows(group, f"a rebalance for the topics of {instance}", "subscription_change")
+        self.without_policy.shows(group, f"a rebalance for the topics of {instance}", "subscription_change")
         return True
 
     def joined(self, consumer: Consumer, request: Request, reply: Any) -> None:
@@ -117,10 +117,10 @@ class PolicyWatch:
     def _in_memory(self, group: str) -> Any:
         """The group in memory; None if it does not exist, or if there are several nodes."""
         node = self._run.node
-        return node.broker.shards.journal_of(group).shard.groups.get(group) if node.serving and self._alone else None
+        return node.broker.shards.journal_of(group).shard.groups.get(group) if node.serving and self._single_node else None
 
     def is_standby(self, consumer: Consumer) -> None:
-        self.unasked.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
+        self.without_policy.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
         self._world.count("standby")
 
     def succeeded(self, consumer: Consumer, member_id: str, request: Request, what: str) -> None:
@@ -142,7 +142,7 @@ class PolicyWatch:
     def note(self, partition: int, note: Note, moment: int, steady: bool) -> None:
         """`steady`: the wall clock was never set, so `moment` is exact."""
         group, body = note.group_id, note.body
-        steady = steady and self._alone
+        steady = steady and self._single_node
         if note.kind == Kind.COORDINATOR:
             self._coordinator(partition, body, moment)
             return
@@ -162,13 +162,13 @@ class PolicyWatch:
         elif note.kind == Kind.STANDBY:
             self._standby(group, body)
         elif note.kind == Kind.JOIN_REFUSED:
-            self.unasked.shows(group, "a refusal by its list", "roster_strict")
+            self.without_policy.shows(group, "a refusal by its list", "roster_strict")
 
     def _crash(self, weight: float = 1.0) -> None:
         """A policy has caused a step: sometimes the broker dies now."""
         run = self._run
         plan = run.plan.policies
-        if plan is None or run.faults_over or not plan.crashes or not self._alone or "kill" not in run.plan.faults:
+        if plan is None or run.faults_over or not plan.crashes or not self._single_node or "kill" not in run.plan.faults:
             return
         if self._world.chance(plan.crashes * weight):
             self._world.after(0, run.node.crash, "power" in run.plan.faults and self._world.chance(0.8))
@@ -182,15 +182,15 @@ class PolicyWatch:
         cause = Cause(body.reason)
         if cause in CAUSES:
             self._crash()
-            self.unasked.shows(group, cause.name, *CAUSES[cause])
+            self.without_policy.shows(group, cause.name, *CAUSES[cause])
         self.absences.other_note(group, moment)
         if cause == Cause.REQUESTED:
             self.requests.rejoin_noted(group, body.reason_text)
         self.requests.moved(group)
-        at, gone = self._gone.pop(group, (0, 0))
+        at, removed = self._seats_removed.pop(group, (0, 0))
         if body.to_state == State.PREPARING:
-            if self._alone:
-                self.seats.rebalance(group, cause, gone if at == moment else 0, body.from_state == State.STABLE)
+            if self._single_node:
+                self.seats.rebalance(group, cause, removed if at == moment else 0, body.from_state == State.STABLE)
             if steady:
                 rebalance_ns = next(plan.settings.rebalance_ns for plan in self._run.plan.groups if plan.name == group)
                 self.arrivals.rebalance(group, cause, moment, self._loaded.get(partition, -1), rebalance_ns)
@@ -203,21 +203,21 @@ class PolicyWatch:
     def _removed(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
         removal = Removal(body.how)
         if removal in REMOVALS:
-            self.unasked.shows(group, f"the removal {removal.name}", *REMOVALS[removal])
+            self.without_policy.shows(group, f"the removal {removal.name}", *REMOVALS[removal])
         if steady:
             loaded, session_ns = self._loaded.get(partition, -1), body.session_ms * MS
             self.absences.removed(group, body.member_id, moment, removal == Removal.STAYED_AWAY, loaded, session_ns)
-        moment_is_exact = steady or not self._alone  # no clock is set where there are several nodes
+        moment_is_exact = steady or not self._single_node  # no clock is set where there are several nodes
         if removal == Removal.EXPIRED and moment_is_exact and body.instance_id is not None and (group, body.member_id) in self._topics:
             self.absences.expired(group, body.member_id, moment)
         if self.seats.is_free(group, body.member_id):
             self.seats.not_free(group, body.member_id)
         elif removal in (Removal.EXPIRED, Removal.LEFT, Removal.ADMIN_REMOVED):
-            at, gone = self._gone.get(group, (0, 0))
-            self._gone[group] = moment, gone + 1 if at == moment else 1
+            at, removed = self._seats_removed.get(group, (0, 0))
+            self._seats_removed[group] = moment, removed + 1 if at == moment else 1
 
     def _away(self, group: str, body: Any, moment: int, steady: bool) -> None:
-        self.unasked.shows(group, "an absence", "registration_timeout_ms")
+        self.without_policy.shows(group, "an absence", "registration_timeout_ms")
         self._world.count("back" if body.back else "away")
         self._crash()
         if body.back:
@@ -233,7 +233,7 @@ class PolicyWatch:
             self._returned[body.new_id] = body.old_id
 
     def _standby(self, group: str, body: Any) -> None:
-        self.unasked.shows(group, "standbys", "target_group_size")
+        self.without_policy.shows(group, "standbys", "target_group_size")
         step = StandbyStep(body.step)
         self._world.count(f"standby {step.name}")
         self._crash()
@@ -243,7 +243,7 @@ class PolicyWatch:
 
     def check(self, node: Node, shard: Any, plans: Sequence[GroupPlan], served_since: int, steady: bool) -> None:
         """`plans`: the groups of this shard."""
-        if not self._alone:
+        if not self._single_node:
             return
         disk_is_sound = not (node.speed.slow or node.disk.fail_syncs or node.disk.fail_writes or node.disk.unreadable) and node.disk.room is None
         undisturbed_since = max(node.frozen_until, node.disturbed_at, served_since)
@@ -254,7 +254,7 @@ class PolicyWatch:
             if group is None:
                 continue
             if group.policy is not None:
-                self.unasked.has_state(plan.name)
+                self.without_policy.has_state(plan.name)
             if all_noted:
                 self._check_standbys(group)
             if disk_is_sound and all_noted and steady:
@@ -292,7 +292,7 @@ class PolicyWatch:
         self.absences.forget()
         self.arrivals.forget()
         self.seats.forget()
-        self._gone.clear()
+        self._seats_removed.clear()
 
 
 def nothing_held(shard: Any) -> bool:

@@ -26,7 +26,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
 CLOCK_SECONDS = 0.01  # a wait may end this much before its deadline
-LEADERLESS = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
+NO_LEADER_YET = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
 NO_CREATION_VERSION = 4
 CHECK_FIRST = "check whether it was done before trying again"
 
@@ -217,7 +217,7 @@ class Cluster:
             if partition_info is not None and partition_info.leader >= 0:
                 return partition_info.leader
             error = info.error or (partition_info.error if partition_info else 3) or 5
-            if error not in LEADERLESS or (not info.error and partition_info is None):
+            if error not in NO_LEADER_YET or (not info.error and partition_info is None):
                 raise failure(error, about)
             if time.monotonic() + pause >= deadline:
                 raise failure(error, about)

@@ -23,7 +23,7 @@ BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
 BY_ID_VERSION: Final = 13
 PAUSE_SECONDS: Final = 0.1
-DELETED_SECONDS: Final = 2.0  # a topic unknown for so long is deleted; not every broker knows a new one yet
+DELETED_AFTER_SECONDS: Final = 2.0  # a topic unknown for so long is deleted; not every broker knows a new one yet
 NO_TOPIC: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
 )
@@ -206,7 +206,7 @@ class Fetcher:
                     self._warn(f"topic {name} was deleted and created again: reading it from its start")
                     self.positions |= offsets_at(self._cluster, partitions, EARLIEST)
                 self._ids[name] = topic.id
-            elif now - self._missing_since.setdefault(name, now) >= DELETED_SECONDS:
+            elif now - self._missing_since.setdefault(name, now) >= DELETED_AFTER_SECONDS:
                 raise Failure(EXIT.MISSING, f"topic {name} was deleted")
             else:
                 self._mark_stale()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pipeline.report.document import FORMAT
-from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, Replaced, Spell, Status
+from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, MemberSpell, Replaced, Status
 
 FILE = Path(__file__).with_name("report.schema.json")
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -94,7 +94,7 @@ def _details() -> dict[str, Any]:
             "episodes": rows(Episode),
             "deploys": rows(Deploy),
             "replacements": rows(Replaced),
-            "spells": rows(Spell),
+            "spells": rows(MemberSpell),
             "gaps": rows(Gap),
             "curve": _list(_row(CurvePoint)),
             "advice": {"anyOf": [{"type": "null"}, _row(Advice)]},

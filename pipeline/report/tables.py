@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.coverage import merged
 from pipeline.report.stretches import merged_intervals
-from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, Replaced, Segment, Spell, Status
+from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, MemberSpell, Replaced, Segment, Status
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 
@@ -27,7 +27,7 @@ class Tables:
         self.groups = self._of("groups", Group)
         self.episodes = self._by_group("rebalances", Episode)
         self.deploys = self._by_group("deploys", Deploy)
-        self.spells = self._by_group("member_spells", Spell)
+        self.spells = self._by_group("member_spells", MemberSpell)
         self.replacements = self._by_group("replacements", Replaced)
         self.gaps = self._by_group("gap_samples", Gap)
         self.curve = self._by_group("timeout_curve", CurvePoint)

@@ -37,7 +37,7 @@ FAST_PATHS = (
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
 # Imports of test files that start processes, whose lines are not traced: these files are left out.
-ELSEWHERE = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
+STARTS_PROCESSES = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
 # The time budget for the tests of one mutation, the most promising first.
 SECONDS_OF_TESTS = 6.0
 
@@ -115,7 +115,7 @@ def show(trees: Trees, mutations: list[Mutation], id: str | None) -> int:
 
 def tests_to_collect() -> list[str]:
     tests = [str(path.relative_to(ROOT)) for folder in TEST_FOLDERS for path in sorted((ROOT / folder).rglob("test_*.py"))]
-    return [test for test in tests if not any(words in (ROOT / test).read_text() for words in ELSEWHERE)]
+    return [test for test in tests if not any(words in (ROOT / test).read_text() for words in STARTS_PROCESSES)]
 
 
 class Work:

@@ -133,7 +133,7 @@ def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, a
 def test_a_deleted_topic_ends_consuming_and_a_recreated_one_is_read_from_its_beginning(
     cluster: Cluster, ask: Tenure, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.records.fetching.DELETED_SECONDS", 0.3)
+    monkeypatch.setattr("cli.records.fetching.DELETED_AFTER_SECONDS", 0.3)
     reported: list[str] = []
     fetcher = Fetcher(cluster, reported.append)
     fetcher.assign({(topic, 0): 5, (topic, 1): 3})

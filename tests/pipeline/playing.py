@@ -9,7 +9,7 @@ from statistics import median
 from history import GroupRecord, NoteRecord
 from pipeline.episodes import fold_group
 from pipeline.events import Events, NoteAt
-from pipeline.rows import Coverage, Edge, GroupTables
+from pipeline.rows import CommitsAround, Coverage, GroupTables
 from protocol.messages.consumer_offsets import OffsetCommitKey
 from protocol.records import read_offsets_key
 from tests.history.conftest import NotedPlay
@@ -26,7 +26,7 @@ def noted(note_records: Sequence[NoteRecord]) -> list[NoteAt]:
 def fold(
     notes: Sequence[NoteRecord],
     group_records: Sequence[GroupRecord],
-    edges: dict[int, Edge] | None = None,
+    edges: dict[int, CommitsAround] | None = None,
     coverage: Sequence[Coverage] = (),
     now_ms: int | None = None,
 ) -> GroupTables:
@@ -42,7 +42,7 @@ def without_notes(play: NotedPlay) -> GroupTables:
     return fold([], play.group_records)
 
 
-def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, Edge]:
+def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, CommitsAround]:
     """`commits`: by `topic-partition`, when each was made, in order."""
     edges = {}
     for group_record in group_records:
@@ -53,7 +53,7 @@ def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]
             last.append(times[at - 1] if at else NONE)
             first.append(times[at] if at < len(times) else NONE)
             usual.append(int(median(gaps)) if gaps else NONE)
-        edges[group_record.offset] = Edge(CLUSTER, GROUP, group_record.offset, list(commits), last, first, usual)
+        edges[group_record.offset] = CommitsAround(CLUSTER, GROUP, group_record.offset, list(commits), last, first, usual)
     return edges
 
 

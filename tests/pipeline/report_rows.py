@@ -17,9 +17,9 @@ from pipeline.rows import (
     Group,
     Hygiene,
     LagMinute,
+    MemberSpell,
     Replaced,
     Segment,
-    Spell,
     Status,
 )
 from pipeline.schema import table_of
@@ -124,7 +124,7 @@ def filled(folder: Path) -> Warehouse:
         Replaced("c", "billing", f"billing-{at}", f"o{at}", f"n{at}", BEGAN + at * HOUR, 5, False, 9_000, 9_000, 45_000, 3, "saved", 2, 2, "exact") for at in range(9)
     ]
     rows["member_spells"].append(
-        Spell("c", "checkout", "m", None, "m", "app", "/h", 10_000, BEGAN, BEGAN, None, None, "open", 1, None, 3, NOW, None, None, None, "exact", False)
+        MemberSpell("c", "checkout", "m", None, "m", "app", "/h", 10_000, BEGAN, BEGAN, None, None, "open", 1, None, 3, NOW, None, None, None, "exact", False)
     )
     for topic, partition in [("orders", 0), ("orders", 1), (HOSTILE[:40], 2)]:
         for minute in range(0, 7 * 1440, 20):

@@ -11,7 +11,7 @@ import pytest
 from pipeline.commits import BEGINNING, State, Step, step
 from pipeline.edges import WAIT_MS
 from pipeline.minutes import commit_rate
-from pipeline.rows import Commit, CommitMinute, Edge
+from pipeline.rows import Commit, CommitMinute, CommitsAround
 from pipeline.schema import in_order, joined, rows_of, schema_of
 from pipeline.series import connect
 from tests.pipeline.logs import DecodedRecord, cuts, random_log, records
@@ -61,7 +61,7 @@ def naive_commits(log: list[DecodedRecord]) -> list[Commit]:
     return sorted(out, key=lambda row: (row.group, row.topic, row.topic_partition, row.offset))
 
 
-def naive_edges(log: list[DecodedRecord]) -> list[Edge]:
+def naive_edges(log: list[DecodedRecord]) -> list[CommitsAround]:
     out = []
     for offset, group_record in enumerate(log):
         if group_record.topic is not None:
@@ -90,7 +90,7 @@ def naive_edges(log: list[DecodedRecord]) -> list[Edge]:
             usual = (statistics.median_low(gaps) + statistics.median_high(gaps)) // 2 if gaps else -1
             lines.append((f"{key[0]}-{key[1]}", past[-1].at if past else -1, later_commits[0][1] if later_commits else -1, usual))
         columns = [list(column) for column in zip(*lines, strict=True)] if lines else [[], [], [], []]
-        out.append(Edge("c", group_record.group, offset, *columns))
+        out.append(CommitsAround("c", group_record.group, offset, *columns))
     return sorted(out, key=lambda row: (row.group, row.offset))
 
 
@@ -104,7 +104,7 @@ def test_each_commit_is_paired_with_its_predecessor(seed: int) -> None:
 def test_edges_hold_the_commits_around_each_group_metadata_record(seed: int) -> None:
     log = random_log(seed, 300)
     done = all_at_once(log)
-    assert rows_of(Edge, in_order("edges", joined("edges", [done.edges, done.open_edges]))) == naive_edges(log)
+    assert rows_of(CommitsAround, in_order("edges", joined("edges", [done.edges, done.open_edges]))) == naive_edges(log)
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -121,7 +121,7 @@ def test_a_settled_edge_is_emitted_once() -> None:
     state, settled = State.new(), []
     for low in range(0, len(log), 50):
         done = step(records(log[low : low + 50], low), state)
-        settled += [(row.group, row.offset) for row in rows_of(Edge, done.edges)]
+        settled += [(row.group, row.offset) for row in rows_of(CommitsAround, done.edges)]
         state = done.state
     assert settled
     assert len(settled) == len(set(settled))
@@ -132,10 +132,10 @@ def test_a_group_is_folded_again_when_an_edge_of_its_changes() -> None:
     assert first.refold == ["a", "b"]
     second = step(records([DecodedRecord(9_000, "a", "t", 0, 6)], 3), first.state)
     assert second.refold == ["a"]
-    assert rows_of(Edge, second.open_edges)[0] == Edge("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
+    assert rows_of(CommitsAround, second.open_edges)[0] == CommitsAround("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
     third = step(records([DecodedRecord(12_000, "a", "t", 0, 7)], 4), second.state)
     assert third.refold == []
-    assert rows_of(Edge, third.open_edges)[0] == Edge("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
+    assert rows_of(CommitsAround, third.open_edges)[0] == CommitsAround("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
 
 
 def test_tails_keep_ten_commits_and_the_last_hour() -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from history import GroupRecord
-from pipeline.rows import Coverage, Edge, GroupTables
+from pipeline.rows import CommitsAround, Coverage, GroupTables
 from pipeline.virtual import Memory, TrueRebalance, World
 from tests.pipeline.playing import commits_of, edges_of, fold
 from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
@@ -48,7 +48,7 @@ def history_of(seed: int) -> HistoryWithTruth:
     return HistoryWithTruth(world, memory, group_records, fold([], group_records, edges), fold(memory.note_records(), group_records, edges))
 
 
-def edges_until(memory: Memory, group_records: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, Edge]:
+def edges_until(memory: Memory, group_records: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, CommitsAround]:
     return edges_of(group_records, commits_of((*record.fact, record.at_ms) for record in memory.records[0] if record.offset < offset))
 
 

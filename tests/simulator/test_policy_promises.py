@@ -187,10 +187,10 @@ def other_topics_without_a_rebalance(stand: Stand) -> None:
 
 
 def a_policy_that_was_never_set(stand: Stand) -> None:
-    unasked = WithoutPolicy(stand.settings)
+    without_policy = WithoutPolicy(stand.settings)
     stand.set(roster_timeout_ms="1000", instance_ids="a")
-    unasked.shows("g", "EXPANSION", "expansion_timeout_ms", "roster_timeout_ms")
-    unasked.shows("g", "an absence", "registration_timeout_ms")
+    without_policy.shows("g", "EXPANSION", "expansion_timeout_ms", "roster_timeout_ms")
+    without_policy.shows("g", "an absence", "registration_timeout_ms")
 
 
 def a_lost_policy(stand: Stand) -> None:
