@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
 
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.runtime.workers import Job, Workers
 from broker.settings.listeners import Listener
 from broker.stores.compaction_process import CleaningFailed, RunCleaner
@@ -121,7 +121,7 @@ class SimBatchChecker:
     def _check(self, job: batch_checker.Job) -> None:
         if not self._loop.dead and not self._stopped and job.is_needed():
             outcome = check_job((job.data, astuple(job.settings), job.now, job.name, tuple(UNLIMITED), 0.0))
-            self._loop.post(run, job.done, outcome)
+            self._loop.post(run_contained, job.done, outcome)
 
     async def stop(self) -> None:
         self._stopped = True

@@ -12,7 +12,7 @@ from typing import Final
 from broker.api.parts import Parts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.contain import defect
+from broker.runtime.contain import report_defect
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
 from broker.topics.fetch_replies import NO_TRANSACTIONS, SHORT_BYTES, TOPIC_IDS_FROM, FetchReply, LongFetch, PartitionResult, size_of
 from broker.topics.leader_epochs import epoch_error
@@ -156,7 +156,7 @@ class PendingFetch:
                 self._sizes[partition] = result, result.within
                 result.extent = None
         except Exception as error:
-            defect("a fetch failed inside the broker while it waited", error)
+            report_defect("a fetch failed inside the broker while it waited", error)
             return True  # `complete` will fail again and answer with an error
         return self.answer_now or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
 
@@ -166,7 +166,7 @@ class PendingFetch:
             self.find_records()
             reply = self.reply()
         except Exception as error:
-            defect("a fetch failed inside the broker", error)
+            report_defect("a fetch failed inside the broker", error)
             call.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         if reply is not None:

@@ -10,7 +10,7 @@ from typing import Final
 from broker.cluster.messages import Kind
 from broker.cluster.peers import Peers
 from broker.cluster.registry import Registry
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.topics.leaders import NO_NODE
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
@@ -32,7 +32,7 @@ class Following:
     def follow(self, done: Callable[[], None]) -> None:
         """Read the controller's records; `done` is called when this node has all of them."""
         if self._registry.leading:
-            run(done)
+            run_contained(done)
             return
         self._waiting.append(done)
         if self._reading:
@@ -71,4 +71,4 @@ class Following:
         self._reading = self._read_once_more = False
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            run(done)
+            run_contained(done)

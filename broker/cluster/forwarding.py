@@ -15,7 +15,7 @@ from broker.cluster.messages import Kind
 from broker.cluster.peers import Peers
 from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Call, Handler, Response, Route
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.runtime.node import Address
 from broker.topics.leaders import NO_NODE
 from protocol.errors import ErrorCode
@@ -195,4 +195,4 @@ class Forwarding:
             )
         )
         self._local.add(connection)
-        run(connection.data_received, request.body or b"")
+        run_contained(connection.data_received, request.body or b"")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from broker.cluster.messages import decode_reply, encode
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, contained_task, run
+from broker.runtime.contain import Contained, contained_task, run_contained
 from protocol.errors import ProtocolError
 from protocol.framing import Framer
 from protocol.messages.node_requests import NodeRequest, NodeResponse
@@ -55,7 +55,7 @@ class Link(asyncio.Protocol):
 
     def send(self, request: NodeRequest, done: Done, timeout_seconds: float) -> None:
         if self.ended:
-            run(done, None)
+            run_contained(done, None)
             return
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         timer = self._loop.call_later(timeout_seconds, Contained(self.end))
@@ -72,7 +72,7 @@ class Link(asyncio.Protocol):
                 correlation_id, reply = decode_reply(frame)
                 done, timer = self._waiting.pop(correlation_id)
                 timer.cancel()
-                run(done, reply)
+                run_contained(done, reply)
         except (ProtocolError, KeyError) as error:
             log.error("reply of another node cannot be read", reason=str(error))
             self.end()
@@ -87,11 +87,11 @@ class Link(asyncio.Protocol):
         self.ended = True
         if self._transport is not None:
             self._transport.abort()
-        run(self._ended, self)
+        run_contained(self._ended, self)
         waiting, self._waiting = self._waiting, {}
         for done, timer in waiting.values():
             timer.cancel()
-            run(done, None)
+            run_contained(done, None)
 
 
 class Peers:
@@ -112,7 +112,7 @@ class Peers:
         if link is None or link.ended:
             opened = self._open(node, partial(self._drop, node))
             if opened is None:
-                run(done, None)
+                run_contained(done, None)
                 return
             link = self._links[node] = opened
         link.send(request, done, TIMEOUT_SECONDS)
@@ -128,7 +128,7 @@ class Peers:
         if link is None:
             link = self._open(node, _ignore)
         if link is None:
-            run(done, None)
+            run_contained(done, None)
             return
         link.send(request, partial(self._forwarded, node, link, done), FORWARD_TIMEOUT_SECONDS)
 
@@ -139,7 +139,7 @@ class Peers:
                 idle.append(link)
             else:
                 self._loop.call_soon(Contained(link.end))
-        run(done, reply)
+        run_contained(done, reply)
 
     def _open(self, node: int, ended: Callable[[Link], None]) -> Link | None:
         info_of_node = next((info for info in self._nodes() if info.id == node), None)

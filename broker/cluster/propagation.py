@@ -15,7 +15,7 @@ from typing import Final
 
 from broker.cluster.peers import Peers
 from broker.groups.journal import Journal, close_failed_reply
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from coordinator import Held
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
@@ -96,7 +96,7 @@ class Propagation:
     def _release(self) -> None:
         confirmed = min((self._confirmed.get(node, 0) for node in self._nodes() if node not in self._late), default=self._number)
         while self._waiting and self._waiting[0][0] <= confirmed:
-            run(self._waiting.popleft()[1])
+            run_contained(self._waiting.popleft()[1])
 
 
 class RegistryJournal(Journal):

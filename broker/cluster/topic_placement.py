@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from broker.cluster.ownership import Ownership
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.topics.leaders import NO_NODE
 from broker.topics.registry import Topic, Topics
 from storage import LogId
@@ -90,4 +90,4 @@ class TopicPlacement:
     def _all_opened(self) -> None:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            run(done)
+            run_contained(done)

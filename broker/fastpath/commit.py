@@ -17,7 +17,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
-from broker.runtime.contain import defect
+from broker.runtime.contain import report_defect
 from broker.security.authorizer import Authorizer
 from broker.topics.registry import Topics
 from coordinator import Commit
@@ -150,7 +150,7 @@ class CommitFastPath(Learned):
             clock = self._clock
             step = self._commit.try_accept(journal.shard, data, self, clock.now, clock.wall)
         except Exception as error:
-            defect("a commit failed inside the broker", error)
+            report_defect("a commit failed inside the broker", error)
             journal.broken()
             if connection.busy:  # `broken` did not answer it
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -18,7 +18,7 @@ from broker.groups.member_replies import join_end, join_front, sync_end, sync_fr
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
-from broker.runtime.contain import defect
+from broker.runtime.contain import report_defect
 from broker.security.authorizer import Authorizer
 from coordinator import JoinReply, JoinRequest, Shard, SyncReply, SyncRequest
 from coordinator.calls import JoinedMember
@@ -103,7 +103,7 @@ class MemberFastPath(Learned):
         except Exception as error:  # as in `GroupJournal.park`, which would call the step through Python
             unanswered = self._drop_reply()
             journal.broken()
-            defect("a request failed inside the broker", error, api=self.api, version=self.version)
+            report_defect("a request failed inside the broker", error, api=self.api, version=self.version)
             connection.drop_fast_paths()
             if unanswered:
                 connection.busy = False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from broker.groups.journal import NO_LOG, Journal, close_failed_reply
-from broker.runtime.contain import defect
+from broker.runtime.contain import report_defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import GroupConfig, Hold, Note, Shard
 from coordinator.notes import Coordinator
@@ -151,7 +151,7 @@ class GroupJournal(Journal):
         try:
             Journal.end_turn(self)
         except Exception as error:
-            defect("an append failed inside the broker", error, log=self.name)
+            report_defect("an append failed inside the broker", error, log=self.name)
             self._clear_in_flight()
             self.broken()
 
@@ -161,7 +161,7 @@ class GroupJournal(Journal):
         try:
             self._finish_append(hold, stamp, facts, result)
         except Exception as error:
-            defect("an append failed inside the broker", error, log=self.name)
+            report_defect("an append failed inside the broker", error, log=self.name)
             self._clear_in_flight()
             if self.refusal == SUSPENDED:  # a reload was due already
                 self._reload(self)

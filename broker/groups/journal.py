@@ -12,7 +12,7 @@ from typing import Protocol
 
 from broker.logging.logs import log
 from broker.runtime.clock import Clock
-from broker.runtime.contain import defect, run
+from broker.runtime.contain import report_defect, run_contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
@@ -37,11 +37,11 @@ def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedL
 
 def close_failed_reply(held: Held, error: Exception) -> None:
     """Close the connection that waits for a reply which raised an exception."""
-    defect("a reply failed inside the broker", error, reply=type(held).__name__)
+    report_defect("a reply failed inside the broker", error, reply=type(held).__name__)
     parts = getattr(held, "parts", None)
     connection = getattr(parts.reply if parts is not None else held, "connection", None)
     if connection is not None:
-        run(connection.broken)
+        run_contained(connection.broken)
 
 
 class State(Protocol):

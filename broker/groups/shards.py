@@ -17,7 +17,7 @@ from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJourn
 from broker.groups.journal import UNREADABLE
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, defect, run
+from broker.runtime.contain import Contained, report_defect, run_contained
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, partition_of
 from protocol.errors import ProtocolError
@@ -233,7 +233,7 @@ class Shards:
         else:
             failed = partial(self._acquired, journal, Unreadable("there is a defect in this version", False))
             acquired = Contained(partial(self._acquired, journal), failed)
-            if not run(self._store.acquire, LogId(CONSUMER_OFFSETS, journal.partition), acquired):
+            if not run_contained(self._store.acquire, LogId(CONSUMER_OFFSETS, journal.partition), acquired):
                 failed()
 
     def _acquired(self, journal: GroupJournal, result: OwnedLog | HeldBy | Unreadable) -> None:
@@ -269,7 +269,7 @@ class Shards:
             try:
                 journal.serve(round((self._monotonic() - self._load_began) * 1000))
             except Exception as failure:
-                defect("an offsets partition failed to load", failure, log=journal.name)
+                report_defect("an offsets partition failed to load", failure, log=journal.name)
                 self._refuse(journal, "there is a defect in this version", False)
             else:
                 if self._load_ended is not None:
@@ -282,7 +282,7 @@ class Shards:
         except UNREADABLE as unreadable:
             self._refuse(journal, str(unreadable), isinstance(unreadable, DamagedLog))
         except Exception as failure:
-            defect("an offsets partition failed to load", failure, log=journal.name)
+            report_defect("an offsets partition failed to load", failure, log=journal.name)
             self._refuse(journal, "there is a defect in this version", True)
         return True
 

@@ -14,7 +14,7 @@ from broker.net.long_replies import PIECE_BYTES_MIN, LongReplies, LongReply, Rep
 from broker.net.partial_requests import PartialRequests
 from broker.net.reply_writer import OS_SOCKETS, ReplyWriter, Sockets, Transport, idle_socket
 from broker.runtime.clock import Clock
-from broker.runtime.contain import defect, run
+from broker.runtime.contain import report_defect, run_contained
 from broker.runtime.turn import EndTurnScheduler
 from protocol.errors import ProtocolError
 from protocol.framing import Framer, frame_size, frame_size_bytes
@@ -222,7 +222,7 @@ class Connection:
         except ProtocolError as error:
             self.close(str(error))
         except Exception as failure:
-            defect("a connection failed inside the broker", failure, peer=self.peer)
+            report_defect("a connection failed inside the broker", failure, peer=self.peer)
             self.broken()
 
     def _process_chunk(self, data: bytes) -> None:
@@ -269,15 +269,15 @@ class Connection:
         self.closed = True
         self._ready = False
         self._transport = None
-        run(self.drop_fast_paths)
+        run_contained(self.drop_fast_paths)
         self._waiting.clear()
         self._out.clear()
         self._drop_partial_request()
         if self._long_reply is not None:
-            run(self._long_reply.close)
+            run_contained(self._long_reply.close)
             self._long_reply = None
         if self.on_lost is not None:
-            run(self.on_lost)
+            run_contained(self.on_lost)
         self.context.ended(self, self.reason)
 
     # Called by the broker.
@@ -481,7 +481,7 @@ class Connection:
         try:
             self.close("")
         except Exception as error:
-            defect("a connection failed inside the broker", error, peer=self.peer)
+            report_defect("a connection failed inside the broker", error, peer=self.peer)
             self.abort("")
 
     def abort(self, reason: str) -> None:

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any, ClassVar, Protocol
 
 from broker.net.connection import KIND_BYTES, Connection, FastPath
-from broker.runtime.contain import defect
+from broker.runtime.contain import report_defect
 from protocol.apis import API_VERSIONS, APIS, Api
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
@@ -214,7 +214,7 @@ class Dispatch:
         try:
             reply = route.handle(call, request)
         except Exception as failure:
-            defect("a request failed inside the broker", failure, api=route.api.name, version=version)
+            report_defect("a request failed inside the broker", failure, api=route.api.name, version=version)
             if not connection.busy:
                 return None  # the request was answered before the exception
             reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)

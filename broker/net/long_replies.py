@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from broker.runtime.contain import broken
+from broker.runtime.contain import report_broken
 from broker.runtime.turn import EndTurnScheduler
 
 PIECE_BYTES = 1 << 20  # written in one turn by all long replies together: about a millisecond
@@ -72,7 +72,7 @@ class LongReplies:
                 if writer.can_write_piece:
                     writers.append(writer)
             except Exception as error:
-                broken(writer, "a long reply failed inside the broker", error)
+                report_broken(writer, "a long reply failed inside the broker", error)
         if writers:
             self._turn.call_at_turn_end(self)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.net.dispatch import Call, Response
-from broker.runtime.contain import defect, run
+from broker.runtime.contain import report_defect, run_contained
 from broker.runtime.turn import EndTurnScheduler
 from protocol.errors import ErrorCode
 
@@ -50,14 +50,14 @@ class LongRequests:
             try:
                 spent = request.resume(SCAN_COST)
             except Exception as error:
-                defect("a request failed inside the broker", error, api=request.call.route.api.name)
-                run(request.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
+                report_defect("a request failed inside the broker", error, api=request.call.route.api.name)
+                run_contained(request.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
                 continue
             budget -= spent
             if spent >= SCAN_COST:
                 waiting.append(request)
             else:
-                run(self._finish, request.call, request.reply)
+                run_contained(self._finish, request.call, request.reply)
         if waiting:
             self._turn.call_at_turn_end(self)
 

@@ -41,27 +41,27 @@ class Defects:
 DEFECTS: Final = Defects()
 
 
-def defect(event: str, error: BaseException, **details: object) -> None:
+def report_defect(event: str, error: BaseException, **details: object) -> None:
     """Log and count an exception that should never have been raised."""
     DEFECTS.record(event, error)
     log.error(event, exc_info=error, **details)
 
 
-def failed(callback: object, error: BaseException) -> None:
+def report_failed(callback: object, error: BaseException) -> None:
     """Log and count a callback's exception, with the callback's name."""
     inner = callback
     while (wrapped := getattr(inner, "func", None)) is not None and not isinstance(wrapped, str):
         inner = wrapped
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
-    defect("a callback failed inside the broker", error, callback=str(name))
+    report_defect("a callback failed inside the broker", error, callback=str(name))
 
 
-def run(callback: Callable[..., object], *arguments: Any) -> bool:
+def run_contained(callback: Callable[..., object], *arguments: Any) -> bool:
     """Call `callback`; returns False if it raised."""
     try:
         callback(*arguments)
     except Exception as error:
-        failed(callback, error)
+        report_failed(callback, error)
         return False
     return True
 
@@ -76,8 +76,8 @@ class Contained:
         self._on_failure = on_failure
 
     def __call__(self, *arguments: Any) -> None:
-        if not run(self._callback, *arguments) and self._on_failure is not None:
-            run(self._on_failure)
+        if not run_contained(self._callback, *arguments) and self._on_failure is not None:
+            run_contained(self._on_failure)
 
 
 async def contained_task(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> None:
@@ -85,15 +85,15 @@ async def contained_task(work: Callable[..., Coroutine[Any, Any, object]], *argu
     try:
         await work(*arguments)
     except Exception as error:
-        failed(work, error)
+        report_failed(work, error)
 
 
-def broken(owner: object, event: str, error: BaseException, **details: object) -> None:
+def report_broken(owner: object, event: str, error: BaseException, **details: object) -> None:
     """Report an exception of `owner`, and call its `broken` method: its state is no longer trusted."""
-    defect(event, error, **details)
+    report_defect(event, error, **details)
     end = getattr(owner, "broken", None)
     if end is not None:
-        run(end)
+        run_contained(end)
 
 
 def uncontained(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -102,4 +102,4 @@ def uncontained(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     if not isinstance(error, Exception) or isinstance(error, OSError):  # mostly socket errors, no defect
         loop.default_exception_handler(context)
     else:
-        defect("an exception reached the event loop", error, what=str(context.get("message", "")))
+        report_defect("an exception reached the event loop", error, what=str(context.get("message", "")))

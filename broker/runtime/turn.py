@@ -10,7 +10,7 @@ import asyncio
 from typing import Protocol
 
 from broker.runtime.clock import Clock
-from broker.runtime.contain import broken, defect
+from broker.runtime.contain import report_broken, report_defect
 
 NEVER = 1 << 62
 
@@ -92,13 +92,13 @@ class Turn:
             try:
                 journal.end_turn()
             except Exception as error:
-                broken(journal, "the end of a turn failed inside the broker", error, part=type(journal).__name__)
+                report_broken(journal, "the end of a turn failed inside the broker", error, part=type(journal).__name__)
         after_appends, self._after_appends = self._after_appends, {}
         for target in after_appends:
             try:
                 target.end_turn()
             except Exception as error:
-                broken(target, "the end of a turn failed inside the broker", error, part=type(target).__name__)
+                report_broken(target, "the end of a turn failed inside the broker", error, part=type(target).__name__)
 
     def add_actor(self, actor: Actor) -> None:
         """Call `actor.advance` from now on whenever its `wake_at` is due."""
@@ -136,7 +136,7 @@ class Turn:
 
     def _restart_timer(self, error: Exception) -> None:
         """Set the timer again after an exception outside any actor, for example of the clock."""
-        defect("the timer of all deadlines failed inside the broker", error)
+        report_defect("the timer of all deadlines failed inside the broker", error)
         self._set_timer(PAUSE_MS_MIN / 1000)
 
     def _advance(self) -> None:
@@ -158,7 +158,7 @@ class Turn:
         _, pause = self._pausing.get(actor, NO_PAUSE)
         pause = min(2 * pause, PAUSE_MS_MAX)
         self._pausing[actor] = self.clock.now + pause, pause
-        broken(actor, "a deadline failed inside the broker", error, log=getattr(actor, "name", type(actor).__name__))
+        report_broken(actor, "a deadline failed inside the broker", error, log=getattr(actor, "name", type(actor).__name__))
 
     def _pause_end(self, actor: Actor) -> int:
         return self._pausing.get(actor, NO_PAUSE)[0]

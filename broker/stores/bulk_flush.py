@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.runtime.contain import failed, run
+from broker.runtime.contain import report_failed, run_contained
 from broker.runtime.workers import Workers
 from broker.stores.owned import Done, Flusher, run_all
 from storage import Disk, Flush, Handles, Log, OsDisk, describe_error
@@ -54,7 +54,7 @@ class BulkFlusher:
             if log.flushed_offset < log.next_offset or not log.usable:
                 unflushed.append(flusher)
             elif done is not None:
-                run(done, None)
+                run_contained(done, None)
         self._flush_each(unflushed, done)
 
     def _flush_each(self, flushers: list[Flusher], done: Done | None) -> None:
@@ -121,7 +121,7 @@ def flush_in_parts(workers: Workers, threads: int, flushes: Sequence[tuple[Flush
         try:
             workers.submit(partial(run_all, [flush for _, _, flush in part]), finish)
         except Exception as error:  # for example, no thread could be started
-            failed(flush_in_parts, error)
+            report_failed(flush_in_parts, error)
             finish([error] * len(part))
 
 
@@ -129,7 +129,7 @@ def _finish(part: Begun, unfinished: list[int], flush_next: Callable[[], None], 
     unfinished[0] -= 1
     try:
         for (flusher, done, flush), result in zip(part, results, strict=True):
-            run(flusher.flushed, flush, done, result)
+            run_contained(flusher.flushed, flush, done, result)
     finally:
         if not unfinished[0]:
             flush_next()

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, failed, run
+from broker.runtime.contain import Contained, report_failed, run_contained
 from broker.runtime.start import ExitCode, StartError, describe_permissions
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
@@ -399,9 +399,9 @@ class LocalStore:
         try:
             self.turn_flushes.add(appended)
         except Exception as error:
-            failed(self._flush_appended, error)
+            report_failed(self._flush_appended, error)
             for append in appended:  # a second callback, for an append already flushed, has no effect
-                run(append.done, Undecided("a defect in this version"))
+                run_contained(append.done, Undecided("a defect in this version"))
 
     def batch_copies(self, id: LogId) -> list[bytes]:
         return LeftoverTurns(self.disk, self.directory.path).batches_of(str(id))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, failed, run
+from broker.runtime.contain import Contained, report_failed, run_contained
 from broker.runtime.workers import Workers
 from protocol.batch import Fact
 from storage import AppendFailed, Flush, Log, LogId, Recovery, Repair, describe_error
@@ -88,7 +88,7 @@ class Flusher:
         try:
             self._workers.submit(flush.run, partial(self.flushed, flush, done))
         except Exception as error:  # for example, no thread could be started
-            failed(self.flush, error)
+            report_failed(self.flush, error)
             self.flushed(flush, done, error)
 
     def begin(self, done: Done, closed: bool = False) -> Flush | None:
@@ -103,8 +103,8 @@ class Flusher:
             done(failure)
             return None
         except Exception as error:
-            failed(self.begin, error)
-            run(done, AppendFailed("a defect in this version"))
+            report_failed(self.begin, error)
+            run_contained(done, AppendFailed("a defect in this version"))
             return None
         self.busy = True
         return flush
@@ -117,18 +117,18 @@ class Flusher:
         except AppendFailed as error:
             failure = error
         except Exception as unexpected:
-            failed(self.flushed, unexpected)
+            report_failed(self.flushed, unexpected)
             failure = AppendFailed("a defect in this version")
         if failure is None:
-            run(self._store.flushed, self.log)
+            run_contained(self._store.flushed, self.log)
         if self.on_growth is not None:
-            run(self.on_growth)
+            run_contained(self.on_growth)
         waiting, self._next = self._next, []
         if waiting:
             closed, self._next_closed = self._next_closed, True
             # Start the next flush before calling `done`; after a failure it fails at once.
             self.flush(partial(_call_all, waiting), closed)
-        run(done, failure)
+        run_contained(done, failure)
 
     def report_failure(self, failure: AppendFailed | None) -> None:
         """Report a failure to the log's current owner."""
@@ -243,4 +243,4 @@ def log_cut(recovery: Recovery) -> None:
 
 def _call_all(callbacks: list[Done], failure: AppendFailed | None) -> None:
     for done in callbacks:
-        run(done, failure)
+        run_contained(done, failure)

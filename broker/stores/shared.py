@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, owning_log
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
@@ -366,7 +366,7 @@ class SharedStore(LocalStore):
         self._clear_turns()
         if not self.finishing:
             for log in opened:
-                run(partial(log.ready, failure))
+                run_contained(partial(log.ready, failure))
 
     def cannot_use(self, id: LogId, failure: Exception) -> Unreadable:
         """The table could not be written: close the log, so that another node can acquire it."""
@@ -398,7 +398,7 @@ class SharedStore(LocalStore):
 
     def _released(self, id: LogId) -> None:
         for done in self._leaving.pop(id):
-            run(done)
+            run_contained(done)
 
     def release_unopened(self, id: LogId) -> None:
         """Release a log that could not be opened, so that another node can try."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.logging.logs import log
-from broker.runtime.contain import run
+from broker.runtime.contain import run_contained
 from broker.runtime.workers import Workers
 from broker.stores.owned import Done, Flusher
 from storage import AppendFailed, Disk, describe_error
@@ -105,7 +105,7 @@ class TurnFlushes:
         if waiting:  # started before the callbacks of this write
             self._write(waiting)
         for append in appended:
-            run(append.done, None)
+            run_contained(append.done, None)
 
     def _start_new_file(self) -> None:
         """Begin the next file; flush the logs with batches in the old one, then remove that."""

@@ -15,7 +15,7 @@ from dataclasses import astuple
 
 from broker.logging.logs import log
 from broker.runtime.children import child_command, child_environment, end_child, set_niceness, write_input
-from broker.runtime.contain import contained_task, defect, run
+from broker.runtime.contain import contained_task, report_defect, run_contained
 from broker.topics.batch_checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
 from broker.topics.batch_checks import UNLIMITED, Limits, TooMuchWork
 from broker.topics.settings import LogSettings
@@ -140,13 +140,13 @@ class Lane:
             try:
                 outcome = await self._check(job)
             except Exception as error:
-                defect("checking a batch failed inside the broker", error, log=job.name)
+                report_defect("checking a batch failed inside the broker", error, log=job.name)
                 outcome = CheckFailed("a defect of the broker")
                 await self._end_process()  # it may still work on this batch
         if isinstance(outcome, TooMuchWork) and self._next_lane is not None:
             self._next_lane.submit(job)
             return
-        run(job.done, outcome)
+        run_contained(job.done, outcome)
 
     async def _check(self, job: Job) -> Outcome:
         request = job_bytes(job.data, astuple(job.settings), job.now, job.name, self._limits, JOB_SECONDS)

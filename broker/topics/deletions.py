@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal
 from broker.groups.shards import Shards
-from broker.runtime.contain import Contained, defect
+from broker.runtime.contain import Contained, report_defect
 from broker.topics.partitions import Partitions
 from broker.topics.registry import DeletedTopic, Topic, Topics
 from protocol.errors import ErrorCode
@@ -158,7 +158,7 @@ class Deletions:
         try:
             journal.call(journal.shard.forget_topics, self._commit_time_limits(deletion), journal.now, journal.wall)
         except Exception as error:
-            defect("offsets of deleted topics could not be removed", error, log=journal.name)
+            report_defect("offsets of deleted topics could not be removed", error, log=journal.name)
             deletion.defective.add(journal)
             return
         journal.reply(RemovedOffsets(self, deletion, journal))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.runtime.clock import Clock
-from broker.runtime.contain import defect
+from broker.runtime.contain import report_defect
 from broker.runtime.turn import EndTurnScheduler
 from broker.topics.appender import Appender, failed, refused
 from broker.topics.batch_checker import Job
@@ -181,7 +181,7 @@ class LateBatches:
         try:
             batch.done(partition, reply)
         except Exception as error:
-            defect("a large batch failed inside the broker", error, log=str(partition))
+            report_defect("a large batch failed inside the broker", error, log=str(partition))
 
     def stop(self) -> None:
         """The broker stops: reply to all waiting batches with a retriable error."""
@@ -195,5 +195,5 @@ class LateBatches:
 
 
 def _defect(partition: Partition, error: Exception) -> PartitionProduceResponse:
-    defect("a large batch failed inside the broker", error, log=str(partition))
+    report_defect("a large batch failed inside the broker", error, log=str(partition))
     return failed(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -16,7 +16,7 @@ from functools import partial
 from broker.groups.journal import Journal
 from broker.internal_topics import NOTES_LOG
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.topics.folders import TopicFolders
 from broker.topics.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
 from broker.topics.registry import DeletedTopic, Topic, Topics
@@ -354,7 +354,7 @@ class Partitions:
             partial(self._log_renamed, partition),
         )
         opened = Contained(partial(self._opened, partition), partial(self._opening_failed, partition))
-        if not run(self._store.open_topic_log, partition.id, topic, opened):
+        if not run_contained(self._store.open_topic_log, partition.id, topic, opened):
             self._opening_failed(partition)
 
     def _opening_failed(self, partition: Partition) -> None:

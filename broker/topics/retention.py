@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.settings.config import Config
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
@@ -53,12 +53,12 @@ class Rounds:
         until = self._monotonic() + SLICE_SECONDS
         for partition in self._remaining:
             if not partition.error:
-                run(self._job, partition)  # an exception skips only this partition
+                run_contained(self._job, partition)  # an exception skips only this partition
             if self._monotonic() >= until:
                 self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._schedule_next))
                 return
         if self._after_round is not None:
-            run(self._after_round)
+            run_contained(self._after_round)
         self._schedule_next()
 
     def _schedule_next(self) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from broker.net.connection import Connection
 from broker.runtime.clock import Clock
-from broker.runtime.contain import broken
+from broker.runtime.contain import report_broken
 from broker.runtime.turn import NEVER, TurnEnd
 from broker.topics.partition import Partition
 
@@ -75,7 +75,7 @@ class Waiting:
     def broken(self, error: Exception, in_heap: bool = True) -> None:
         """Close the connection of a fetch that raised."""
         self.end(in_heap)
-        broken(self._connection, "a fetch failed inside the broker while it waited", error)
+        report_broken(self._connection, "a fetch failed inside the broker while it waited", error)
 
 
 class Fetches:

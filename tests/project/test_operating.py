@@ -36,7 +36,7 @@ def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Name("log") | ast.Call(), attr=level), args=[ast.Constant(str(line)), *_]) if level in SAID:
                     yield line, SAID[level], {keyword.arg or "" for keyword in node.keywords}
-                case ast.Call(func=ast.Name("defect" | "broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/runtime/contain.py
+                case ast.Call(func=ast.Name("report_defect" | "report_broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/runtime/contain.py
                     yield line, "error", {keyword.arg or "" for keyword in node.keywords}
                 case ast.Dict(keys=[ast.Constant("event"), *others], values=[ast.Constant(str(line)), *_]):
                     yield line, "warning", {str(literal.value) for literal in others if isinstance(literal, ast.Constant)}
@@ -57,7 +57,7 @@ def test_the_page_lists_exactly_the_logged_warnings_and_errors() -> None:
 def test_an_undocumented_log_line_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     (tmp_path / "cli").mkdir()
-    (tmp_path / "broker/some.py").write_text('log.warning("quite new", log=1, why=2)\nget_logger().exception("newer")\ndefect("newest", error, by=1)\nlog.info("fine")\n')
+    (tmp_path / "broker/some.py").write_text('log.warning("quite new", log=1, why=2)\nget_logger().exception("newer")\nreport_defect("newest", error, by=1)\nlog.info("fine")\n')
     (tmp_path / "cli/serve.py").write_text('render(None, "warning", {"event": "lost", "lines": 3})\n')
     assert list(logged(tmp_path)) == [("quite new", "warning", {"log", "why"}), ("newer", "error", set()), ("newest", "error", {"by"}), ("lost", "warning", {"lines"})]
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.engine import (
     STREAM_FULL,
     TOO_LARGE,
@@ -252,7 +252,7 @@ class Chain:
             self.committed_seq = first.seq
             self.committed_offset = first.entry.next_offset
             for done in first.done:
-                run(done, first.seq)
+                run_contained(done, first.seq)
             if self.failure is not None:
                 return
         if self.pending and not self.pending[0].sent:
@@ -267,5 +267,5 @@ class Chain:
         for pending in unanswered:
             outcome = failure if isinstance(failure, Fenced) and pending.sent <= 1 else Undecided(str(failure))
             for done in pending.done:
-                run(done, outcome)
-        run(self._failed, failure)
+                run_contained(done, outcome)
+        run_contained(self._failed, failure)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, contained_task, run
+from broker.runtime.contain import Contained, contained_task, run_contained
 from broker.settings.servers import Servers
 from broker.stores.jetstream.wire import NO_RESPONDERS, Message, NatsError, Parser, connect_line, publish_parts, subscribe_line
 
@@ -202,7 +202,7 @@ class Connection:
             link.write(subscribe_line(subject, sid))
         self._pinged = False
         self._timer = self.loop.call_later(PING_SECONDS, Contained(self._ping, self._drop))
-        run(self._changed, True)
+        run_contained(self._changed, True)
 
     async def _reconnect(self) -> None:
         pause = RETRY_SECONDS_MIN
@@ -245,11 +245,11 @@ class Connection:
         many, self._many = self._many, {}
         if not self._closed:
             self._task = self.loop.create_task(contained_task(self._reconnect))
-        run(self._changed, False)
+        run_contained(self._changed, False)
         for answered in waiting.values():
-            run(answered, None)
+            run_contained(answered, None)
         for receive in many.values():
-            run(receive, NOTHING_MORE)
+            run_contained(receive, NOTHING_MORE)
 
     # Sending.
 
@@ -288,7 +288,7 @@ class Connection:
     def _expire(self, token: str) -> None:
         answered = self._waiting.pop(token, None)
         if answered is not None:
-            run(answered, None)
+            run_contained(answered, None)
 
     def request_many(self, subject: str, payload: bytes, receive: MessageHandler) -> Callable[[], None]:
         """`receive` is called with every reply until the returned function is called or the connection is lost."""
@@ -322,16 +322,16 @@ class Connection:
         if message.sid != INBOX_SID:
             subscription = self._subscribed.get(message.sid)
             if subscription is not None:
-                run(subscription[1], message)
+                run_contained(subscription[1], message)
             return
         token = message.subject.rpartition(".")[2]
         handler = self._waiting.pop(token, None)
         if handler is not None:
-            run(handler, message)
+            run_contained(handler, message)
             return
         dispatch = self._many.get(token)
         if dispatch is not None:
-            run(dispatch, message)
+            run_contained(dispatch, message)
 
     def close(self) -> None:
         self._closed = True

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.internal_topics import REGISTRY_LOG
-from broker.runtime.contain import run
+from broker.runtime.contain import run_contained
 from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.claim import Claimed
 from broker.stores.jetstream.engine import Engine
@@ -72,7 +72,7 @@ class StreamLog:
 
     def chain_failed(self, chain: Chain, failure: AppendFailed) -> None:
         if chain is self.chain:
-            run(self._failed, failure)
+            run_contained(self._failed, failure)
 
     # Opening.
 
@@ -129,7 +129,7 @@ class StreamLog:
         if chain is self.chain:
             self.records.add(result, base, next_offset, batch)
             if self.records.on_growth is not None:
-                run(self.records.on_growth)
+                run_contained(self.records.on_growth)
         done(base)
         if chain is self.chain and chain.failure is None:
             self._add_to_segment(result, batch)

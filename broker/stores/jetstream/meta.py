@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.connection import REQUEST_SECONDS
 from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError, StoredMessage, reply_of
 from broker.stores.jetstream.life import has_ended, mark
@@ -218,7 +218,7 @@ class Meta:
             return
         self._reading = False
         for done in waiting:
-            run(done, result is None)
+            run_contained(done, result is None)
         if self._waiting and not self._reading:
             self._read()
 
@@ -284,7 +284,7 @@ class Meta:
             self._remove_node(node)
         self.view.live[node] = NodeState(info, incarnation, int(body["wall_ms"]), self._clock)
         self.view.version += 1
-        run(self.node_changed, node, True)
+        run_contained(self.node_changed, node, True)
 
     def _apply_same_node(self, incarnation: str, body: dict[str, Any], seq: int) -> None:
         """A message of another process with this node's id: of an earlier one, or of one that takes the id now."""
@@ -292,12 +292,12 @@ class Meta:
             self._predecessor = None if body.get("gone") else (incarnation, str(body.get("mark", "")))
         elif not body.get("gone") and not self.superseded:  # only an earlier process leaves after this one has joined
             self.superseded = True
-            run(self.deposed)
+            run_contained(self.deposed)
 
     def _remove_node(self, node: int) -> None:
         del self.view.live[node]
         self.view.version += 1
-        run(self.node_changed, node, False)
+        run_contained(self.node_changed, node, False)
 
     def _apply_owner(self, body: dict[str, Any]) -> None:
         id = LogId(str(body["log"]), int(body["partition"]))
@@ -305,7 +305,7 @@ class Meta:
         texts = [str(body[name]) for name in ("incarnation", "created", "stream")]
         owner = Owner(numbers[0], texts[0], numbers[1], numbers[2], numbers[3], texts[1], texts[2])
         self._set_owner(id, owner)
-        run(self.owner_published, id, owner)
+        run_contained(self.owner_published, id, owner)
 
     def _set_owner(self, id: LogId, owner: Owner) -> None:
         known = self.view.owners.get(id)
@@ -394,7 +394,7 @@ class Meta:
                 del self.view.former[process]
                 self.view.version += 1
                 for done in self._when_ended.pop(process, []):
-                    run(done)
+                    run_contained(done)
 
     def when_former_ended(self, node: int, incarnation: str, done: Callable[[], None]) -> bool:
         """Call `done` when the lease of this process has ended; False if no other process has taken its node id."""
@@ -420,7 +420,7 @@ class Meta:
     def _fence(self) -> None:
         if self.lease_lost and not self._fenced:
             self._fenced = True
-            run(self.lost)
+            run_contained(self.lost)
 
     def _body(self) -> dict[str, Any]:
         assert self.me is not None
@@ -453,7 +453,7 @@ class Meta:
                     self._fence()
                     self.lease_lost = self._fenced = False
                     log.info("the engine answers again")
-                    run(self.regained)
+                    run_contained(self.regained)
                 return
             if result.code in WRONG_SEQUENCE:  # an earlier heartbeat, whose reply was lost, or another process
                 self.refresh(lambda read: None)

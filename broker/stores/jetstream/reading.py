@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.streams import Stream
@@ -94,11 +94,11 @@ class EntryReader:
             self._bytes += len(message.payload)
             self._next_seq += 1
             if self.ended:
-                run(self._changed)
+                run_contained(self._changed)
 
     def _fail(self, reason: str) -> None:
         self.problem = damaged(self._stream, self._next_seq, reason)
-        run(self._changed)
+        run_contained(self._changed)
 
     def _window_ended(self, result: EngineError | None) -> None:
         self._reading = False
@@ -108,12 +108,12 @@ class EntryReader:
             self._attempts += 1
             if self._attempts >= ATTEMPTS_MAX:
                 self.problem = OSError(f"{self._stream.name}: the engine does not return entry {self._next_seq}")
-                run(self._changed)
+                run_contained(self._changed)
             else:
                 self._engine.connection.loop.call_later(RETRY_SECONDS, Contained(self._read))
             return
         self._attempts = 0
-        run(self._changed)
+        run_contained(self._changed)
         if self._bytes < PREFETCH_BYTES_MAX:
             self._read()
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.reading import batches_in
@@ -358,7 +358,7 @@ class Records:
             return
         self._loading.discard(offset)
         if self.on_growth is not None:
-            run(self.on_growth)
+            run_contained(self.on_growth)
 
 
 def _put(run: BatchRun, message: StoredMessage, offset: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, owning_log
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained, run_contained
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
 from broker.settings.servers import parse_servers
@@ -356,9 +356,9 @@ class JetStreamStore:
         self._logs[owned.id] = owned
 
     def _lease_lost(self) -> None:
-        run(self.ending_service)
+        run_contained(self.ending_service)
         for owned in list(self._logs.values()):
-            run(owned.fence, Undecided(LEASE_OVER))
+            run_contained(owned.fence, Undecided(LEASE_OVER))
 
     def _owner_published(self, id: LogId, owner: Owner) -> None:
         """Stop serving a log that another node has claimed; without this, only the next append would reveal the claim."""
@@ -369,11 +369,11 @@ class JetStreamStore:
     def _lease_regained(self) -> None:
         waiting, self._when_leased = self._when_leased, []
         for claim in waiting:
-            run(claim)
+            run_contained(claim)
 
     def _deposed(self) -> None:
         log.error("another process has taken this node's id: this process stops", node=self._node)
-        run(self.deposed)
+        run_contained(self.deposed)
 
     # Stop.
 

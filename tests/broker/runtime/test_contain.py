@@ -12,7 +12,7 @@ import pytest
 
 from broker.groups.journal import close_failed_reply
 from broker.net.long_replies import LongReplies
-from broker.runtime.contain import DEFECTS, Contained, Defects, broken, contained_task, run, uncontained
+from broker.runtime.contain import DEFECTS, Contained, Defects, contained_task, report_broken, run_contained, uncontained
 from broker.runtime.turn import NEVER, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
@@ -384,17 +384,17 @@ class Callbacks:
 def test_a_failing_callback_is_named_despite_any_wrapper(
     capsys: pytest.CaptureFixture[str], callback: Callable[..., object], name: str
 ) -> None:
-    assert run(callback) is False
+    assert run_contained(callback) is False
     assert ", a callback failed inside the broker: Planted:" in DEFECTS.last
     assert re.search(rf"callback={re.escape(name)}\s", capsys.readouterr().out)
-    assert run(lambda: None) is True
+    assert run_contained(lambda: None) is True
 
 
 def test_a_callback_with_a_string_func_is_named_by_its_class(capsys: pytest.CaptureFixture[str]) -> None:
     class Node(Callbacks):
         func = "a name"
 
-    run(Node())
+    run_contained(Node())
     assert "Node" in capsys.readouterr().out.partition("callback=")[2].split("\n", 1)[0]
 
 
@@ -407,7 +407,7 @@ def test_an_exception_in_a_task_is_counted_and_stops_nothing(planted: Callable[[
 
 
 def test_an_object_without_a_failure_callback_is_ignored(planted: Callable[[], int]) -> None:
-    broken(object(), "the end of a turn failed", Planted())
+    report_broken(object(), "the end of a turn failed", Planted())
     assert planted() == 1
 
 
