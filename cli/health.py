@@ -193,9 +193,9 @@ class ProtocolProbe(threading.Timer):
 
 def describe_listener(host: str, port: int, deadline: float, begins: bytes = b"") -> str | None:
     """A predicate about a listener that does not answer as a broker: TLS, HTTP, an unknown protocol; None if it is unknown."""
-    from cli.client import nature
+    from cli.client import other_protocols
 
-    return nature.sender_of(begins) if begins else nature.listener_at(host, port, deadline)
+    return other_protocols.sender_of(begins) if begins else other_protocols.listener_at(host, port, deadline)
 
 
 class Exchange:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from broker.settings.endpoints import format_endpoint
 from cli import VERSION
-from cli.client import nature
+from cli.client import other_protocols
 from cli.client.releases import unsupported
 from cli.dial import UnknownHostError, dial, remaining
 from protocol.errors import ProtocolError
@@ -137,7 +137,7 @@ class Connection:
             correlation_id = self._send(request, version, deadline)
             self._probe_if_silent(deadline)
             body = self._receive(correlation_id, deadline)
-        except nature.NotKafka as error:
+        except other_protocols.NotKafka as error:
             raise Broken(f"{self.endpoint} {error}", final=True) from error
         except TimeoutError as error:
             raise Broken(f"{self.endpoint} accepts connections, but does not answer", late=True) from error
@@ -153,9 +153,9 @@ class Connection:
     def _probe_if_silent(self, deadline: float) -> None:
         """Wait for an answer; if none arrives, probe the peer for other protocols."""
         if not self._readable(min(PROBE_AFTER_SECONDS, remaining(deadline) * PROBE_AFTER_SHARE)):
-            listener = nature.listener_at(self.host, self.port, deadline)
+            listener = other_protocols.listener_at(self.host, self.port, deadline)
             if listener:
-                raise nature.NotKafka(listener)
+                raise other_protocols.NotKafka(listener)
 
     def _readable(self, seconds: float) -> bool:
         poll = select.poll()
@@ -164,7 +164,7 @@ class Connection:
 
     def _other_protocol(self, deadline: float) -> Broken:
         """The error for a closed connection, after a probe for other protocols."""
-        listener = nature.listener_at(self.host, self.port, deadline)
+        listener = other_protocols.listener_at(self.host, self.port, deadline)
         if listener:
             return Broken(f"{self.endpoint} {listener}", final=True)
         return Broken(f"{self.endpoint} closes connections without an answer: is a Kafka broker there?")
@@ -195,7 +195,7 @@ class Connection:
         except BaseException as error:
             self.close()
             match error:
-                case nature.NotKafka():
+                case other_protocols.NotKafka():
                     raise Broken(f"{self.endpoint} {error}", final=True) from error
                 case TimeoutError():
                     raise Broken(f"{self.endpoint} does not answer {name}", sent=True, late=True) from error
@@ -210,9 +210,9 @@ class Connection:
     def _connection_cut(self, name: str, deadline: float) -> Broken:
         """The error for a connection closed at a request. A broker with SASL closes at the first request after ApiVersions."""
         if not self._replies and SASL_HANDSHAKE in self.versions:
-            mechanisms = nature.sasl_mechanisms(self.host, self.port, deadline)
+            mechanisms = other_protocols.sasl_mechanisms(self.host, self.port, deadline)
             if mechanisms is not None:
-                return Broken(f"{self.endpoint} {nature.wants_sasl(mechanisms)}", final=True)
+                return Broken(f"{self.endpoint} {other_protocols.wants_sasl(mechanisms)}", final=True)
         return Broken(f"{self.endpoint} closed the connection before it answered {name}", sent=True)
 
     def _send(self, request: Message, version: int, deadline: float) -> int:
@@ -228,11 +228,11 @@ class Connection:
         head = self._read(4, deadline)
         (size,) = unpack_int(head)
         if not 4 <= size <= REPLY_BYTES_MAX:
-            raise nature.NotKafka(nature.sender_of(head + self._read_banner(deadline)))
+            raise other_protocols.NotKafka(other_protocols.sender_of(head + self._read_banner(deadline)))
         body = self._read(size, deadline)
         (reply_id,) = unpack_int(body)
         if reply_id != correlation_id:
-            raise nature.NotKafka(nature.sender_of(head + body))
+            raise other_protocols.NotKafka(other_protocols.sender_of(head + body))
         return body[4:]
 
     def _read(self, size: int, deadline: float) -> bytes:

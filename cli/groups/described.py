@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 PROTOCOL = "consumer"  # the protocol type whose member metadata this client can decode; Connect and others have their own
 TYPES_VERSION = 5  # of ListGroups
-NOT_NOW = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+COORDINATOR_UNAVAILABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 ABSENT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 GROUPS_AT_ONCE = 500
 
@@ -131,7 +131,7 @@ def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, 
     remaining = names
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:
         for group in cluster.node(broker_id, ConsumerGroupDescribeRequest(names)).groups:
-            if group.error_code in NOT_NOW:
+            if group.error_code in COORDINATOR_UNAVAILABLE:
                 cluster.forget_coordinator(group.group_id)
                 group = cluster.coordinator(group.group_id, ConsumerGroupDescribeRequest([group.group_id])).groups[0]
             if group.error_code not in ABSENT:
@@ -140,7 +140,7 @@ def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, 
         remaining = [name for name in names if name not in descriptions]
     if remaining:
         for group in cluster.node(broker_id, DescribeGroupsRequest(remaining)).groups:
-            if group.error_code in NOT_NOW:
+            if group.error_code in COORDINATOR_UNAVAILABLE:
                 cluster.forget_coordinator(group.group_id)
                 group = cluster.coordinator(group.group_id, DescribeGroupsRequest([group.group_id])).groups[0]
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (group.group_state == "Dead" and not group.error_code):

@@ -23,7 +23,7 @@ Serving = Callable[[Serve], str]
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.client.nature.PROBE_SECONDS", 0.2)  # of each probe for TLS and SASL
+    monkeypatch.setattr("cli.client.other_protocols.PROBE_SECONDS", 0.2)  # of each probe for TLS and SASL
     for variable in [name for name in os.environ if name.startswith("TENURE_")]:
         monkeypatch.delenv(variable)
 
