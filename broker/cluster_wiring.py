@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from broker.api.metadata import ASKED_BY_ID_FROM
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
 from broker.cluster.forwarding import Forwarding
@@ -114,7 +114,7 @@ class ClusterBroker(Broker):
         self.cluster.deletions = self.cluster.deletion_reports.deletions = deletions
         return deletions
 
-    def _routes(self, parts: Parts) -> list[Route]:
+    def _routes(self, parts: BrokerParts) -> list[Route]:
         routes = super()._routes(parts)
         cluster = self.cluster
         cluster.shards, cluster.notes = self.shards, self.notes

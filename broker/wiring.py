@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.table import routes
 from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal, owned_or_fail
@@ -245,7 +245,7 @@ class Broker:
         appender = Appender(self.clock, allowance)
         self.checker = self._machine.batch_checker(self._loop)
         self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
-        parts = Parts(
+        parts = BrokerParts(
             config=config,
             node=node,
             clock=self.clock,
@@ -274,7 +274,7 @@ class Broker:
         )
         self.dispatch.serve(*self._routes(parts))
 
-    def _routes(self, parts: Parts) -> list[Route]:
+    def _routes(self, parts: BrokerParts) -> list[Route]:
         return routes(parts)
 
     def _status(self) -> Mapping[str, str]:

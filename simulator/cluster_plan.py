@@ -9,7 +9,7 @@ from typing import Final
 from simulator.plan import Plan
 from simulator.world import MS
 
-SHARE: Final = 0.15  # of all runs
+SHARE_OF_RUNS: Final = 0.15
 NODE_FAULTS: Final = ("freeze", "kill", "power", "controller", "two_nodes", "drains", "peers", "away", "hop")
 FAULTS: Final = ("stop", "mid_step", "reset", "stall", "slow_disk", "fail_sync", "cleaner", "client_kill", "client_freeze", "two_owners", "leader_dies", "admin")
 GROUPS_MAX: Final = 3
@@ -20,7 +20,7 @@ SAFETY_SECONDS: Final = (40, 60, 90)
 def nodes_of(seed: int) -> int:
     """The number of nodes of a run, unless the command line sets it."""
     random = Random(f"how many nodes {seed}")
-    return random.choice((2, 3, 3, 4)) if random.random() < SHARE else 1
+    return random.choice((2, 3, 3, 4)) if random.random() < SHARE_OF_RUNS else 1
 
 
 def several(plan: Plan, nodes: int | None = None) -> Plan:

@@ -21,10 +21,10 @@ class Undecided(AppendFailed):
 class DamagedLog(Exception):
     """Bytes in the middle of a log are damaged. The log does not open, since damage is never skipped silently."""
 
-    GO_ON: ClassVar[str] = "restore the file from a backup, or move it and all later segments of its folder away to go on with the records before the damage"
+    REMEDY: ClassVar[str] = "restore the file from a backup, or move it and all later segments of its folder away to go on with the records before the damage"
 
     def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(f"{path} is damaged at byte {position}: {reason}; {self.GO_ON}")
+        super().__init__(f"{path} is damaged at byte {position}: {reason}; {self.REMEDY}")
         self.path = path
         self.position = position
         self.reason = reason
@@ -33,7 +33,7 @@ class DamagedLog(Exception):
 class DamagedTurns(DamagedLog):
     """A turn log is damaged, and this log may lack batches from it."""
 
-    GO_ON: ClassVar[str] = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
+    REMEDY: ClassVar[str] = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
 
 
 class DirectoryUnusable(Exception):

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.config_changes import ConfigChanges, Edit, Resource, Result
 from broker.api.config_resources import Kind
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
@@ -14,7 +14,7 @@ from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsRes
 KINDS: Final = (Kind.TOPIC, Kind.BROKER, Kind.CLIENT_METRICS, Kind.GROUP)
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(AlterConfigsRequest, AlterConfigs(ConfigChanges(parts)).handle, refuse)
 
 

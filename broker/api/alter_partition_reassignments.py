@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.replica_assignments import bad_assignment, check_replicas, live_brokers
 from broker.net.dispatch import Call, Response, Route
@@ -18,12 +18,12 @@ from protocol.messages.alter_partition_reassignments import (
 from storage import LogId
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(AlterPartitionReassignmentsRequest, AlterPartitionReassignments(parts).handle, refuse)
 
 
 class AlterPartitionReassignments:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
@@ -16,12 +16,12 @@ from protocol.messages.alter_replica_log_dirs import (
 )
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(AlterReplicaLogDirsRequest, AlterReplicaLogDirs(parts).handle, refuse)
 
 
 class AlterReplicaLogDirs:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._topics = parts.topics
         self._authorizer = parts.authorizer
         self._directory = os.path.abspath(parts.data_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, ConstantReply, Response, Route
 from protocol.apis import API_VERSIONS, APIS, Api
 from protocol.errors import ErrorCode
@@ -13,12 +13,12 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVe
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(ApiVersionsRequest, ApiVersions(parts).handle, refuse)
 
 
 class ApiVersions:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._routes = parts.routes  # by API key; complete before the first request
         self._accepted: ConstantReply | None = None  # the reply to every valid request
 

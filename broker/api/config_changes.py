@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from broker.api.config_resources import Kind, authorization_error, check_broker, find_topic
 from broker.api.group_policies import GroupSettings, check_names
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.topic_checks import check_writable, repeated
 from broker.groups.group_journal import GroupJournal
@@ -62,7 +62,7 @@ class Edit(NamedTuple):
 
 
 class ConfigChanges:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._topics = parts.topics
         self._registry = parts.registry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.replica_assignments import bad_assignment, check_replicas, live_brokers
 from broker.api.topic_checks import (
@@ -24,12 +24,12 @@ from protocol.messages.create_partitions import (
 )
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(CreatePartitionsRequest, CreatePartitions(parts).handle, refuse)
 
 
 class CreatePartitions:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics

@@ -5,7 +5,7 @@ Several nodes accept a replication factor up to their number, as a Kafka cluster
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.replica_assignments import bad_assignment, check_replicas, live_brokers
 from broker.api.topic_checks import (
@@ -35,12 +35,12 @@ USE_DEFAULT = -1
 CLUSTER_METADATA = "__cluster_metadata"
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(CreateTopicsRequest, CreateTopics(parts).handle, refuse)
 
 
 class CreateTopics:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_together
 from broker.net.dispatch import Call, Response, Route
@@ -11,12 +11,12 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DeleteGroupsRequest, DeleteGroups(parts).handle, refuse)
 
 
 class DeleteGroups:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._clock = parts.clock
         self._authorizer = parts.authorizer

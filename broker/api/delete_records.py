@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import Contained
 from broker.security.authorizer import Operation, topic_allowed
@@ -25,12 +25,12 @@ HIGH_WATERMARK = -1  # as the offset of a request: delete all records
 NO_LOW_WATERMARK = -1
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DeleteRecordsRequest, DeleteRecords(parts).handle, refuse)
 
 
 class DeleteRecords:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._store = parts.topic_store

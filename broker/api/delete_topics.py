@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.refused import Refused, shorten
 from broker.api.topic_checks import REGISTRY_SUSPENDED
 from broker.net.dispatch import Call, Response, Route
@@ -14,12 +14,12 @@ from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRe
 BY_ID_FROM = 6
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DeleteTopicsRequest, DeleteTopics(parts).handle, refuse)
 
 
 class DeleteTopics:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._topics = parts.topics
         self._registry = parts.registry
         self._deletions = parts.deletions

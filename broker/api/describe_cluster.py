@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.api.brokers import brokers_of
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
 from broker.security.authorizer import OPERATIONS_NOT_ASKED, cluster_operations
@@ -13,12 +13,12 @@ from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeCl
 BROKERS, CONTROLLERS = 1, 2
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DescribeClusterRequest, DescribeCluster(parts).handle, refuse)
 
 
 class DescribeCluster:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._leaders = parts.leaders
         self._authorizer = parts.authorizer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from broker.api.config_resources import Kind, authorization_error, check_broker, find_topic
 from broker.api.encoded_arrays import put_array
 from broker.api.group_policies import GroupSettings
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_together
@@ -39,12 +39,12 @@ TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6
 PASSWORD = TYPES["password"]
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DescribeConfigsRequest, DescribeConfigs(parts).handle, refuse)
 
 
 class DescribeConfigs:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._topics = parts.topics
         self._registry = parts.registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_together
 from broker.net.dispatch import Call, Response, Route
@@ -18,12 +18,12 @@ NOT_FOUND_FROM: Final = 6  # from this version on, an unknown group is an error 
 DEAD: Final = "Dead"
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DescribeGroupsRequest, DescribeGroups(parts).handle, refuse)
 
 
 class DescribeGroups:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._authorizer = parts.authorizer
 

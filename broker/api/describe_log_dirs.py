@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from broker.api.described_partitions import described_partitions
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
@@ -18,12 +18,12 @@ from protocol.messages.describe_log_dirs import (
 )
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DescribeLogDirsRequest, DescribeLogDirs(parts).handle, refuse)
 
 
 class DescribeLogDirs:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._topics = parts.topics
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
 from broker.security.authorizer import Operation, cluster_allowed
@@ -28,12 +28,12 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 QUORUM_EPOCH = 1  # a quorum of one elects once
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DescribeQuorumRequest, DescribeQuorum(parts).handle, refuse)
 
 
 class DescribeQuorum:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._clock = parts.clock
         self._authorizer = parts.authorizer

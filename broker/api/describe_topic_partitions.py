@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.api.described_partitions import described_epoch, described_partitions
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, topic_allowed, topic_operations
 from broker.topics.leaders import NO_NODE
@@ -21,12 +21,12 @@ from protocol.messages.describe_topic_partitions import (
 PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(DescribeTopicPartitionsRequest, DescribeTopicPartitions(parts).handle, refuse)
 
 
 class DescribeTopicPartitions:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics

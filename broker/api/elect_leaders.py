@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
@@ -12,12 +12,12 @@ PREFERRED, UNCLEAN = 0, 1
 PREFERRED_ONLY_VERSION = 0  # the version in which every election is for the preferred leader
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(ElectLeadersRequest, ElectLeaders(parts).handle, refuse)
 
 
 class ElectLeaders:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._topics = parts.topics
         self._authorizer = parts.authorizer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import report_defect
@@ -32,7 +32,7 @@ LOG_READ_ERROR_MS: Final = 15_000  # failed reads are logged at most this often
 _UNREADABLE = (OSError, DamagedLog)
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(FetchRequest, Fetch(parts).handle, refuse)
 
 
@@ -144,7 +144,7 @@ class PendingFetch:
         """The partitions to wait for."""
         for result in self._results:
             assert result.partition is not None
-            self._sizes[result.partition] = result, result.within
+            self._sizes[result.partition] = result, result.bytes_within_limit
             result.extent = None
         return self._sizes
 
@@ -153,7 +153,7 @@ class PendingFetch:
             for partition in grown:
                 result, _ = self._sizes[partition]
                 self._find_in(result, self._bytes_max, True)
-                self._sizes[partition] = result, result.within
+                self._sizes[partition] = result, result.bytes_within_limit
                 result.extent = None
         except Exception as error:
             report_defect("a fetch failed inside the broker while it waited", error)
@@ -200,7 +200,7 @@ class PendingFetch:
 class Fetch:
     """The handler of Fetch, for all versions."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self.node = parts.node
         self.leaders = parts.leaders
         self.bytes_max = parts.config.fetch_max_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
@@ -16,12 +16,12 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 SEVERAL_KEYS_FROM = 4
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(FindCoordinatorRequest, FindCoordinator(parts).handle, refuse)
 
 
 class FindCoordinator:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._topics = parts.topics
         self._view = parts.cluster_view

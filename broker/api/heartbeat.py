@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatFastPath, HeartbeatReplies
 from broker.fastpath.learning import learn, may_learn
 from broker.groups.group_journal import GroupJournal
@@ -13,12 +13,12 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(HeartbeatRequest, Heartbeat(parts).handle, refuse)
 
 
 class Heartbeat:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._clock = parts.clock
         self._authorizer = parts.authorizer

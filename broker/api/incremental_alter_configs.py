@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from broker.api.config_changes import Change, ConfigChanges, Edit, Resource, Result
 from broker.api.config_resources import Kind
 from broker.api.group_policies import INSTANCE_IDS, changed_names
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.net.dispatch import Call, Response, Route
 from broker.topics.registry import Topic
@@ -21,7 +21,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(IncrementalAlterConfigsRequest, IncrementalAlterConfigs(ConfigChanges(parts)).handle, refuse)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
 from protocol.errors import ErrorCode
@@ -15,12 +15,12 @@ NO_ID, NO_EPOCH = -1, -1
 RETRY_LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(InitProducerIdRequest, InitProducerId(parts).handle, refuse)
 
 
 class InitProducerId:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._topics = parts.topics
         self._producer_ids = parts.producer_ids
         self._transactions = parts.transactions

@@ -10,7 +10,7 @@ from ipaddress import IPv6Address
 from typing import Final
 
 from broker.api.parked_call import ParkedCall
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.fastpath.learning import learn, may_learn
 from broker.fastpath.rejoin import ELEMENTS_MAX, JOIN_BYTES_MAX, JoinFastPath
 from broker.groups.group_journal import GroupJournal
@@ -26,7 +26,7 @@ MEMBER_ID_REQUIRED_FROM: Final = 4  # a new member gets its id first (KIP-394)
 SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(JoinGroupRequest, JoinGroup(parts).handle, refuse)
 
 
@@ -44,7 +44,7 @@ class ParkedJoin(ParkedCall):
 
 
 class JoinGroup:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._config = parts.groups
         self._clock = parts.clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.groups.held_replies import answer
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
@@ -15,12 +15,12 @@ from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse,
 SEVERAL_MEMBERS_FROM: Final = 3
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(LeaveGroupRequest, LeaveGroup(parts).handle, refuse)
 
 
 class LeaveGroup:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._clock = parts.clock
         self._authorizer = parts.authorizer

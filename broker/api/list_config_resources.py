@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from broker.api.config_resources import Kind
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_together
 from broker.net.dispatch import Call, Response, Route
@@ -20,12 +20,12 @@ from protocol.messages.list_config_resources import ConfigResource, ListConfigRe
 BY_TYPE_FROM: Final = 1
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(ListConfigResourcesRequest, ListConfigResources(parts).handle, refuse)
 
 
 class ListConfigResources:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._topics = parts.topics
         self._registry = parts.registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_together
 from broker.net.dispatch import Call, Response, Route
@@ -15,12 +15,12 @@ from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGr
 CLASSIC: Final = "classic"
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(ListGroupsRequest, ListGroups(parts).handle, refuse)
 
 
 class ListGroups:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._authorizer = parts.authorizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST, READ_COST, SCAN_COST
@@ -33,12 +33,12 @@ _KNOWN_FROM: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 
 COMMITTED: Final = 1
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(ListOffsetsRequest, ListOffsets(parts).handle, refuse)
 
 
 class ListOffsets:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._long_requests = parts.long_requests

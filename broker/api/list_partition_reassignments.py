@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
@@ -14,12 +14,12 @@ from protocol.messages.list_partition_reassignments import (
 )
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(ListPartitionReassignmentsRequest, ListPartitionReassignments(parts).handle, refuse)
 
 
 class ListPartitionReassignments:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: ListPartitionReassignmentsRequest) -> Response:

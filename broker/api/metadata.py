@@ -7,7 +7,7 @@ from functools import partial
 from broker.api.brokers import brokers_of
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.api.encoded_arrays import put_array
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
 from broker.security.authorizer import (
@@ -26,12 +26,12 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse, Metada
 ASKED_BY_ID_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses them in requests
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(MetadataRequest, Metadata(parts).handle, refuse)
 
 
 class Metadata:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics

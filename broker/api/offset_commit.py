@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from broker.api.partition_counts import readable_partitions
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layout
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.groups.group_journal import GroupJournal
@@ -30,12 +30,12 @@ GROUP_ID_NOT_FOUND_FROM: Final = 9
 CommitTopic = tuple[str, list[OffsetCommitRequestPartition]]
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(OffsetCommitRequest, OffsetCommit(parts).handle, refuse)
 
 
 class OffsetCommit:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._topics = parts.topics
         self._registry = parts.registry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.api.partition_counts import readable_partitions
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.groups.held_replies import answer
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
@@ -16,12 +16,12 @@ from protocol.messages.offset_delete import (
 )
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(OffsetDeleteRequest, OffsetDelete(parts).handle, refuse)
 
 
 class OffsetDelete:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._topics = parts.topics
         self._clock = parts.clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.group_journal import GroupJournal
@@ -29,12 +29,12 @@ _FATAL_TO_OLD_CONSUMERS: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode
 Topics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  # None: all topics of the group
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(OffsetFetchRequest, OffsetFetch(parts).handle, refuse)
 
 
 class OffsetFetch:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._clock = parts.clock
         self._authorizer = parts.authorizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, topic_allowed
@@ -20,12 +20,12 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpoch(parts).handle, refuse)
 
 
 class OffsetForLeaderEpoch:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._long_requests = parts.long_requests

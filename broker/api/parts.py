@@ -29,7 +29,7 @@ from storage import ClusterView, TopicStore
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class BrokerParts:
     config: Config
     node: Node
     clock: Clock

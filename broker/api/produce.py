@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.fastpath.produce import ProduceTemplate
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, topic_allowed
@@ -36,7 +36,7 @@ CURRENT_LEADER_FROM: Final = 10  # KIP-951
 TopicPartition = tuple[str, int]  # topic and partition
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(ProduceRequest, Produce(parts).handle, refuse)
 
 
@@ -68,7 +68,7 @@ class PendingProduce:
 
 
 class Produce:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._leaders = parts.leaders
         self._partitions = parts.partitions
         self._transactions = parts.transactions

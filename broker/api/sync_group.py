@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.api.parked_call import ParkedCall
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.fastpath.learning import learn, may_learn
 from broker.fastpath.rejoin import ELEMENTS_MAX, SYNC_BYTES_MAX, JoinFastPath, SyncFastPath, generation_position
 from broker.groups.group_journal import GroupJournal
@@ -19,7 +19,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 PROTOCOL_NAME_FROM: Final = 5
 
 
-def route(parts: Parts) -> Route:
+def route(parts: BrokerParts) -> Route:
     return Route(SyncGroupRequest, SyncGroup(parts).handle, refuse)
 
 
@@ -37,7 +37,7 @@ class ParkedSync(ParkedCall):
 
 
 class SyncGroup:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._clock = parts.clock
         self._authorizer = parts.authorizer

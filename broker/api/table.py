@@ -40,12 +40,12 @@ from broker.api import (
     produce,
     sync_group,
 )
-from broker.api.parts import Parts
+from broker.api.parts import BrokerParts
 from broker.net.dispatch import Route
 
 
 class ApiModule(Protocol):
-    def route(self, parts: Parts) -> Route: ...
+    def route(self, parts: BrokerParts) -> Route: ...
 
 
 Modules = tuple[ApiModule, ...]
@@ -69,5 +69,5 @@ CONFIGS: Final[Modules] = (describe_configs, alter_configs, incremental_alter_co
 SERVED: Final = (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS, *TOPICS, *RECORDS, *REPLICAS, *CONFIGS)
 
 
-def routes(parts: Parts) -> list[Route]:
+def routes(parts: BrokerParts) -> list[Route]:
     return [module.route(parts) for module in SERVED]

@@ -61,7 +61,7 @@ CLUSTER_OPERATIONS: Final = (
 )
 
 
-class Asker(Protocol):
+class AuthorizableRequest(Protocol):
     """The request to be authorized: a Call (`broker/net/dispatch.py`)."""
 
     @property
@@ -76,33 +76,33 @@ class Authorizer:
 
     __slots__ = ("allows", "open")
 
-    def __init__(self, allows: Callable[[Asker, Operation, Resource, str], bool] | None = None) -> None:
+    def __init__(self, allows: Callable[[AuthorizableRequest, Operation, Resource, str], bool] | None = None) -> None:
         """`allows`: whether the caller may run the operation on the resource of this name; None: everything is allowed."""
         self.open = allows is None
         self.allows = allows or _allow_all
 
 
-def _allow_all(call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
+def _allow_all(call: AuthorizableRequest, operation: Operation, resource: Resource, name: str) -> bool:
     return True
 
 
-def may(authorizer: Authorizer, call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
+def may(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation, resource: Resource, name: str) -> bool:
     return authorizer.open or authorizer.allows(call, operation, resource, name)
 
 
-def group_allowed(authorizer: Authorizer, call: Asker, operation: Operation, group_id: str) -> bool:
+def group_allowed(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation, group_id: str) -> bool:
     return authorizer.open or authorizer.allows(call, operation, Resource.GROUP, group_id)
 
 
-def topic_allowed(authorizer: Authorizer, call: Asker, operation: Operation, name: str) -> bool:
+def topic_allowed(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation, name: str) -> bool:
     return authorizer.open or authorizer.allows(call, operation, Resource.TOPIC, name)
 
 
-def cluster_allowed(authorizer: Authorizer, call: Asker, operation: Operation) -> bool:
+def cluster_allowed(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation) -> bool:
     return authorizer.open or authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME)
 
 
-def group_operations(authorizer: Authorizer, call: Asker, group_id: str) -> int:
+def group_operations(authorizer: Authorizer, call: AuthorizableRequest, group_id: str) -> int:
     """The caller's allowed operations on the group, as a bit field."""
     return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, Resource.GROUP, group_id))
 
@@ -110,14 +110,14 @@ def group_operations(authorizer: Authorizer, call: Asker, group_id: str) -> int:
 _ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
 
 
-def topic_operations(authorizer: Authorizer, call: Asker, name: str) -> int:
+def topic_operations(authorizer: Authorizer, call: AuthorizableRequest, name: str) -> int:
     """The caller's allowed operations on the topic, as a bit field."""
     if authorizer.open:
         return _ALL_TOPIC_OPERATIONS
     return sum(1 << operation for operation in TOPIC_OPERATIONS if authorizer.allows(call, operation, Resource.TOPIC, name))
 
 
-def cluster_operations(authorizer: Authorizer, call: Asker) -> int:
+def cluster_operations(authorizer: Authorizer, call: AuthorizableRequest) -> int:
     """The caller's allowed operations on the cluster, as a bit field; 0 without permission to describe it."""
     if not authorizer.allows(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return 0

@@ -22,7 +22,7 @@ from coordinator.policies import resolve
 RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 ROLL = ("log.roll.ms", "log.roll.hours")
 ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
-COARSER = (*RETENTION[1:], *ROLL[1:], *ROLL_JITTER[1:])
+COARSER_UNITS = (*RETENTION[1:], *ROLL[1:], *ROLL_JITTER[1:])
 POLICY_PREFIX = "group.policy."
 POLICIES = tuple(setting.name for setting in SETTINGS if setting.name.startswith(POLICY_PREFIX))
 MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
@@ -175,7 +175,7 @@ def build(collected: CollectedSettings) -> Config:
     cross_check(collected, values)
     if collected.problems:
         raise ConfigError(collected.problems)
-    derived = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER)
+    derived = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER_UNITS)
     plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in derived}
     plain["max_connections_per_ip_overrides"] = overrides
     return Config(

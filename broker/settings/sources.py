@@ -19,7 +19,7 @@ PREFIX = "TENURE_"
 NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_DEBUG")
 # Variables that Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
 # The patterns are text, compiled at first use: most starts do not need them.
-INJECTED = (
+INJECTED_VARIABLES = (
     r"TENURE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR|START|END)|_PORT_(START|END))?)?|ENV_\w+|NAME)"
 )
 SECRET = r"password|secret|jaas|passphrase|credential|\.key$|keystore\.key|private"
@@ -125,7 +125,7 @@ def from_environment(collected: CollectedSettings, environ: Mapping[str, str]) -
             given.append(Given(name, value.strip(), f"environment {variable}"))
         elif refusal(written.replace("_", ".")):
             given.append(Given(written.replace("_", "."), value, f"environment {variable}"))
-        elif not (variable == variable.upper() and re.fullmatch(INJECTED, variable)):
+        elif not (variable == variable.upper() and re.fullmatch(INJECTED_VARIABLES, variable)):
             shown = f"{shorten(variable)}={shown_value(written, value)} (environment)"
             report_unknown(collected, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
     return given

@@ -43,7 +43,7 @@ class Appender:
             return failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
         return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
 
-    def late(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
+    def append_late(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
         """Append to any log; `done` is called at once or later. `checked`: the result of a check by a child process."""
 
         def written(result: Written) -> None:

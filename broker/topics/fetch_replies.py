@@ -78,7 +78,7 @@ class PartitionResult:
         self.high_watermark = self.start_offset = NO_OFFSET
 
     @property
-    def within(self) -> int:
+    def bytes_within_limit(self) -> int:
         """The bytes of records within the requested limit; the last batch may pass it."""
         return self.extent.limit_bytes if self.extent is not None else 0
 

@@ -62,7 +62,7 @@ class LateBatches:
 
     def __init__(self, checker: JobQueue, appender: Appender, turn: EndTurnScheduler, clock: Clock) -> None:
         self._checker = checker
-        self._append = appender
+        self._appender = appender
         self._turn = turn
         self._clock = clock
         self._waiting: dict[Partition, None] = {}  # partitions with late batches
@@ -126,7 +126,7 @@ class LateBatches:
     def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
         """Append the first batch. Raises TooMuchWork for an unchecked one."""
         try:
-            self._append.late(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
+            self._appender.append_late(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
         except TooMuchWork:
             raise
         except Exception as error:

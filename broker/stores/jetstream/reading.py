@@ -121,7 +121,7 @@ class EntryReader:
 class DamagedStream(DamagedLog):
     """Entries of a stream are missing or corrupt."""
 
-    GO_ON = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
+    REMEDY = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
 
 
 def damaged(stream: Stream, seq: int, reason: str) -> DamagedStream:

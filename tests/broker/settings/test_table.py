@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from broker.settings.config import COARSER, Config, ConfigError, load_config, parse
+from broker.settings.config import COARSER_UNITS, Config, ConfigError, load_config, parse
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import ALIASES, GUARDED_PREFIXES, GUARDS, PROFILES, SETTINGS
 from docs import configuration
 
 FOLDED = {"advertised_listeners", "listener_security_protocol_map", "controller_listener_names", "log_dirs"} | {
-    name.replace(".", "_") for name in COARSER
+    name.replace(".", "_") for name in COARSER_UNITS
 }
 DERIVED = {"data_directory", "temporary_data", "profile", "differences", "notices", "given"}
 # Settings whose type or default differs from Kafka's; settings.py says why.
