@@ -29,6 +29,7 @@ class Faults:
     administrator: Administrator
     rot: Rot
     faults_over: bool
+    flushes_since: int  # nothing has prevented flushes since
 
     def start(self, consumer: Consumer) -> None:
         if not consumer.retired and (not consumer.running or consumer.fenced):
@@ -82,7 +83,9 @@ class Faults:
         speed = self.node.speed
         self._fault("slow disk")
         speed.slow, speed.slow_ns = 0.3, self.world.between(100 * MS, SLOW_DISK_NS)
-        self.world.after(self.world.between(SECOND, 20 * SECOND), self._heal_disk)
+        duration = self.world.between(SECOND, 20 * SECOND)
+        self.flushes_since = max(self.flushes_since, self.world.now + duration + 2 * SLOW_DISK_NS)
+        self.world.after(duration, self._heal_disk)
 
     def _fail_sync(self) -> None:
         self._fault("fsync fails")

@@ -40,6 +40,7 @@ from simulator.world import MS, SECOND, Broken, World
 LOST_NS: Final = 2 * WRITE_BACK_SECONDS * SECOND + SLOW_DISK_NS
 # Records of topics: written by the operating system and, after a failed flush, by the repair, which is retried with pauses.
 RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
+FLUSHED_NS: Final = 4 * SECOND  # with offsets.flush=interval, where nothing prevents flushes: the longest interval, and two slow jobs
 GARBAGE_MAX: Final = 300_000  # new objects not freed, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
 AUDIT_NS: Final = 2 * SECOND
@@ -99,7 +100,8 @@ class Run(Faults):
         self.power_failed_at = -1
         self._audit_from = 0  # number of events at the next check of memory
         self._audit_at = 0
-        self._flushed_at = 0  # the last time at which nothing prevented flushes of the groups' logs (offsets.flush=interval)
+        self.flushes_since = 0
+        self._flushed_at = 0  # what was appended to the groups' logs before is flushed (offsets.flush=interval)
         self.lost_until = -1
         for group in plan.groups:
             for topic, partitions in group.settings.topics:
@@ -408,7 +410,7 @@ class Run(Faults):
             now = self.power_failed_at = self.world.now
             self.records.lost_since(now - RECORDS_LOST_NS)
             if self.plan.flush != "always":
-                window = LOST_NS if self.plan.flush == "never" else 2 * SLOW_DISK_NS + 2 * SECOND
+                window = LOST_NS if self.plan.flush == "never" else 0
                 self.lost_until = now
                 for promise in (self.offsets, self.instances, self.generations, self.sessions, self.policies):
                     promise.lost_since(self._flushed_at - window)
@@ -427,10 +429,18 @@ class Run(Faults):
         self.node.disk.write_back()
         self.world.after(self._write_back_ns, self._write_back)
 
+    def _watch_flushes(self) -> None:
+        """A process flushes what it appended, or read at its start, unless it is frozen. What a killed process left is not flushed before it is read."""
+        now = self.world.now
+        served = all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups)
+        if not served or any(node.disk.fail_syncs for node in self.nodes):
+            self.flushes_since = max(self.flushes_since, now)
+        self.flushes_since = max(self.flushes_since, *(node.frozen_until for node in self.nodes if node.running), 0)
+        if self.flushes_since <= now - FLUSHED_NS:
+            self._flushed_at = now - FLUSHED_NS
+
     def _audit(self) -> None:
-        # A process flushes what it appended, or read at its start. What a killed process left is not flushed before it is read.
-        if not self.node.disk.fail_syncs and all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups):
-            self._flushed_at = self.world.now
+        self._watch_flushes()
         for audit in self.audits.values():
             audit.check_appends()
         if self.world.events >= self._audit_from or self.world.now >= self._audit_at:
