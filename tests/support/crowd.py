@@ -15,6 +15,7 @@ PROTOCOL = "range"
 TIMEOUT_MS = 120_000
 ANSWER_SECONDS = 90
 CONNECTS_AT_ONCE = 100
+BEAT_SECONDS = 1
 
 
 class CrowdMember:
@@ -71,11 +72,24 @@ class CrowdMember:
 
 
 async def gather(port: int, count: int, static: bool) -> list[CrowdMember]:
-    """Join all members until they are stable in one generation."""
+    """Join all members until they are stable in one generation.
+
+    The first may be assigned before the last have joined: they send heartbeats until then, and rejoin when told to.
+    """
     members = [CrowdMember(number, static) for number in range(count)]
+    joining = set(members)
+
+    async def take_part_until_all_do(member: CrowdMember) -> None:
+        await member.take_part()
+        joining.discard(member)
+        while joining:
+            await asyncio.sleep(BEAT_SECONDS)
+            if await member.beat():
+                await member.take_part()
+
     for first in range(0, count, CONNECTS_AT_ONCE):
         await asyncio.gather(*(member.connect(port) for member in members[first : first + CONNECTS_AT_ONCE]))
-    await asyncio.gather(*(member.take_part() for member in members))
+    await asyncio.gather(*(take_part_until_all_do(member) for member in members))
     await settle(members)
     return members
 
