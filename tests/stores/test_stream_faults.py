@@ -239,6 +239,28 @@ def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) ->
     assert "created anew" in refused.reason
 
 
+def test_a_stream_whose_entries_were_all_removed_is_not_served_until_it_and_its_owner_are_deleted(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = first.own(LOG)
+    append(first, log, b"a")
+    engine, names = second.store.engine, second.store.names
+    done: list[object] = []
+    engine.call(f"STREAM.PURGE.{log.stream.name}", {}, done.append)
+    second.wait(lambda: done)
+    nodes.kill(first)
+    refused = second.acquire(LOG)
+    assert isinstance(refused, Unreadable)
+    assert refused.damaged
+    assert "the stream is empty" in refused.reason
+    done.clear()
+    engine.delete(log.stream.name, done.append)
+    engine.call(f"STREAM.PURGE.{names.meta_stream}", {"filter": names.owner_key(log.stream)}, done.append)
+    second.wait(lambda: len(done) == 2)
+    nodes.kill(second)
+    third = nodes.start(3)
+    assert third.keys(third.own(LOG)) == []
+
+
 def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
