@@ -10,7 +10,7 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from simulator.client import RETRIED, Client, Process, Request, Wire
@@ -170,10 +170,7 @@ class Administrator(Client):
 
     def _remove_members(self, wire: Wire, group: str, instances: list[str]) -> Process:
         self.world.trace(f"administrator: removes {', '.join(instances)} of {group}", group)
-        request = wire.send(LeaveGroupRequest(group, [MemberIdentity("", instance, "removed") for instance in instances]), 5, REQUEST_NS)
-        yield request
-        if not request.lost:
-            self._sim_run.left(group, request)
+        yield from self._sim_run.leave(wire, group, [MemberIdentity("", instance, "removed") for instance in instances])
 
     def _retire(self, group: GroupPlan) -> Process:
         """Close every member with LeaveGroup; they start again later."""

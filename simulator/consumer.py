@@ -244,21 +244,14 @@ class Consumer(Client):
         if wire.open:
             yield self._commit_offsets(wire)
 
-    def _leave_unused_id(self, wire: Wire) -> Process:
-        """Leave with a member id that no JoinGroup has used, as Java's client does when it is closed."""
-        request = wire.send(LeaveGroupRequest(self.group, [MemberIdentity(self.member_id, None)]), 5, REQUEST_NS)
-        yield request
-        if not request.lost:
-            self._sim_run.left(self.group, request)
-
     def _join_refused(self, wire: Wire, code: int, member_id: str, request: Request) -> Process:
         self.world.count(f"JoinGroup {code}")
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = member_id
             if not self._sim_run.faults_over and self.world.chance(self._sim_run.plan.abandoned_ids):  # the member id is never used
                 self.world.count("abandoned member id", 1)
-                if self.world.chance(self._sim_run.plan.abandoned_ids_leave):
-                    yield from self._leave_unused_id(wire)
+                if self.world.chance(self._sim_run.plan.abandoned_ids_leave):  # as Java's client does when it is closed
+                    yield from self._sim_run.leave(wire, self.group, [MemberIdentity(self.member_id, None)])
                 self.member_id = ""
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._sim_run.unknown(self.group, request)

@@ -17,10 +17,11 @@ from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement
 from coordinator.states import COMPLETING, PREPARING, State
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.client import Request, Wire
-from simulator.consumer import Consumer
+from simulator.consumer import REQUEST_NS, Consumer
 from simulator.faults import Faults
 from simulator.machine import SLOW_DISK_NS
 from simulator.network import Network
@@ -43,6 +44,7 @@ RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
 FLUSHED_NS: Final = 4 * SECOND  # with offsets.flush=interval, where nothing prevents flushes: the longest interval, and two slow jobs
 GARBAGE_MAX: Final = 300_000  # new objects not freed, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
+LEAVE_VERSION: Final = 5
 AUDIT_NS: Final = 2 * SECOND
 AUDIT_EVENTS: Final = 8  # memory is checked after so many events, or after AUDIT_NS_MAX
 AUDIT_NS_MAX: Final = 20 * SECOND
@@ -282,12 +284,15 @@ class Run(Faults):
             if found is not None:
                 audit.rebalances.listed(found, reply)
 
-    def left(self, group: str, request: Request) -> None:
-        """A LeaveGroup was answered: member ids without an error are gone."""
+    def leave(self, wire: Wire, group: str, members: list[MemberIdentity]) -> Generator[Any, Any, None]:
+        """Remove members with LeaveGroup: member ids that are answered without an error are gone."""
+        request = wire.send(LeaveGroupRequest(group, members), LEAVE_VERSION, REQUEST_NS)
+        yield request
+        if request.lost:
+            return
         answers = request.reply.members
-        asked = request.message.members
-        if request.reply.error_code == ErrorCode.NONE and len(answers) != len(asked):
-            raise Broken("members leave", f"LeaveGroup of {len(asked)} members is answered for {len(answers)}", group)
+        if request.reply.error_code == ErrorCode.NONE and len(answers) != len(members):
+            raise Broken("members leave", f"LeaveGroup of {len(members)} members is answered for {len(answers)}", group)
         found = self.in_memory(group)
         if found is None or self.is_void(request) or not self.served_since(group, request.sent):
             return
