@@ -7,6 +7,7 @@ runs, and `compacted`. Then it waits for the end of its input.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -297,9 +298,14 @@ if __name__ == "__main__":
     main()
 
 
-def compare(rows: list[Row], segment: Path) -> int:
-    """The number of records of this segment that both print equally."""
-    printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
+def compare(rows: list[Row], segments: list[Path]) -> int:
+    """The number of records of these segments that both print equally. One start of Java prints all of them."""
+    printed = run_java(DUMP, "--files", ",".join(map(str, segments)), "--offsets-decoder")
+    each = re.split(r"^Dumping .+\n", printed, flags=re.MULTILINE)[1:]
+    return sum(compare_segment(rows, segment, lines.splitlines()) for segment, lines in zip(segments, each, strict=True))
+
+
+def compare_segment(rows: list[Row], segment: Path, printed: list[str]) -> int:
     theirs = [match.groups() for line in printed if (match := RECORD.match(line))]
     name = f"{segment.parent.name}/{segment.name}"
     ours = [row for row in rows if row.segment == name and row.kind != "control"]

@@ -55,8 +55,7 @@ def compare_all(analysed: Analysed, data: Path) -> int:
     """How many records Kafka's dump tool prints as they were read. Of a segment in which a transaction was aborted it prints that, too."""
     records = analysed.table("records", Row)
     aborted = {row.path for row in analysed.table("segments", Segment) if row.aborted}
-    chosen = [path for path in sorted(data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size and str(path) not in aborted]
-    return sum(compare(records, path) for path in chosen)
+    return compare(records, [path for path in sorted(data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size and str(path) not in aborted])
 
 
 def look(analysed: Analysed, name: str) -> None:
