@@ -248,9 +248,7 @@ class Repair:
                 self._complete(handles, segments)
             self._cut_unacknowledged(segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
-                segments = (
-                    self._rewrite_unflushed_in_place(handles, segments) if self._deferred else self._rewrite_unflushed(handles, segments)
-                )
+                segments = self._rewrite_unflushed_in_place(handles, segments) if self._deferred else self._rewrite_unflushed(handles, segments)
             sync(handles, self._folder, segments, self._flushed_offset)
             self.segments = segments
         finally:
