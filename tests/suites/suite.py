@@ -66,7 +66,6 @@ def fetched(suite: Suite) -> Path:
     done = suite.folder / ".fetched"
     if not done.exists():
         suite.folder.mkdir(parents=True, exist_ok=True)
-        (CACHE.parent / ".gitignore").write_text("*\n")
         suite.fetch(suite.folder)
         done.touch()
     return suite.folder

@@ -37,7 +37,6 @@ def cached(folder: Path, make: Callable[[Path], Path]) -> Path:
     if not folder.is_dir():
         cache = folder.parent
         cache.mkdir(exist_ok=True)
-        (cache / ".gitignore").write_text("*\n")
         lock = os.open(cache, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
