@@ -64,9 +64,9 @@ def test_a_signal_stops_all_nodes_in_order(nodes: Nodes, number: signal.Signals)
     assert nodes.supervisor is not None
     started = pids(nodes)
     nodes.supervisor.signal(number)
-    assert nodes.supervisor.wait() == 0
+    assert nodes.supervisor.wait() == 0, nodes.supervisor.errors()
     assert not any(map(alive, started))
-    assert sorted(line["node_id"] for line in nodes.lines if line["event"] == "stopped") == [1, 2]
+    assert sorted(line["node_id"] for line in nodes.lines if line["event"] == "stopped") == [1, 2], nodes.supervisor.errors()
     assert nodes.lines[-1]["event"] == "all nodes are stopped"
 
 
