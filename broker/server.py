@@ -130,7 +130,7 @@ class Server:
         for listener in self.config.listeners:
             sockets, port = self._machine.open_sockets(listener, self.config.socket_listen_backlog_size)
             address = Address(listener.name, listener.advertised_host, listener.advertised_port or port)
-            self.broker.acceptor.adopt(sockets, address)
+            self.broker.acceptor.add_sockets(sockets, address)
             opened.append((address, port, listener.host))
         return opened
 

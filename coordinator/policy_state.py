@@ -24,7 +24,7 @@ class GroupTimer(Timed):
 
 
 class AwayTimer(GroupTimer):
-    """Its deadline is the moment when the earliest absence has lasted for the policy's timeout."""
+    """Its deadline: the start of the earliest absence plus `registration.timeout.ms`."""
 
 
 class NewcomerTimer(GroupTimer):

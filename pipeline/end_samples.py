@@ -64,12 +64,12 @@ def _of_log(cluster: str, folder: str, topic: str, partition: int, start: int | 
         samples: dict[int, int] = {}
         for base in bases:
             samples.update(_time_index(folder, base))
-        last, at_ms, end = _end(folder, bases[-1])
+        written, at_ms, end = _read_log_end(folder, bases[-1])
     except OSError:
         return []
     samples = {at: offset for at, offset in samples.items() if offset <= end}  # an index may have entries for a truncated end
     samples[at_ms] = end
-    samples[max(last, at_ms)] = end
+    samples[max(written, at_ms)] = end
     start = max(start or 0, bases[0])
     highest, rows = -1, []
     for at, offset in sorted(samples.items()):
@@ -94,7 +94,7 @@ def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
     return list(zip(at[last].tolist(), offsets[last].tolist(), strict=True))
 
 
-def _end(folder: str, base: int) -> tuple[int, int, int]:
+def _read_log_end(folder: str, base: int) -> tuple[int, int, int]:
     """For the last segment: its modification time, the time of its last batch, and the offset after that batch."""
     path = os.path.join(folder, f"{segment_name(base)}.log")
     with open(path, "rb", opener=open_for_reading) as file:

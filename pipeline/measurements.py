@@ -130,7 +130,7 @@ def _write(warehouse: Warehouse, task: MeasureTask, made: MeasuredTables) -> lis
 
 
 def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
-    """The earliest time whose rows may change; `commits`, `fresh` (end offsets) and `events` are new, `known` end offsets are not."""
+    """The earliest time whose rows may change. New in this run: `commits`, `events` and the end offsets `fresh`; `known` end offsets are from earlier runs."""
     moments = [before_ms]
     first_affected = affected_since(commits, fresh, known)
     if first_affected is not None:

@@ -42,7 +42,7 @@ class WireSplit(NamedTuple):
 
 
 def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float = TIMEOUT_S) -> list[WireSplit]:
-    """The splits of the live clusters after the cursors, up to open transactions. Raises BadInput."""
+    """The splits of live clusters: each log from its cursor to its last stable offset. Raises BadInput."""
     splits: list[WireSplit] = []
     for source, topics in inputs.brokers:
         with Client(source, timeout_s, reached_before=bool(cursors)) as client:

@@ -64,13 +64,13 @@ class PolicySettings:
         before = self.texts(group)
         pending = PendingChange(group, changes, before)
         self._open[group] = self._open.get(group, 0) + 1
-        self._may_be(group, [*before, *(applied(texts, changes) for texts in before)])
+        self._may_be(group, [*before, *(policies_after(texts, changes) for texts in before)])
         self._record_change(pending)
         return pending
 
     def acknowledged(self, pending: PendingChange) -> None:
         self._settle(pending)
-        self._may_be(pending.group, [applied(texts, pending.changes) for texts in pending.before])
+        self._may_be(pending.group, [policies_after(texts, pending.changes) for texts in pending.before])
 
     def refused(self, pending: PendingChange) -> None:
         self._settle(pending)
@@ -161,7 +161,7 @@ def as_texts(resolved: Mapping[str, str]) -> Texts:
     return tuple(sorted(resolved.items()))
 
 
-def applied(texts: Texts, changes: Sequence[Change]) -> Texts:
+def policies_after(texts: Texts, changes: Sequence[Change]) -> Texts:
     """The policies after an accepted request."""
     values = dict(texts)
     for change in changes:

@@ -71,9 +71,9 @@ def flushed_before_failure(disk: Disk, folder: str) -> int:
 
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
-    """Sync the folder, and its parent if the folder is new."""
+    """Sync the folder, and its parent if the folder is new, with its topic id, which was written without a sync."""
     if is_new and topic_id and not belongs_to_other_topic(disk, folder, topic_id):
-        _put_topic_id(disk, folder, topic_id, safe=True)  # the first one was written without a sync
+        _put_topic_id(disk, folder, topic_id, safe=True)
     disk.sync_folder(folder)
     if is_new:
         disk.sync_folder(folder.rpartition("/")[0])

@@ -41,7 +41,7 @@ def verify_all(segment: Segment, length: int) -> str:
     while segment.size < length:
         chunk = segment.bytes_at(segment.size, min(size, length - segment.size))
         begin = segment.size
-        if problem := _verify(segment, chunk):
+        if problem := _verify_chunk(segment, chunk):
             return problem
         size = CHUNK_BYTES
         if segment.size == begin:
@@ -51,7 +51,7 @@ def verify_all(segment: Segment, length: int) -> str:
     return ""
 
 
-def _verify(segment: Segment, chunk: bytes) -> str:
+def _verify_chunk(segment: Segment, chunk: bytes) -> str:
     """Verify the whole batches in a chunk that follows the sound part."""
     unpack = _HEADER.unpack_from
     index = segment.index

@@ -15,7 +15,7 @@ KINDS: Final = (Kind.TOPIC, Kind.BROKER, Kind.CLIENT_METRICS, Kind.GROUP)
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(AlterConfigsRequest, AlterConfigs(ConfigChanges(parts)).handle, refuse)
+    return Route(AlterConfigsRequest, AlterConfigs(ConfigChanges(parts)).handle, error_response)
 
 
 class AlterConfigs:
@@ -34,7 +34,7 @@ def _reply(results: list[Result]) -> AlterConfigsResponse:
     return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
-def refuse(request: AlterConfigsRequest, version: int, error: int) -> Response:
+def error_response(request: AlterConfigsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return AlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(error, message, resource.resource_type, resource.resource_name) for resource in request.resources]

@@ -19,7 +19,7 @@ from storage import LogId
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(AlterPartitionReassignmentsRequest, AlterPartitionReassignments(parts).handle, refuse)
+    return Route(AlterPartitionReassignmentsRequest, AlterPartitionReassignments(parts).handle, error_response)
 
 
 class AlterPartitionReassignments:
@@ -31,7 +31,7 @@ class AlterPartitionReassignments:
 
     def handle(self, call: Call, request: AlterPartitionReassignmentsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
-            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.timeout_ms <= 0:
             return _no_reassignment(request, ErrorCode.REQUEST_TIMED_OUT, None)
         responses = [
@@ -73,5 +73,5 @@ def _no_reassignment(request: AlterPartitionReassignmentsRequest, error: int, me
     return AlterPartitionReassignmentsResponse(error_code=error, error_message=message, responses=responses)
 
 
-def refuse(request: AlterPartitionReassignmentsRequest, version: int, error: int) -> Response:
+def error_response(request: AlterPartitionReassignmentsRequest, version: int, error: int) -> Response:
     return _no_reassignment(request, error, ErrorCode(error).message)

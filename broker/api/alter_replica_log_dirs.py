@@ -17,7 +17,7 @@ from protocol.messages.alter_replica_log_dirs import (
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(AlterReplicaLogDirsRequest, AlterReplicaLogDirs(parts).handle, refuse)
+    return Route(AlterReplicaLogDirsRequest, AlterReplicaLogDirs(parts).handle, error_response)
 
 
 class AlterReplicaLogDirs:
@@ -28,7 +28,7 @@ class AlterReplicaLogDirs:
 
     def handle(self, call: Call, request: AlterReplicaLogDirsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
-            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         paths_by_topic: dict[str, dict[int, str]] = {}  # the last of several folders for a partition counts
         for folder in request.dirs:
             for topic in folder.topics:
@@ -50,7 +50,7 @@ class AlterReplicaLogDirs:
         return ErrorCode.NONE
 
 
-def refuse(request: AlterReplicaLogDirsRequest, version: int, error: int) -> Response:
+def error_response(request: AlterReplicaLogDirsRequest, version: int, error: int) -> Response:
     results = [
         AlterReplicaLogDirTopicResult(topic.name, [AlterReplicaLogDirPartitionResult(index, error) for index in topic.partitions])
         for folder in request.dirs

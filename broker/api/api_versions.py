@@ -14,7 +14,7 @@ _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ApiVersionsRequest, ApiVersions(parts).handle, refuse)
+    return Route(ApiVersionsRequest, ApiVersions(parts).handle, error_response)
 
 
 class ApiVersions:
@@ -36,6 +36,6 @@ def _range(api: Api) -> ApiVersion:
     return ApiVersion(api.key, *api.advertised)
 
 
-def refuse(request: ApiVersionsRequest | None, version: int, error: int) -> Response:
+def error_response(request: ApiVersionsRequest | None, version: int, error: int) -> Response:
     """The range of ApiVersions itself (key 18), so that a newer client can retry with a supported version."""
     return ApiVersionsResponse(error, [_range(APIS[API_VERSIONS])])

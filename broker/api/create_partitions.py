@@ -25,7 +25,7 @@ from protocol.messages.create_partitions import (
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(CreatePartitionsRequest, CreatePartitions(parts).handle, refuse)
+    return Route(CreatePartitionsRequest, CreatePartitions(parts).handle, error_response)
 
 
 class CreatePartitions:
@@ -90,6 +90,6 @@ class CreatePartitions:
         self._partitions.grown(self._topics.add_partitions(name, requested.count))
 
 
-def refuse(request: CreatePartitionsRequest, version: int, error: int) -> Response:
+def error_response(request: CreatePartitionsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(topic.name, error, message) for topic in request.topics])

@@ -36,7 +36,7 @@ CLUSTER_METADATA = "__cluster_metadata"
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(CreateTopicsRequest, CreateTopics(parts).handle, refuse)
+    return Route(CreateTopicsRequest, CreateTopics(parts).handle, error_response)
 
 
 class CreateTopics:
@@ -158,6 +158,6 @@ def _refusal(name: str, error: int, message: str | None) -> CreatableTopicResult
     return CreatableTopicResult(name=name, error_code=error, error_message=message, num_partitions=-1, replication_factor=-1, configs=[])
 
 
-def refuse(request: CreateTopicsRequest, version: int, error: int) -> Response:
+def error_response(request: CreateTopicsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return CreateTopicsResponse(topics=[_refusal(topic.name, error, message) for topic in request.topics])

@@ -12,7 +12,7 @@ from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRe
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DeleteGroupsRequest, DeleteGroups(parts).handle, refuse)
+    return Route(DeleteGroupsRequest, DeleteGroups(parts).handle, error_response)
 
 
 class DeleteGroups:
@@ -43,5 +43,5 @@ class DeleteGroups:
         answer_together(call, DeleteGroupsResponse(0, results + refused), [journal for _, journal in deletions], refuse_part)
 
 
-def refuse(request: DeleteGroupsRequest, version: int, error: int) -> Response:
+def error_response(request: DeleteGroupsRequest, version: int, error: int) -> Response:
     return DeleteGroupsResponse(0, [DeletableGroupResult(id, error) for id in dict.fromkeys(request.groups_names)])

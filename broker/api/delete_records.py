@@ -26,7 +26,7 @@ NO_LOW_WATERMARK = -1
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DeleteRecordsRequest, DeleteRecords(parts).handle, refuse)
+    return Route(DeleteRecordsRequest, DeleteRecords(parts).handle, error_response)
 
 
 class DeleteRecords:
@@ -95,7 +95,7 @@ def _written(call: Call, results: list[DeleteRecordsPartitionResult], failure: E
     call.release()
 
 
-def refuse(request: DeleteRecordsRequest, version: int, error: int) -> Response:
+def error_response(request: DeleteRecordsRequest, version: int, error: int) -> Response:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

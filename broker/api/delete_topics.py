@@ -15,7 +15,7 @@ BY_ID_FROM = 6
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DeleteTopicsRequest, DeleteTopics(parts).handle, refuse)
+    return Route(DeleteTopicsRequest, DeleteTopics(parts).handle, error_response)
 
 
 class DeleteTopics:
@@ -134,6 +134,6 @@ def _result(name: str | None, id: bytes, error: int, message: str | None) -> Del
     return DeletableTopicResult(name, id, error, None if message is None else shorten(message))
 
 
-def refuse(request: DeleteTopicsRequest, version: int, error: int) -> Response:
+def error_response(request: DeleteTopicsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return DeleteTopicsResponse(responses=[_result(target.name, target.topic_id, error, message) for target in requested_topics(request, version)])

@@ -14,7 +14,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeClusterRequest, DescribeCluster(parts).handle, refuse)
+    return Route(DescribeClusterRequest, DescribeCluster(parts).handle, error_response)
 
 
 class DescribeCluster:
@@ -45,5 +45,5 @@ class DescribeCluster:
         )
 
 
-def refuse(request: DescribeClusterRequest, version: int, error: int) -> Response:
+def error_response(request: DescribeClusterRequest, version: int, error: int) -> Response:
     return DescribeClusterResponse(error_code=error, error_message=ErrorCode(error).message)

@@ -40,7 +40,7 @@ PASSWORD = TYPES["password"]
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeConfigsRequest, DescribeConfigs(parts).handle, refuse)
+    return Route(DescribeConfigsRequest, DescribeConfigs(parts).handle, error_response)
 
 
 class DescribeConfigs:
@@ -57,7 +57,7 @@ class DescribeConfigs:
 
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
-            return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
+            return error_response(request, call.version, ErrorCode.INVALID_REQUEST)
         # Step by step: describing ten thousand topics takes more than a second.
         call.reply = reply = EncodedConfigs(call.version)
         if self._long_requests.answer(call, reply, self._describe(call, request, reply)) is not None:
@@ -72,7 +72,7 @@ class DescribeConfigs:
             return
 
         def refuse_part(part: int, error: int) -> None:
-            reply.replace(refuse(call.request, call.version, error).results)
+            reply.replace(error_response(call.request, call.version, error).results)
 
         answer_together(call, reply, [self._registry, *reply.journals], refuse_part)
 
@@ -251,7 +251,7 @@ def config_result(
     return DescribeConfigsResourceResult(name, None if secret else value, read_only, source, secret, synonyms, type, documentation)
 
 
-def refuse(request: DescribeConfigsRequest, version: int, error: int) -> DescribeConfigsResponse:
+def error_response(request: DescribeConfigsRequest, version: int, error: int) -> DescribeConfigsResponse:
     message = ErrorCode(error).message
     return DescribeConfigsResponse(
         results=[DescribeConfigsResult(error, message, resource.resource_type, resource.resource_name, []) for resource in request.resources]

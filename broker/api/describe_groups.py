@@ -19,7 +19,7 @@ DEAD: Final = "Dead"
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeGroupsRequest, DescribeGroups(parts).handle, refuse)
+    return Route(DescribeGroupsRequest, DescribeGroups(parts).handle, error_response)
 
 
 class DescribeGroups:
@@ -76,5 +76,5 @@ def _error(group_id: str, error: int) -> DescribedGroup:
     return DescribedGroup(error, None, group_id)
 
 
-def refuse(request: DescribeGroupsRequest, version: int, error: int) -> Response:
+def error_response(request: DescribeGroupsRequest, version: int, error: int) -> Response:
     return DescribeGroupsResponse(0, [_error(id, error) for id in request.groups])

@@ -19,7 +19,7 @@ from protocol.messages.describe_log_dirs import (
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeLogDirsRequest, DescribeLogDirs(parts).handle, refuse)
+    return Route(DescribeLogDirsRequest, DescribeLogDirs(parts).handle, error_response)
 
 
 class DescribeLogDirs:
@@ -31,7 +31,7 @@ class DescribeLogDirs:
 
     def handle(self, call: Call, request: DescribeLogDirsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
-            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         indexes_by_topic: dict[str, dict[int, None]] = {}
         if request.topics is None:
             indexes_by_topic = {listed.name: dict.fromkeys(range(listed.partitions)) for listed in self._topics.listed()}
@@ -71,5 +71,5 @@ class DescribeLogDirs:
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
 
-def refuse(request: DescribeLogDirsRequest, version: int, error: int) -> Response:
+def error_response(request: DescribeLogDirsRequest, version: int, error: int) -> Response:
     return DescribeLogDirsResponse(error_code=error)

@@ -29,7 +29,7 @@ QUORUM_EPOCH = 1  # a quorum of one elects once
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeQuorumRequest, DescribeQuorum(parts).handle, refuse)
+    return Route(DescribeQuorumRequest, DescribeQuorum(parts).handle, error_response)
 
 
 class DescribeQuorum:
@@ -40,7 +40,7 @@ class DescribeQuorum:
 
     def handle(self, call: Call, request: DescribeQuorumRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
-            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         requested = [(topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics]
         known = requested == [(METADATA_TOPIC, [0])]
         describe = self._quorum if known else _no_quorum
@@ -60,5 +60,5 @@ def _no_quorum(index: int) -> DescribeQuorumResponsePartitionData:
     return DescribeQuorumResponsePartitionData(index, error, error.message, current_voters=[], observers=[])
 
 
-def refuse(request: DescribeQuorumRequest, version: int, error: int) -> Response:
+def error_response(request: DescribeQuorumRequest, version: int, error: int) -> Response:
     return DescribeQuorumResponse(error_code=error, error_message=ErrorCode(error).message, topics=[], nodes=[])

@@ -22,7 +22,7 @@ PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeTopicPartitionsRequest, DescribeTopicPartitions(parts).handle, refuse)
+    return Route(DescribeTopicPartitionsRequest, DescribeTopicPartitions(parts).handle, error_response)
 
 
 class DescribeTopicPartitions:
@@ -41,7 +41,7 @@ class DescribeTopicPartitions:
         first = cursor.topic_name if cursor is not None else ""
         names = {topic.name for topic in self._topics.listed()} if all_topics else {topic.name for topic in request.topics}
         if cursor is not None and (cursor.partition_index < 0 or not (all_topics or first in names)):
-            return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
+            return error_response(request, call.version, ErrorCode.INVALID_REQUEST)
         hidden: list[str] = []
         described: list[DescribeTopicPartitionsResponseTopic] = []
         next_cursor = None
@@ -97,7 +97,7 @@ def _java_order(name: str) -> bytes:
     return name.encode("utf-16-be", "surrogatepass")
 
 
-def refuse(request: DescribeTopicPartitionsRequest, version: int, error: int) -> Response:
+def error_response(request: DescribeTopicPartitionsRequest, version: int, error: int) -> Response:
     """The error for each topic: the reply has no top-level error."""
     return DescribeTopicPartitionsResponse(
         topics=[DescribeTopicPartitionsResponseTopic(error, topic.name) for topic in request.topics]

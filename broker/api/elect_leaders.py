@@ -13,7 +13,7 @@ PREFERRED_ONLY_VERSION = 0  # the version in which every election is for the pre
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ElectLeadersRequest, ElectLeaders(parts).handle, refuse)
+    return Route(ElectLeadersRequest, ElectLeaders(parts).handle, error_response)
 
 
 class ElectLeaders:
@@ -23,7 +23,7 @@ class ElectLeaders:
 
     def handle(self, call: Call, request: ElectLeadersRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
-            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.timeout_ms <= 0:
             return _no_election(request, call.version, ErrorCode.REQUEST_TIMED_OUT, None)
         if call.version > PREFERRED_ONLY_VERSION and request.election_type not in (PREFERRED, UNCLEAN):
@@ -53,5 +53,5 @@ def _no_election(request: ElectLeadersRequest, version: int, error: int, message
     return ElectLeadersResponse(error_code=error if version > PREFERRED_ONLY_VERSION else ErrorCode.NONE, replica_election_results=results)
 
 
-def refuse(request: ElectLeadersRequest, version: int, error: int) -> Response:
+def error_response(request: ElectLeadersRequest, version: int, error: int) -> Response:
     return _no_election(request, version, error, ErrorCode(error).message)

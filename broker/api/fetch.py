@@ -33,7 +33,7 @@ _UNREADABLE = (OSError, DamagedLog)
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(FetchRequest, Fetch(parts).handle, refuse)
+    return Route(FetchRequest, Fetch(parts).handle, error_response)
 
 
 class PendingFetch:
@@ -218,7 +218,7 @@ class Fetch:
         if not results:
             return FetchReply(refused, self.node, self.leaders, call.connection.listener)
         if request.isolation_level not in (UNCOMMITTED, COMMITTED):
-            return refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         fetch = PendingFetch(self, call, request, results, refused)
         if fetch.find_records() or request.max_wait_ms <= 0:
             return fetch.reply()
@@ -278,7 +278,7 @@ def _replica_of(request: FetchRequest, version: int) -> int:
     return request.replica_state.replica_id if request.replica_state is not None else -1
 
 
-def refuse(request: FetchRequest, version: int, error: int) -> Response:
+def error_response(request: FetchRequest, version: int, error: int) -> Response:
     """The error for each partition; from version 13 on clients read the top-level error instead."""
     topics = []
     if version < TOPIC_IDS_FROM:

@@ -17,7 +17,7 @@ SEVERAL_KEYS_FROM = 4
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(FindCoordinatorRequest, FindCoordinator(parts).handle, refuse)
+    return Route(FindCoordinatorRequest, FindCoordinator(parts).handle, error_response)
 
 
 class FindCoordinator:
@@ -76,7 +76,7 @@ def _no_coordinator(key: str, error: ErrorCode, message: str | None = None) -> C
     return Coordinator(key, -1, "", -1, error, error.message if message is None else message)
 
 
-def refuse(request: FindCoordinatorRequest, version: int, error: int) -> Response:
+def error_response(request: FindCoordinatorRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     if version >= SEVERAL_KEYS_FROM:
         return FindCoordinatorResponse(coordinators=[Coordinator(key, -1, "", -1, error, message) for key in request.coordinator_keys])

@@ -14,7 +14,7 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(HeartbeatRequest, Heartbeat(parts).handle, refuse)
+    return Route(HeartbeatRequest, Heartbeat(parts).handle, error_response)
 
 
 class Heartbeat:
@@ -53,5 +53,5 @@ def _refusal(group_id: str, refusal: int) -> int:
     return ErrorCode.NONE if refusal == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refusal
 
 
-def refuse(request: HeartbeatRequest, version: int, error: int) -> Response:
+def error_response(request: HeartbeatRequest, version: int, error: int) -> Response:
     return HeartbeatResponse(0, error)

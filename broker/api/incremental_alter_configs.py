@@ -22,7 +22,7 @@ from protocol.messages.incremental_alter_configs import (
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(IncrementalAlterConfigsRequest, IncrementalAlterConfigs(ConfigChanges(parts)).handle, refuse)
+    return Route(IncrementalAlterConfigsRequest, IncrementalAlterConfigs(ConfigChanges(parts)).handle, error_response)
 
 
 class IncrementalAlterConfigs:
@@ -95,7 +95,7 @@ def not_a_list(change: int, name: str) -> str:
     return f"Can't {Change(change).name} to key {name} because its type is not LIST."
 
 
-def refuse(request: IncrementalAlterConfigsRequest, version: int, error: int) -> Response:
+def error_response(request: IncrementalAlterConfigsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return IncrementalAlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(error, message, resource.resource_type, resource.resource_name) for resource in request.resources]

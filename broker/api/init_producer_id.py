@@ -16,7 +16,7 @@ RETRY_LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(InitProducerIdRequest, InitProducerId(parts).handle, refuse)
+    return Route(InitProducerIdRequest, InitProducerId(parts).handle, error_response)
 
 
 class InitProducerId:
@@ -31,7 +31,7 @@ class InitProducerId:
     def handle(self, call: Call, request: InitProducerIdRequest) -> Response | None:
         error = self._error(call, request)
         if error:
-            return refuse(request, call.version, error)
+            return error_response(request, call.version, error)
         # As in Kafka, a producer without transactions gets a new id even if it sends its current one.
         id = next(self._ids, None)
         if id is not None:
@@ -75,5 +75,5 @@ class InitProducerId:
                 call.answer(reply)
 
 
-def refuse(request: InitProducerIdRequest, version: int, error: int) -> InitProducerIdResponse:
+def error_response(request: InitProducerIdRequest, version: int, error: int) -> InitProducerIdResponse:
     return InitProducerIdResponse(0, error, NO_ID, NO_EPOCH)

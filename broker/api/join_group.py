@@ -27,7 +27,7 @@ SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(JoinGroupRequest, JoinGroup(parts).handle, refuse)
+    return Route(JoinGroupRequest, JoinGroup(parts).handle, error_response)
 
 
 class ParkedJoin(ParkedCall):
@@ -53,7 +53,7 @@ class JoinGroup:
     def handle(self, call: Call, request: JoinGroupRequest) -> Response | None:
         version = call.version
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
-            return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return error_response(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
             return self._refuse_for_partition(request, version, journal.refusal)
@@ -89,10 +89,10 @@ class JoinGroup:
             return join_response(JoinReply(ErrorCode.INVALID_GROUP_ID), request.member_id, version)
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
             return join_response(JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT), request.member_id, version)
-        return refuse(request, version, error)
+        return error_response(request, version, error)
 
 
-def refuse(request: JoinGroupRequest, version: int, error: int) -> Response:
+def error_response(request: JoinGroupRequest, version: int, error: int) -> Response:
     return join_response(JoinReply(error), "", version)
 
 

@@ -16,7 +16,7 @@ SEVERAL_MEMBERS_FROM: Final = 3
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(LeaveGroupRequest, LeaveGroup(parts).handle, refuse)
+    return Route(LeaveGroupRequest, LeaveGroup(parts).handle, error_response)
 
 
 class LeaveGroup:
@@ -43,5 +43,5 @@ class LeaveGroup:
         return answer(journal, call, LeaveGroupResponse(0, ErrorCode.NONE, results))
 
 
-def refuse(request: LeaveGroupRequest, version: int, error: int) -> Response:
+def error_response(request: LeaveGroupRequest, version: int, error: int) -> Response:
     return LeaveGroupResponse(0, error)

@@ -21,7 +21,7 @@ BY_TYPE_FROM: Final = 1
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ListConfigResourcesRequest, ListConfigResources(parts).handle, refuse)
+    return Route(ListConfigResourcesRequest, ListConfigResources(parts).handle, error_response)
 
 
 class ListConfigResources:
@@ -34,17 +34,17 @@ class ListConfigResources:
 
     def handle(self, call: Call, request: ListConfigResourcesRequest) -> Response | None:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE_CONFIGS):
-            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         kinds: Collection[int] = dict.fromkeys(request.resource_types or Kind) if call.version >= BY_TYPE_FROM else (Kind.CLIENT_METRICS,)
         if any(kind not in tuple(Kind) for kind in kinds):
-            return refuse(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
+            return error_response(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
         serving: list[GroupJournal] = []
         if Kind.GROUP in kinds:
             for journal in self._shards.journals:
                 if not journal.refusal:
                     serving.append(journal)
                 elif journal.refusal != ErrorCode.NOT_COORDINATOR:
-                    return refuse(request, call.version, journal.refusal)
+                    return error_response(request, call.version, journal.refusal)
         reply = ListConfigResourcesResponse(config_resources=[ConfigResource(name, kind) for kind in kinds for name in self._names(kind, serving)])
 
         def refuse_part(part: int, error: int) -> None:
@@ -65,5 +65,5 @@ class ListConfigResources:
         return ()
 
 
-def refuse(request: ListConfigResourcesRequest, version: int, error: int) -> Response:
+def error_response(request: ListConfigResourcesRequest, version: int, error: int) -> Response:
     return ListConfigResourcesResponse(0, error)

@@ -16,7 +16,7 @@ CLASSIC: Final = "classic"
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ListGroupsRequest, ListGroups(parts).handle, refuse)
+    return Route(ListGroupsRequest, ListGroups(parts).handle, error_response)
 
 
 class ListGroups:
@@ -53,5 +53,5 @@ class ListGroups:
         return None
 
 
-def refuse(request: ListGroupsRequest, version: int, error: int) -> Response:
+def error_response(request: ListGroupsRequest, version: int, error: int) -> Response:
     return ListGroupsResponse(0, error)

@@ -34,7 +34,7 @@ COMMITTED: Final = 1
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ListOffsetsRequest, ListOffsets(parts).handle, refuse)
+    return Route(ListOffsetsRequest, ListOffsets(parts).handle, error_response)
 
 
 class ListOffsets:
@@ -60,7 +60,7 @@ class ListOffsets:
                     answers[partition.partition_index] = ListOffsetsPartitionResponse(partition.partition_index)
                     requested.append((topic.name, partition))
         if requested and request.isolation_level not in (0, COMMITTED):
-            return refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         reply = ListOffsetsResponse(0, [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in topics.items() if answers])
         reply.topics += hidden
         return self._long_requests.answer(call, reply, self._fill_in(call.version, requested, topics, repeated))
@@ -136,5 +136,5 @@ def _refused(name: str, partitions: list[ListOffsetsPartition], error: int) -> L
     return ListOffsetsTopicResponse(name, [ListOffsetsPartitionResponse(partition.partition_index, error) for partition in partitions])
 
 
-def refuse(request: ListOffsetsRequest, version: int, error: int) -> Response:
+def error_response(request: ListOffsetsRequest, version: int, error: int) -> Response:
     return ListOffsetsResponse(0, [_refused(topic.name, topic.partitions, error) for topic in request.topics])

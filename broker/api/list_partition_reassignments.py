@@ -15,7 +15,7 @@ from protocol.messages.list_partition_reassignments import (
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ListPartitionReassignmentsRequest, ListPartitionReassignments(parts).handle, refuse)
+    return Route(ListPartitionReassignmentsRequest, ListPartitionReassignments(parts).handle, error_response)
 
 
 class ListPartitionReassignments:
@@ -24,11 +24,11 @@ class ListPartitionReassignments:
 
     def handle(self, call: Call, request: ListPartitionReassignmentsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
-            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return ListPartitionReassignmentsResponse(error_message=None, topics=[])
 
 
-def refuse(request: ListPartitionReassignmentsRequest, version: int, error: int) -> Response:
+def error_response(request: ListPartitionReassignmentsRequest, version: int, error: int) -> Response:
     topics = [
         OngoingTopicReassignment(topic.name, [OngoingPartitionReassignment(index, [], [], []) for index in topic.partition_indexes])
         for topic in request.topics or []

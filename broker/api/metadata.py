@@ -27,7 +27,7 @@ ASKED_BY_ID_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses th
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(MetadataRequest, Metadata(parts).handle, refuse)
+    return Route(MetadataRequest, Metadata(parts).handle, error_response)
 
 
 class Metadata:
@@ -50,7 +50,7 @@ class Metadata:
         requested = request.topics
         version = call.version
         if version < ASKED_BY_ID_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in requested or []):
-            return refuse(request, version, ErrorCode.INVALID_REQUEST)
+            return error_response(request, version, ErrorCode.INVALID_REQUEST)
         # Version 0 has no null list: an empty list requests all topics.
         if requested is None or (version == 0 and not requested):
             count, topics = self._all(call, request)
@@ -170,7 +170,7 @@ def bytes_after_topics(version: int) -> int:
     return error + cluster_operations + tagged_fields
 
 
-def refuse(request: MetadataRequest, version: int, error: int) -> Response:
+def error_response(request: MetadataRequest, version: int, error: int) -> Response:
     """The error for each topic; versions before 13 have no top-level error."""
     topics = [MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or []]
     return MetadataResponse(topics=topics, error_code=error)

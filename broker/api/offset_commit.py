@@ -31,7 +31,7 @@ CommitTopic = tuple[str, list[OffsetCommitRequestPartition]]
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetCommitRequest, OffsetCommit(parts).handle, refuse)
+    return Route(OffsetCommitRequest, OffsetCommit(parts).handle, error_response)
 
 
 class OffsetCommit:
@@ -45,7 +45,7 @@ class OffsetCommit:
 
     def handle(self, call: Call, request: OffsetCommitRequest) -> Response | None:
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
-            return refuse(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refused: dict[str, OffsetCommitResponseTopic] = {}
         valid: list[CommitTopic] = []
         for topic in request.topics:
@@ -151,5 +151,5 @@ def _put_codes(
     topic.partitions += [OffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
 
 
-def refuse(request: OffsetCommitRequest, version: int, error: int) -> Response:
+def error_response(request: OffsetCommitRequest, version: int, error: int) -> Response:
     return committed({}, [(topic.name, topic.partitions) for topic in request.topics], error)

@@ -17,7 +17,7 @@ from protocol.messages.offset_delete import (
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetDeleteRequest, OffsetDelete(parts).handle, refuse)
+    return Route(OffsetDeleteRequest, OffsetDelete(parts).handle, error_response)
 
 
 class OffsetDelete:
@@ -66,5 +66,5 @@ def _topic_of(topics: dict[str, OffsetDeleteResponseTopic], name: str) -> Offset
     return topic
 
 
-def refuse(request: OffsetDeleteRequest, version: int, error: int) -> Response:
+def error_response(request: OffsetDeleteRequest, version: int, error: int) -> Response:
     return OffsetDeleteResponse(error)

@@ -30,7 +30,7 @@ Topics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetFetchRequest, OffsetFetch(parts).handle, refuse)
+    return Route(OffsetFetchRequest, OffsetFetch(parts).handle, error_response)
 
 
 class OffsetFetch:
@@ -105,7 +105,7 @@ def _refused(group_id: str, topics: Topics, version: int, error: int) -> Fetched
     return group_id, [_without_offsets(topic, error) for topic in topics or []], ErrorCode.NONE
 
 
-def refuse(request: OffsetFetchRequest, version: int, error: int) -> Response:
+def error_response(request: OffsetFetchRequest, version: int, error: int) -> Response:
     if version >= FETCH_GROUPS_FROM:
         return OffsetFetchReply([_refused(group.group_id, None, version, error) for group in request.groups])
     return OffsetFetchReply([_refused(request.group_id, request.topics, version, error)])

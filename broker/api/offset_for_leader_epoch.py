@@ -21,7 +21,7 @@ from protocol.messages.offset_for_leader_epoch import (
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpoch(parts).handle, refuse)
+    return Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpoch(parts).handle, error_response)
 
 
 class OffsetForLeaderEpoch:
@@ -59,5 +59,5 @@ def _refused(topic: OffsetForLeaderTopic, error: int) -> OffsetForLeaderTopicRes
     return OffsetForLeaderTopicResult(topic.topic, [EpochEndOffset(error, partition.partition) for partition in topic.partitions])
 
 
-def refuse(request: OffsetForLeaderEpochRequest, version: int, error: int) -> Response:
+def error_response(request: OffsetForLeaderEpochRequest, version: int, error: int) -> Response:
     return OffsetForLeaderEpochResponse(0, [_refused(topic, error) for topic in request.topics])

@@ -11,7 +11,7 @@ from broker.api.parts import BrokerParts
 from broker.fastpath.produce import ProduceTemplate
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, topic_allowed
-from broker.topics.appender import failed
+from broker.topics.appender import failed_reply
 from broker.topics.batch_checks import InvalidBatch, Refusal, TooMuchWork, batch_size, check_single_batch, is_transactional
 from broker.topics.late_batches import LateBatch
 from broker.topics.leaders import NO_NODE, Leaders
@@ -37,7 +37,7 @@ TopicPartition = tuple[str, int]  # topic and partition
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ProduceRequest, Produce(parts).handle, refuse)
+    return Route(ProduceRequest, Produce(parts).handle, error_response)
 
 
 class PendingProduce:
@@ -92,10 +92,10 @@ class Produce:
         try:
             sizes = _sizes(request)
         except InvalidBatch as invalid:
-            return refuse(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(invalid))
+            return error_response(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(invalid))
         if sizes is None:
             self._transactions.refused(request.transactional_id or "")
-            return refuse(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return error_response(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         size_of_next = iter(sizes)
         # The last of several batches for a partition counts.
         batches: dict[TopicPartition, tuple[Partition, bytes, int]] = {}
@@ -109,24 +109,24 @@ class Produce:
                 partition = self._partitions.find(name, data.index) if allowed else None
                 if partition is None:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                    answers[key] = failed(data.index, error)
+                    answers[key] = failed_reply(data.index, error)
                     continue
                 records = data.records or b""
                 try:
                     check_single_batch(records, size, call.version)
                 except Refusal as refusal:
-                    answers[key] = failed(data.index, refusal.error)
+                    answers[key] = failed_reply(data.index, refusal.error)
                 else:
                     batches[key] = (partition, records, size)
         pending = PendingProduce(call, request, answers)
         appends_left = APPENDS_MAX
         for key, (partition, records, size) in batches.items():
             if request.acks not in ACKS:
-                answer = failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
+                answer = failed_reply(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
             elif partition.topic.internal:
-                answer = failed(partition.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+                answer = failed_reply(partition.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
             elif partition.error:
-                answer = failed(partition.index, partition.error)
+                answer = failed_reply(partition.index, partition.error)
             else:
                 appended = None
                 too_much_work = False
@@ -142,7 +142,7 @@ class Produce:
                     pending.waiting += 1
                     continue
                 else:
-                    answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
+                    answer = failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
             answers.setdefault(key, answer)
         if pending.waiting:
             return None
@@ -211,6 +211,6 @@ def _reply(request: ProduceRequest, answers: dict[TopicPartition, PartitionProdu
     return ProduceResponse([TopicProduceResponse(name, parts) for name, parts in topics.items()])
 
 
-def refuse(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
+def error_response(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
     keys = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
-    return _reply(request, {key: failed(key[1], error, message) for key in keys})
+    return _reply(request, {key: failed_reply(key[1], error, message) for key in keys})

@@ -20,7 +20,7 @@ PROTOCOL_NAME_FROM: Final = 5
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(SyncGroupRequest, SyncGroup(parts).handle, refuse)
+    return Route(SyncGroupRequest, SyncGroup(parts).handle, error_response)
 
 
 class ParkedSync(ParkedCall):
@@ -81,5 +81,5 @@ def _refusal(group_id: str, refusal: int) -> int:
     return ErrorCode.REBALANCE_IN_PROGRESS if refusal == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refusal
 
 
-def refuse(request: SyncGroupRequest, version: int, error: int) -> Response:
+def error_response(request: SyncGroupRequest, version: int, error: int) -> Response:
     return SyncGroupResponse(0, error)

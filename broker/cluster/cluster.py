@@ -126,7 +126,7 @@ class Cluster:
         self._turn.add_actor(self.ownership)
         self.ownership.set_logs("registry", [TOPIC_REGISTRY], self._now)
         if self.registry.leading:
-            self.ownership.adopt(TOPIC_REGISTRY, self._now)
+            self.ownership.already_acquired(TOPIC_REGISTRY, self._now)
             self._resume_deletions()
         else:
             self.deletions.resume(self._topics.deleted.values())
@@ -193,7 +193,7 @@ class Cluster:
         return NodeRequest(kind, self.me, self._incarnation, offset, epoch, node_logs(logs or []), target)
 
     def route(self) -> Route:
-        return Route(NodeRequest, self.handle, refuse, NODE_REQUESTS)  # type: ignore[arg-type]
+        return Route(NodeRequest, self.handle, error_response, NODE_REQUESTS)  # type: ignore[arg-type]
 
     def handle(self, call: Call, request: NodeRequest) -> Response | None:
         now = self._now
@@ -385,7 +385,7 @@ class Cluster:
             self.peers.send(self.controller, request, ignore_reply)
 
 
-def refuse(request: NodeRequest, version: int, error: int) -> NodeResponse:
+def error_response(request: NodeRequest, version: int, error: int) -> NodeResponse:
     return NodeResponse(error)
 
 

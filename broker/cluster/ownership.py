@@ -169,7 +169,7 @@ class Ownership:
     def logs(self) -> Iterable[LogId]:
         return self._placed.keys()
 
-    def adopt(self, log: LogId, now: int) -> None:
+    def already_acquired(self, log: LogId, now: int) -> None:
         """The log was acquired before it was placed."""
         self._placed[log].state = State.OWNED
         self._placed[log].since = now

@@ -37,7 +37,7 @@ _COST_OF_PARTITION: Final = 200
 
 
 class CommitLayout(NamedTuple):
-    """An encoded commit and the positions of its offsets. `constant_parts` unpacks the other bytes after the correlation id."""
+    """An encoded commit and the positions of its offsets. `constant_parts` unpacks all that follows the correlation id, except the offsets."""
 
     frame: bytes
     body_at: int

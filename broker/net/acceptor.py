@@ -64,7 +64,7 @@ class StandardLoopProtocol(asyncio.BufferedProtocol):
 
 
 class Acceptor:
-    """The listening sockets of all listeners; `adopt` first, `start` when requests can be answered."""
+    """The listening sockets of all listeners; `add_sockets` first, `start` when requests can be answered."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Acceptor:
         self._retry: asyncio.TimerHandle | None = None
         connections.on_removed = self._resume
 
-    def adopt(self, sockets: list[socket.socket], listener: Address) -> None:
+    def add_sockets(self, sockets: list[socket.socket], listener: Address) -> None:
         """Add listening sockets; a listener has one for each address of its name."""
         self._sockets += [(sock, listener) for sock in sockets]
 

@@ -47,15 +47,15 @@ class ConstantReply:
 # A handler returns the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]
 # Builds the API's reply with an error code and no other content.
-Refusal = Callable[[Any, int, int], Response]
+ErrorResponse = Callable[[Any, int, int], Response]
 
 
 class Route:
     """One served API: its handler, and its versions."""
 
-    __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "refuse", "tagged_reply_from")
+    __slots__ = ("api", "decode", "error_response", "flexible_from", "handle", "key", "newest", "oldest", "tagged_reply_from")
 
-    def __init__(self, request: type[Request], handle: Handler, refuse: Refusal, api: Api | None = None) -> None:
+    def __init__(self, request: type[Request], handle: Handler, error_response: ErrorResponse, api: Api | None = None) -> None:
         """`api`: only for an API that Kafka does not have."""
         self.api = api = api or APIS[request.API_KEY]
         self.key: int = api.key
@@ -65,7 +65,7 @@ class Route:
         self.tagged_reply_from = api.flexible_from if api.key != API_VERSIONS else 1 << 15
         self.decode = api.request.decode
         self.handle = handle
-        self.refuse = refuse
+        self.error_response = error_response
 
 
 class Call:
@@ -153,7 +153,7 @@ class Call:
         self.answer(self.reply)
 
     def fail(self, error: int) -> None:
-        self.answer(self.route.refuse(self.request, self.version, error))
+        self.answer(self.route.error_response(self.request, self.version, error))
 
 
 def _skip_header_tags(frame: bytes, at: int) -> int:
@@ -217,7 +217,7 @@ class Dispatch:
             report_defect("a request failed inside the broker", failure, api=route.api.name, version=version)
             if not connection.busy:
                 return None  # the request was answered before the exception
-            reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            reply = route.error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         return call.frame(reply) if reply is not None else None
 
     def _decode_large(self, route: Route, data: bytes, at: int, version: int) -> Any:
@@ -230,5 +230,5 @@ class Dispatch:
 
 def _refuse_newer_version(route: Route, correlation_id: int) -> bytes:
     """Answer an ApiVersions request of a newer version in version 0, which every client can read."""
-    reply = route.refuse(None, 0, ErrorCode.UNSUPPORTED_VERSION).encode(0)
+    reply = route.error_response(None, 0, ErrorCode.UNSUPPORTED_VERSION).encode(0)
     return _REPLY(len(reply) + 4, correlation_id) + reply

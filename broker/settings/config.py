@@ -196,13 +196,13 @@ def parse_or_default(collected: CollectedSettings, setting: Setting) -> Any:
     if given is None:
         return setting.default
     try:
-        return parse(setting, given.value)
+        return parse_value(setting, given.value)
     except ValueError as error:
         collected.problem(given, str(error))
         return setting.default
 
 
-def parse(setting: Setting, value: object) -> Value:
+def parse_value(setting: Setting, value: object) -> Value:
     """Parse a value given as text (command line, environment) or as a TOML type; raises ValueError with the limit."""
     match setting.kind:
         case "boolean":

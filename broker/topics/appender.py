@@ -16,11 +16,11 @@ from storage import AppendFailed
 NO_OFFSET: Final = -1
 
 
-def failed(index: int, error: int, message: str | None = None) -> PartitionProduceResponse:
+def failed_reply(index: int, error: int, message: str | None = None) -> PartitionProduceResponse:
     return PartitionProduceResponse(index, error, NO_OFFSET, NO_TIME, NO_OFFSET, [], message)
 
 
-def refused(partition: Partition, refusal: Refusal) -> PartitionProduceResponse:
+def refused_reply(partition: Partition, refusal: Refusal) -> PartitionProduceResponse:
     start = partition.start_offset if refusal.with_start else NO_OFFSET
     errors = [BatchIndexAndErrorMessage(record.record, record.message) for record in refusal.records]
     return PartitionProduceResponse(partition.index, refusal.error, NO_OFFSET, NO_TIME, start, errors, refusal.message)
@@ -38,9 +38,9 @@ class Appender:
         try:
             offset, time = append(partition, data, at, size, self._clock.wall, self._allowance)
         except Refusal as refusal:
-            return refused(partition, refusal)
+            return refused_reply(partition, refusal)
         except AppendFailed:
-            return failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+            return failed_reply(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
         return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
 
     def append_late(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
@@ -48,7 +48,7 @@ class Appender:
 
         def written(result: Written) -> None:
             if isinstance(result, AppendFailed):
-                done(failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR))
+                done(failed_reply(partition.index, ErrorCode.KAFKA_STORAGE_ERROR))
             else:
                 done(PartitionProduceResponse(partition.index, ErrorCode.NONE, *result, partition.start_offset))
 
@@ -57,4 +57,4 @@ class Appender:
         try:
             append_late(partition, data, size, self._clock.wall, self._allowance, checked, written)
         except Refusal as refusal:
-            done(refused(partition, refusal))
+            done(refused_reply(partition, refusal))

@@ -122,7 +122,7 @@ class Deletions:
             self._registry.reply(Deletion(self, topics, deletion.deleted_ms, no_waiter))
 
     def begin(self, deletion: Deletion) -> None:
-        """Remove the offsets in all partitions, now that the deletion is durable."""
+        """Remove the offsets committed for the deleted topics, in all partitions of __consumer_offsets: the deletion is durable now."""
         deletion.waiting = set(self._shards.journals)
         self._open.append(deletion)
         self._queue.append((deletion, list(self._shards.journals)))

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from broker.runtime.clock import Clock
 from broker.runtime.contain import report_defect
 from broker.runtime.turn import EndTurnScheduler
-from broker.topics.appender import Appender, failed, refused
+from broker.topics.appender import Appender, failed_reply, refused_reply
 from broker.topics.batch_checker import Job
 from broker.topics.batch_checker_process import Outcome
 from broker.topics.batch_checks import Checked, Refusal, TooMuchWork, producer_id_of
@@ -110,7 +110,7 @@ class LateBatches:
         assert partition.late_batches
         batch = partition.late_batches[0]
         if partition.error:
-            self._settle(partition, batch, failed(partition.index, partition.error))
+            self._settle(partition, batch, failed_reply(partition.index, partition.error))
             return
         if self._producer_is_busy(partition, batch):
             return
@@ -157,13 +157,13 @@ class LateBatches:
         if batch.answered:
             return  # the broker stops, and has replied
         if partition.error:  # its topic was deleted, or its log failed
-            self._settle(partition, batch, failed(partition.index, partition.error))
+            self._settle(partition, batch, failed_reply(partition.index, partition.error))
         elif isinstance(outcome, Checked):
             self._append_first(partition, batch, outcome)
         elif isinstance(outcome, Refusal):
-            self._settle(partition, batch, refused(partition, outcome))
+            self._settle(partition, batch, refused_reply(partition, outcome))
         else:
-            self._settle(partition, batch, failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
+            self._settle(partition, batch, failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
     def _settle(self, partition: Partition, batch: LateBatch, reply: PartitionProduceResponse) -> None:
         """Reply to an appended batch, or to the first in the queue, unless a stop or a defect has replied already."""
@@ -187,13 +187,13 @@ class LateBatches:
         """The broker stops: reply to all waiting batches with a retriable error."""
         self._stopped = True
         for batch, partition in list(self._appended.items()):
-            self._settle(partition, batch, failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self._settle(partition, batch, failed_reply(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for partition in list(self._waiting):
             while partition.late_batches:
-                self._settle(partition, partition.late_batches[0], failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                self._settle(partition, partition.late_batches[0], failed_reply(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._ready.clear()
 
 
 def _defect(partition: Partition, error: Exception) -> PartitionProduceResponse:
     report_defect("a large batch failed inside the broker", error, log=str(partition))
-    return failed(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return failed_reply(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -23,7 +23,7 @@ class Leaders(Protocol):
 
     @property
     def version(self) -> object:
-        """A new object whenever nodes joined or left, or a log may have another owner or epoch."""
+        """Replaced by a new object whenever nodes joined or left, or a log may have another owner or epoch: compare it with `is`."""
         ...
 
     @property

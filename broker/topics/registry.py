@@ -216,8 +216,8 @@ class Topics:
 
 
 def _notes_topic(offsets: Topic) -> Topic:
-    """The notes topic. It is derived from the offsets topic, since a group's notes and offsets have the same partition number. No fact
-    stores it, so that older versions do not mistake it for a user's topic."""
+    """The notes topic, derived from the offsets topic: a group's notes and offsets have the same partition number. It is not stored in
+    the registry, where older versions would take it for a user's topic."""
     id = hashlib.sha256(b"notes beside " + offsets.id).digest()[:16]
     return Topic(NOTES_LOG, id, offsets.partitions, offsets.created_ms)
 

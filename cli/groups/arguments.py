@@ -35,7 +35,7 @@ def add_list(actions: Any) -> None:
         "list",
         run="cli.groups.listing",
         help="list the groups of the cluster",
-        description="List the groups of all brokers: state, type, protocol, coordinator and, unless there are too many groups, members.",
+        description="List the groups of all brokers: state, type, protocol, coordinator and number of members (see --members).",
         examples=(
             "tenure group list",
             "tenure group list --state Stable --state Empty",

@@ -41,7 +41,7 @@ def assign_ranges(subscribers: Sequence[Subscriber], partitions: Mapping[str, in
 
 
 def assign_round_robin(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Assignment:
-    """Each partition of all topics in order goes to the next member that is subscribed to its topic."""
+    """The partitions of all topics, in order, go in turn to the next member that is subscribed to the topic."""
     assignment: Assignment = {subscriber.member_id: {} for subscriber in subscribers}
     circle = sorted(subscribers, key=member_order)
     at = 0

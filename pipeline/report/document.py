@@ -166,7 +166,7 @@ def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:
 
 
 def _lag(table: pa.Table, group: Group) -> dict[str, Any]:
-    """The highest lag of each partition in each time step, for the heat map. `table`: the rows of `lag_1m` with a lag."""
+    """The highest lag of each partition in each time step, for the heat map. `table`: the rows of `lag_1m` whose lag is known."""
     table = table.filter(pc.and_(pc.equal(table["group"], group.group), pc.equal(table["cluster"], group.cluster)))
     if not table.num_rows:
         return {"partitions": [], "step_ms": None, "from_ms": None}

@@ -13,7 +13,7 @@ import pytest
 
 from broker.runtime.start import ExitCode
 from tests.running import Client, broker, start
-from tests.support.peers import LOOPS, answered, clients, create, entries, eventually, kept_in
+from tests.support.peers import LOOPS, answered, arguments_for, clients, create, entries, eventually
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -48,7 +48,7 @@ def a_dangling_link(directory: Path) -> Path:
 @pytest.mark.parametrize("place", [below_a_file, a_file, not_for_folders, a_dangling_link])
 def test_an_unwritable_directory_is_reported_in_one_line(tmp_path: Path, place: Callable[[Path], Path]) -> None:
     directory = place(tmp_path)
-    code, lines = failed_start(*kept_in(directory))
+    code, lines = failed_start(*arguments_for(directory))
     assert code == ExitCode.DIRECTORY
     assert len(lines) == 1
     assert lines[0].startswith(f"tenure: data directory {directory}: ")
@@ -61,7 +61,7 @@ def test_a_directory_of_another_user_is_refused_in_one_line_that_names_both(tmp_
     closed.touch()
     closed.chmod(mode)
     powerless = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
-    code, lines = failed_start(*kept_in(tmp_path), command=powerless)
+    code, lines = failed_start(*arguments_for(tmp_path), command=powerless)
     tmp_path.chmod(0o700)
     user = os.geteuid()
     reason = f"Permission denied; this process runs as user {user}, and {closed} belongs to user {user} (mode {mode:o})"
@@ -69,8 +69,8 @@ def test_a_directory_of_another_user_is_refused_in_one_line_that_names_both(tmp_
 
 
 def test_a_directory_in_use_is_refused_in_one_line_that_names_the_process(tmp_path: Path) -> None:
-    with broker(*kept_in(tmp_path)) as first, Client(first.port) as client:
-        code, lines = failed_start(*kept_in(tmp_path))
+    with broker(*arguments_for(tmp_path)) as first, Client(first.port) as client:
+        code, lines = failed_start(*arguments_for(tmp_path))
         assert code == ExitCode.LOCKED
         assert len(lines) == 1
         assert lines[0].startswith(f"tenure: data directory {tmp_path} is in use by process {first.pid} ")
@@ -78,9 +78,9 @@ def test_a_directory_in_use_is_refused_in_one_line_that_names_the_process(tmp_pa
 
 
 def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
-    with broker(*kept_in(tmp_path)) as first:
+    with broker(*arguments_for(tmp_path)) as first:
         first.kill()
-    with broker(*kept_in(tmp_path)) as second, Client(second.port) as client:
+    with broker(*arguments_for(tmp_path)) as second, Client(second.port) as client:
         assert answered(client)
 
 
@@ -152,7 +152,7 @@ def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: s
 
 
 def test_every_changed_setting_is_printed_with_its_source(tmp_path: Path) -> None:
-    with broker(*kept_in(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
+    with broker(*arguments_for(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
         started.await_line('"event": "listening"')  # which is logged after them
         settings = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
     assert settings == {
@@ -164,7 +164,7 @@ def test_every_changed_setting_is_printed_with_its_source(tmp_path: Path) -> Non
 
 
 def test_a_traced_start_logs_how_long_each_step_took(tmp_path: Path) -> None:
-    with broker(*kept_in(tmp_path), "--trace-start") as started:
+    with broker(*arguments_for(tmp_path), "--trace-start") as started:
         started.await_line('"event": "start"')
         (line,) = entries(started, "start")
     steps = {step: float(text.split()[0]) for step, text in line.items() if step not in ("time", "level", "event")}

@@ -26,6 +26,7 @@ from tests.support.peers import (
     STOP_SECONDS,
     SlowDisk,
     answered,
+    arguments_for,
     bytes_of,
     clients,
     create,
@@ -33,7 +34,6 @@ from tests.support.peers import (
     entries,
     eventually,
     frames_until_end,
-    kept_in,
     on,
     refused,
     send_until_stuck,
@@ -123,7 +123,7 @@ def test_a_second_signal_ends_the_broker_at_once() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) -> None:
     """A stop in the middle of many creations, each flushed before its reply."""
-    arguments = kept_in(tmp_path, f"event.loop={loop}", "offsets.flush=always")
+    arguments = arguments_for(tmp_path, f"event.loop={loop}", "offsets.flush=always")
     registry = tmp_path / "__tenure_topics-0" / "00000000000000000000.log"
     with broker(*arguments) as started, clients(STORMERS, started.port) as storm:
         answers: list[tuple[list[bytes], bytes]] = []
@@ -149,7 +149,7 @@ def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) 
 
 def test_a_hanging_disk_does_not_delay_the_stop(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
-    arguments = kept_in(tmp_path / "data", "offsets.flush=always")
+    arguments = arguments_for(tmp_path / "data", "offsets.flush=always")
     with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, unread):
         assert answered(unread)
         send_until_stuck(unread.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
@@ -166,7 +166,7 @@ def test_a_hanging_disk_does_not_delay_the_stop(tmp_path: Path) -> None:
 
 def test_a_held_reply_leaves_during_the_stop_when_the_disk_recovers(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
-    with broker(*kept_in(tmp_path / "data"), **disk.environment) as started, Client(started.port) as held:
+    with broker(*arguments_for(tmp_path / "data"), **disk.environment) as started, Client(started.port) as held:
         assert answered(held)
         disk.stick()
         held.send(create("held"), 7)
@@ -193,16 +193,16 @@ def test_only_an_orderly_stop_writes_the_clean_shutdown_marker(tmp_path: Path) -
     data = tmp_path / "data"
     marker = data / ".kafka_cleanshutdown"
     disk = SlowDisk(tmp_path)
-    with broker(*kept_in(data), **disk.environment) as started, Client(started.port) as client:
+    with broker(*arguments_for(data), **disk.environment) as started, Client(started.port) as client:
         assert answered(client)
         assert not marker.exists()
         assert started.stop() == 0
     assert marker.exists()
-    with broker(*kept_in(data), **disk.environment) as killed:
+    with broker(*arguments_for(data), **disk.environment) as killed:
         assert not marker.exists()
         killed.kill()
     assert not marker.exists()
-    with broker(*kept_in(data), **disk.environment) as stuck, Client(stuck.port) as client:
+    with broker(*arguments_for(data), **disk.environment) as stuck, Client(stuck.port) as client:
         client.ask(create("durable"), 7)
         disk.stick()
         client.send(create("never-durable"), 7)

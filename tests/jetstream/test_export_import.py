@@ -140,7 +140,7 @@ def test_an_export_that_was_changed_is_refused(cluster: ClusterFolder, engine: E
 
 
 def served(node: JetStreamNode, name: str, partition: int = 0) -> StreamTopicLog:
-    log = node.own_topic(LogId(name, partition), IDS[name])
+    log = node.acquired_topic(LogId(name, partition), IDS[name])
     assert isinstance(log, StreamTopicLog), log
     return log
 

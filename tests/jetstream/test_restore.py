@@ -103,7 +103,7 @@ def test_a_damaged_log_of_a_topic_goes_on_where_it_ended(backup: ClusterFolder, 
     damage(engine, ORDERS, 5)
     store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS))
     node = nodes.start(1)
-    log = node.own_topic(ORDERS, IDS["orders"])
+    log = node.acquired_topic(ORDERS, IDS["orders"])
     assert isinstance(log, StreamTopicLog)
     assert (log.records.start_offset, log.records.next_offset) == (0, 6)
     passed = read_header(node.wait(lambda: log.records.read(3, 1_000)), 0)  # a consumer that had read so far

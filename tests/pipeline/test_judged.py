@@ -56,8 +56,8 @@ def test_a_changed_subscription_is_no_second_step() -> None:
     assert verdicts(world, {second: {"subscription_change": True}})[second] == NO
 
 
-def test_a_static_return_within_a_rebalance_is_possible_without_notes() -> None:
-    """Its session may have ended, or another cause may have begun the rebalance: a record does not show which."""
+def test_without_notes_it_is_unknown_whether_a_static_return_was_avoidable() -> None:
+    """The member's session may have ended, or something else began the rebalance: group records do not show which."""
 
     def script(world: World) -> None:
         running = pods(world, 3, static=True)

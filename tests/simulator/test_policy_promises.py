@@ -12,7 +12,7 @@ from coordinator.notes import Cause
 from coordinator.policies import GroupPolicies
 from coordinator.states import STABLE
 from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
-from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, applied
+from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, policies_after
 from simulator.policy_watch import PolicyWatch
 from simulator.world import SECOND, Broken, World
 
@@ -287,7 +287,7 @@ def test_a_power_failure_lifts_the_promise_of_policies_for_its_last_moments(stan
 
 
 def test_an_operator_knows_the_effects_of_its_changes() -> None:
-    texts = applied((), [Change("instance.ids", SET, "i[0-2]"), Change("roster.strict", SET, "true")])
-    texts = applied(texts, [Change("instance.ids", SUBTRACT, "i1"), Change("instance.ids", APPEND, "x")])
+    texts = policies_after((), [Change("instance.ids", SET, "i[0-2]"), Change("roster.strict", SET, "true")])
+    texts = policies_after(texts, [Change("instance.ids", SUBTRACT, "i1"), Change("instance.ids", APPEND, "x")])
     assert dict(texts)["instance.ids"].split(",") == ["i0", "i2", "x"]
-    assert applied(texts, [Change("instance.ids", SUBTRACT, "i0,i2,x"), Change("roster.strict", DELETE, None)]) == ()
+    assert policies_after(texts, [Change("instance.ids", SUBTRACT, "i0,i2,x"), Change("roster.strict", DELETE, None)]) == ()

@@ -309,7 +309,7 @@ def adopting(disk: SimDisk) -> NodeDirectory:
     return directory
 
 
-def test_adopting_a_log_that_grew_changes_nothing(disk: SimDisk) -> None:
+def test_taking_over_a_log_that_grew_changes_no_checkpoint(disk: SimDisk) -> None:
     directory = adopting(disk)
     directory.adopt({A: (10, 4), ("new", 0): (7, 0)})
     assert disk.changes == []

@@ -90,7 +90,7 @@ class Node(ABC):
         self.run()
         return results[0]
 
-    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog:
+    def acquired_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog:
         owned = self.acquire_topic(id, topic_id)
         assert not isinstance(owned, HeldBy | Unreadable), owned
         return owned

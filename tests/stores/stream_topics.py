@@ -38,7 +38,7 @@ class Written:
         self._segment_bytes = segment_bytes
 
     def own(self, node: JetStreamNode) -> StreamTopicLog:
-        log = node.own_topic(self.id)
+        log = node.acquired_topic(self.id)
         assert isinstance(log, StreamTopicLog)
         log.set_segment_limits(self._segment_bytes, 0)
         return log

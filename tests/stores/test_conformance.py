@@ -163,7 +163,7 @@ def test_a_restarted_node_has_its_records(nodes: Nodes, flush: str) -> None:
 @pytest.mark.parametrize("way", ["released", "stopped"])
 def test_a_log_that_its_node_hands_over_has_not_failed(nodes: Nodes, way: str) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log, topic = first.own(LOG), first.own_topic(TOPIC)
+    log, topic = first.own(LOG), first.acquired_topic(TOPIC)
     append(first, log, b"a")
     append_to_topic(first, topic, b"a")
     failures: list[AppendFailed] = []
@@ -175,72 +175,72 @@ def test_a_log_that_its_node_hands_over_has_not_failed(nodes: Nodes, way: str) -
         first.release(LOG)
         first.release(TOPIC)
     assert second.own(LOG).epoch > log.epoch
-    taken = second.own_topic(TOPIC)
+    taken = second.acquired_topic(TOPIC)
     assert taken.epoch > topic.epoch
     assert failures == []
 
 
 def test_the_log_of_a_topic_has_one_owner(nodes: Nodes) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = first.own_topic(TOPIC)
+    log = first.acquired_topic(TOPIC)
     assert append_to_topic(first, log, b"a") == 0
     assert second.acquire_topic(TOPIC) == HeldBy("node 1")
     nodes.kill(first)
-    acquired = second.own_topic(TOPIC)
+    acquired = second.acquired_topic(TOPIC)
     assert acquired.records.next_offset == 1
     assert acquired.epoch > log.epoch
 
 
 def test_deleted_records_stay_deleted_with_the_next_owner(nodes: Nodes) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = first.own_topic(TOPIC)
+    log = first.acquired_topic(TOPIC)
     for _ in range(4):
         append_to_topic(first, log, b"a")
     delete_before(first, TOPIC, log, 3)
     nodes.kill(first)
-    acquired = second.own_topic(TOPIC)
+    acquired = second.acquired_topic(TOPIC)
     assert acquired.records.start_offset == 3
     nodes.kill(second)
-    third = nodes.start(3).own_topic(TOPIC)
+    third = nodes.start(3).acquired_topic(TOPIC)
     assert third.records.start_offset == 3
 
 
 def test_a_recreated_topic_does_not_inherit_the_log_start_of_the_deleted_topic(nodes: Nodes) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = first.own_topic(TOPIC)
+    log = first.acquired_topic(TOPIC)
     for _ in range(4):
         append_to_topic(first, log, b"a")
     delete_before(first, TOPIC, log, 3)
     first.release(TOPIC)
-    delete_topic(second, TOPIC, TOPIC_ID, second.own_topic(TOPIC))
+    delete_topic(second, TOPIC, TOPIC_ID, second.acquired_topic(TOPIC))
     new_id = bytes(range(100, 116))
-    new = second.own_topic(TOPIC, new_id)
+    new = second.acquired_topic(TOPIC, new_id)
     append_to_topic(second, new, b"new")
     second.release(TOPIC)
-    reacquired = first.own_topic(TOPIC, new_id)  # its checkpoint still had the start of the deleted topic
+    reacquired = first.acquired_topic(TOPIC, new_id)  # its checkpoint still had the start of the deleted topic
     assert (reacquired.records.start_offset, reacquired.records.next_offset) == (0, 1)
     nodes.kill(first)
-    last = second.own_topic(TOPIC, new_id)
+    last = second.acquired_topic(TOPIC, new_id)
     assert (last.records.start_offset, last.records.next_offset) == (0, 1)
 
 
 def test_a_node_that_reacquires_a_log_reads_the_files_of_its_last_owner(nodes: Nodes) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    log = first.own_topic(TOPIC)
+    log = first.acquired_topic(TOPIC)
     append_to_topic(first, log, b"old")
     first.release(TOPIC)
-    second.topics.set_aside(TOPIC, TOPIC_ID, second.own_topic(TOPIC), False, 0)
+    second.topics.set_aside(TOPIC, TOPIC_ID, second.acquired_topic(TOPIC), False, 0)
     second.run()
     new_id = bytes(range(100, 116))
-    new = second.own_topic(TOPIC, new_id)
+    new = second.acquired_topic(TOPIC, new_id)
     append_to_topic(second, new, b"new")
     second.release(TOPIC)
-    reacquired = first.own_topic(TOPIC, new_id)
+    reacquired = first.acquired_topic(TOPIC, new_id)
     assert b"new" in reacquired.records.read(0, 1_000)
 
 
 def test_an_open_log_is_not_released_for_the_deletion_of_an_older_topic(nodes: Nodes) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    first.own_topic(TOPIC)
+    first.acquired_topic(TOPIC)
     first.topics.set_aside(TOPIC, bytes(range(100, 116)), None, True, 0)
     assert second.acquire_topic(TOPIC) == HeldBy("node 1")

@@ -63,7 +63,7 @@ def test_epochs_of_leaders_do_not_fall_when_nodes_are_gone() -> None:
     for turn in range(4):
         node = nodes.start(turn % 2 + 1)
         log = node.own(LOG)
-        opened = node.own_topic(topic)
+        opened = node.acquired_topic(topic)
         epochs = log.epoch, opened.epoch
         if not turn:
             append(node, log, b"key")
@@ -71,7 +71,7 @@ def test_epochs_of_leaders_do_not_fall_when_nodes_are_gone() -> None:
     assert min(epochs) == 3
     for _ in range(2):
         alone = Alone(1, nodes.disk.for_another_process())
-        reopened = alone.own_topic(topic)
+        reopened = alone.acquired_topic(topic)
         assert alone.own(LOG).epoch >= epochs[0]
         assert reopened.epoch >= epochs[1]
         assert keys(alone.own(LOG)) == [b"key"]

@@ -62,10 +62,10 @@ class Course:
             self.check_epoch(id, log.epoch)
             self.check_records(id, keys(log))
             logs.append(log)
-        return logs, self.own_topic(node)
+        return logs, self.acquired_topic(node)
 
-    def own_topic(self, node: DirectoryNode) -> TopicLog:
-        log = node.own_topic(TOPIC)
+    def acquired_topic(self, node: DirectoryNode) -> TopicLog:
+        log = node.acquired_topic(TOPIC)
         self.check_epoch(TOPIC, log.epoch)
         start = log.records.start_offset
         assert start == DELETED if self.start_saved else start in (0, DELETED)
@@ -122,7 +122,7 @@ class Course:
         acquired = node.own(GROUPS[0])
         self.check_epoch(GROUPS[0], acquired.epoch)
         self.check_records(GROUPS[0], keys(acquired))
-        self.append(node, [acquired, *logs[1:]], self.own_topic(node))
+        self.append(node, [acquired, *logs[1:]], self.acquired_topic(node))
         node.stop()
 
 

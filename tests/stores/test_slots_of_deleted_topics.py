@@ -24,7 +24,7 @@ def same_slot(id: LogId) -> LogId:
 def written_alone(nodes: NodesOverSimDisk) -> None:
     """A broker that is alone stores records in the topic and deletes the first of them."""
     alone = Alone(1, nodes.disk.for_another_process())
-    log = alone.own_topic(TOPIC, TOPIC_ID)
+    log = alone.acquired_topic(TOPIC, TOPIC_ID)
     for _ in range(RECORDS):
         append_to_topic(alone, log, b"a")
     delete_before(alone, TOPIC, log, DELETED)
@@ -35,18 +35,18 @@ def test_a_topic_that_is_created_again_begins_empty_although_its_slot_is_another
     nodes = NodesOverSimDisk()
     written_alone(nodes)
     first = nodes.start(1)
-    log = first.own_topic(TOPIC, TOPIC_ID)
+    log = first.acquired_topic(TOPIC, TOPIC_ID)
     assert log.records.start_offset == DELETED
     delete_topic(first, TOPIC, TOPIC_ID, log)
     colliding = same_slot(TOPIC)
-    append_to_topic(first, first.own_topic(colliding, OTHER_ID), b"other")
-    new = first.own_topic(TOPIC, NEW_ID)
+    append_to_topic(first, first.acquired_topic(colliding, OTHER_ID), b"other")
+    new = first.acquired_topic(TOPIC, NEW_ID)
     assert (new.records.start_offset, new.records.next_offset) == (0, 0)
     append_to_topic(first, new, b"new")
     nodes.kill(first)
     second = nodes.start(2)
     for id, topic_id in ((TOPIC, NEW_ID), (colliding, OTHER_ID)):
-        log = second.own_topic(id, topic_id)
+        log = second.acquired_topic(id, topic_id)
         assert (log.records.start_offset, log.records.next_offset) == (0, 1)
 
 
@@ -54,9 +54,9 @@ def test_a_broker_alone_again_has_no_log_start_of_a_deleted_topic() -> None:
     nodes = NodesOverSimDisk()
     written_alone(nodes)
     first = nodes.start(1)
-    delete_topic(first, TOPIC, TOPIC_ID, first.own_topic(TOPIC, TOPIC_ID))
-    first.own_topic(same_slot(TOPIC), OTHER_ID)
+    delete_topic(first, TOPIC, TOPIC_ID, first.acquired_topic(TOPIC, TOPIC_ID))
+    first.acquired_topic(same_slot(TOPIC), OTHER_ID)
     first.stop()
     alone = Alone(1, nodes.disk.for_another_process())
     assert TOPIC not in read_offsets(alone.disk, f"/data/{LOG_STARTS}")
-    assert alone.own_topic(TOPIC, NEW_ID).records.start_offset == 0
+    assert alone.acquired_topic(TOPIC, NEW_ID).records.start_offset == 0

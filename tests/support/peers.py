@@ -40,8 +40,8 @@ def on(loop: str, *settings: str) -> tuple[str, ...]:
     return ("--profile", "test", *(part for setting in (f"event.loop={loop}", *settings) for part in ("--set", setting)))
 
 
-def kept_in(directory: Path, *settings: str) -> tuple[str, ...]:
-    """Arguments for a broker with default settings, on a free port, with its data in `directory`."""
+def arguments_for(directory: Path, *settings: str) -> tuple[str, ...]:
+    """Command-line arguments for a broker on a free port, with its data in `directory` and these settings."""
     return ("--listen", "127.0.0.1:0", "--data", str(directory), *(part for setting in settings for part in ("--set", setting)))
 
 

@@ -144,7 +144,7 @@ class Assigned(Phase):
 
 
 class Stable(Phase):
-    """The group was stable: no member notices. A returning static member keeps its partitions."""
+    """The coordinator is killed while the group is stable: no member notices it. A returning static member keeps its partitions."""
 
     def begin(self) -> None:
         self.leader, self.static, self.dynamic = self.actor("a"), self.actor("b"), self.actor()
@@ -189,7 +189,7 @@ class ReplacedStable(Phase):
 
 
 class ReplacedWhileJoining(Phase):
-    """A static member rejoined during a join phase: its new id has not been sent yet."""
+    """A static member rejoined during a join phase and has not received its new id yet."""
 
     def begin(self) -> None:
         self.leader, self.static, self.newcomer = self.actor("a"), self.actor("b"), self.actor("c")

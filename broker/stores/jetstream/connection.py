@@ -98,7 +98,7 @@ class _Link(asyncio.Protocol):
         elif self.info.get("tls_required"):
             self._fail(NatsError("the server wants TLS: write tls:// instead of nats://"))
         else:
-            self._connect()
+            self._send_connect()
 
     async def _encrypt(self, tls: ssl.SSLContext) -> None:
         assert self.transport is not None
@@ -108,9 +108,9 @@ class _Link(asyncio.Protocol):
             self._fail(error)
             return
         self.transport = transport
-        self._connect()
+        self._send_connect()
 
-    def _connect(self) -> None:
+    def _send_connect(self) -> None:
         options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": "tenure", "lang": "python", "version": "1", "protocol": 1}
         self.write(connect_line({**options, **self._login}) + subscribe_line(f"{self._owner.inbox}.*", INBOX_SID) + b"PING\r\n")
 

@@ -257,9 +257,9 @@ class Meta:
     def _read_back(self) -> None:
         """Read until this node's newest heartbeat is read back, if a callback waits for that."""
         if self._waiting_for_read_back and self._acked_heartbeats and not self.closed:
-            self.refresh(self._read_back_again)
+            self.refresh(self._schedule_read_back)
 
-    def _read_back_again(self, read: bool) -> None:
+    def _schedule_read_back(self, read: bool) -> None:
         if self._waiting_for_read_back:
             self._loop.call_later(READ_BACK_SECONDS, Contained(self._read_back))
 

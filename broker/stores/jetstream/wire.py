@@ -51,7 +51,7 @@ class Parser:
                     break
                 subject, sid, header_bytes = self._head
                 self._head = None
-                items.append(_message(subject, sid, bytes(buffer[at : at + header_bytes]), bytes(buffer[at + header_bytes : end])))
+                items.append(_parse_message(subject, sid, bytes(buffer[at : at + header_bytes]), bytes(buffer[at + header_bytes : end])))
                 at = end + 2
                 continue
             end = buffer.find(END, at)
@@ -79,7 +79,7 @@ class Parser:
             raise NatsError(f"a line of the server cannot be parsed: {line[:100]!r}") from None
 
 
-def _message(subject: str, sid: int, headers: bytes, payload: bytes) -> Message:
+def _parse_message(subject: str, sid: int, headers: bytes, payload: bytes) -> Message:
     if not headers:
         return Message(subject, sid, payload)
     lines = headers.decode("utf-8", "replace").split("\r\n")

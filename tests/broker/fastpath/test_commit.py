@@ -314,7 +314,7 @@ def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:
     assert commit_layout(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
 
 
-def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(harness: Harness, peer: Peer) -> None:
+def test_a_closed_connection_leaves_only_committed_offsets_in_the_group(harness: Harness, peer: Peer) -> None:
     """The counted memory is all that a group retains: it has no more after its connection is closed."""
     later_peers = [Peer(harness) for _ in range(3)]
     id = stable(harness, peer)

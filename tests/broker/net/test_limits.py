@@ -24,6 +24,7 @@ from tests.support.peers import (
     STOP_SECONDS,
     SlowDisk,
     answered,
+    arguments_for,
     bytes_of,
     clients,
     cpu_seconds,
@@ -31,7 +32,6 @@ from tests.support.peers import (
     defects,
     entries,
     eventually,
-    kept_in,
     may_open,
     on,
     readable,
@@ -173,7 +173,7 @@ def test_only_idle_connections_are_closed(loop: str) -> None:
 
 def test_a_connection_waiting_for_a_held_reply_is_not_idle(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
-    arguments = kept_in(tmp_path / "data", "connections.max.idle.ms=300")
+    arguments = arguments_for(tmp_path / "data", "connections.max.idle.ms=300")
     with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, first), ExitStack() as stack:
         held.ask(create("at-once"), 7)
         disk.stick()
@@ -257,7 +257,7 @@ def at_rest(started: Broker) -> bool:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_requests_after_an_unanswered_request_are_limited_and_answered_in_order(tmp_path: Path, loop: str) -> None:
     disk = SlowDisk(tmp_path)
-    with broker(*kept_in(tmp_path / "data", f"event.loop={loop}"), **disk.environment) as started, Client(started.port) as client:
+    with broker(*arguments_for(tmp_path / "data", f"event.loop={loop}"), **disk.environment) as started, Client(started.port) as client:
         client.ask(create("at-once"), 7)
         before = started.memory_kib()
         disk.stick()

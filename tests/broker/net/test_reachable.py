@@ -16,7 +16,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.running import Broker, Client, broker
-from tests.support.peers import answered, has_ipv6, kept_in
+from tests.support.peers import answered, arguments_for, has_ipv6
 
 NAMED = "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.2:0,OUTSIDE://127.0.0.1:0"
 ADVERTISED = "INSIDE://broker.inside.invalid:9094,OUTSIDE://[2001:db8::7]:0"
@@ -88,7 +88,7 @@ def test_an_empty_host_is_every_address_of_both_families() -> None:
 @pytest.mark.once  # no dependence on the Python version
 @needs_ipv6
 def test_listeners_of_both_families_may_share_a_port(tmp_path: Path) -> None:
-    with broker(*kept_in(tmp_path)) as first:
+    with broker(*arguments_for(tmp_path)) as first:
         port = first.port
     with broker("--data", str(tmp_path), "--set", f"listeners=OLD://127.0.0.1:{port},NEW://[::1]:{port}", listeners=2) as started:
         assert advertised(started, "OLD") == {("127.0.0.1", port)}

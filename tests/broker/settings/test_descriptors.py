@@ -20,7 +20,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client, broker, start
-from tests.support.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, defects, entries, eventually, kept_in, readable
+from tests.support.peers import LOOPS, NO_TOPIC, answered, arguments_for, cpu_seconds, create, defects, entries, eventually, readable
 
 pytestmark = [
     pytest.mark.once,  # no dependence on the Python version
@@ -34,7 +34,7 @@ PEERS = 110  # above the connection limit, below the descriptor limit
 @contextmanager
 def short_of_descriptors(directory: Path, loop: str) -> Iterator[tuple[Broker, list[socket.socket]]]:
     """A broker with few descriptors, and more peers than that, each with a request."""
-    arguments = kept_in(directory, f"event.loop={loop}", "offsets.flush=always")
+    arguments = arguments_for(directory, f"event.loop={loop}", "offsets.flush=always")
     with broker(*arguments, command=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")) as started, ExitStack() as stack:
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(PEERS)]
         for peer in peers:
@@ -81,14 +81,14 @@ def test_waiting_connections_are_served_as_others_leave(tmp_path: Path, loop: st
 
 
 def test_a_too_small_descriptor_limit_is_logged_at_start(tmp_path: Path) -> None:
-    process = start(*kept_in(tmp_path), command=("prlimit", "--nofile=50:50"))
+    process = start(*arguments_for(tmp_path), command=("prlimit", "--nofile=50:50"))
     _, errors = process.communicate(timeout=20)
     assert process.returncode == ExitCode.PLATFORM
     assert "50 open files are allowed, and a broker needs 66: raise the limit (ulimit -n, LimitNOFILE)" in errors
 
 
 def test_the_smallest_allowed_limit_serves_clients(tmp_path: Path) -> None:
-    with broker(*kept_in(tmp_path), command=("prlimit", "--nofile=66:66")) as started, ExitStack() as stack:
+    with broker(*arguments_for(tmp_path), command=("prlimit", "--nofile=66:66")) as started, ExitStack() as stack:
         clients = [stack.enter_context(Client(started.port)) for _ in range(divide_descriptors(66, 2).connections)]
         for number, client in enumerate(clients):
             assert client.ask(create(f"made-{number}"), 7).topics[0].error_code == 0
@@ -97,7 +97,7 @@ def test_the_smallest_allowed_limit_serves_clients(tmp_path: Path) -> None:
 
 
 def test_accepting_pauses_while_no_descriptor_is_free(tmp_path: Path) -> None:
-    with broker(*kept_in(tmp_path)) as started, Client(started.port) as before:
+    with broker(*arguments_for(tmp_path)) as started, Client(started.port) as before:
         assert answered(before)
         resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (5, 256))
         with Client(started.port) as late:
@@ -137,7 +137,7 @@ def write_everywhere(client: Client, partitions: int = 100, groups: int = 60) ->
 @pytest.mark.parametrize("limit", [80, 256])
 def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(tmp_path: Path, loop: str, limit: int) -> None:
     fits = divide_descriptors(limit, 2).connections
-    arguments = kept_in(tmp_path, f"event.loop={loop}", "offsets.flush=always")
+    arguments = arguments_for(tmp_path, f"event.loop={loop}", "offsets.flush=always")
     with broker(*arguments, command=("prlimit", f"--nofile={limit}:{limit}")) as started, ExitStack() as stack:
         with Client(started.port) as client:
             idle = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(fits + 20)]
@@ -158,7 +158,7 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
 
 def test_an_idle_file_is_closed_to_open_another(tmp_path: Path) -> None:
     """The limit is lowered below the number of open files: idle log files are closed, and the next can be opened."""
-    with broker(*kept_in(tmp_path)) as started, Client(started.port) as client:
+    with broker(*arguments_for(tmp_path)) as started, Client(started.port) as client:
         write_everywhere(client, 40, 0)
         opened = [int(entry.name) for entry in Path(f"/proc/{started.pid}/fd").iterdir()]
         assert len(opened) > 50

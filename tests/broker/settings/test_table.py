@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from broker.settings.config import COARSER_UNITS, Config, ConfigError, load_config, parse
+from broker.settings.config import COARSER_UNITS, Config, ConfigError, load_config, parse_value
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import ALIASES, GUARDED_PREFIXES, GUARDS, PROFILES, SETTINGS
 from docs import configuration
@@ -36,7 +36,7 @@ def test_config_has_a_field_for_every_setting() -> None:
 def test_every_default_is_within_its_own_limits() -> None:
     for setting in SETTINGS:
         default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
-        assert parse(setting, default) == setting.default
+        assert parse_value(setting, default) == setting.default
 
 
 def test_defaults_equal_kafkas_unless_documented() -> None:
