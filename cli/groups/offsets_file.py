@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -42,15 +43,31 @@ def read(text: str, group: str) -> dict[TopicPartition, Committed]:
 
 
 def from_csv(text: str) -> Iterator[Line]:
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, row in numbered_rows(text):
         fields = [field.strip() for field in row]
         if not any(fields) or (number == 1 and fields[-3:] == ["topic", "partition", "offset"]):
             continue
         if len(fields) not in (3, 4) or not all(fields):
-            raise ValueError(f"line {number} is not topic,partition,offset or group,topic,partition,offset")
+            raise malformed_line(number)
         topic, partition, offset = fields[-3:]
         values = parsed_number(partition, "partition", number), parsed_number(offset, "offset", number)
         yield Line(fields[0] if len(fields) == 4 else None, topic, values[0], Committed(values[1]))
+
+
+def numbered_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    rows = csv.reader(io.StringIO(text))
+    for number in itertools.count(1):
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error:  # a field longer than csv.field_size_limit()
+            raise malformed_line(number) from None
+        yield number, row
+
+
+def malformed_line(number: int) -> ValueError:
+    return ValueError(f"line {number} is not topic,partition,offset or group,topic,partition,offset")
 
 
 def parsed_number(text: str, name: str, number: int) -> int:

@@ -60,6 +60,7 @@ def test_csv_of_one_group_and_of_several_is_read() -> None:
         ("", "no offsets"),
         ("other,t,0,5", "no offsets of group g, only of other"),
         ("t,0", "line 1 is not"),
+        ("t,0,5\n" + "x" * 200_000, "line 2 is not"),
         ("t,0,5\nt,x,5", "line 2: 'x' is not a number of a partition"),
         ("t,0,-5", "'-5' is not a number of an offset"),
         ("t,0,9223372036854775808", "is not a number of an offset"),
