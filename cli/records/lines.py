@@ -25,11 +25,15 @@ def open_input(path: str | None) -> Iterator[int | bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise Failure(EXIT.MISSING, f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise unreadable(path, error) from error
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def unreadable(path: str | None, error: OSError) -> Failure:
+    return Failure(EXIT.MISSING, f"{path or 'standard input'}: {(error.strerror or str(error)).lower()}")
 
 
 def standard_input() -> int | bytes:
@@ -41,8 +45,8 @@ def standard_input() -> int | bytes:
         return sys.stdin.buffer.read()
 
 
-def line_groups(source: int | bytes) -> Iterator[list[bytes]]:
-    """Groups of lines without their line feeds. Text after the last line feed is a line too."""
+def line_groups(source: int | bytes, name: str | None = None) -> Iterator[list[bytes]]:
+    """Groups of lines without their line feeds. Text after the last line feed is a line too. `name`: of the file, for a failure to read it."""
     if isinstance(source, bytes):
         lines = source.split(b"\n")
         if not lines[-1]:
@@ -54,7 +58,10 @@ def line_groups(source: int | bytes) -> Iterator[list[bytes]]:
     size = 0
     ended = False
     while not ended:
-        piece, ended = read_available(source)
+        try:
+            piece, ended = read_available(source)
+        except OSError as error:
+            raise unreadable(name, error) from error
         begin, line_feed, remainder = piece.partition(b"\n")
         if not line_feed:
             parts.append(piece)

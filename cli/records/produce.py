@@ -12,7 +12,7 @@ from cli.client import EXIT, Cluster, Failure, TopicInfo
 from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from cli.records.arguments import ANY
 from cli.records.drafts import Draft, Parse, header_argument, json_lines, plain_lines
-from cli.records.lines import line_groups, open_input
+from cli.records.lines import line_groups, open_input, unreadable
 from cli.records.partitioning import Partitioner
 from cli.records.sending import Sender, Stopped, too_large
 from cli.shown import Screen, counted, plain
@@ -119,7 +119,7 @@ def drafts_from_lines(options: argparse.Namespace, parse: Parse) -> Iterator[lis
         print("one record a line; Ctrl-D ends", file=sys.stderr)
     number = 0
     with open_input(options.file) as source:
-        for lines in line_groups(source):
+        for lines in line_groups(source, options.file):
             drafts: list[Draft] = []
             try:
                 for line in lines:
@@ -137,7 +137,7 @@ def read_whole(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise Failure(EXIT.MISSING, f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise unreadable(path, error) from error
 
 
 def checked_sizes(cluster: Cluster, options: argparse.Namespace, drafts: Iterable[list[Draft]]) -> Iterator[list[Draft]]:

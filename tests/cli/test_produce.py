@@ -188,6 +188,7 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: S
         (("--partition", "2"), "x\n", 66, "--partition: topic {topic} has partitions 0 to 1, not 2", 0),
         (("--value", "x", "--file", "y"), "", 64, "--value and --file exclude each other", 0),
         (("--file", "/nowhere/at/all"), "", 66, "/nowhere/at/all: no such file or directory; nothing was written", 0),
+        (("--file", "/"), "", 66, "/: is a directory; nothing was written", 0),
         (("--header", "=v", "--value", "x"), "", 64, "--header '=v' is not NAME=VALUE", 0),
         (("--key-separator", ":", "--json"), "", 64, "lines of JSON have their own key", 0),
         (("--compression", "rar", "--value", "x"), "", 64, "--compression cannot be 'rar'", 0),
