@@ -11,7 +11,7 @@ from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, policies_of, unsup
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
 from coordinator.name_ranges import join_names
-from coordinator.policies import expand_names
+from coordinator.policies import POLICY_NAMES, expand_names
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
         before = policies_of(cluster, options.group)
-        changes = requested_changes(options, before)
+        changes, remarks = requested_changes(options, before)
         if not changes:
-            return print_result(screen, options, before, [], [f"{plain(options.group)}: every policy has this value already"])
+            return print_result(screen, options, before, [], remarks or [f"{plain(options.group)}: every policy has this value already"])
         send(cluster, options.group, changes, dry_run=True)  # the broker refuses invalid changes before the question
         group = describe(cluster, [options.group])[options.group]
         requested = any(change.name == REQUEST and change.config_operation == SET for change in changes)
         predicted_effects = effects(group, before.effective, expected(before, changes), before.status, requested)
         if options.dry_run:
-            return print_result(screen, options, before, changes, [*predicted_effects, "dry run: " + NOTHING])
+            return print_result(screen, options, before, changes, [*predicted_effects, *remarks, "dry run: " + NOTHING])
         question = "".join(f"{plain(line)}\n" for line in predicted_effects) + plain(f"Change the policies of group {options.group}?")
         if not screen.confirm(question, options):
             raise Failure(EXIT.REFUSED, NOTHING)
@@ -41,18 +41,17 @@ def run(options: argparse.Namespace) -> int:
         after = policies_of(cluster, options.group)
     if hasattr(options, "reason"):
         return print_result(screen, options, after, changes, [plain(f"group {options.group} rebalances: {options.reason}")])
-    return print_result(screen, options, after, changes, [plain(f"group {options.group}: {change_text(change)}") for change in changes])
+    return print_result(screen, options, after, changes, [*(plain(f"group {options.group}: {change_text(change)}") for change in changes), *remarks])
 
 
-def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> list[AlterableConfig]:
-    """The changes of the command line, without those that would change nothing."""
+def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
+    """The changes of the command line, without those that would change nothing, and remarks about these."""
     if hasattr(options, "reason"):
-        return [AlterableConfig(REQUEST, SET, options.reason)]
+        return [AlterableConfig(REQUEST, SET, options.reason)], []
     if options.policy_action == "unset":
         if bool(options.names) == bool(options.all):
             raise Failure(EXIT.USAGE, "name the policies to unset, or --all of them")
-        names = list(before.own) if options.all else list(dict.fromkeys(options.names))
-        return [AlterableConfig(name, DELETE, None) for name in names if name in before.own]
+        return unset(list(before.own) if options.all else list(dict.fromkeys(options.names)), before)
     names = [name for name, _ in options.settings]
     by_instances = bool(options.add_instances) + bool(options.remove_instances)
     if not names and not by_instances:
@@ -60,11 +59,34 @@ def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> lis
     if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS in names):
         raise Failure(EXIT.USAGE, "each policy can be changed once in one command")
     changes = [AlterableConfig(name, SET, value) for name, value in options.settings if name == REQUEST or before.own.get(name) != value]
-    if options.add_instances:
-        changes.append(AlterableConfig(INSTANCE_IDS, APPEND, options.add_instances))
-    if options.remove_instances:
-        changes.append(AlterableConfig(INSTANCE_IDS, SUBTRACT, options.remove_instances))
-    return changes
+    if not by_instances:
+        return changes, []
+    changed, remarks = changed_instances(options.add_instances or options.remove_instances, APPEND if options.add_instances else SUBTRACT, before)
+    return [*changes, *changed], remarks
+
+
+def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
+    if not names:
+        return [], [plain(f"group {before.group} has no policies")]
+    for name in names:
+        if name not in POLICY_NAMES and name not in before.own:
+            raise Failure(EXIT.REFUSED, f"group {before.group}: {name}: there is no such policy; the policies of a group are {', '.join(POLICY_NAMES)}")
+    remarks = [plain(f"group {before.group}: {name} is not set") for name in names if name not in before.own]
+    return [AlterableConfig(name, DELETE, None) for name in names if name in before.own], remarks
+
+
+def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
+    try:
+        names = expand_names(text)
+    except ValueError:  # which the broker refuses with a text
+        return [AlterableConfig(INSTANCE_IDS, operation, text)], []
+    present = frozenset(expand_names(before.own.get(INSTANCE_IDS, "")))
+    useless = [name for name in names if (name in present) == (operation == APPEND)]
+    if not useless:
+        return [AlterableConfig(INSTANCE_IDS, operation, text)], []
+    remark = plain(f"group {before.group}: {'already' if operation == APPEND else 'not'} in {INSTANCE_IDS}: {join_names(useless)}")
+    useful = [name for name in names if name not in frozenset(useless)]
+    return [AlterableConfig(INSTANCE_IDS, operation, join_names(useful))] if useful else [], [remark]
 
 
 def send(cluster: Cluster, group: str, changes: list[AlterableConfig], *, dry_run: bool) -> None:

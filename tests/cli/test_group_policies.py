@@ -57,7 +57,19 @@ def test_policies_are_set_shown_listed_and_unset(ask: Tenure) -> None:
 def test_an_already_set_policy_is_left_unchanged(ask: Tenure) -> None:
     ask("group", "policy", "set", "same", f"{TIMEOUT}=60000")
     assert ask("group", "policy", "set", "same", f"{TIMEOUT}=60000").out == "same: every policy has this value already\n"
-    assert ask("group", "policy", "unset", "same", "pending.release").out == "same: every policy has this value already\n"
+    assert ask("group", "policy", "unset", "same", "pending.release").out == "group same: pending.release is not set\n"
+    done = ask("group", "policy", "unset", "unruled", "--all")
+    assert (done.code, done.out) == (0, "group unruled has no policies\n")
+
+
+def test_names_that_are_not_in_the_list_of_instances_are_not_reported_as_removed(ask: Tenure) -> None:
+    removing = ("group", "policy", "set", "listed", "--remove-instances")
+    done = ask(*removing, "w-9")
+    assert (done.code, done.out) == (0, "group listed: not in instance.ids: w-9\n")
+    ask("group", "policy", "set", "listed", "instance.ids=w-[1-3]", "roster.timeout.ms=60000", "roster.strict=true")
+    assert ask(*removing, "w-3,w-9").out.splitlines() == ["group listed: removed from instance.ids: w-3", "group listed: not in instance.ids: w-9"]
+    assert ask("group", "policy", "set", "listed", "--add-instances", "w-1").out == "group listed: already in instance.ids: w-1\n"
+    assert own_values(ask, "listed")["instance.ids"] == "w-1,w-2"
 
 
 def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(ask: Tenure) -> None:
@@ -65,6 +77,12 @@ def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(ask: Tenur
     assert done.code == 1
     assert "write milliseconds from 1000" in done.err
     assert own_values(ask, "wrong") == {}
+    ask("group", "policy", "set", "wrong", f"{TIMEOUT}=60000")
+    for change in (("set", "wrong", "nosuch=1"), ("unset", "wrong", "nosuch"), ("unset", "wrong", TIMEOUT, "nosuch")):
+        done = ask("group", "policy", *change)
+        assert (done.code, done.out) == (1, "")
+        assert "nosuch: there is no such policy; the policies of a group are registration.timeout.ms," in done.err
+    assert own_values(ask, "wrong") == {TIMEOUT: "60000"}
 
 
 @pytest.mark.parametrize(
