@@ -87,8 +87,10 @@ def pieces(template: str) -> Sequence[Piece]:
             at += 2
         elif character == "{":
             end = template.find("}", at)
-            name = template[at + 1 : end] if end > 0 else template[at + 1 :]
-            if end < 0 or name not in PLACEHOLDERS:
+            if end < 0:
+                raise ValueError(f"{template[at:]} has no }} ({{{{ for a brace)")
+            name = template[at + 1 : end]
+            if name not in PLACEHOLDERS:
                 raise ValueError(f"{{{name}}} is none of {', '.join(f'{{{known}}}' for known in NAMES)} ({{{{ for a brace)")
             if literal:
                 collected.append("".join(literal).encode("utf-8", "surrogateescape"))

@@ -82,6 +82,7 @@ def test_records_in_full_and_by_template_and_as_json(consume: Tenure, topic: str
         (("--partition", "2"), 66, "--partition: topic TOPIC has 2 partitions, and no 2"),
         (("--from", "tomorrow"), 64, "--from 'tomorrow' is not a position: earliest, latest, an offset,"),
         (("--from", "1", "--from-beginning"), 64, "--from and --from-beginning exclude each other"),
+        (("--format", "{value"), 64, "--format: {value has no } ({{ for a brace)"),
         (("--format", "{nothing}"), 64, "--format: {nothing} is none of {topic},"),
         (("--format", "{value}", "--json"), 64, "--json excludes --format, --long and --raw"),
         (("--instance", "i"), 64, "--instance is for members of a group"),
