@@ -129,19 +129,28 @@ def address(text: str) -> Address:
             host, port = text.strip("[]"), KAFKA_PORT
             check_host(host)
         else:
-            host, port = parse_endpoint(text)
+            host, port = parse_endpoint(text, lowest_port=1)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
     if not host:
         raise argparse.ArgumentTypeError(f"{text!r}: the host is missing: write HOST:PORT")
-    if not port:
-        raise argparse.ArgumentTypeError(f"{text!r}: port 0 is never listened on; write the port that the broker listens on")
     return host, port
 
 
 def whole_number(text: str) -> int:
+    return number_in(text, " of at least 0")
+
+
+def positive_number(text: str) -> int:
+    value = number_in(text, " of at least 1")
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def number_in(text: str, range_text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number{range_text}")
     if too_large(text, LONG_MAX):
         raise argparse.ArgumentTypeError(f"{text} is too large: the maximum is {LONG_MAX}")
     return int(text)

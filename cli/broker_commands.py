@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import BOOTSTRAP, add_command, add_family, addresses, seconds, whole_number
+from cli.arguments import BOOTSTRAP, add_command, add_family, addresses, positive_number, seconds, whole_number
 
 
 def add_serve(commands: Any) -> None:
@@ -28,7 +28,7 @@ def add_serve(commands: Any) -> None:
     serve.add_argument("--advertise", metavar="HOST:PORT", action="append", default=[], help="the address advertised to clients")
     serve.add_argument("--data", metavar="DIR", action="append", default=[], help="the data directory (./data)")
     several = serve.add_mutually_exclusive_group()
-    several.add_argument("--nodes", metavar="N", type=whole_number, help="experimental: N nodes over one data directory, a process and a port each")
+    several.add_argument("--nodes", metavar="N", type=positive_number, help="experimental: N nodes over one data directory, a process and a port each")
     several.add_argument("--node-id", metavar="N", type=whole_number, help="run as node N of several over one data directory or store, each started by hand")
     serve.add_argument("--store", metavar="nats://HOST:PORT[,...]", help="experimental: keep all logs in NATS JetStream instead of a directory")
     serve.add_argument("--cluster", metavar="NAME", help="with --store: the cluster that this node belongs to (tenure)")

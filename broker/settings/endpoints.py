@@ -50,13 +50,13 @@ def format_endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def parse_endpoint(text: str) -> tuple[str, int]:
+def parse_endpoint(text: str, lowest_port: int = 0) -> tuple[str, int]:
     """Parse HOST:PORT, with an IPv6 address in brackets; raises ValueError with a reason for people."""
     if text.startswith("["):
         host, _, port = text[1:].partition("]")
         if not port.startswith(":") or ":" not in host or packed_address(host) is None:
             raise ValueError("an IPv6 address is written [ADDRESS]:PORT, for example [::1]:9092")
-        return host, parse_port(port[1:])
+        return host, parse_port(port[1:], lowest_port)
     host, colon, port = text.rpartition(":")
     if not colon:
         if text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= 65535:
@@ -65,12 +65,12 @@ def parse_endpoint(text: str) -> tuple[str, int]:
     if ":" in host:
         raise ValueError(f"an IPv6 address needs brackets: write [{host}]:{port}" if packed_address(host) else "write HOST:PORT")
     check_host(host)
-    return host, parse_port(port)
+    return host, parse_port(port, lowest_port)
 
 
-def parse_port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise ValueError(f"the port must be 0 to 65535, not {text!r}")
+def parse_port(text: str, lowest: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and lowest <= int(text) <= 65535):
+        raise ValueError(f"the port must be {lowest} to 65535, not {text!r}")
     return int(text)
 
 

@@ -132,5 +132,7 @@ def parsed(read: Callable[[str], T], text: str) -> T:
 
 
 def signed_number(text: str) -> int:
-    sign = -1 if text.startswith("-") else 1
-    return sign * whole_number(text.removeprefix("-" if sign < 0 else "+"))
+    digits = text.removeprefix("-" if text.startswith("-") else "+")
+    if not (digits.isascii() and digits.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, such as 100 or -100")
+    return -whole_number(digits) if text.startswith("-") else whole_number(digits)

@@ -144,6 +144,11 @@ def test_help_is_also_a_command(tenure: Tenure, line: str, the_same: str) -> Non
         ("consume t --limit 9223372036854775808", "--limit: 9223372036854775808 is too large: the maximum is 9223372036854775807"),
         (f"consume t --limit {'9' * 5000}", "is too large"),
         ("consume t --limit -1", "'-1' is not a whole number of at least 0"),
+        ("group offsets reset g --shift-by x --all-topics", "--shift-by: 'x' is not a whole number, such as 100 or -100"),
+        ("serve --nodes x", "--nodes: 'x' is not a whole number of at least 1"),
+        ("serve --nodes 0", "--nodes: '0' is not a whole number of at least 1"),
+        ("cluster --bootstrap h:99999", "--bootstrap: 'h:99999': the port must be 1 to 65535, not '99999'"),
+        ("cluster --bootstrap h:0", "--bootstrap: 'h:0': the port must be 1 to 65535, not '0'"),
     ],
 )
 def test_a_number_that_is_too_large_is_answered_with_the_limit(tenure: Tenure, line: str, message: str) -> None:

@@ -267,7 +267,7 @@ def test_the_configuration_file_can_be_named(tmp_path: Path, configured: list[tu
     [
         ("NUM_PARTITIONS", "none", 78, r"^tenure: num\.partitions=none \(environment TENURE_NUM_PARTITIONS\): must be"),
         ("PROFILE", "test", 64, "gets a free port at each start"),
-        ("BOOTSTRAP", "kafka:0", 64, "^tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': port 0 is never listened on"),
+        ("BOOTSTRAP", "kafka:0", 64, "^tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': the port must be 1 to 65535"),
     ],
 )
 def test_an_environment_without_a_usable_broker_is_an_error(
