@@ -29,9 +29,10 @@ from broker.runtime.node import Address, Node
 from broker.runtime.start import ExitCode
 from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
-from broker.settings.config import POLICIES, POLICY_PREFIX, Config
+from broker.settings.config import POLICIES, Config
 from broker.settings.descriptors import Descriptors
 from broker.settings.report import log_settings
+from broker.settings.table import POLICY_PREFIX
 from broker.stores.compaction import Cleaning, CleaningRules
 from broker.stores.compaction_order import TopicLogs
 from broker.stores.last_use import LastUse

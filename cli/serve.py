@@ -54,14 +54,7 @@ def load(options: argparse.Namespace) -> Config:
     settings = list(options.settings)
     if options.exit_with_parent is not None:
         settings.append(f"exit.with.parent={str(options.exit_with_parent).lower()}")
-    if options.nodes is not None:
-        settings.append(f"cluster.nodes={options.nodes}")
-    if options.node_id is not None:
-        settings.append(f"node.id={options.node_id}")
-    if options.store is not None:
-        settings.append(f"store={options.store}")
-    if options.cluster is not None:
-        settings.append(f"cluster.name={options.cluster}")
+    flags = {"nodes": options.nodes, "node-id": options.node_id, "store": options.store, "cluster": options.cluster}
 
     def with_settings(*more: str) -> Config:
         return load_config(
@@ -72,6 +65,7 @@ def load(options: argparse.Namespace) -> Config:
             profile=options.profile,
             settings=[*settings, *more],
             environ=os.environ,
+            other_flags={flag: str(value).strip() for flag, value in flags.items() if value is not None},
         )
 
     config = with_settings()

@@ -15,7 +15,7 @@ from broker.settings import listeners as listener_settings
 from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
 from broker.settings.sources import CollectedSettings, as_text, collect
-from broker.settings.table import SETTINGS, TEMPORARY_PROFILES, Setting, Value
+from broker.settings.table import POLICY_PREFIX, SETTINGS, TEMPORARY_PROFILES, Setting, Value
 from coordinator.policies import resolve
 
 # Settings that exist in several units, the finest first.
@@ -23,7 +23,6 @@ RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 ROLL = ("log.roll.ms", "log.roll.hours")
 ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
 COARSER_UNITS = (*RETENTION[1:], *ROLL[1:], *ROLL_JITTER[1:])
-POLICY_PREFIX = "group.policy."
 POLICIES = tuple(setting.name for setting in SETTINGS if setting.name.startswith(POLICY_PREFIX))
 MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
@@ -156,9 +155,13 @@ def load_config(
     profile: str | None = None,
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
+    other_flags: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read all sources; without `environ` environment variables are ignored. Raises ConfigError with every problem."""
-    collected = collect(config_file, listen, advertise, data, profile, settings, environ or {})
+    """Read all sources; without `environ` environment variables are ignored. Raises ConfigError with every problem.
+
+    `other_flags`: the values of flags that are given once, by their names in FLAGS.
+    """
+    collected = collect(config_file, listen, advertise, data, profile, settings, environ or {}, other_flags or {})
     return build(collected)
 
 
@@ -367,6 +370,12 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None
             collected.problem(collected.origin(name), str(error).partition(": ")[2])
     if values["store"]:
         check_store(collected, values)
+    elif "cluster.name" in collected.given and "store" not in collected.faulty:
+        origin = collected.origin("cluster.name")
+        if origin.flag:
+            collected.problem(origin, "only nodes over JetStream have a cluster name: give --store too, or leave it out")
+        else:
+            collected.notices.append(f"{origin} has no effect without store")
     cluster_id = values["cluster.id"]
     if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
         collected.problem(collected.origin("cluster.id"), "must be at most 64 printable ASCII characters without spaces")

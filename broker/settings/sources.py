@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.settings.kafka_names import KNOWN
-from broker.settings.table import ALIASES, GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, OPEN_ENDED_PREFIXES, PROFILES, SUPPORTED
+from broker.settings.table import (
+    ALIASES,
+    GUARDED_PREFIXES,
+    GUARDS,
+    LISTENER_PREFIX,
+    OPEN_ENDED_PREFIXES,
+    POLICY_PREFIX,
+    PROFILES,
+    SUPPORTED,
+)
 
 PREFIX = "TENURE_"
 # Environment variables that are not settings; the last two are read by client commands.
@@ -23,8 +32,17 @@ INJECTED_VARIABLES = (
     r"TENURE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR|START|END)|_PORT_(START|END))?)?|ENV_\w+|NAME)"
 )
 SECRET = r"password|secret|jaas|passphrase|credential|\.key$|keystore\.key|private"
-FLAGS = {"listen": "listeners", "advertise": "advertised.listeners", "data": "log.dirs"}
+FLAGS = {
+    "listen": "listeners",
+    "advertise": "advertised.listeners",
+    "data": "log.dirs",
+    "nodes": "cluster.nodes",
+    "node-id": "node.id",
+    "store": "store",
+    "cluster": "cluster.name",
+}
 SHOWN_CHARACTERS_MAX = 200
+WITHOUT_DEFAULT = (POLICY_PREFIX + "instance.ids", POLICY_PREFIX + "rebalance.request")  # policies that exist only for single groups
 
 # Setting names by their spelling with underscores: TOML keys and environment variables cannot always contain dots.
 NAMES = {name.replace(".", "_"): name for name in (*KNOWN, *SUPPORTED, *ALIASES)}
@@ -72,10 +90,11 @@ def collect(
     profile: str | None,
     settings: Sequence[str],
     environ: Mapping[str, str],
+    other_flags: Mapping[str, str],
 ) -> CollectedSettings:
     """Read all sources; the first source that names a setting wins."""
     collected = CollectedSettings()
-    flags = {"listen": listen, "advertise": advertise, "data": data}
+    flags = {"listen": listen, "advertise": advertise, "data": data} | {flag: [value] for flag, value in other_flags.items()}
     layers = (
         [*from_settings(collected, settings), *from_flags(collected, flags)],
         from_environment(collected, environ),
@@ -266,7 +285,13 @@ def report_unknown(collected: CollectedSettings, shown: str, written: str, spell
     from difflib import get_close_matches
 
     dotted = written.replace("_", ".")
-    nearest = [FLAGS[dotted]] if dotted in FLAGS else get_close_matches(dotted, NAMES.values(), n=1)
+    if dotted in WITHOUT_DEFAULT:
+        collected.problems.append(f"{shown}: the group policy {dotted.removeprefix(POLICY_PREFIX)} has no default; set it for each group (tenure group policy set)")
+        return
+    # The common prefix of all policies would make any two of them similar.
+    prefix = POLICY_PREFIX if dotted.startswith(POLICY_PREFIX) else ""
+    suffixes = [name.removeprefix(prefix) for name in NAMES.values() if name.startswith(prefix)]
+    nearest = [FLAGS[dotted]] if dotted in FLAGS else [prefix + suffix for suffix in get_close_matches(dotted.removeprefix(prefix), suffixes, n=1)]
     hint = f"; did you mean {spelling(nearest[0])}?" if nearest else ""
     collected.problems.append(f"{shown}: there is no such setting{hint}")
 

@@ -454,5 +454,6 @@ GUARDED_PREFIXES = {
 }
 
 # Prefixes of settings that Kafka's plug-ins define: no list of their names exists.
+POLICY_PREFIX = "group.policy."  # before the name of a group's policy: its default
 OPEN_ENDED_PREFIXES = ("config.providers.", "metrics.jmx.", "rsm.config.", "rlmm.config.")
 LISTENER_PREFIX = "listener.name."

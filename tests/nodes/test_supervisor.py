@@ -161,7 +161,7 @@ def test_a_node_that_cannot_start_ends_all_nodes(tmp_path: Path) -> None:
         (("--nodes", "3", "--listen", "127.0.0.1:1-2"), "--listen 127.0.0.1:1-2: 3 nodes need 3 ports, and this range has 2"),
         (("--listen", "127.0.0.1:1-2"), "--listen 127.0.0.1:1-2: a range of ports is for --nodes N"),
         (("--nodes", "2", "--set", "node.id=4"), "--nodes 2: node.id=4 is set too, but each node gets its own id; leave it out"),
-        (("--nodes", "65"), "cluster.nodes=65 (--set): must be a whole number from 1 to 64"),
+        (("--nodes", "65"), "--nodes 65: must be a whole number from 1 to 64"),
         (("--nodes", "2", "--listen", "127.0.0.1:65535"), "node 2 would listen on port 65536, and 65535 is the last one"),
     ],
 )

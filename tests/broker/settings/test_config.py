@@ -208,6 +208,7 @@ def test_a_problem_is_reported_in_one_line_for_any_value() -> None:
         ("retention.ms", "log.retention.ms"),
         ("num.network.thread", "num.network.threads"),
         ("offset.flush", "offsets.flush"),
+        ("group.policy.roster.strickt", "group.policy.roster.strict"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_setting(name: str, nearest: str) -> None:
@@ -219,6 +220,13 @@ def test_an_unknown_name_is_refused_with_the_nearest_setting(name: str, nearest:
 
 def test_an_unknown_name_without_a_near_match_is_refused_without_a_suggestion() -> None:
     assert problem(settings=["zzz=1"]) == "zzz=1 (--set): there is no such setting"
+    assert problem(settings=["group.policy.bogus=1"]) == "group.policy.bogus=1 (--set): there is no such setting"
+
+
+def test_a_policy_without_a_default_is_refused_with_the_reason() -> None:
+    reason = "the group policy instance.ids has no default; set it for each group (tenure group policy set)"
+    assert problem(settings=["group.policy.instance.ids=a"]) == f"group.policy.instance.ids=a (--set): {reason}"
+    assert problem(environ={"TENURE_GROUP_POLICY_INSTANCE_IDS": "a"}) == f"TENURE_GROUP_POLICY_INSTANCE_IDS=a (environment): {reason}"
 
 
 def test_an_unknown_name_is_refused_even_in_an_overridden_source(toml: Any) -> None:
@@ -436,8 +444,15 @@ def test_a_store_needs_servers_and_a_node_id_and_no_directory() -> None:
     assert config.partitions_max == 500
     assert load_config(settings=["store=nats://a", "node.id=2", "partitions.max=1000"]).partitions_max == 1000
     assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == ("log.dirs=./data (--data) has no effect here",)
+    assert load_config(settings=["cluster.name=east"]).notices == ("cluster.name=east (--set) has no effect without store",)
+    assert problem(other_flags={"cluster": "east"}).startswith("--cluster east: only nodes over JetStream have a cluster name: give --store too")
     problem_lines = problems(settings=["store=a:4222", "cluster.name=a.b"])
     assert [part for part in ("nats://", "letters", "node.id") if not any(part in line for line in problem_lines)] == []
+
+
+def test_a_problem_of_a_flag_names_the_flag() -> None:
+    assert problem(other_flags={"nodes": "99999"}).startswith("--nodes 99999: must be")
+    assert problem(other_flags={"store": "a:4222", "node-id": "2"}).startswith("--store a:4222: ")
 
 
 def test_the_password_of_a_store_is_not_shown() -> None:
