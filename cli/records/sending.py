@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
 from cli.client.connection import Broken
+from cli.client.words import word_of
 from cli.records.drafts import Draft
 from protocol.batch import Compression, build
 from protocol.errors import ErrorCode
@@ -185,6 +186,8 @@ class Sender:
         reason = failure(code, f"{self.topic}-{partition}", error_message(answer, batch))
         if code in TOO_LARGE:
             reason = too_large(self.topic, batch.drafts[0])
+        if code == E.INVALID_TOPIC_EXCEPTION:
+            reason = Failure(EXIT.REFUSED, f"topic {self.topic} is internal: clients cannot write to it", word=word_of(code))
         if code in IN_DOUBT:
             add_missing(self._in_doubt, batch.drafts)
         elif code in NOT_WRITTEN and self._producer is None:

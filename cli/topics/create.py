@@ -122,7 +122,7 @@ def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[s
         return Failure(EXIT.REFUSED, f"topic {name} exists already ({hint})", word=word_of(code), hint=hint)
     try:
         hint = similar_names(settings) if code == ErrorCode.INVALID_CONFIG else ""
-        check(code, f"topic {name}", None if result is None else f"{result.error_message or ''}{hint}")
+        check(code, f"topic {repr(name) if code == ErrorCode.INVALID_TOPIC_EXCEPTION else name}", None if result is None else f"{result.error_message or ''}{hint}")
     except Failure as failure:
         return failure
     raise AssertionError(f"{name} was refused with code {code}")

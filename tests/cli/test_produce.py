@@ -213,6 +213,11 @@ def test_an_unknown_topic_is_named_with_the_command_to_create_it(ask: Tenure, to
     )
 
 
+def test_an_internal_topic_cannot_be_written(ask: Tenure) -> None:
+    result = ask("produce", "__consumer_offsets", "--value", "x")
+    assert (result.code, result.err) == (1, "tenure: topic __consumer_offsets is internal: clients cannot write to it; nothing was written\n")
+
+
 def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
     stdin = b"small\n" + b"x" * 1_200_000 + b"\nbehind\n"
     result = produce(stdin=stdin)

@@ -61,7 +61,7 @@ def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_report
     assert result.out == f"{name}-2 created: 1 partition, replication factor 1\n"
     refusals = result.err.splitlines()
     assert refusals[0] == f"tenure: topic {name} exists already (tenure topic describe {name}; --if-not-exists keeps it unchanged)"
-    assert refusals[1].startswith("tenure: topic no/slash: a topic's name has 1 to 249 letters")
+    assert refusals[1].startswith("tenure: topic 'no/slash': a topic's name has 1 to 249 letters")
     repeated = ask("topic", "create", name, "--if-not-exists")
     assert repeated == (0, f"{name} exists already; it was not changed\n", "")
 
@@ -83,6 +83,8 @@ def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_report
         (("delete", "{name}", "{name}-not"), 66, "topic {name}-not does not exist; is it {name}?"),
         (("delete", "{name}", "{name}-not"), 66, "; nothing was deleted"),
         (("describe", "a b"), 66, "topic 'a b' cannot exist"),
+        (("create", ""), 1, "topic '': a topic's name has"),
+        (("create", "large", "--partitions", "10001"), 1, "topic large: Excessively large number of partitions per request, at most 10000 are allowed"),
     ],
 )
 def test_an_invalid_change_of_a_topic_is_one_error_line_and_changes_nothing(
