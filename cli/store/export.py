@@ -42,15 +42,18 @@ class Target:
         self._source = source
         self._cluster_id = cluster_id
         self._lock: Lock | None = None
-        self.journal = Journal(f"{self.path}/{JOURNAL}")
+        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+            raise Failure(EXIT.REFUSED, f"--to {path} is no directory")
+        try:
+            self.journal = Journal(f"{self.path}/{JOURNAL}")
+        except NotADirectoryError:
+            raise Failure(EXIT.REFUSED, f"--to {path}: a folder cannot be inside a file") from None
         self._check()
 
     def _check(self) -> None:
         """Raise Failure unless the folder is missing, empty, or from an interrupted export of the same source."""
         if not os.path.lexists(self.path):
             return
-        if not os.path.isdir(self.path):
-            raise Failure(EXIT.REFUSED, f"--to {self.path_given} is no directory")
         header = self.journal.header
         format = f"{self.path}/{FORMAT_FILE}"
         unfinished = not os.path.lexists(format) or self.disk.read_text(format).strip() == UNFINISHED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from broker.settings.config import Config, ConfigError, load_config
 from broker.settings.servers import parse_servers
@@ -38,7 +39,14 @@ async def reach(store_client: StoreClient) -> bool:
         raise Failure(EXIT.UNSUPPORTED, f"store {store_client}: {error}") from None
     except (OSError, NatsError, TimeoutError) as error:
         hint = "start nats-server there, or name the address of a running server"
-        raise Failure(EXIT.UNREACHABLE, f"store {store_client}: {str(error) or 'no answer'}; {hint}", hint=hint) from None
+        raise Failure(EXIT.UNREACHABLE, f"store {store_client}: {reason_text(error)}; {hint}", hint=hint) from None
+
+
+def reason_text(error: Exception) -> str:
+    """The error without the numbers and tuples that Python has in it."""
+    text = str(error)
+    number = re.search(r"\[Errno (\d+)\]", text)  # asyncio: "[Errno 111] Connect call failed ('127.0.0.1', 4222)", perhaps of several addresses
+    return os.strerror(int(number[1])).lower() if number else re.sub(r"^\[Errno -\d+\] ", "", text) or "no answer"
 
 
 class StreamSource:

@@ -149,6 +149,14 @@ def test_a_nonempty_target_is_refused(cluster: ClusterFolder, tenure: Tenure, tm
     assert [path.name for path in (tmp_path / "copy").rglob("*") if path.name == "mine"] == []
 
 
+@pytest.mark.parametrize(("inside", "reason"), [("", " is no directory"), ("/copy", ": a folder cannot be inside a file")])
+def test_a_file_as_the_target_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, inside: str, reason: str) -> None:
+    (tmp_path / "file").touch()
+    target = f"{tmp_path}/file{inside}"
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", target)
+    assert (result.code, result.err) == (1, f"tenure: --to {target}{reason}\n")
+
+
 def test_the_unfinished_export_of_another_cluster_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(LogCopy, "append", lambda *arguments: (_ for _ in ()).throw(Killed()))
@@ -186,7 +194,7 @@ def test_a_directory_in_use_is_read_up_to_its_last_whole_batch(cluster: ClusterF
         (("export", "--from", "nowhere", "--to", "y"), 66, "--from nowhere does not exist; name a data directory"),
         (("export", "--from", ".", "--to", "y"), 66, "--from . is no data directory: it has no meta.properties"),
         (("export", "--from", ".", "--cluster", "c", "--to", "y"), 64, "--cluster and --set are for JetStream"),
-        (("export", "--from", "nats://127.0.0.1:1", "--to", "y"), 69, "store nats://127.0.0.1:1/tenure: "),
+        (("export", "--from", "nats://127.0.0.1:1", "--to", "y"), 69, "store nats://127.0.0.1:1/tenure: connection refused; start nats-server there"),
         (("export", "--from", "nats://h", "--set", "store.replicas=9", "--to", "y"), 78, "store.replicas=9"),
         (("export", "--from", "nats://h:x", "--to", "y"), 64, "--from: 'h:x' is not HOST:PORT"),
         (("import", "--from", "nats://h", "--to", "nats://h"), 64, "--from nats://h: an import reads a folder"),
