@@ -55,7 +55,8 @@ def escaped(char: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    plural_ending = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural_ending}"
 
 
 def json_plain(text: str) -> str:

@@ -14,6 +14,7 @@ from cli.failure import UNKNOWN_PARTITION
 from cli.groups.offsets_plan import Bounds, Committed
 from cli.topics.finding import required_topics
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
+from history.words import list_names
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -95,7 +96,7 @@ def partitions_of(cluster: Cluster, scopes: Mapping[str, Collection[int] | None]
         existing = topics[topic].partitions
         missing = sorted(set(numbers or ()) - existing.keys())
         if missing:
-            raise Failure(EXIT.MISSING, f"topic {topic} has no partition {', '.join(map(str, missing[:5]))}: it has {len(existing)}, numbered from 0", word=UNKNOWN_PARTITION)
+            raise Failure(EXIT.MISSING, f"topic {topic} has no partition {list_names(map(str, missing))}: it has {len(existing)}, numbered from 0", word=UNKNOWN_PARTITION)
         partitions |= {(topic, partition) for partition in (existing if numbers is None else numbers)}
     return partitions
 

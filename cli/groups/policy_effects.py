@@ -70,7 +70,8 @@ def _roster(group: Group, after: dict[str, str]) -> Iterator[str]:
     unlisted = [member for member in group.members if member.instance_id not in frozenset(names)]
     if unlisted and after.get("roster.strict") == "true":
         names_text = list_names(short_name(member.member_id, member.instance_id) for member in unlisted[:10])
-        yield f"{counted(len(unlisted), 'member')} would be removed in one rebalance, because they are not on the list: {names_text}"
+        reason = f"because {'it is' if len(unlisted) == 1 else 'they are'} not on the list"
+        yield f"{counted(len(unlisted), 'member')} would be removed in one rebalance, {reason}: {names_text}"
 
 
 def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterator[str]:

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
     """The members named by the options; Failure if one of them does not exist."""
     if options.all:
-        return list(group.members)
+        return sorted(group.members, key=lambda member: (member.instance_id is None, member.seat))
     members: dict[str, GroupMember] = {}
     missing = []
     by_instance = {member.instance_id: member for member in reversed(group.members)}
@@ -77,7 +77,7 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
         else:
             members[member.member_id] = member
     if missing:
-        present = list_names(member.instance_id or member.member_id for member in group.members)
+        present = list_names(sorted(member.instance_id or member.member_id for member in group.members))
         raise Failure(
             EXIT.MISSING,
             f"group {group.id} has no {' and no '.join(missing)}; it has {present or 'no members'}; nothing was changed",

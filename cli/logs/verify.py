@@ -293,7 +293,7 @@ class Verify:
         stopped = "" if quiet else f"; it was not stopped in order, so the next start reads the end of each log{self._turn_logs_text()}"
         self.output.line(
             f"{totals.sound_logs} of {counted(totals.logs, 'log')} sound: {counted(totals.segments, 'segment')} with {totals.bytes} bytes, "
-            f"{totals.batches} batches, {totals.records} records read; {counted(totals.problems, 'problem')}, {counted(totals.warnings, 'warning')}{stopped}"
+            f"{counted(totals.batches, 'batch')}, {counted(totals.records, 'record')} read; {counted(totals.problems, 'problem')}, {counted(totals.warnings, 'warning')}{stopped}"
         )
 
     def _turn_logs_text(self) -> str:

@@ -104,6 +104,7 @@ def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenur
     ("arguments", "code", "words"),
     [
         (("--to-latest", "--topic", "reset.T"), 66, "topic reset.T does not exist; is it reset.t?"),
+        (("--to-latest", "--topic", f"{TOPIC}:0-99"), 66, f"topic {TOPIC} has no partition 3, 4, 5, 6 and 93 more: it has 3"),
         (("--to-latest", "--topic", f"{TOPIC}:1,3"), 66, f"topic {TOPIC} has no partition 3: it has 3, numbered from 0"),
         (("--to-latest", "--all-topics"), 66, "group reset.wrong has committed no offsets: name topics with --topic"),
         (("--shift-by", "1", "--topic", TOPIC), 66, f"group reset.wrong has committed nothing for {TOPIC}:0-2, so there is no offset to shift"),

@@ -136,7 +136,7 @@ def group_of(*instances: str | None) -> Group:
         (("a",), {TIMEOUT: "60000"}, {TIMEOUT: "none"}, "would be removed in one rebalance: a since 5"),
         (("a",), {}, {"expansion.timeout.ms": "5000"}, "new members would wait up to 5000 ms"),
         (("w-1",), {}, {"instance.ids": "w-[1-3]"}, "2 instances of the list would be missing: w-2 and w-3"),
-        (("w-1", "x"), {}, {"instance.ids": "w-1", "roster.strict": "true"}, "1 member would be removed in one rebalance"),
+        (("w-1", "x"), {}, {"instance.ids": "w-1", "roster.strict": "true"}, "1 member would be removed in one rebalance, because it is not on the list: "),
         (("a", "b", "c"), {}, {"target.group.size": "2"}, "1 member of 3 would be standby"),
         (("a", "b"), {}, {"target.group.size": "2"}, "no current member is affected"),
         (("a", "s"), {"target.group.size": "1"}, {}, "the standbys would become active in one rebalance: s since 7"),

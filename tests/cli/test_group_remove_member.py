@@ -84,10 +84,10 @@ def test_a_member_is_removed_by_its_id_and_all_of_them(admin: Admin, bootstrap: 
 
 def test_an_unknown_member_stops_the_whole_removal(admin: Admin, bootstrap: str, ask: Tenure) -> None:
     with group_members(bootstrap, "halves", ["removed"]) as members:
-        members.settle({"a": {"removed": [0]}}, static=["a"])
+        members.settle({"b": {"removed": [1]}, "a": {"removed": [0]}}, static=["b", "a"])
         done = ask("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y")
         assert (done.code, done.out) == (66, "")
-        assert done.err == "tenure: group halves has no instance z and no member y; it has a; nothing was changed\n"
+        assert done.err == "tenure: group halves has no instance z and no member y; it has a and b; nothing was changed\n"
         assert members.heartbeat("a") == 0
 
 
