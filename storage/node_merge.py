@@ -97,12 +97,12 @@ def _collect(disk: SharedDisk, root: str, node_id: int) -> None:
         starts: dict[TopicPartition, int] = {}
         turns: list[AppendedBatch] = []
         last_use = ""
-        last_writer = partial(_last_writer, disk, root, table)
-        for name in _writer_names(disk, root):
+        writer_of = partial(last_writer, disk, root, table)
+        for name in writer_names(disk, root):
             folder = node_folder(root, name)
-            points |= _offsets_of(disk, root, name, last_writer, RECOVERY_POINTS)
-            starts |= _offsets_of(disk, root, name, last_writer, LOG_STARTS)
-            turns += _unflushed_batches(disk, folder, name, last_writer)
+            points |= _offsets_of(disk, root, name, writer_of, RECOVERY_POINTS)
+            starts |= _offsets_of(disk, root, name, writer_of, LOG_STARTS)
+            turns += _unflushed_batches(disk, folder, name, writer_of)
             if disk.exists(f"{folder}/{CLOCK_FILE}"):
                 last_use = max(last_use, disk.read_text(f"{folder}/{CLOCK_FILE}").strip(), key=lambda text: (len(text), text))
     finally:
@@ -121,21 +121,21 @@ def _collect(disk: SharedDisk, root: str, node_id: int) -> None:
 def log_starts(disk: Disk, root: str, table: OwnerTable) -> dict[TopicPartition, int]:
     """The start offset of each log in the checkpoints of its last writer."""
     starts: dict[TopicPartition, int] = {}
-    for name in _writer_names(disk, root):
-        starts |= _offsets_of(disk, root, name, partial(_last_writer, disk, root, table), LOG_STARTS)
+    for name in writer_names(disk, root):
+        starts |= _offsets_of(disk, root, name, partial(last_writer, disk, root, table), LOG_STARTS)
     return starts
 
 
-def _writer_names(disk: Disk, root: str) -> list[str]:
+def writer_names(disk: Disk, root: str) -> list[str]:
     return [*_node_names(disk, root), *([SINGLE] if disk.exists(node_folder(root, SINGLE)) else [])]
 
 
-def _offsets_of(disk: Disk, root: str, name: str, last_writer: Callable[[LogId], str], file: str) -> dict[TopicPartition, int]:
+def _offsets_of(disk: Disk, root: str, name: str, writer_of: Callable[[LogId], str], file: str) -> dict[TopicPartition, int]:
     offsets = read_offsets(disk, f"{node_folder(root, name)}/{file}")
-    return {log: offset for log, offset in offsets.items() if last_writer(LogId(*log)) == name}
+    return {log: offset for log, offset in offsets.items() if writer_of(LogId(*log)) == name}
 
 
-def _unflushed_batches(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId], str]) -> list[AppendedBatch]:
+def _unflushed_batches(disk: Disk, folder: str, name: str, writer_of: Callable[[LogId], str]) -> list[AppendedBatch]:
     """The batches in a node's `turns.N` that logs may lack. Raises DirectoryUnusable if any of them cannot be read."""
     leftover = LeftoverTurns(disk, folder)
     if leftover.damage:
@@ -144,12 +144,12 @@ def _unflushed_batches(disk: Disk, folder: str, name: str, last_writer: Callable
     entries: list[AppendedBatch] = []
     for log in leftover.names:
         topic, _, partition = log.rpartition("-")
-        if partition.isdigit() and last_writer(LogId(topic, int(partition))) == name:
+        if partition.isdigit() and writer_of(LogId(topic, int(partition))) == name:
             entries += leftover.entries_of(log)
     return entries
 
 
-def _last_writer(disk: Disk, root: str, table: OwnerTable, id: LogId) -> str:
+def last_writer(disk: Disk, root: str, table: OwnerTable, id: LogId) -> str:
     """The folder name of the log's last writer; "" if the log has none."""
     if id.name == NOTES:
         id = LogId(OFFSETS, id.partition)

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import os
 
-from cli.logs.files import InputError
+from cli.logs.files import InputError, lock_holder
+from cli.logs.nodes import NodesDirectory
 from cli.logs.text import shown
-from storage.directory import FORMAT, FORMAT_FILE
+from storage.directory import FORMAT_FILE
+from storage.node_merge import SHARED_FORMAT
+
+
+def format_text(directory: str) -> str | None:
+    """The text of the file of the format. None without the file: the directory is new, or Kafka's."""
+    path = os.path.join(directory, FORMAT_FILE)
+    if not os.path.lexists(path):
+        return None
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(100).strip()
 
 
 def format_problem(directory: str) -> str:
-    """Why this version cannot read the directory, or "". Without the file the directory is new, or Kafka's."""
-    path = os.path.join(directory, FORMAT_FILE)
-    if not os.path.lexists(path):
+    """Why this version cannot read the directory, or ""."""
+    text = format_text(directory)
+    if text is None or (text.isascii() and text.isdigit() and int(text) <= SHARED_FORMAT):
         return ""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read(100).strip()
-    if text.isascii() and text.isdigit() and int(text) <= FORMAT:
-        return ""
-    return f"data directory {directory} has format {shown(text) if text else 'nothing'} and this version reads up to {FORMAT}"
+    return f"data directory {directory} has format {shown(text) if text else 'nothing'} and this version reads up to {SHARED_FORMAT}"
+
+
+def nodes_of(directory: str) -> NodesDirectory | None:
+    """The directory's nodes; None if a single broker uses it."""
+    return NodesDirectory(directory) if directory and format_text(directory) == str(SHARED_FORMAT) else None
+
+
+def user_of(directory: str, nodes: NodesDirectory | None) -> str | None:
+    """The running broker or nodes; None if the directory is not in use."""
+    return lock_holder(directory) if nodes is None else nodes.used_by()
 
 
 class NewerFormat(InputError):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cli.logs.directory import NewerFormat, refuse_newer_format
+from cli.logs.directory import NewerFormat, nodes_of, refuse_newer_format, user_of
 from cli.logs.files import (
     Batch,
     Damage,
@@ -19,7 +19,6 @@ from cli.logs.files import (
     directory_around,
     is_data_directory,
     is_log,
-    lock_holder,
     log_folder,
     logs_of,
     nothing_to_read,
@@ -99,7 +98,7 @@ class Dump:
     def check_directory(self, directory: str) -> None:
         """Check the data directory of the next logs ("": none): its format, and whether a broker uses it."""
         refuse_newer_format(directory)
-        self.in_use = bool(directory) and lock_holder(directory) is not None
+        self.in_use = bool(directory) and user_of(directory, nodes_of(directory)) is not None
 
     def may_match(self, log: str) -> bool:
         """Whether the log can contain records that match the filters."""

@@ -13,6 +13,7 @@ REMEDIES = {
     "meta-missing": "no action is needed for a new broker, which gives the directory new ids; else restore the file",
     "format-newer": "use the version that wrote the directory; nothing else in it was checked",
     "checkpoint-damaged": "stop the broker and remove the file: it only speeds up the start, and is written again",
+    "owners-damaged": "start the nodes on a copy of the directory and look at their log lines, or restore the directory from a backup",
     "checkpoint-ahead": "the end of the log is lost: restore the log's folder from a backup, or continue with the remaining records",
     "log-missing": "if its topic was not deleted, restore the folder from a backup",
     "folder-unknown": "if its topic was deleted, the folder can be moved away; a broker ignores it",

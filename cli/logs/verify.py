@@ -9,25 +9,25 @@ from dataclasses import asdict, dataclass
 
 from cli.logs.check import COMPACTED, CONTIGUOUS, UNKNOWN, CheckResult, Expected, LogCheck
 from cli.logs.derived_files import read_checkpoint
-from cli.logs.directory import format_problem, meta_problem
+from cli.logs.directory import format_problem, meta_problem, nodes_of, user_of
 from cli.logs.files import (
     InputError,
     LogFolder,
     directory_around,
     is_data_directory,
     is_log,
-    lock_holder,
     log_folder,
     logs_of,
     nothing_to_read,
 )
+from cli.logs.nodes import NodesDirectory
 from cli.logs.problems import REMEDIES, Problem, Problems
 from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
 from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
 from cli.shown import counted
 from storage.checkpoints import RECOVERY_POINTS, TopicPartition
-from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT_FILE, META_FILE
+from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT_FILE, META_FILE, OWNERS_FILE
 from storage.disk import OsDisk
 from storage.errors import DamagedTurns
 from storage.flush import METADATA, belongs_to_other_topic, read_topic_id
@@ -83,6 +83,7 @@ class Verify:
         self.output = output
         self.totals = Totals()
         self.used_by: str | None = None
+        self.nodes: NodesDirectory | None = None  # of a directory of several nodes
         self.clean = False
         self.in_directory = True
         self._offsets: dict[str, dict[TopicPartition, int]] = {}
@@ -91,9 +92,10 @@ class Verify:
     def verify_log(self) -> None:
         directory = directory_around(self.path)
         self.in_directory = bool(directory)
-        self.used_by = lock_holder(directory) if directory else None
-        self.clean = os.path.lexists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+        self.nodes = nodes_of(directory)
+        self.used_by = user_of(directory, self.nodes) if directory else None
         log = log_folder(self.path)
+        self.clean = self._is_clean(directory, [log])
         self._report_use()
         if directory and (problem := format_problem(directory)):
             problems = Problems()
@@ -104,11 +106,12 @@ class Verify:
         self._print_summary()
 
     def verify_directory(self) -> None:
-        self.used_by = lock_holder(self.path)
-        self.clean = os.path.lexists(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
-        self._report_use()
+        self.nodes = nodes_of(self.path)
+        self.used_by = user_of(self.path, self.nodes)
         problems = Problems()
         logs = logs_of(self.path)
+        self.clean = self._is_clean(self.path, logs)
+        self._report_use()
         if self._check_directory_files(problems, bool(logs)):
             self._report(problems)
             topics = self._check_registry(logs)
@@ -117,11 +120,26 @@ class Verify:
                     self._check_log(log, self._expected(log, topics, logs))
             problems = Problems()
             self._check_folders(problems, topics, logs)
-            self._check_turn_logs(problems)
+            for folder in self._folders():
+                self._check_turn_logs(problems, folder)
         self._report(problems)
         self._print_summary()
 
     # The directory itself
+
+    def _is_clean(self, directory: str, logs: list[LogFolder]) -> bool:
+        """Whether nothing can be missing at the ends of the logs, as their last writers stopped in order."""
+        if self.nodes is not None:
+            return all(map(self.nodes.is_clean, logs))
+        return os.path.lexists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+
+    def _folders(self) -> list[str]:
+        """The folders with checkpoints and turn logs: the directory itself, or those of its nodes."""
+        return [self.path] if self.nodes is None else list(map(self.nodes.folder, self.nodes.names))
+
+    def _is_writer(self, folder: str, id: TopicPartition) -> bool:
+        """Whether the checkpoints and turn logs in the folder are those of the log."""
+        return self.nodes is None or self.nodes.is_writer(os.path.basename(folder), id)
 
     def _check_directory_files(self, problems: Problems, has_logs: bool) -> bool:
         """Check the files outside of logs; return False if the directory has a newer format, which cannot be read."""
@@ -134,19 +152,33 @@ class Verify:
                 problems.add("meta-missing", meta, None, "there is no such file")
         elif problem := meta_problem(meta):
             problems.add("meta-damaged", meta, None, problem)
+        if self.nodes is not None and (problem := self.nodes.table_problem()):
+            text = f"{problem}: the last writer of each log is unknown, so the nodes' checkpoints and logs of turns are not compared with the logs"
+            problems.add("owners-damaged", os.path.join(self.path, OWNERS_FILE), None, text)
+        for folder in self._folders():
+            self._read_checkpoints(problems, folder)
+        for folder in dict.fromkeys((self.path, *self._folders())):
+            for name in sorted(os.listdir(folder)):
+                if name.endswith((".probe", ".new")) and self.used_by is None:
+                    problems.add("leftover", os.path.join(folder, name), None, "left by interrupted work")
+        return True
+
+    def _read_checkpoints(self, problems: Problems, folder: str) -> None:
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED):
-            path = os.path.join(self.path, name)
+            path = os.path.join(folder, name)
             if not os.path.lexists(path):
                 continue
             lines = read_checkpoint(path, 3)
             if isinstance(lines, str):
                 problems.add("checkpoint-damaged", path, None, lines)
-            else:
-                self._offsets[name] = {(topic, int(partition)): int(offset) for topic, partition, offset in lines}
-        for name in sorted(os.listdir(self.path)):
-            if name.endswith((".probe", ".new")) and self.used_by is None:
-                problems.add("leftover", os.path.join(self.path, name), None, "left by interrupted work")
-        return True
+                continue
+            known = self._offsets.setdefault(name, {})
+            for topic, partition, text in lines:
+                id, offset = (topic, int(partition)), int(text)
+                if name == CLEANED:  # by any node
+                    known[id] = max(offset, known.get(id, -1))
+                elif self._is_writer(folder, id):
+                    known[id] = offset
 
     def _check_registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str, str]]:
         """Check the topic registry, and return its topics, against which the other logs are checked."""
@@ -158,13 +190,14 @@ class Verify:
 
     def _expected(self, log: LogFolder, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> Expected:
         id = (log.name, log.partition)
+        clean = self.clean if self.nodes is None else self.nodes.is_clean(log)
         return Expected(
             in_use=self.used_by is not None,
-            clean=self.clean,
+            clean=clean,
             partitions=self._group_partitions(topics, logs) if log.name in (OFFSETS_LOG, NOTES_LOG) else 0,
             policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN, ""))[1],
             recovery_point=self._offsets.get(RECOVERY_POINTS, {}).get(id, 0),
-            log_start=self._offsets.get(LOG_STARTS, {}).get(id, 0) if self.clean else -1,
+            log_start=self._offsets.get(LOG_STARTS, {}).get(id, 0) if clean else -1,
             cleaned_to=self._offsets.get(CLEANED, {}).get(id, -1),
         )
 
@@ -181,7 +214,7 @@ class Verify:
         """Report missing or shortened logs, and unknown folders."""
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # not LOG_STARTS: a log may start after its last batch
             for id, offset in self._offsets.get(name, {}).items():
-                path = os.path.join(self.path, name)
+                path = os.path.join(next((folder for folder in self._folders() if self._is_writer(folder, id)), self.path), name)
                 if id in self._end_offsets and offset > self._end_offsets[id] and self.used_by is None:
                     problems.add("checkpoint-ahead", path, None, f"{shown(id[0])}-{id[1]} reached offset {offset} and now ends at {self._end_offsets[id]}")
                 elif id not in self._end_offsets and offset > 0 and name == RECOVERY_POINTS:
@@ -204,14 +237,14 @@ class Verify:
         else:
             problems.add("topic-id-damaged", path, None, f"it does not have the topic's id, {expected}")
 
-    def _check_turn_logs(self, problems: Problems) -> None:
-        """Check the turn logs, and whether they can complete each log that may need them."""
-        names = sorted((name for name in os.listdir(self.path) if is_turn_log(name)), key=number_of)
-        files = [(os.path.join(self.path, name), read_or_empty(os.path.join(self.path, name))) for name in names]
+    def _check_turn_logs(self, problems: Problems, folder: str) -> None:
+        """Check the turn logs in the folder, and whether they can complete each log that may need them."""
+        names = sorted((name for name in os.listdir(folder) if is_turn_log(name)), key=number_of)
+        files = [(os.path.join(folder, name), read_or_empty(os.path.join(folder, name))) for name in names]
         try:
             turns = Turns(files)
         except NewerTurns as error:
-            problems.add("turns-newer", self.path, None, str(error))
+            problems.add("turns-newer", folder, None, str(error))
             return
         for path, piece in turns.damage:
             if isinstance(piece, LostTurns):
@@ -222,7 +255,7 @@ class Verify:
         if self.used_by is not None:
             return
         for (name, partition), end in self._end_offsets.items():
-            if name in (OFFSETS_LOG, REGISTRY_LOG):
+            if name in (OFFSETS_LOG, REGISTRY_LOG) and self._is_writer(folder, (name, partition)):
                 try:
                     turns.missing_batches(f"{name}-{partition}", end)
                 except DamagedTurns as damaged:
@@ -298,7 +331,7 @@ class Verify:
 
     def _turn_logs_text(self) -> str:
         """The turn logs from which the next start completes logs that end too early."""
-        names = sorted(name for name in os.listdir(self.path) if is_turn_log(name))
+        names = sorted(os.path.relpath(os.path.join(folder, name), self.path) for folder in self._folders() for name in os.listdir(folder) if is_turn_log(name))
         return f", and completes logs from {' and '.join(names)}" if names else ""
 
 

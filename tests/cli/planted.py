@@ -77,6 +77,11 @@ def index_entry(ending: str, at: int, changed: Callable[[int], int]) -> Plant:
     return plant
 
 
+def nodes_without_owners(folder: Folder) -> Path:
+    (folder.path / "tenure.format").write_text("2\n")
+    return folder.path / "owners"
+
+
 def written(file: str, content: str) -> Plant:
     def plant(folder: Folder) -> Path:
         path = folder.path / file
@@ -139,10 +144,14 @@ def damaged_turns(at: int, folder: Folder) -> Path:
 
 
 def turns_of_a_newer_version(folder: Folder) -> Path:
+    write_newer_turns(folder.path)
+    return folder.path
+
+
+def write_newer_turns(folder: Path) -> None:
     header = bytearray(file_header(0, 0)[:-4])
     header[5] += 1
-    (folder.path / "turns.3").write_bytes(bytes(header) + google_crc32c.value(bytes(header)).to_bytes(4, "big"))
-    return folder.path
+    (folder / "turns.3").write_bytes(bytes(header) + google_crc32c.value(bytes(header)).to_bytes(4, "big"))
 
 
 def a_batch_twice(folder: Folder) -> Path:
@@ -310,7 +319,8 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("epoch-order", "batches", epochs_out_of_order, r"offset 1 has epoch 1, but follows epoch 9"),
     ("meta-damaged", "cluster id", written("meta.properties", "node.id=1\nversion=1\n"), r"it has no cluster\.id"),
     ("meta-missing", "file", removed("meta.properties"), r"there is no such file"),
-    ("format-newer", "format", written("tenure.format", "2\n"), r"has format 2 and this version reads up to 1"),
+    ("format-newer", "format", written("tenure.format", "3\n"), r"has format 3 and this version reads up to 2"),
+    ("owners-damaged", "owners", nodes_without_owners, r"there is no such file: the last writer of each log is unknown"),
     ("checkpoint-damaged", "lines", written(RECOVERY_POINT, "0\n2\norders 0 5\n"), r"its number of lines is not the declared one"),
     ("checkpoint-ahead", "last segment", a_log_that_lost_its_last_segment, r"orders-0 reached offset 120 and now ends at \d+"),
     ("log-missing", "folder", a_log_that_is_missing, rf"{OFFSETS}-0 reached offset 6 and has no folder"),

@@ -1,0 +1,73 @@
+"""A data directory of several nodes, read without writing: who runs, and the checkpoints and turn logs of each log's last writer."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from cli.logs.files import LogFolder, lock_holder
+from storage.checkpoints import TopicPartition
+from storage.directory import CLEAN_SHUTDOWN_FILE, OWNERS_FILE
+from storage.disk import OsDisk, OsSharedBytes
+from storage.node_merge import NODES_FOLDER, NOTES, last_writer, node_folder, writer_names
+from storage.owners import NO_WRITER, TABLE_BYTES, OwnerTable
+from storage.store import LogId
+
+
+class TableCopy(OsSharedBytes):
+    """The table of owners as it was when it was read; zeros without it."""
+
+    def __init__(self, path: str, size: int) -> None:
+        try:
+            with open(path, "rb") as file:
+                data = file.read(size)
+        except OSError:
+            data = b""
+        self._copy = data.ljust(size, b"\0")
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._copy[at : at + size]
+
+    def close(self) -> None:
+        pass
+
+
+class CopyingDisk(OsDisk):
+    def shared_bytes(self, path: str, size: int) -> OsSharedBytes:
+        return TableCopy(path, size)
+
+
+class NodesDirectory:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._disk = CopyingDisk()
+        self._table = OwnerTable(self._disk, path)
+        self.names = writer_names(self._disk, path) if os.path.isdir(os.path.join(path, NODES_FOLDER)) else []
+        self.last_writer = partial(last_writer, self._disk, path, self._table)
+
+    def folder(self, name: str) -> str:
+        return node_folder(self.path, name)
+
+    def used_by(self) -> str | None:
+        """The running nodes as their lock files describe them; None if no node runs."""
+        holders = [(name, lock_holder(self.folder(name))) for name in self.names]
+        running = [f"node {name} ({holder})" for name, holder in holders if holder is not None]
+        return " and ".join(running) or lock_holder(self.path)
+
+    def table_problem(self) -> str:
+        """Why the last writers of logs are unknown, or ""."""
+        path = os.path.join(self.path, OWNERS_FILE)
+        if not os.path.lexists(path):
+            return "there is no such file"
+        return "" if os.path.getsize(path) >= TABLE_BYTES else f"it has {os.path.getsize(path)} bytes, and should have {TABLE_BYTES}"
+
+    def is_writer(self, name: str, id: TopicPartition) -> bool:
+        return self.last_writer(LogId(*id)) == name
+
+    def is_clean(self, log: LogFolder) -> bool:
+        """Whether the log's last writer has flushed it: it stopped in order, or handed the log over."""
+        id = LogId(log.name, log.partition)
+        if os.path.lexists(os.path.join(self.folder(self.last_writer(id)), CLEAN_SHUTDOWN_FILE)):
+            return True
+        # Only the logs of groups, the registry and topics have a slot of their own.
+        return log.name != NOTES and NO_WRITER < self._table.read(id).writer < 0
