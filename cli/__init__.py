@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,7 +23,17 @@ SOFTWARE = 70
 PLATFORM = 71
 DISK = 74
 INTERRUPTED = 130
+SIGNALLED = 128  # and the number of the signal
 PIPE_CLOSED = 141
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal arrived. A KeyboardInterrupt for callers that do not distinguish signals. `forced`: an earlier one had not ended the command yet."""
+
+    def __init__(self, number: int, *, forced: bool = False) -> None:
+        super().__init__(number)
+        self.number = number
+        self.forced = forced
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     options: argparse.Namespace | None = None
     closed = open_closed_streams()
+    handler_before = handle_sigterm()
     try:
         if sys.platform == "win32":
             raise make_failure(PLATFORM, "Windows is not supported; run it in Docker or in WSL", "run it in Docker or in WSL")
@@ -46,17 +58,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if closed and not end.code:
             return report_error(output_closed_failure(), words, options)
         return int(end.code or 0) if flush_output() else PIPE_CLOSED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupted:
         if not getattr(options, "follow", False):  # an interrupt is the normal end of --follow
             with suppress(OSError):
                 end_json_output(words, options, INTERRUPTED, make_failure(INTERRUPTED, "interrupted"))
         flush_output()
-        return INTERRUPTED
+        return code_of_interrupt(interrupted, options)
     except BrokenPipeError:
         discard_output()
         return PIPE_CLOSED
     except Exception as error:
         return report_error(error, words, options)
+    finally:
+        if handler_before is not None:
+            signal.signal(signal.SIGTERM, handler_before)
+
+
+def handle_sigterm() -> signal.Handlers | None:
+    """Let SIGTERM end the command as Ctrl-C does, and return the handler before; None if another handler stays."""
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        return None
+    try:
+        signal.signal(signal.SIGTERM, raise_interrupted)
+    except ValueError:  # not in the main thread
+        return None
+    return signal.SIG_DFL
+
+
+def raise_interrupted(number: int, frame: object) -> None:
+    raise Interrupted(number)
+
+
+def code_of_interrupt(interrupted: KeyboardInterrupt, options: argparse.Namespace | None) -> int:
+    """128 and the number of the signal; 0 for a command that only a signal ends (`options.endless`), as service managers expect."""
+    if not isinstance(interrupted, Interrupted):
+        interrupted = Interrupted(signal.SIGINT)
+    endless = getattr(options, "endless", False) and not interrupted.forced and interrupted.number in (signal.SIGINT, signal.SIGTERM)
+    return 0 if endless else SIGNALLED + interrupted.number
 
 
 def open_closed_streams() -> bool:

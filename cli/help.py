@@ -78,11 +78,14 @@ exit codes of store:
 
 exit codes of analyze:
   0   done
+  1   Spark failed
   2   found a status of --fail-on or worse, or a difference
   64  the command line is invalid
   65  the input cannot be read, or --out is not the folder of an analysis
   66  no such group
+  69  no broker answers
   70  a defect of this command
+  74  a file or folder cannot be read or written
   75  another run uses the same folder
   76  PySpark or Java is missing
 
@@ -98,6 +101,14 @@ exit codes of the commands for a cluster:
   75  not now: loading, or no coordinator or leader within the timeout
   76  the cluster does not serve such a request, or only older versions
   77  not allowed for this user
+
+exit codes of all commands:
+  71  this system is not supported
+  130 interrupted by Ctrl-C, before the command was done
+  141 the reader of standard output has closed it
+  143 interrupted by SIGTERM, before the command was done
+For what only a signal ends, Ctrl-C and SIGTERM are the normal end, with 0: consume without --limit, --idle and --no-follow,
+group history --follow, and analyze --follow.
 """
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from cli import VERSION
+from cli import VERSION, Interrupted, code_of_interrupt
 from cli.analyze.opened import open_warehouse
 from cli.analyze.report import check_target
 from cli.failure import EXIT, Failure
-from cli.records.interrupts import Interrupted, Interrupts
+from cli.records.interrupts import Interrupts
 from cli.shown import Screen
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ WITHOUT_SPARK = "none"
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    follows = getattr(options, "follow", False)
+    follows = options.endless = getattr(options, "follow", False)
     if getattr(options, "report", None):
         check_target(options.report)
     with open_warehouse(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
                 with interrupts.waiting():
                     follow(options, warehouse, screen, progress)
         except Interrupted as interrupted:
-            return 128 + interrupted.number
+            return code_of_interrupt(interrupted, options)
         except NoAnswer as error:
             raise Failure(EXIT.UNREACHABLE, str(error), hint="name a broker that runs: kafka://HOST:PORT") from None
         except BadInput as error:

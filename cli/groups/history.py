@@ -90,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
             raise unknown_group(cluster, options.group)
         print_history(screen, entries, options)
         if options.follow:
+            options.endless = True
             follow(screen, reading, notes)
     return EXIT.DONE
 

@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from cli import Interrupted, code_of_interrupt
 from cli.client import EXIT, Cluster, Failure, Limits, TopicPartition, by_topic
 from cli.failure import UNKNOWN_PARTITION
 from cli.records.batches import Chunk
 from cli.records.commits import Commits, committed_offsets
 from cli.records.fetching import Fetcher
 from cli.records.heartbeats import Seat
-from cli.records.interrupts import Interrupted, Interrupts
+from cli.records.interrupts import Interrupts
 from cli.records.membership import Member, Timeouts
 from cli.records.output import Output
 from cli.records.positions import Begin, begin_offsets, offsets_at, parse_begin
@@ -31,6 +32,7 @@ PARTITIONS_NAMED: Final = 8
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     begin = checked_start(options)
+    options.endless = options.follow and options.limit is None and options.idle is None
     output = Output(options, screen)
     try:
         with Interrupts() as interrupts, Cluster.of(options) as cluster:
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
             finally:
                 consumption.fetcher.close()
     except Interrupted as interrupted:
-        return 128 + interrupted.number
+        return code_of_interrupt(interrupted, options)
     return 0
 
 

@@ -8,15 +8,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from cli import Interrupted
+
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: its terminal was closed
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal arrived. A KeyboardInterrupt for callers that do not distinguish signals."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 class Interrupts:
@@ -43,7 +37,7 @@ class Interrupts:
         repeated = self._signal is not None
         self._signal = number
         if self._waiting or repeated:
-            raise Interrupted(number)
+            raise Interrupted(number, forced=repeated)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

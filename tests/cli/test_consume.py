@@ -164,9 +164,18 @@ def test_consuming_reconnects_after_a_lost_connection(cluster: Cluster, topic: s
 # As a process
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_consuming_quietly_and_at_once(bootstrap: str, topic: str, number: signal.Signals, code: int) -> None:
-    with consuming(bootstrap, topic, "--from-beginning", "--format", "{value}") as process:
+@pytest.mark.parametrize(
+    ("number", "more", "code"),
+    [
+        (signal.SIGINT, (), 0),  # nothing else ends it
+        (signal.SIGTERM, (), 0),
+        (signal.SIGHUP, (), 129),
+        (signal.SIGINT, ("--limit", "99"), 130),
+        (signal.SIGTERM, ("--idle", "99"), 143),
+    ],
+)
+def test_a_signal_ends_consuming_quietly_and_at_once(bootstrap: str, topic: str, number: signal.Signals, more: tuple[str, ...], code: int) -> None:
+    with consuming(bootstrap, topic, "--from-beginning", "--format", "{value}", *more) as process:
         assert process.stdout is not None
         lines_read = {process.stdout.readline() for _ in range(8)}
         assert len(lines_read) == 8

@@ -136,11 +136,12 @@ def follow(bootstrap: str, group: str, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 
 
-def test_new_entries_are_followed_until_an_interrupt(bootstrap: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_new_entries_are_followed_until_a_signal(bootstrap: str, number: signal.Signals) -> None:
     members: GroupMembers
-    with group_members(bootstrap, "followed", ["moves"]) as members:
+    with group_members(bootstrap, f"followed.{number.name}", ["moves"]) as members:
         members.settle({"a": {"moves": [0]}}, static=["a"])
-        process = follow(bootstrap, "followed", "--json", "--limit", "1")
+        process = follow(bootstrap, f"followed.{number.name}", "--json", "--limit", "1")
         try:
             assert process.stdout is not None
             first = json.loads(process.stdout.readline())
@@ -148,8 +149,8 @@ def test_new_entries_are_followed_until_an_interrupt(bootstrap: str) -> None:
             members.leave("a")
             second = json.loads(process.stdout.readline())
             assert (second["end"], second["gone"][0]["instance_id"]) == ("empty", "a")
-            process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 130
+            process.send_signal(number)
+            assert process.wait(10) == 0
             assert process.stderr is not None
             assert process.stderr.read() == ""
         finally:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -300,6 +301,19 @@ def test_typed_lines_are_sent_at_once(topic: str, bootstrap: str, stored: Stored
         watchdog.cancel()
     assert process.returncode == 0
     assert b"2 records written to" in out
+
+
+def test_sigterm_ends_producing_with_the_number_of_written_records(topic: str, bootstrap: str, stored: Stored) -> None:
+    command = [sys.executable, "-P", "-m", "tenure", "produce", topic, "--bootstrap", bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        wait_until(stored)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 143
+        assert b"1 record written to" in process.stdout.read()
 
 
 def test_a_missing_topic_is_created_on_request(ask: Tenure, topic: str) -> None:
