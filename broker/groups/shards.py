@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
 from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, NoteWriter
 from broker.groups.journal import UNREADABLE
@@ -38,6 +39,9 @@ RELOAD_SECONDS_MAX = 15.0
 # so the cache is bounded.
 GROUPS_CACHED_MAX = 1 << 16
 GROUP_ID_CACHED_MAX = 256
+
+GROUPS_IN_STEP = 1000  # whose partitions are compared in one step
+MISPLACED_NAMED = 5  # in a log line
 
 IDS_PER_CALL = 256
 _VARIANT = "89ab"
@@ -255,7 +259,27 @@ class Shards:
         else:
             if result is not None:
                 journal.own(result)
-            self._steps = journal.replay()
+            self._steps = chain(journal.replay(), self._find_misplaced(journal))
+
+    def _find_misplaced(self, journal: GroupJournal) -> Iterator[bool]:
+        """Warn, in steps, of groups that nobody finds, as the hash of their names selects another partition."""
+        misplaced = 0
+        named: list[str] = []
+        for number, group_id in enumerate(list(journal.shard.groups)):
+            if partition_of(group_id, len(self.journals)) != journal.partition:
+                misplaced += 1
+                if len(named) < MISPLACED_NAMED:
+                    named.append(group_id)
+            if number % GROUPS_IN_STEP == GROUPS_IN_STEP - 1:
+                yield True
+        if misplaced:
+            log.warning(
+                "groups are in a wrong partition, and cannot be used",
+                log=journal.name,
+                groups=misplaced,
+                examples=named,
+                partitions=len(self.journals),
+            )
 
     def _run_step(self, steps: Iterator[bool]) -> bool:
         """Returns False when the next step has to wait."""

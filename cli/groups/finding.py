@@ -23,8 +23,10 @@ def unknown_group(cluster: Cluster, group: str) -> Failure:
     except Failure:  # the unknown name is the problem to report
         replies = {}
     known = {listed.group_id for reply in replies.values() for listed in reply.groups if listed.group_id}
-    similar = difflib.get_close_matches(group, sorted(known), n=1, cutoff=0.8)
+    similar = difflib.get_close_matches(group, sorted(known - {group}), n=1, cutoff=0.8)
     hint = f"; is it {similar[0]}?" if similar else ""
+    if group in known:
+        hint = ", but a broker lists it: perhaps it is in a partition that its name does not select (tenure log verify: wrong-partition)"
     return unknown_group_failure(group, f"{hint} (tenure group list lists all groups)")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.cli.log_folders import TOPICS, Folder, cut, process, snapshot
+from tests.cli.log_folders import OFFSETS, TOPICS, Folder, cut, process, snapshot
 from tests.running import Broker, Client, broker, environment
 
 pytestmark = pytest.mark.once  # two processes and a directory
@@ -134,6 +134,18 @@ def test_a_log_growing_and_losing_segments_is_read_consistently(tmp_path: Path) 
         finally:
             assert writer.poll() is None
             writer.kill()
+
+
+def test_groups_in_a_wrong_partition_are_reported_at_the_start(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    (folder.path / f"{OFFSETS}-0").rename(folder.path / f"{OFFSETS}-1")
+    with broker("--listen", "127.0.0.1:0", "--data", str(folder.path)) as serving:
+        line = json.loads(serving.await_line("groups are in a wrong partition"))
+        assert (line["level"], line["log"], line["groups"], line["examples"], line["partitions"]) == ("warning", f"{OFFSETS}-1", 1, [folder.group], 4)
+        command = [sys.executable, "-P", "-m", "tenure", "group", "describe", folder.group, "--bootstrap", f"127.0.0.1:{serving.port}"]
+        described = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30, check=False)
+    assert described.returncode == 66
+    assert described.stderr.startswith(f"tenure: there is no group {folder.group}, but a broker lists it: perhaps it is in a partition that")
 
 
 @pytest.mark.parametrize(("text", "version_text"), [("2\n", "2"), ("soon\n", "soon"), ("", "nothing")])
