@@ -72,7 +72,7 @@ tenure: there is no group billin; is it billing? (tenure group list lists all gr
 | `unsupported` | the cluster does not support the request, or only older versions of it |
 | `forbidden` | the user is not allowed to do this |
 | `input-output` | a file or standard output cannot be read or written |
-| `interrupted` | Ctrl-C; a stream with `--follow` ends without an error |
+| `interrupted` | Ctrl-C or SIGTERM; a stream with `--follow` ends without an error |
 | `defect` | Tenure has a defect |
 
 Any other `code` is Kafka's name of an error from the cluster: `non-empty-group`, `topic-already-exists`,
