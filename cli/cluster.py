@@ -18,6 +18,7 @@ from protocol.messages.list_groups import ListGroupsRequest
 
 # An internal topic that only Tenure has; Metadata reports it only to a request that names it.
 NOTES_TOPIC = "__coordinator_notes"
+OFFSETS_TOPIC = "__consumer_offsets"
 QUORUM_TOPIC = "__cluster_metadata"  # its one partition is led by the controller
 Versions = dict[int, tuple[int, int]]
 
@@ -79,7 +80,7 @@ def view_of(cluster: Cluster) -> View:
         cluster.served_apis(),
         features(cluster),
         topics,
-        counted_groups(cluster, warnings),
+        counted_groups(cluster, warnings) if all_groups_served(cluster, brokers) else None,
         warnings,
     )
 
@@ -130,6 +131,12 @@ def features(cluster: Cluster) -> list[dict[str, Any]]:
         {"name": entry.name, "min_version": entry.min_version, "max_version": entry.max_version, "finalized": finalized_levels.get(entry.name)}
         for entry in sorted(reply.supported_features, key=lambda entry: str(entry.name))
     ]
+
+
+def all_groups_served(cluster: Cluster, brokers: list[BrokerView]) -> bool:
+    """Whether the nodes own all partitions of groups: after a restart some have no owner for a moment, and nobody lists their groups."""
+    owned = [broker.node.groups_partitions for broker in brokers if broker.node is not None]
+    return not owned or sum(owned) >= len(cluster.topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
 
 
 def counted_groups(cluster: Cluster, warnings: list[str]) -> Counter[str] | None:

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from cli.client import Cluster
 from cli.client.releases import SINCE, matching_release
+from cli.cluster import OFFSETS_TOPIC
+from cli.nodes import NodeStatus
 from protocol.message import Message
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from protocol.messages.describe_quorum import (
@@ -34,6 +37,15 @@ def test_a_tenure_broker_is_recognized(ask: Tenure, bootstrap: str) -> None:
     assert lines[1] == "software    Tenure, which serves what Kafka 4.0 does"
     assert lines[2] == "controller  broker 1"
     assert lines[-2:] == ["BROKER  HOST        PORT  RACK  STATE", f"     1  127.0.0.1  {bootstrap.rpartition(':')[2]}  -     controller"]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_groups_are_not_counted_while_a_partition_has_no_node(ask: Tenure, cluster: Cluster, missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    owned = len(cluster.topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions) - missing
+    monkeypatch.setattr("cli.cluster.node_status", lambda cluster, id: NodeStatus(False, True, owned, 0, True, None, None, [], [], None))
+    result = ask("cluster")
+    assert result.code == 0
+    assert ("groups      -" in result.out) == bool(missing)
 
 
 def test_json_has_the_same_values_with_numbers_as_numbers(ask: Tenure, bootstrap: str) -> None:
