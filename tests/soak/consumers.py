@@ -105,8 +105,8 @@ class Consumers:
         number = self._chance.choice(SIGNALS)
         member.process.send_signal(number)
         code = member.process.wait(SECONDS)
-        # Before Python runs the command, a signal ends the process by itself.
-        if code not in (128 + number, -number):
+        # 128 + number: before the command consumes. Before Python runs it, a signal ends the process by itself.
+        if code not in (0, 128 + number, -number):
             self.wrong.append(f"a member ended with {code} after {number.name}")
         self._ended.append((member.printed, False))
 
