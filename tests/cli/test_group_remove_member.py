@@ -123,15 +123,15 @@ def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
 
 
 def test_a_removal_is_confirmed_on_a_terminal(admin: Admin, bootstrap: str) -> None:
-    with group_members(bootstrap, "asked", ["removed"]) as members:
+    with group_members(bootstrap, "confirmed", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}}, static=["a"])
-        code, screen = asked_on_a_terminal(b"n\n", "group", "remove-member", "asked", "--instance", "a", "--bootstrap", bootstrap)
+        code, screen = asked_on_a_terminal(b"n\n", "group", "remove-member", "confirmed", "--instance", "a", "--bootstrap", bootstrap)
         assert code == 1
-        assert "Remove a from group asked? [y/N]" in screen
+        assert "Remove a from group confirmed? [y/N]" in screen
         assert "nothing was changed" in screen
-        assert "\x1b[1masked\x1b[0m" in screen
+        assert "\x1b[1mconfirmed\x1b[0m" in screen
         assert members.heartbeat("a") == 0
-        code, screen = asked_on_a_terminal(b"", "group", "remove-member", "asked", "--instance", "a", "--yes", "--bootstrap", bootstrap)
+        code, screen = asked_on_a_terminal(b"", "group", "remove-member", "confirmed", "--instance", "a", "--yes", "--bootstrap", bootstrap)
         assert (code, "[y/N]" in screen) == (0, False)
         assert members.heartbeat("a") == UNKNOWN
 
