@@ -41,13 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     options: argparse.Namespace | None = None
     closed = open_closed_streams()
-    handler_before = handle_sigterm()
+    handler_before: signal.Handlers | None = None
     try:
         if sys.platform == "win32":
             raise make_failure(PLATFORM, "Windows is not supported; run it in Docker or in WSL", "run it in Docker or in WSL")
         from cli.command_line import read
 
         options = read(words)
+        if options is not None and options.command != "serve":  # which handles signals itself
+            handler_before = handle_sigterm()
         if closed and (options is None or needs_output(options)):
             raise output_closed_failure()
         code = 0 if options is None else int(import_module(options.run).run(options))
