@@ -11,7 +11,7 @@ from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's limit
-TOO_MANY_PARTITIONS = f"Excessively large number of partitions per request, at most {PARTITIONS_PER_REQUEST_MAX} are allowed."
+TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
 DUPLICATE_TOPIC = "Duplicate topic name."
 REGISTRY_SUSPENDED = "The topic registry cannot be written at present."
 

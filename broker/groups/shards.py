@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import islice
 
 from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, NoteWriter
 from broker.groups.journal import UNREADABLE
@@ -40,7 +40,7 @@ RELOAD_SECONDS_MAX = 15.0
 GROUPS_CACHED_MAX = 1 << 16
 GROUP_ID_CACHED_MAX = 256
 
-GROUPS_IN_STEP = 1000  # whose partitions are compared in one step
+GROUPS_COMPARED = 100  # whose names are compared with their partition at a load
 MISPLACED_NAMED = 5  # in a log line
 
 IDS_PER_CALL = 256
@@ -259,25 +259,19 @@ class Shards:
         else:
             if result is not None:
                 journal.own(result)
-            self._steps = chain(journal.replay(), self._find_misplaced(journal))
+            self._steps = journal.replay()
 
-    def _find_misplaced(self, journal: GroupJournal) -> Iterator[bool]:
-        """Warn, in steps, of groups that nobody finds, as the hash of their names selects another partition."""
-        misplaced = 0
-        named: list[str] = []
-        for number, group_id in enumerate(list(journal.shard.groups)):
-            if partition_of(group_id, len(self.journals)) != journal.partition:
-                misplaced += 1
-                if len(named) < MISPLACED_NAMED:
-                    named.append(group_id)
-            if number % GROUPS_IN_STEP == GROUPS_IN_STEP - 1:
-                yield True
+    def _warn_of_misplaced(self, journal: GroupJournal) -> None:
+        """Warn of groups that no request reaches, since the hash of their names selects another partition. The first groups are enough to see it."""
+        groups = list(islice(journal.shard.groups, GROUPS_COMPARED))
+        misplaced = [id for id in groups if partition_of(id, len(self.journals)) != journal.partition]
         if misplaced:
             log.warning(
                 "groups are in a wrong partition, and cannot be used",
                 log=journal.name,
-                groups=misplaced,
-                examples=named,
+                groups=len(misplaced),
+                compared=len(groups),
+                examples=misplaced[:MISPLACED_NAMED],
                 partitions=len(self.journals),
             )
 
@@ -291,6 +285,7 @@ class Shards:
             self._current = self._steps = None
             self._finished.append(journal)
             try:
+                self._warn_of_misplaced(journal)
                 journal.serve(round((self._monotonic() - self._load_began) * 1000))
             except Exception as failure:
                 report_defect("an offsets partition failed to load", failure, log=journal.name)
