@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from coordinator.notes import Coordinator, RoundResult
+from coordinator.notes import Coordinator, Removal, RoundResult, StandbyStep
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.note_records import GroupRecord, NoteRecord, known_member
-from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd, StateChange
+from protocol.messages.coordinator_notes import CoordinatorChange, MemberGone, RoundEnd, StandbyChange, StateChange
 
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -21,7 +21,10 @@ APPENDED_LATE_MS = 1_000  # a record may wait for an earlier append
 
 
 def point_before(note: NoteRecord) -> tuple[State | None, int]:
-    """State and generation of the group before the note's event."""
+    """State and generation of the group before the note's event.
+
+    The end of the join phase raises the generation before the group leaves PREPARING: its notes about standbys and their seats have both.
+    """
     header, body = note.header, note.body
     if isinstance(body, StateChange):
         before = known_member(State, body.from_state)
@@ -29,7 +32,11 @@ def point_before(note: NoteRecord) -> tuple[State | None, int]:
         return before, header.generation - joined
     if isinstance(body, RoundEnd):
         return (PREPARING, header.generation - 1) if body.result == RoundResult.EMPTY else (COMPLETING, header.generation)
-    return known_member(State, header.state), header.generation
+    state = known_member(State, header.state)
+    at_join_end = state is PREPARING and (
+        (isinstance(body, StandbyChange) and body.step == StandbyStep.WAITS) or (isinstance(body, MemberGone) and body.how == Removal.SEAT_TAKEN)
+    )
+    return state, header.generation - at_join_end
 
 
 class Order:
@@ -43,14 +50,14 @@ class Order:
         """`records` must contain all records up to the highest offset in a note, in the order of their offsets."""
         self._records.extend(records)
         note_records = list(notes)
-        next_offsets = self._next_offsets(note_records)
-        for note, next_offset in zip(note_records, next_offsets, strict=True):
+        next_offsets, ends = self._next_offsets(note_records), self._ends(note_records)
+        for note, next_offset, end in zip(note_records, next_offsets, ends, strict=True):
             offset = note.header.offsets_log_offset
             if self._last_note_offset != NO_OFFSET and offset != self._last_note_offset:
                 yield from self._records_up_to(self._last_note_offset)
                 self._last_note_offset = NO_OFFSET
             if offset >= 0:
-                while self._records and self._records[0].offset < offset and not _settles(self._records[0], note):
+                while self._records and self._records[0].offset < offset and not (end is not None and _is_stored_by(self._records[0], end)):
                     yield self._records.popleft()
                 self._last_note_offset = offset
             else:
@@ -83,14 +90,33 @@ class Order:
             offsets.append(offset)
         return offsets[::-1]
 
+    def _ends(self, note_records: list[NoteRecord]) -> list[NoteRecord | None]:
+        """For each note the first note of its operation, itself or a later one, that ends a rebalance."""
+        ends: list[NoteRecord | None] = []
+        end: NoteRecord | None = None
+        for note in reversed(note_records):
+            if _settles(note):
+                end = note
+            elif end is not None and note.header.offsets_log_offset != end.header.offsets_log_offset:
+                end = None
+            ends.append(end)
+        return ends[::-1]
 
-def _settles(record: GroupRecord, note: NoteRecord) -> bool:
-    """Whether this note ends the rebalance that the record stores. Policy records may be between the record and the note's offset."""
-    header, body = note.header, note.body
-    ends = isinstance(body, RoundEnd) or (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY))
-    if not ends or record.stored is None or record.generation != header.generation:
+
+def _settles(note: NoteRecord) -> bool:
+    """Whether the note ends a rebalance."""
+    body = note.body
+    if isinstance(body, RoundEnd):
+        return body.result in (RoundResult.STABLE, RoundResult.EMPTY)
+    return isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)
+
+
+def _is_stored_by(record: GroupRecord, end: NoteRecord) -> bool:
+    """Whether the operation of this note, which ends a rebalance, stored the record. Policy records may be between it and the note's offset."""
+    header = end.header
+    if record.stored is None or record.generation != header.generation:
         return False
-    return record.at_ms >= note.at_ms and record.epoch in (NO_EPOCH, header.coordinator_epoch)
+    return record.at_ms >= end.at_ms and record.epoch in (NO_EPOCH, header.coordinator_epoch)
 
 
 def _precedes(record: GroupRecord, note: NoteRecord, next_offset: int) -> bool:

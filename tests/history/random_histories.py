@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from coordinator.notes import Coordinator
@@ -19,6 +19,8 @@ from tests.history.conftest import NotedPlay
 class RandomHistory:
     """A group whose members join, leave, expire, restart and rejoin at random, with crashes of the coordinator."""
 
+    static_share = 0.4
+
     def __init__(self, play: NotedPlay, seed: int, *, suspended: bool = False) -> None:
         self.play = play
         self.suspended = suspended
@@ -27,15 +29,17 @@ class RandomHistory:
         self.count = 0
 
     def play_steps(self, steps: int) -> None:
-        acts = [self.join] * 4 + [self.leave, self.expire, self.rejoin, self.restart_member, self.offer] * 2
-        acts += [self.settle] * 8 + [self.crash, self.restart, self.empty, self.delete]
-        if self.suspended:
-            acts += [self.suspend] * 3
+        acts = self.acts()
         for _ in range(steps):
             self.chance.choice(acts)()
             self.play.after(self.chance.choice((0, 1, 50, 700, 1_500)))
             self.drop_removed()
         self.settle()
+
+    def acts(self) -> list[Callable[[], None]]:
+        acts = [self.join] * 4 + [self.leave, self.expire, self.rejoin, self.restart_member, self.offer] * 2
+        acts += [self.settle] * 8 + [self.crash, self.restart, self.empty, self.delete]
+        return acts + [self.suspend] * 3 if self.suspended else acts
 
     @property
     def state(self) -> State | None:
@@ -50,7 +54,7 @@ class RandomHistory:
         if len(self.names) < 4:
             name = f"n{self.count}"
             self.count += 1
-            static = self.chance.random() < 0.4
+            static = self.chance.random() < self.static_share
             self.play.join(name, instance=f"i{name}" if static else None, version=9 if static else 3, rebalance=4_000, session=10_000)
             self.names.append(name)
 
@@ -61,7 +65,7 @@ class RandomHistory:
         for _ in range(3):
             if self.state is State.PREPARING:
                 for name in self.names:
-                    if play.group().members[play.id_of(name)].join_waiter is None:
+                    if (member := play.group().members.get(play.id_of(name))) is not None and member.join_waiter is None:
                         play.join(name)
                         play.now += self.chance.choice((0, 0, 5, 1_200))
                         self.drop_removed()
@@ -115,7 +119,8 @@ class RandomHistory:
             self.play.join(self.chance.choice(self.names), metadata=b"\0\0" + bytes([0, 0, 0, 1, 0, 2, 116, self.chance.randint(97, 122)]) + b"\0\0\0\0")
 
     def restart_member(self) -> None:
-        statics = [name for name in self.names if self.play.group().members[self.play.id_of(name)].instance_id is not None]
+        members = self.play.group().members if self.names else {}
+        statics = [name for name in self.names if (member := members.get(self.play.id_of(name))) is not None and member.instance_id is not None]
         if statics:
             name = self.chance.choice(statics)
             self.names[self.names.index(name)] = name + "'"
@@ -137,6 +142,55 @@ class RandomHistory:
     def delete(self) -> None:
         if self.state is State.EMPTY and not self.play.group().pending:
             self.play.delete()
+
+
+POLICIES = {
+    "registration.timeout.ms": ("1000", "12000"),
+    "expansion.timeout.ms": ("1000", "3000"),
+    "target.group.size": ("1", "2"),
+    "instance.ids": ("in0, in1, in2, in3", "in[4-9]"),
+    "roster.timeout.ms": ("2000",),
+    "roster.strict": ("true", "false"),
+    "pending.release": ("true",),
+}
+
+
+class PolicyHistory(RandomHistory):
+    """A group whose policies change at random too."""
+
+    static_share = 0.7
+
+    def acts(self) -> list[Callable[[], None]]:
+        return [*super().acts(), *[self.set_policies] * 4, *[self.fall_silent] * 3, *[self.take_over] * 4]
+
+    def drop_removed(self) -> None:
+        group = self.play._of("g")
+        newcomers = self.play.newcomers() if group is not None else []
+        members = {*newcomers, *(group.members if group is not None else ()), *(group.statics if group is not None else ())}
+        self.names = [name for name in self.names if members & {self.play.id_of(name), f"i{name.rstrip(chr(39))}"}]
+
+    def set_policies(self) -> None:
+        chosen = self.chance.sample(sorted(POLICIES), self.chance.randint(0, 3))
+        self.play.policy({name: self.chance.choice(POLICIES[name]) for name in chosen})
+
+    def fall_silent(self) -> None:
+        """All sessions end, or all but one."""
+        self.drop_removed()
+        alive = self.chance.sample(self.names, min(len(self.names), self.chance.randint(0, 1)))
+        self.play.alive(*alive)
+        self.play.after(self.chance.choice((10_100, 12_000, 25_000)))
+        self.play.silent(*alive)
+
+    def take_over(self) -> None:
+        """Members that take a seat over join and sync in the same generation."""
+        self.drop_removed()
+        group = self.play._of("g")
+        if group is None or group.policy is None:
+            return
+        for name in self.names:
+            if self.play.id_of(name) in group.policy.take_overs and self.chance.random() < 0.8:
+                self.play.join(name)
+                self.play.sync(name, generation=group.generation)
 
 
 # Lost notes.

@@ -4,13 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from cli.groups.history_shown import document, sentence
 from coordinator.notes import StandbyStep
-from history import AbsenceChanged, Entry, InstanceRefused, Rebalance, StandbyChanged
+from history import (
+    AbsenceChanged,
+    End,
+    Entry,
+    GroupDeleted,
+    InstanceRefused,
+    NotesMissing,
+    Rebalance,
+    RebalancesMissing,
+    StandbyChanged,
+    story_of,
+)
 from history.words import format_duration, title
 from tests.coordinator.playbook import Play
+from tests.history.conftest import NotedPlay
+from tests.history.random_histories import PolicyHistory
+from tests.history.test_losses import check
 
 ReadStory = Callable[[], list[Entry]]
+
+
+def whole_story(play: NotedPlay) -> list[Entry]:
+    return story_of("g", play.note_records, play.group_records, from_start=True, recorded=True)
+
+
+def gaps(entries: list[Entry]) -> list[Entry]:
+    """Everything that a story says about lost notes and records."""
+    return [
+        entry
+        for entry in entries
+        if isinstance(entry, RebalancesMissing | NotesMissing)
+        or (isinstance(entry, GroupDeleted) and not entry.recorded)
+        or (isinstance(entry, Rebalance) and entry.end is not End.INTERRUPTED and not entry.all_noted)
+    ]
 
 
 def only_rebalance(entries: list[Entry]) -> Rebalance:
@@ -83,3 +114,51 @@ def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
     assert sentence(removals[0])[0] == "the standby ix was removed, without a rebalance"
     rebalance = only_rebalance(entries)
     assert title(rebalance) == "a standby did not take over its seat in time, and no other standby was free"
+
+
+def test_a_rebalance_that_makes_standbys_is_one(play: NotedPlay) -> None:
+    play.policy({"target.group.size": "1"})
+    for name in "ab":
+        play.join(name, instance=f"i{name}")
+    play.after(6_000)
+    play.sync("a", {"a": 1}, generation=1)
+    entries = whole_story(play)
+    assert not gaps(entries)
+    rebalance = only_rebalance(entries)
+    assert (rebalance.from_generation, rebalance.to_generation, rebalance.end) == (0, 1, End.STABLE)
+    assert [entry.instance_id for entry in entries if isinstance(entry, StandbyChanged)] == ["ib"]
+
+
+def test_a_seat_of_an_absent_member_that_is_taken_does_not_split_the_rebalance(play: NotedPlay) -> None:
+    play.three_static()
+    play.policy({"registration.timeout.ms": "60000"})
+    play.alive("a", "b").at(12_000)
+    play.policy({"registration.timeout.ms": "60000", "target.group.size": "2"})
+    for name in "ab":
+        play.join(name)
+    play.sync("a", {"a": 1, "b": 2}, generation=2)
+    entries = whole_story(play)
+    assert not gaps(entries)
+    rebalance = [entry for entry in entries if isinstance(entry, Rebalance)][-1]
+    assert [removal.instance_id for removal in rebalance.removals] == ["ic"]
+    assert (rebalance.from_generation, rebalance.to_generation) == (1, 2)
+
+
+def test_the_last_absent_members_leave_in_one_rebalance(play: NotedPlay) -> None:
+    play.two_static()
+    play.policy({"registration.timeout.ms": "15000"})
+    play.at(40_000)
+    entries = whole_story(play)
+    assert not gaps(entries)
+    rebalance = [entry for entry in entries if isinstance(entry, Rebalance)][-1]
+    assert title(rebalance) == "ia and ib stayed away longer than registration.timeout.ms"
+    assert (rebalance.from_generation, rebalance.to_generation, rebalance.end) == (1, 2, End.EMPTY)
+    assert rebalance.after is not None
+
+
+@pytest.mark.parametrize("seed", [*range(30), 48, 68, 72, 78, 88, 128, 206])
+def test_policies_leave_no_gaps(play: NotedPlay, seed: int) -> None:
+    PolicyHistory(play, seed).play_steps(40)
+    entries = whole_story(play)
+    assert not gaps(entries)
+    check(entries, entries)
