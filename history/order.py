@@ -50,14 +50,14 @@ class Order:
         """`records` must contain all records up to the highest offset in a note, in the order of their offsets."""
         self._records.extend(records)
         note_records = list(notes)
-        next_offsets, ends = self._next_offsets(note_records), self._ends(note_records)
-        for note, next_offset, end in zip(note_records, next_offsets, ends, strict=True):
+        next_offsets = self._next_offsets(note_records)
+        for note, next_offset in zip(note_records, next_offsets, strict=True):
             offset = note.header.offsets_log_offset
             if self._last_note_offset != NO_OFFSET and offset != self._last_note_offset:
                 yield from self._records_up_to(self._last_note_offset)
                 self._last_note_offset = NO_OFFSET
             if offset >= 0:
-                while self._records and self._records[0].offset < offset and not (end is not None and _is_stored_by(self._records[0], end)):
+                while self._records and self._records[0].offset < offset and not _follows(self._records[0], note):
                     yield self._records.popleft()
                 self._last_note_offset = offset
             else:
@@ -90,33 +90,16 @@ class Order:
             offsets.append(offset)
         return offsets[::-1]
 
-    def _ends(self, note_records: list[NoteRecord]) -> list[NoteRecord | None]:
-        """For each note the first note of its operation, itself or a later one, that ends a rebalance."""
-        ends: list[NoteRecord | None] = []
-        end: NoteRecord | None = None
-        for note in reversed(note_records):
-            if _settles(note):
-                end = note
-            elif end is not None and note.header.offsets_log_offset != end.header.offsets_log_offset:
-                end = None
-            ends.append(end)
-        return ends[::-1]
 
+def _follows(record: GroupRecord, note: NoteRecord) -> bool:
+    """Whether the operation of this note stored the record, and the record's generation was not yet reached before the note.
 
-def _settles(note: NoteRecord) -> bool:
-    """Whether the note ends a rebalance."""
-    body = note.body
-    if isinstance(body, RoundEnd):
-        return body.result in (RoundResult.STABLE, RoundResult.EMPTY)
-    return isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)
-
-
-def _is_stored_by(record: GroupRecord, end: NoteRecord) -> bool:
-    """Whether the operation of this note, which ends a rebalance, stored the record. Policy records may be between it and the note's offset."""
-    header = end.header
-    if record.stored is None or record.generation != header.generation:
+    Policy records may be between the record and the note's offset.
+    """
+    state, generation = point_before(note)
+    if record.stored is None or not (record.generation > generation or (record.generation == generation and state is COMPLETING)):
         return False
-    return record.at_ms >= end.at_ms and record.epoch in (NO_EPOCH, header.coordinator_epoch)
+    return record.at_ms >= note.at_ms and record.epoch in (NO_EPOCH, note.header.coordinator_epoch)
 
 
 def _precedes(record: GroupRecord, note: NoteRecord, next_offset: int) -> bool:
