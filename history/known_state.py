@@ -46,6 +46,7 @@ class KnownState:
         self._gap_before_ms = UNKNOWN  # time of the last note that follows missing notes
         self._note_offset = UNKNOWN  # the offset in __consumer_offsets in the last note
         self._reloaded_in_epoch = UNKNOWN  # the leader epoch in which the coordinator was loaded again since that note
+        self._unloaded_without_groups = False  # the coordinator was last unloaded, and its partition had no groups
         self._orderly = True  # the previous coordinator was unloaded in order, and all its notes were written
         self._newest_epoch = UNKNOWN  # of all notes and records
         self._deleted = False  # since that note

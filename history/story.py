@@ -80,7 +80,10 @@ class Story(KnownState):
         if self._closing and not (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)):
             done += self._close()
         deleted = self._deleted and self._recreated_in_epoch in (UNKNOWN, header.coordinator_epoch)
-        explained = deleted or self._reloaded_in_epoch == header.coordinator_epoch
+        # A partition without records has notes of an unload, but none of the load that follows.
+        unknown_before = not known_before and self._last_record is None and self._records_complete
+        first = not header.number and (unknown_before or self._unloaded_without_groups)
+        explained = deleted or first or self._reloaded_in_epoch == header.coordinator_epoch
         # A new group whose first member joined at an earlier coordinator: that coordinator's notes are missing, and the rebalance did not complete.
         made_before = self._recreated_in_epoch not in (UNKNOWN, header.coordinator_epoch)
         if lost or (counter_restarted and self._any_note and not explained):
@@ -189,6 +192,7 @@ class Story(KnownState):
             self._loaded = begins
             self._reloaded_in_epoch = header.coordinator_epoch if begins else UNKNOWN
             self._orderly = self._orderly and orderly is not False and not header.dropped
+            self._unloaded_without_groups = change is Coordinator.UNLOADED and not body.groups and not header.dropped
         if begins:  # with the members that were stored
             self._members = self._last_record.member_ids if self._last_record is not None and self._records_complete else None
         self._any_note = True

@@ -44,9 +44,12 @@ class NotedPlay(Play):
             )
             self.note_records.append(NoteRecord(note.group_id, header, note.body))
 
-    def coordinator(self, change: Coordinator) -> None:
+    def coordinator(self, change: Coordinator, groups: int = 1) -> None:
+        """As broker/groups/notes.py writes it: no note of a load without records."""
+        if change is Coordinator.LOADED and not self.log:
+            return
         header = NoteHeader(Kind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
-        self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, 1, len(self.log))))
+        self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, groups, len(self.log))))
 
     def crash(self) -> None:
         """kill -9, and a start."""
@@ -54,8 +57,9 @@ class NotedPlay(Play):
         self._next_life(Coordinator.LOADED, self.failover)
 
     def restart(self) -> None:
+        groups = len(self._serving.groups)
         self.unload()
-        self.coordinator(Coordinator.UNLOADED)
+        self.coordinator(Coordinator.UNLOADED, groups)
         self.epoch += 1
         self._next_life(Coordinator.LOADED, self.load)
 

@@ -14,6 +14,7 @@ from itertools import islice
 
 import pytest
 
+from coordinator.notes import Coordinator
 from history import (
     CoordinatorChanged,
     End,
@@ -29,7 +30,7 @@ from history import (
 )
 from history.order import Order
 from history.words import title
-from protocol.messages.coordinator_notes import RoundEnd
+from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from tests.history.conftest import NotedPlay
 from tests.history.random_histories import Folded, RandomHistory, folds
 
@@ -284,3 +285,25 @@ def test_a_record_with_the_time_of_a_suspension_precedes_it(play: NotedPlay) -> 
     order = Order()
     events = [*order.feed(suspended, play.group_records), *order.remaining_records()]
     assert events.index(suspended[0]) == len(play.group_records) > 0
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_new_group_in_a_partition_without_records_lacks_no_notes(play: NotedPlay, recorded: bool) -> None:
+    """The notes of such a partition have its unload, but not the load that follows."""
+    play.restart()
+    play.restart()
+    assert [note.body.what for note in play.note_records if isinstance(note.body, CoordinatorChange)] == [Coordinator.UNLOADED] * 2
+    play.one_static()
+    entries = story_of("g", play.note_records, play.group_records, from_start=True, recorded=recorded)
+    (formed,) = rebalances(entries)
+    assert formed.complete
+    assert not [entry for entry in entries if isinstance(entry, (RebalancesMissing, NotesMissing))]
+
+
+def test_a_group_that_was_unloaded_lacks_notes_if_its_load_has_none(play: NotedPlay) -> None:
+    play.one_static()
+    play.restart()
+    play.leave("a")
+    notes = [note for note in play.note_records if not (isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.LOADED)]
+    entries = story_of("g", notes, play.group_records, from_start=True, recorded=True)
+    assert [entry for entry in entries if isinstance(entry, NotesMissing)] or not rebalances(entries)[-1].all_noted
