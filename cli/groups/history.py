@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cli.client import EXIT, Cluster
 from cli.groups import history_shown
@@ -15,7 +15,20 @@ from cli.groups.history_reading import Notes
 from cli.groups.history_shown import NOTHING_KNOWN, Partitions
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
-from history.episodes import CoordinatorChanged, Rebalance, RebalancesMissing, at_ms
+from history.episodes import (
+    AbsenceChanged,
+    CommitsRefused,
+    CoordinatorChanged,
+    HeartbeatsLate,
+    InstanceRefused,
+    MemberJoined,
+    MemberRemoved,
+    Rebalance,
+    RebalancesMissing,
+    StandbyChanged,
+    StaticReturned,
+    at_ms,
+)
 from history.moves import moves_of, owners_of
 from history.order import Order
 from history.story import Story
@@ -24,6 +37,7 @@ if TYPE_CHECKING:
     from history import Entry
     from history.note_records import NoteRecord
 
+MEMBER_EVENTS: Final = (AbsenceChanged, CommitsRefused, HeartbeatsLate, InstanceRefused, MemberJoined, MemberRemoved, StandbyChanged, StaticReturned)
 # Reading starts so long before --since: a rebalance in progress is shown from its beginning, and new members are recognized.
 CONTEXT_MS = 1_800_000
 
@@ -88,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
             entries += reading.pending_entries() + reading.story.finish()
         if not since_first_event(entries) and open_rebalance is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
             raise unknown_group(cluster, options.group)
-        print_history(screen, entries, options)
+        print_history(screen, in_order_of_begin(entries), options)
         if options.follow:
             options.endless = True
             follow(screen, reading, notes)
@@ -128,6 +142,18 @@ def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argpa
             screen.line()
         for line in lines:
             screen.line(plain(line))
+
+
+def in_order_of_begin(entries: list[Entry]) -> list[Entry]:
+    """A story has a rebalance where it ends; here it comes before what happened to members meanwhile."""
+    ordered: list[Entry] = []
+    for entry in entries:
+        at = len(ordered)
+        if isinstance(entry, Rebalance):
+            while at and isinstance(ordered[at - 1], MEMBER_EVENTS) and at_ms(ordered[at - 1]) > entry.began_ms:
+                at -= 1
+        ordered.insert(at, entry)
+    return ordered
 
 
 def since_first_event(entries: list[Entry]) -> list[Entry]:

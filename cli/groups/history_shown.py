@@ -27,6 +27,7 @@ from history.episodes import (
 )
 from history.moves import list_partitions
 from history.words import (
+    TITLES_WITHOUT_MEMBER,
     describe_end,
     describe_join,
     describe_removal,
@@ -109,9 +110,10 @@ def missing(entry: RebalancesMissing) -> str:
         count = "one rebalance is" if entry.count_min == 1 else f"{entry.count_min} rebalances are"
     elif entry.count_min == 0:
         count = "one rebalance may be" if entry.count_max == 1 else f"up to {entry.count_max} rebalances may be" if entry.count_max > 0 else "rebalances may be"
+    elif entry.count_max > 0:
+        count = f"between {entry.count_min} and {entry.count_max} rebalances are"
     else:
         count = f"at least {'one rebalance is' if entry.count_min == 1 else f'{entry.count_min} rebalances are'}"
-        count += f" (at most {entry.count_max})" if entry.count_max > 0 else ""
     known_ends = [str(number) if number >= 0 else "?" for number in (entry.from_generation, entry.to_generation)]
     generations = f"generation {known_ends[0]} -> {known_ends[1]}, " if known_ends != ["?", "?"] else ""
     reason = "there are no notes from then" if entry.older else f"{entry.notes} notes were lost" if entry.notes > 0 else "the notes were lost"
@@ -144,7 +146,7 @@ def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, st
     lines = [("why", cause_text(entry, partitions))]
     lines += [("", reason) for reason in reasons(entry)]
     if entry.restart_causes:
-        lines.append(("again", f"restarted: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in entry.restart_causes))}"))
+        lines += [("again", f"restarted: {TITLES_WITHOUT_MEMBER[cause]}") for cause in dict.fromkeys(entry.restart_causes)]
     lines += [("joined", describe_join(member)) for member in entry.joined]
     lines += [("joined", f"{describe_join(member)}, as a new or known member") for member in entry.joins if member.was_member is None]
     titled = removals_in_title(entry)
@@ -213,7 +215,7 @@ def move_lines(partitions: Partitions) -> list[tuple[str, str]]:
             break
         lines.append(("moved" if not number else "", f"{list_partitions(where)}: {before} -> {after}"))
     if not lines:
-        lines.append(("moved", f"nothing: {counted(stayed, 'partition')} stayed"))
+        lines.append(("moved", f"nothing: {counted(stayed, 'partition')} stayed" if stayed else "nothing: no member has a partition"))
     elif stayed:
         lines.append(("", f"{counted(stayed, 'partition')} stayed"))
     return lines
