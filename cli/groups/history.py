@@ -43,7 +43,10 @@ CONTEXT_MS = 1_800_000
 
 
 # The longest wait for notes, which the broker writes a moment after the group's records.
-WRITTEN_SECONDS = 1.0
+WRITTEN_SECONDS: Final = 1.0
+# A broker that cannot write notes tries again after this time at most: younger records may lack only their notes.
+WRITTEN_LATE_MS: Final = 5_000
+NOT_YET_WRITTEN: Final = "what happened in the last seconds is left out: the broker has not written its notes yet; try again in a moment"
 
 
 class Reading:
@@ -59,6 +62,7 @@ class Reading:
         for record in old[-1:]:
             self.story.add(record)
         self._group_records = group_records[len(old) :]
+        self.has_young_records = False  # whether records were left out because their notes may still be written
 
     def entries_of(self, records: Iterable[NoteRecord]) -> list[Entry]:
         notes = list(records)
@@ -74,7 +78,16 @@ class Reading:
         return entries
 
     def pending_entries(self) -> list[Entry]:
-        return [entry for record in self._order.remaining_records() for entry in self.story.add(record)]
+        """The entries of the records without notes, without those that are too young to be told from records whose notes are lost."""
+        entries: list[Entry] = []
+        now_ms = time.time_ns() // 1_000_000
+        for record in self._order.remaining_records():
+            # A deletion has no notes. A time far ahead is that of another clock.
+            if self._notes.has_notes and record.stored is not None and abs(now_ms - record.at_ms) < WRITTEN_LATE_MS:
+                self.has_young_records = True
+                break
+            entries += self.story.add(record)
+        return entries
 
 
 def partitions_of(entry: Entry) -> Partitions:
@@ -100,7 +113,10 @@ def run(options: argparse.Namespace) -> int:
         open_rebalance = reading.story.now_open
         if not options.follow:
             entries += reading.pending_entries() + reading.story.finish()
-        if not since_first_event(entries) and open_rebalance is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
+            if reading.has_young_records:
+                screen.warn(NOT_YET_WRITTEN)
+        nothing_found = not since_first_event(entries) and open_rebalance is None and not reading.has_young_records
+        if nothing_found and not options.follow and describe(cluster, [options.group])[options.group] is None:
             raise unknown_group(cluster, options.group)
         print_history(screen, in_order_of_begin(entries), options)
         if options.follow:

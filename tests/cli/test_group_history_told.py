@@ -1,0 +1,123 @@
+"""What `tenure group history` makes of the entries: their order, their words, and what it leaves out for a moment."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+import pytest
+
+from cli.groups import history
+from cli.groups.history import Reading, in_order_of_begin
+from cli.groups.history_reading import Notes
+from cli.groups.history_shown import Partitions, detail_lines, missing, move_lines
+from coordinator.notes import Cause, StandbyStep
+from coordinator.states import State
+from history import End, Entry, GroupRecord, NoteRecord, Rebalance, RebalancesMissing, StandbyChanged
+from protocol.messages.consumer_offsets import GroupMetadataValue
+
+pytestmark = pytest.mark.once
+
+
+def rebalance(began_ms: int, ended_ms: int) -> Rebalance:
+    return Rebalance(began_ms, State.STABLE, 1, Cause.NEW_MEMBER, ended_ms=ended_ms, to_generation=2, end=End.STABLE)
+
+
+def standby(at_ms: int) -> StandbyChanged:
+    return StandbyChanged(at_ms, "m", "i", StandbyStep.WAITS, None, None, 0)
+
+
+def test_a_rebalance_comes_before_what_happened_meanwhile() -> None:
+    earlier, first, before, second, during = rebalance(10, 20), standby(15), standby(30), rebalance(30, 50), standby(40)
+    told: list[Entry] = [first, earlier, before, during, second]
+    assert in_order_of_begin(told) == [earlier, first, before, second, during]
+
+
+def test_a_restart_of_a_rebalance_is_told_in_plain_words() -> None:
+    restarted = rebalance(10, 20)
+    restarted.restart_causes += [Cause.STATIC_DURING_COMPLETING, Cause.MEMBER_LEFT, Cause.MEMBER_LEFT]
+    assert [text for label, text in detail_lines(restarted, Partitions(None, 0, "")) if label == "again"] == [
+        "restarted: a static member was restarted while the group waited for assignments",
+        "restarted: a member left",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("total", "text"), [(0, "nothing: no member has a partition"), (1, "nothing: 1 partition stayed"), (2, "nothing: 2 partitions stayed")]
+)
+def test_partitions_that_stayed_are_counted_if_there_are_any(total: int, text: str) -> None:
+    assert move_lines(Partitions([], total, "range")) == [("moved", text)]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (1, 1, "one rebalance is"),
+        (2, 2, "2 rebalances are"),
+        (0, 1, "one rebalance may be"),
+        (0, 3, "up to 3 rebalances may be"),
+        (0, -1, "rebalances may be"),
+        (1, 3, "between 1 and 3 rebalances are"),
+        (1, -1, "at least one rebalance is"),
+        (2, -1, "at least 2 rebalances are"),
+    ],
+)
+def test_the_number_of_missing_rebalances_is_a_sentence(least: int, most: int, words: str) -> None:
+    assert missing(RebalancesMissing(1, 2, -1, -1, least, most)) == f"{words} missing here: the notes were lost"
+
+
+class Logs:
+    """The notes and records of a group, in place of a broker's."""
+
+    group = "g"
+    recorded = True
+
+    def __init__(self, *group_records: GroupRecord, has_notes: bool = True) -> None:
+        self.has_notes = has_notes
+        self._group_records = list(group_records)
+
+    def group_records(self) -> list[GroupRecord]:
+        group_records, self._group_records = self._group_records, []
+        return group_records
+
+    def read(self) -> list[NoteRecord]:
+        return []
+
+    def wait(self) -> list[NoteRecord]:
+        return []
+
+
+def stored(generation: int, age_ms: int) -> GroupRecord:
+    value = GroupMetadataValue("consumer", generation, None, None, -1, [])
+    return GroupRecord(generation, time.time_ns() // 1_000_000 - age_ms, value)
+
+
+def told(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool]:
+    monkeypatch.setattr(history, "WRITTEN_SECONDS", 0)
+    reading = Reading(cast(Notes, logs), None)
+    entries = reading.entries_so_far() + reading.pending_entries()
+    return entries, reading.has_young_records
+
+
+@pytest.mark.parametrize("age_ms", [0, 2_000, -2_000])
+def test_a_record_that_is_younger_than_its_notes_may_be_is_left_out(age_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, left_out = told(Logs(stored(1, 60_000), stored(2, age_ms)), monkeypatch)
+    assert left_out
+    assert [entry.to_generation for entry in entries if isinstance(entry, RebalancesMissing)] == [1]
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [Logs(stored(1, 60_000)), Logs(stored(1, -3_600_000)), Logs(stored(1, 0), has_notes=False)],
+    ids=["old", "other-clock", "no-notes"],
+)
+def test_notes_of_other_records_are_missing(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, left_out = told(logs, monkeypatch)
+    assert not left_out
+    assert [entry.to_generation for entry in entries if isinstance(entry, RebalancesMissing)] == [1]
+
+
+def test_a_deletion_has_no_notes_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted = GroupRecord(2, time.time_ns() // 1_000_000, None)
+    entries, left_out = told(Logs(stored(1, 60_000), deleted), monkeypatch)
+    assert (len(entries), left_out) == (2, False)
