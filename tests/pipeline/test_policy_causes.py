@@ -109,3 +109,31 @@ def test_a_seat_that_moves_to_a_standby_is_no_rebalance(play: NotedPlay) -> None
     play.join("x").expect(generation=1)
     play.sync("x", generation=1).expect(assignment=2)
     assert len(with_verdicts(play)) == before
+
+
+def test_a_rebalance_that_makes_standbys_is_one_row(play: NotedPlay) -> None:
+    play.policy({"target.group.size": "1"})
+    for name in "ab":
+        play.join(name, instance=f"i{name}")
+    play.after(6_000)
+    play.sync("a", {"a": 1}, generation=1)
+    (episode,) = with_verdicts(play)
+    assert (episode.cause, episode.confidence, episode.from_generation, episode.to_generation) == ("formation", "exact", 0, 1)
+    assert (episode.members_after, episode.missing) == (2, 0)
+
+
+def test_the_last_absent_members_leave_in_one_row(play: NotedPlay) -> None:
+    play.two_static()
+    play.policy({"registration.timeout.ms": "15000"})
+    play.at(40_000)
+    formed, emptied = with_verdicts(play)
+    assert (formed.to_generation, emptied.from_generation, emptied.to_generation) == (1, 1, 2)
+    assert (emptied.cause, emptied.confidence, emptied.end, emptied.expired) == ("absences_ended", "exact", "empty", ["ia", "ib"])
+
+
+def test_a_new_group_after_an_orderly_restart_is_exact(play: NotedPlay) -> None:
+    play.restart()
+    play.one_static()
+    (episode,) = with_verdicts(play)
+    assert (episode.cause, episode.confidence) == ("formation", "exact")
+    assert "missing" not in episode.evidence
