@@ -254,7 +254,9 @@ class KnownState:
     # Records.
 
     def _fold_record(self, record: GroupRecord) -> list[Entry]:
-        belongs = self._records_complete or record.offset == self._note_offset  # the record belongs to this group, not to an earlier group of that name
+        # The record belongs to this group, not to an earlier group of that name: it follows the notes of its operation, which have its offset or,
+        # if policy records follow it, a later one.
+        belongs = self._records_complete or record.offset <= self._note_offset
         if record.epoch > self._newest_epoch:
             self._newest_epoch = record.epoch
             self._loaded = True
@@ -289,8 +291,10 @@ class KnownState:
                 done += self._close(End.UNKNOWN)
         last = self._last
         if last is not None and last.after is None and last.to_generation == generation == self._stable_generation and belongs:
-            last.after = record
-            last.members_after = len(record.stored.members)
+            # With another number of members it is a later record of that generation: a standby was added, or took a seat over.
+            if last.members_after in (UNKNOWN, len(record.stored.members)):
+                last.after = record
+                last.members_after = len(record.stored.members)
         elif not belongs and (self._stable_generation == generation or (self._stable_generation < 0 and self._may_be_newer)):
             # The record has no note, and earlier records may be compacted, perhaps of an earlier group of that name.
             self._last = None

@@ -57,7 +57,7 @@ class Order:
                 yield from self._records_up_to(self._last_note_offset)
                 self._last_note_offset = NO_OFFSET
             if offset >= 0:
-                while self._records and self._records[0].offset < offset and not _follows(self._records[0], note):
+                while self._records and self._records[0].offset < offset and not (self._is_last_up_to(offset) and _is_stored_by(note, self._records[0])):
                     yield self._records.popleft()
                 self._last_note_offset = offset
             else:
@@ -80,6 +80,9 @@ class Order:
         while self._records and self._records[0].offset <= offset:
             yield self._records.popleft()
 
+    def _is_last_up_to(self, offset: int) -> bool:
+        return len(self._records) == 1 or self._records[1].offset > offset
+
     def _next_offsets(self, note_records: list[NoteRecord]) -> list[int]:
         """For each note the first offset in it or a later note."""
         offsets = []
@@ -91,13 +94,10 @@ class Order:
         return offsets[::-1]
 
 
-def _follows(record: GroupRecord, note: NoteRecord) -> bool:
-    """Whether the operation of this note stored the record, and the record's generation was not yet reached before the note.
-
-    Policy records may be between the record and the note's offset.
-    """
+def _is_stored_by(note: NoteRecord, record: GroupRecord) -> bool:
+    """Whether the operation of this note stored the record, the last one before the note's offset. Policy records may be in between."""
     state, generation = point_before(note)
-    if record.stored is None or not (record.generation > generation or (record.generation == generation and state is COMPLETING)):
+    if record.stored is None or record.generation < generation or (record.generation == generation and state is EMPTY):
         return False
     return record.at_ms >= note.at_ms and record.epoch in (NO_EPOCH, note.header.coordinator_epoch)
 

@@ -82,7 +82,7 @@ class Story(KnownState):
         deleted = self._deleted and self._recreated_in_epoch in (UNKNOWN, header.coordinator_epoch)
         # A partition without records has notes of an unload, but none of the load that follows.
         unknown_before = not known_before and self._last_record is None and self._records_complete
-        first = not header.number and (unknown_before or self._unloaded_without_groups)
+        first = not header.number and (unknown_before or (self._unloaded_without_groups and not generation))
         explained = deleted or first or self._reloaded_in_epoch == header.coordinator_epoch
         # A new group whose first member joined at an earlier coordinator: that coordinator's notes are missing, and the rebalance did not complete.
         made_before = self._recreated_in_epoch not in (UNKNOWN, header.coordinator_epoch)
@@ -113,6 +113,7 @@ class Story(KnownState):
             else:
                 earlier.append(NotesMissing(header.ts, lost))
         self._any_note = self._loaded = True
+        self._unloaded_without_groups = False
         self._deleted, self._recreated_in_epoch, self._reloaded_in_epoch, self._orderly = False, UNKNOWN, UNKNOWN, True
         self._epoch, self._note_offset = header.coordinator_epoch, header.offsets_log_offset
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -162,3 +163,22 @@ def test_policies_leave_no_gaps(play: NotedPlay, seed: int) -> None:
     entries = whole_story(play)
     assert not gaps(entries)
     check(entries, entries)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_policies_leave_no_gaps_after_a_compaction(play: NotedPlay, seed: int) -> None:
+    """Policy records follow the record of a group in their batch: then the record has another offset than its notes."""
+    play.two_static()
+    play.policy({"target.group.size": "2", "registration.timeout.ms": "15000"})
+    chance = random.Random(seed)
+    for name in "xyz":
+        play.join(name, instance=f"i{name}")
+        play.sync(name, generation=1)
+    play.alive("a", "b", "x", "y", "z")
+    for name in chance.sample("bxyz", 3):
+        play.leave(name)
+        play.after(chance.choice((0, 700)))
+    play.silent("a", "b", "x", "y", "z").at(60_000)
+    kept = play.group_records
+    for first in range(len(kept) + 1):
+        assert not gaps(story_of("g", play.note_records, kept[first:], from_start=True, recorded=False)), first
