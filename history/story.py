@@ -82,8 +82,8 @@ class Story(KnownState):
         deleted = self._deleted and self._recreated_in_epoch in (UNKNOWN, header.coordinator_epoch)
         # A partition without records has notes of an unload, but none of the load that follows.
         unknown_before = not known_before and self._last_record is None and self._records_complete
-        first = not header.number and (unknown_before or (self._unloaded_without_groups and not generation))
-        explained = deleted or first or self._reloaded_in_epoch == header.coordinator_epoch
+        is_first = not header.number and (unknown_before or (self._unloaded_without_groups and not generation))
+        explained = deleted or is_first or self._reloaded_in_epoch == header.coordinator_epoch
         # A new group whose first member joined at an earlier coordinator: that coordinator's notes are missing, and the rebalance did not complete.
         made_before = self._recreated_in_epoch not in (UNKNOWN, header.coordinator_epoch)
         if lost or (counter_restarted and self._any_note and not explained):

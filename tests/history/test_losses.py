@@ -32,7 +32,7 @@ from history.order import Order
 from history.words import title
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from tests.history.conftest import NotedPlay
-from tests.history.random_histories import Folded, RandomHistory, folds
+from tests.history.random_histories import Folded, PolicyHistory, RandomHistory, folds
 
 FOREVER = 1 << 62
 
@@ -175,8 +175,8 @@ def at_end(entry: Entry) -> int:
     return entry.at_ms
 
 
-def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[RandomHistory, list[Entry]]:
-    history = RandomHistory(play, seed, suspended=suspended)
+def led(play: NotedPlay, seed: int, kind: type[RandomHistory] = RandomHistory, *, suspended: bool = False) -> tuple[RandomHistory, list[Entry]]:
+    history = kind(play, seed, suspended=suspended)
     history.play_steps(40)
     truth = story_of("g", play.note_records, play.group_records, from_start=True, recorded=True)
     assert not [entry for entry in truth if isinstance(entry, (RebalancesMissing, NotesMissing))]
@@ -187,6 +187,13 @@ def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[RandomH
 @pytest.mark.parametrize("seed", range(12))
 def test_folded_history_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
     history, truth = led(play, seed)
+    for fold in folds(history, seed):
+        check(fold.story(), truth, recorded=bool(fold.records))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 17, 30, 56])
+def test_folded_history_with_policies_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
+    history, truth = led(play, seed, PolicyHistory)
     for fold in folds(history, seed):
         check(fold.story(), truth, recorded=bool(fold.records))
 
