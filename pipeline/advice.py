@@ -11,7 +11,7 @@ from pipeline.deploys import deploys_of
 from pipeline.gaps import DEATH, HEARTBEAT_GAP, gaps_of
 from pipeline.restarts import Restarts
 from pipeline.rows import Advice, CurvePoint, Deploy, Episode, Gap, GroupTables, MemberSpell, Replaced
-from pipeline.timeouts import SAMPLES_FOR_A_QUANTILE, Death, Options, TimeoutChoice, choose, curve, deaths_of
+from pipeline.timeouts import SAMPLES_FOR_A_QUANTILE, Death, Options, TimeoutChoice, bridging_ms, choose, curve, deaths_of
 from pipeline.whatif import Script, confirmed_avoidable, with_saved_rebalances
 
 DAY_MS = 86_400_000
@@ -36,7 +36,8 @@ def advise(cluster: str, group: str, tables: GroupTables, now_ms: int, options: 
     chosen = choose(gaps, points, options)
     script = Script(group, restarts, episodes, options.heartbeat_ms)
     avoided = confirmed_avoidable(script, episodes, chosen.timeout_ms) if chosen.timeout_ms is not None else 0
-    advice = _advice(cluster, group, tables.spells, episodes, gaps, deaths, chosen, avoided, options)
+    unlimited_avoided = confirmed_avoidable(script, episodes, chosen.unlimited_ms) if chosen.unlimited_ms is not None else 0
+    advice = _advice(cluster, group, tables.spells, episodes, gaps, deaths, chosen, avoided, unlimited_avoided, options)
     return AdviceTables(episodes, with_saved_rebalances(script, restarts, tables.replacements), gaps, points, [advice], deploys)
 
 
@@ -49,6 +50,7 @@ def _advice(
     deaths: Sequence[Death],
     chosen: TimeoutChoice,
     avoided: int,
+    unlimited_avoided: int,
     options: Options,
 ) -> Advice:
     current = [spell for spell in spells if spell.end_kind == "open"] or list(spells)[-1:]
@@ -65,7 +67,7 @@ def _advice(
     settings = [] if timeout is None else [f"session.timeout.ms={timeout}"]
     if timeout is not None and static_share < 1:
         settings.insert(0, "group.instance.id=<a name that each process keeps after restarts>")
-    text = Sentence(group, complete, restarts, timeouts, static_share, deaths, chosen, avoided).text
+    text = Sentence(group, complete, restarts, timeouts, static_share, deaths, chosen, avoided, unlimited_avoided, options).text
     return Advice(
         cluster,
         group,
@@ -100,11 +102,13 @@ class Sentence(NamedTuple):
     static_share: float
     deaths: Sequence[Death]
     chosen: TimeoutChoice
-    avoided: int
+    avoided: int  # with the chosen timeout, as replayed
+    unlimited_avoided: int  # with the timeout that the limit excludes, as replayed
+    options: Options
 
     @property
     def text(self) -> str:
-        return " ".join(part for part in (f"{self.group}: {self._finding}", self._floor, self._cost) if part)
+        return " ".join(part for part in (f"{self.group}: {self._finding}", self._limit, self._floor, self._cost) if part)
 
     @property
     def _finding(self) -> str:
@@ -113,28 +117,67 @@ class Sentence(NamedTuple):
             return "no restart of a member was found, so there is no basis for a session timeout."
         if chosen.timeout_ms is None:
             return (
-                f"restarts take up to {duration_text(chosen.gap_ms)}, longer than any reasonable session timeout; shorten them, or keep the timeout "
+                f"restarts take up to {duration_text(self._longest_ms)}, longer than any reasonable session timeout; shorten them, or keep the timeout "
                 "and remove the members of a deploy by their group.instance.id."
             )
         setting = f"`session.timeout.ms={chosen.timeout_ms}`"
         if self.static_share < 1:
             setting = f"`group.instance.id` plus {setting}"
         if not self.avoided:
-            single = len(self.restarts) == 1
-            restarts_text = f"{len(self.restarts)} {'restart' if single else 'restarts'} of at most {duration_text(chosen.gap_ms)}"
-            return f"{restarts_text} caused no rebalance that another setting would have avoided; {setting} is enough for {'it' if single else 'them'}."
-        longest_ms = max(self._avoided, default=1) - 1
+            return self._nothing_avoided(setting)
+        reached = [ms for ms in self._needed if ms <= chosen.timeout_ms]
         total = len(self.episodes)
+        longer = len(self._needed) - len(reached)
         return (
-            f"{self.avoided} of {total} {'rebalance' if total == 1 else 'rebalances'}{self._period} came from restarts of at most {duration_text(longest_ms)}; "
-            f"{setting} would have left {total - self.avoided}."
+            f"{self.avoided} of {total} {'rebalance' if total == 1 else 'rebalances'}{self._period} came from restarts of at most "
+            f"{duration_text(max(reached) - 1)}; {setting} would have left {total - self.avoided}"
+            f"{f', {longer} of them from restarts of up to {duration_text(max(self._needed) - 1)}' if longer else ''}."
+        )
+
+    def _nothing_avoided(self, setting: str) -> str:
+        count = len(self.restarts)
+        timeout = self.chosen.timeout_ms or 0
+        bridged = sum(bridging_ms(gap) <= timeout for gap in self.restarts)
+        surely = "surely " if any(gap.gap_lo_ms < timeout < bridging_ms(gap) for gap in self.restarts) else ""
+        if bridged == count:
+            enough = f"is enough for {'it' if count == 1 else 'them'}"
+        elif count == 1:
+            enough = f"is not {surely}enough for it"
+        else:
+            enough = f"is {surely}enough for {bridged or 'none'} of them"
+        avoidable = len(self._needed)
+        caused = f"{avoidable} avoidable {'rebalance' if avoidable == 1 else 'rebalances'}" if avoidable else "no rebalance that another setting would have avoided"
+        return (
+            f"{count} {'restart' if count == 1 else 'restarts'} of at most {duration_text(self._longest_ms)} caused {caused}; "
+            f"{setting} {enough}{' and would have left no fewer rebalances' if avoidable else ''}."
         )
 
     @property
-    def _avoided(self) -> list[int]:
+    def _longest_ms(self) -> int:
+        return max(bridging_ms(gap) for gap in self.restarts) - 1
+
+    @property
+    def _needed(self) -> list[int]:
         """For each avoidable rebalance, the smallest session timeout that would have avoided it."""
-        needed = [episode.avoidable_by_ms for episode in self.episodes if episode.avoidable == YES and episode.avoidable_by_ms is not None]
-        return [ms for ms in needed if ms <= (self.chosen.timeout_ms or 0)]
+        return [episode.avoidable_by_ms for episode in self.episodes if episode.avoidable == YES and episode.avoidable_by_ms is not None]
+
+    @property
+    def _limit(self) -> str:
+        """What the limit for noticing a dead member has changed, and whether it is kept."""
+        chosen, limit = self.chosen, self.options.detect_max_ms
+        if limit is None or chosen.timeout_ms is None:
+            return ""
+        named = f"the limit of {duration_text(limit)} for noticing a dead member"
+        parts = []
+        if chosen.timeout_ms > limit:
+            reason = "" if chosen.why == "floor" else f": brokers allow no session timeout below {duration_text(self.options.session_min_ms)}"
+            parts.append(f"{named.capitalize()} cannot be kept{reason}.")
+        if chosen.unlimited_ms is not None:
+            avoided = str(self.unlimited_avoided) if self.unlimited_avoided > self.avoided else "no more"
+            parts.append(
+                f"Without {'it' if parts else named}, the advice would be `session.timeout.ms={chosen.unlimited_ms}`, which would have avoided {avoided}."
+            )
+        return " ".join(parts)
 
     @property
     def _period(self) -> str:

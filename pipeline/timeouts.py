@@ -42,6 +42,7 @@ class TimeoutChoice(NamedTuple):
     samples: int
     floor_ms: int | None
     why: str  # quantile, longest, knee, floor, limit; too_long or no_samples without a timeout
+    unlimited_ms: int | None = None  # the longer timeout that `detect_max_ms` excludes
 
 
 def deaths_of(lost: Iterable[MemberSpell]) -> list[Death]:
@@ -98,12 +99,13 @@ def choose(gaps: Sequence[Gap], points: Sequence[CurvePoint], options: Options) 
     larger = _knee(timeout, points, options)
     if larger is not None:
         timeout, why = larger, "knee"
-    timeout_max = min(options.session_max_ms, options.detect_max_ms or options.session_max_ms)
+    unlimited = min(timeout, options.session_max_ms)
+    timeout_max = options.session_max_ms if options.detect_max_ms is None else min(options.session_max_ms, options.detect_max_ms)
     if timeout > timeout_max:
         timeout, why = max(timeout_max, options.session_min_ms), "limit"
     if floor is not None and timeout <= floor:
         timeout, why = min(rounded_up(floor + 1), options.session_max_ms), "floor"
-    return TimeoutChoice(timeout, gap, len(samples), floor, why)
+    return TimeoutChoice(timeout, gap, len(samples), floor, why, unlimited if unlimited > timeout else None)
 
 
 def _rank(quantile: float, count: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
 
-from pipeline.advice import duration_text
+from pipeline.advice import Sentence, duration_text
 from pipeline.gaps import DEATH, HEARTBEAT_GAP
 from pipeline.report.first import advice_title
 from pipeline.restarts import DYNAMIC_PAIR
@@ -155,6 +156,60 @@ def test_nothing_is_advised_without_restarts() -> None:
     (advice,) = advised(play("formation").world).advice
     assert (advice.recommended_ms, advice.confidence, advice.setting) == (None, "none", "")
     assert advice.text == "g: no restart of a member was found, so there is no basis for a session timeout."
+
+
+LIMITS = [None, 0, 1_000, 6_000, 9_000, 10_000, 21_000, 60_000]
+RESTARTS = [gap(2_000), gap(9_100), gap(20_000), gap(9_500, lo=8_500), gap(30_000, lo=1_000)]
+
+
+@pytest.mark.parametrize("late_ms", [None, 5_000])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_the_sentence_is_true(limit: int | None, late_ms: int | None) -> None:
+    """For each limit, every two restarts or a single one, and every number of avoided rebalances."""
+    options = Options(detect_max_ms=limit)
+    for restarts, by in product([*([one] for one in RESTARTS), *([*RESTARTS[:1], *two] for two in pairwise(RESTARTS))], [(), (9_101,), (None, 2_001, 20_001)]):
+        gaps = restarts if late_ms is None else [*restarts, gap(late_ms, source=HEARTBEAT_GAP)]
+        choice = chosen(gaps, by, options=options)
+        episodes = [episode(cause) for cause in by]
+        timeout = choice.timeout_ms or 0
+        needed = [ms for ms in by if ms is not None]
+        for avoided in range(sum(ms <= timeout for ms in needed) + 1):
+            unlimited_avoided = sum(ms <= (choice.unlimited_ms or 0) for ms in needed)
+            text = Sentence("g", episodes, restarts, [10_000], 1.0, [], choice, avoided, unlimited_avoided, options).text
+            (point,) = curve("c", "g", restarts, [], [], options._replace(session_min_ms=timeout, session_max_ms=timeout))
+            claim = re.search(r"is (not )?(?:surely )?enough for (it|them|none|\d+)", text)
+            assert (claim is None) == (avoided > 0)
+            if claim is not None:
+                assert point.bridged == (0 if claim[1] or claim[2] == "none" else int(claim[2]) if claim[2].isdigit() else len(restarts))
+                assert ("surely" in claim[0]) == (point.unknown > 0)
+                assert ("no rebalance that another setting would have avoided" in text) == (not needed)
+            else:
+                assert f"{avoided} of {len(by)} " in text
+                assert f"would have left {len(by) - avoided}" in text
+            assert ("cannot be kept" in text) == (limit is not None and timeout > limit)
+            free = choose(gaps, points(gaps, by), Options())
+            assert ("the advice would be `session.timeout.ms=" in text) == (free.timeout_ms != choice.timeout_ms)
+            assert f"the advice would be `session.timeout.ms={free.timeout_ms}`" in text or free.timeout_ms == choice.timeout_ms
+            assert (f"which would have avoided {unlimited_avoided}." in text) == (unlimited_avoided > avoided and choice.unlimited_ms is not None)
+
+
+def test_advice_says_what_a_limit_costs() -> None:
+    world = play("restarts longer than the session of static members").world
+    (advice,) = advised(world, options=Options(detect_max_ms=20_000)).advice
+    assert (advice.recommended_ms, advice.avoided) == (20_000, 0)
+    assert advice.text.startswith(
+        "g: 2 restarts of at most 30 s caused 4 avoidable rebalances; `session.timeout.ms=20000` is enough for none of them and would have left "
+        "no fewer rebalances. Without the limit of 20 s for noticing a dead member, the advice would be `session.timeout.ms=40000`, "
+        "which would have avoided 4. Cost: "
+    )
+    (advice,) = advised(world, options=Options(detect_max_ms=1_000)).advice
+    assert "The limit of 1 s for noticing a dead member cannot be kept: brokers allow no session timeout below 6 s. Without it, the" in advice.text
+
+
+def test_restarts_longer_than_the_quantile_are_told() -> None:
+    restarts = [gap(2_000)] * 39 + [gap(100_000)]
+    text = Sentence("g", [], restarts, [120_000], 1.0, [], chosen(restarts), 0, 0, Options()).text
+    assert text.startswith("g: 40 restarts of at most 1 min 40 s caused no rebalance that another setting would have avoided; `session.timeout.ms=10000` is enough for 39 of")
 
 
 def test_durations_are_formatted_for_readers() -> None:
