@@ -41,6 +41,10 @@ class NoAnswer(BadInput):
     """No broker answers at the given address."""
 
 
+class NoSuchLog(BadInput):
+    """No source has a log that the command names."""
+
+
 @dataclass(frozen=True)
 class Inputs:
     """`offsets`: data directories, folders of single logs, or kafka://host:port, to read both topics from; `notes`: sources to read only notes from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.coverage import COMPACTED, DAMAGED, RETENTION, Hole, Last, coverage
-from pipeline.inputs import FAIL, LOGS, BadInput, Inputs, LogId
+from pipeline.inputs import FAIL, LOGS, OFFSETS_TOPIC, BadInput, Folder, Inputs, LogId, NoSuchLog
 from pipeline.reading import Read, read_batches
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
@@ -39,6 +39,16 @@ class WireSplit(NamedTuple):
     @property
     def records(self) -> int:
         return self.end - self.begin
+
+
+def check_limits(inputs: Inputs, folders: Sequence[Folder]) -> None:
+    """Raise NoSuchLog if `inputs.until` limits a partition that is neither in these folders nor in a live cluster."""
+    unknown = set(inputs.until) - {folder.id.partition for folder in folders if folder.id.log == "offsets"}
+    for source, topics in inputs.brokers if unknown else ():
+        with Client(source) as client:
+            unknown -= {id.partition for id, topic in _logs(client, topics, inputs) if topic == OFFSETS_TOPIC}
+    if unknown:
+        raise NoSuchLog(f"there is no {OFFSETS_TOPIC}-{min(unknown)} in the input")
 
 
 def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float = TIMEOUT_S) -> list[WireSplit]:

@@ -6,10 +6,12 @@ import argparse
 import re
 from typing import Any
 
-from cli.arguments import add_command, add_family
+from cli.arguments import add_command, add_family, whole_number
 
 EXIT_NOTE = "Needs the extra tenure[analyze] and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS_MIN, SECONDS_MAX = 0.001, 365 * SECONDS["d"]
+EVERY_DEFAULT = 10.0
 
 
 def add(commands: Any) -> None:
@@ -156,7 +158,7 @@ def _add_reconcile(actions: Any) -> None:
         examples=("tenure analyze reconcile --out analysis",),
         notes="Exit code 2 if something differs.",
     )
-    reconcile.add_argument("--sample", metavar="N", type=int, default=20, help="number of groups to recompute; default: 20")
+    reconcile.add_argument("--sample", metavar="N", type=sample, default=20, help="number of groups to recompute; default: 20")
     _add_output(reconcile)
 
 
@@ -176,7 +178,7 @@ def _add_following(command: argparse.ArgumentParser) -> None:
     mode = group.add_mutually_exclusive_group()
     mode.add_argument("--available-now", action="store_true", help="run once, over the records that exist (the default)")
     mode.add_argument("--follow", action="store_true", help="repeat over new records until interrupted (Ctrl-C, SIGTERM)")
-    group.add_argument("--every", metavar="TIME", type=duration, default=10.0, help="with --follow: the pause between two runs; default: 10s")
+    group.add_argument("--every", metavar="TIME", type=duration, help="with --follow: the pause between two runs; default: 10s")
 
 
 def _add_building(command: argparse.ArgumentParser) -> None:
@@ -209,7 +211,17 @@ def duration(text: str) -> float:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)?", text)
     if match is None or not float(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 500ms, 45s, 2m or 1h")
-    return float(match[1]) * SECONDS[match[2] or "s"]
+    seconds = float(match[1]) * SECONDS[match[2] or "s"]
+    if not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1ms and 365d")
+    return seconds
+
+
+def sample(text: str) -> int:
+    number = whole_number(text)
+    if not number:
+        raise argparse.ArgumentTypeError("a sample of 0 groups checks nothing; write a number above 0")
+    return number
 
 
 def share(text: str) -> float:

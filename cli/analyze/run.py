@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from cli import VERSION, Interrupted, code_of_interrupt
+from cli.analyze.arguments import EVERY_DEFAULT
 from cli.analyze.opened import open_warehouse
 from cli.analyze.report import check_target
 from cli.failure import EXIT, Failure
@@ -27,17 +29,21 @@ WITHOUT_SPARK = "none"
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     follows = options.endless = getattr(options, "follow", False)
+    if getattr(options, "every", None) is not None and not follows:
+        raise Failure(EXIT.USAGE, "--every is the pause between two runs of --follow; add --follow, or leave --every out")
     if getattr(options, "report", None):
         check_target(options.report)
     with open_warehouse(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
-        from pipeline.inputs import BadInput, NoAnswer, folders_of
+        from pipeline.inputs import BadInput, NoAnswer, NoSuchLog, folders_of
         from pipeline.progress import to_standard_error
         from pipeline.runner import SparkFailed
+        from pipeline.wire_reading import check_limits
 
         progress = to_standard_error(options.quiet)
         try:
             if options.action != "build":
-                folders_of(inputs_of(options))  # problems with them are reported before Spark is started
+                inputs = inputs_of(options)  # problems with them are reported before Spark is started
+                check_limits(inputs, folders_of(inputs))
             if interrupts is None:
                 with warehouse.locked(), open_runner(options, progress) as runner:
                     show(screen, run_once(options, warehouse, runner, progress))
@@ -48,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
             return code_of_interrupt(interrupted, options)
         except NoAnswer as error:
             raise Failure(EXIT.UNREACHABLE, str(error), hint="name a broker that runs: kafka://HOST:PORT") from None
+        except NoSuchLog as error:
+            raise Failure(EXIT.USAGE, f"--until-offset: {error}") from None
         except BadInput as error:
             raise Failure(EXIT.DAMAGED, str(error)) from None
         except SparkFailed as error:
@@ -70,13 +78,14 @@ def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, pr
     from pipeline.inputs import NoAnswer
     from pipeline.warehouse import WarehouseBusy
 
+    every = options.every if options.every is not None else EVERY_DEFAULT
     with ExitStack() as stack:
         with warehouse.locked():
             runner = stack.enter_context(open_runner(options, progress))
             show(screen, run_once(options, warehouse, runner, progress), line=True)
         options.full = False
         while True:
-            time.sleep(options.every)
+            time.sleep(every)
             try:
                 with warehouse.locked():
                     before = warehouse.current().run
@@ -84,7 +93,7 @@ def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, pr
                     if warehouse.current().run > before:
                         show(screen, summary, line=True)
             except (WarehouseBusy, NoAnswer) as error:
-                screen.warn(f"{error}; trying again in {options.every:g} s")
+                screen.warn(f"{error}; trying again in {every:g} s")
 
 
 def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> None:
@@ -154,7 +163,7 @@ def partition_limits(texts: list[str]) -> dict[int, int]:
     limits = {}
     for text in texts:
         partition, _, offset = text.partition("=")
-        if not (partition.isdigit() and offset.isdigit()):
+        if re.fullmatch(r"\d{1,10}=\d{1,19}", text, re.ASCII) is None:
             raise Failure(EXIT.USAGE, f"--until-offset {text!r}: write PARTITION=OFFSET")
         limits[int(partition)] = int(offset)
     return limits

@@ -58,6 +58,28 @@ def test_tables_of_another_version_are_refused(data: Path, tmp_path: Path, capsy
             assert "remove it and run again, or use another --out" in line
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--every", "5s"], "add --follow, or leave --every out"),
+        (["--until-offset", "999=5"], "--until-offset: there is no __consumer_offsets-999 in the input"),
+        (["--until-offset", "\u00b2=5"], "write PARTITION=OFFSET"),
+    ],
+)
+def test_options_without_effect_are_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str) -> None:
+    assert cli.main(command("run", tmp_path / "out", "--offsets", data, *more)) == 64
+    assert message in capsys.readouterr().err
+
+
+def test_a_limit_on_a_partition_that_the_broker_does_not_have_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with broker("--profile", "test", "--listen", "127.0.0.1:0", "--set", "offsets.topic.num.partitions=2") as served:
+        commit_offsets(served.port, 0)
+        source = ("--offsets", f"kafka://127.0.0.1:{served.port}")
+        assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "2=5")) == 64
+        assert "there is no __consumer_offsets-2 in the input" in capsys.readouterr().err
+        assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "1=0")) == 0
+
+
 class Following:
     """A started `tenure analyze ... --follow --json`."""
 
