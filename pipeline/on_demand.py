@@ -27,8 +27,10 @@ class Replay(NamedTuple):
         return self.as_it_was - self.as_asked
 
 
-def clusters_of(warehouse: Warehouse, group: str) -> list[str]:
-    return sorted(set(warehouse.read("groups", only={"group": group})["cluster"].to_pylist()))
+def clusters_of(warehouse: Warehouse, group: str, cluster: str | None = None) -> list[str]:
+    """The clusters that have the group, or only this one."""
+    clusters = set(warehouse.read("groups", only={"group": group})["cluster"].to_pylist())
+    return sorted(clusters if cluster is None else clusters & {cluster})
 
 
 def bucket_of(warehouse: Warehouse, cluster: str, group: str) -> str:
@@ -56,21 +58,21 @@ def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
     )
 
 
-def advice_for(warehouse: Warehouse, group: str, options: Options) -> list[AdviceTables]:
-    """The advice for the group, for each cluster that has it."""
+def advice_for(warehouse: Warehouse, group: str, options: Options, cluster: str | None = None) -> list[AdviceTables]:
+    """The advice for the group, for each cluster that has it or only this one."""
     now = warehouse.current().now_ms
-    return [advise(cluster, group, tables_of(warehouse, cluster, group), now[cluster], options) for cluster in clusters_of(warehouse, group)]
+    return [advise(name, group, tables_of(warehouse, name, group), now[name], options) for name in clusters_of(warehouse, group, cluster)]
 
 
-def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms: int | None) -> list[Replay]:
+def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms: int | None, cluster: str | None = None) -> list[Replay]:
     current: Current = warehouse.current()
     replays = []
-    for cluster in clusters_of(warehouse, group):
-        tables = tables_of(warehouse, cluster, group)
-        script = Script(group, Restarts(tables, current.now_ms[cluster]), tables.episodes, Options().heartbeat_ms)
+    for name in clusters_of(warehouse, group, cluster):
+        tables = tables_of(warehouse, name, group)
+        script = Script(group, Restarts(tables, current.now_ms[name]), tables.episodes, Options().heartbeat_ms)
         timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in tables.spells), default=0) or 45_000
         real = script.as_it_was().rebalances
         requested = script.as_static(timeout).rebalances if static else real
         happened = sum(1 for episode in tables.episodes if not episode.missing)
-        replays.append(Replay(cluster, group, static, timeout if static else None, happened, real, requested))
+        replays.append(Replay(name, group, static, timeout if static else None, happened, real, requested))
     return replays

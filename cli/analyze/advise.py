@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.analyze.opened import check_group, open_warehouse
+from cli.analyze.opened import check_names, open_warehouse
 from cli.failure import EXIT
 from cli.shown import Screen, plain
 
@@ -20,15 +20,18 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.on_demand import advice_for
         from pipeline.timeouts import Options
 
-        check_group(warehouse, options.group)
-        advice = advice_for(warehouse, options.group, Options(quantile=options.quantile, detect_max_ms=ms(options.max_detect)))
+        several = check_names(warehouse, options)
+        limits = Options(quantile=options.quantile, detect_max_ms=ms(options.max_detect))
+        advice = advice_for(warehouse, options.group, limits, options.cluster)
     if screen.json:
         clusters = [{"advice": [row._asdict() for row in cluster.advice], "curve": [point._asdict() for point in cluster.curve]} for cluster in advice]
         screen.document({"clusters": clusters})
         return EXIT.DONE
-    for cluster in advice:
+    for number, cluster in enumerate(advice):
+        if number:
+            screen.line()
         for row in cluster.advice:
-            screen.line(plain(row.text))
+            screen.line(plain(f"cluster {row.cluster}: {row.text}" if several else row.text))
             for line in row.setting.splitlines():
                 screen.line(f"  {plain(line)}")
         points = changing_points(cluster.curve)

@@ -115,6 +115,7 @@ def _add_advise(actions: Any) -> None:
         examples=("tenure analyze advise --out analysis --group checkout", "tenure analyze advise --out analysis --group checkout --quantile 0.99 --max-detect 60s"),
     )
     advise.add_argument("--group", metavar="G", required=True, help="the group")
+    _add_cluster(advise)
     advise.add_argument("--quantile", metavar="Q", type=share, default=0.95, help="the share of restarts to bridge; default: 0.95")
     advise.add_argument("--max-detect", metavar="TIME", type=duration, help="the longest time until a dead member is noticed")
     _add_output(advise)
@@ -130,6 +131,7 @@ def _add_status(actions: Any) -> None:
         notes="Exit code 2 if a partition has the status of --fail-on or a worse one. ERR is any of STOP, STALL and REWIND.",
     )
     status.add_argument("--group", metavar="G", help="only this group")
+    _add_cluster(status)
     status.add_argument("--ruleset", choices=("tenure", "burrow"), default="tenure", help="default: tenure")
     status.add_argument("--fail-on", metavar="STATUS", choices=("WARN", "ERR"), help="WARN or ERR: exit code 2 if a partition has this status or a worse one")
     _add_output(status)
@@ -144,6 +146,7 @@ def _add_whatif(actions: Any) -> None:
         examples=("tenure analyze whatif --out analysis --group checkout --static --session-timeout 60s",),
     )
     whatif.add_argument("--group", metavar="G", required=True, help="the group")
+    _add_cluster(whatif)
     whatif.add_argument("--static", action="store_true", help="as if every member had a group.instance.id")
     whatif.add_argument("--session-timeout", metavar="TIME", type=duration, help="as if session.timeout.ms had been this; default: each member keeps its own")
     _add_output(whatif)
@@ -160,6 +163,10 @@ def _add_reconcile(actions: Any) -> None:
     )
     reconcile.add_argument("--sample", metavar="N", type=sample, default=20, help="number of groups to recompute; default: 20")
     _add_output(reconcile)
+
+
+def _add_cluster(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--cluster", metavar="NAME", help="only this cluster, if the tables have several")
 
 
 def _add_input(command: argparse.ArgumentParser) -> None:

@@ -39,16 +39,25 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
         raise Failure(EXIT.UNSUPPORTED, str(error), word="no-spark") from None
 
 
-def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None) -> list[R]:
-    """The rows of a table, or only those of one group."""
+def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None, cluster: str | None = None) -> list[R]:
+    """The rows of a table, or only those of one group or cluster."""
     from pipeline.schema import rows_of
 
-    return rows_of(row, warehouse.read(name, only=None if group is None else {"group": group}))
+    only = {column: value for column, value in (("group", group), ("cluster", cluster)) if value is not None}
+    return rows_of(row, warehouse.read(name, only=only or None))
 
 
-def check_group(warehouse: Warehouse, group: str) -> None:
-    known = warehouse.read("groups", columns=["group"])["group"].to_pylist()
-    if group not in known:
-        from cli.command_line import closest
+def check_names(warehouse: Warehouse, options: argparse.Namespace) -> bool:
+    """Raise Failure if the cluster or group of the command is not in the tables. Whether the tables have several clusters, to be named in the output."""
+    from cli.command_line import closest
 
-        raise Failure(EXIT.MISSING, f"no group {group!r} in {warehouse.folder}{closest(group, known)}", word=UNKNOWN_GROUP)
+    known = warehouse.read("groups", columns=["cluster", "group"]).to_pylist()
+    clusters = sorted({*warehouse.current().now_ms, *(row["cluster"] for row in known)})
+    if options.cluster is not None and options.cluster not in clusters:
+        has = f"; it has {', '.join(clusters)}" if clusters else ""
+        raise Failure(EXIT.MISSING, f"no cluster {options.cluster!r} in {warehouse.folder}{has}", word="unknown-cluster")
+    groups = {row["group"] for row in known if options.cluster in (None, row["cluster"])}
+    if options.group is not None and options.group not in groups:
+        where = warehouse.folder if options.cluster is None else f"cluster {options.cluster} of {warehouse.folder}"
+        raise Failure(EXIT.MISSING, f"no group {options.group!r} in {where}{closest(options.group, groups)}", word=UNKNOWN_GROUP)
+    return len(clusters) > 1

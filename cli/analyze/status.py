@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cli.analyze.opened import FINDINGS, check_group, open_warehouse, rows
+from cli.analyze.opened import FINDINGS, check_names, open_warehouse, rows
 from cli.failure import EXIT
 from cli.shown import Column, Painted, Role, Screen
 
@@ -18,18 +18,27 @@ def run(options: argparse.Namespace) -> int:
 
     screen = Screen.of(options)
     with open_warehouse(options) as warehouse:
-        if options.group is not None:
-            check_group(warehouse, options.group)
-        statuses = rows(warehouse, "status", Status, options.group)
+        several = check_names(warehouse, options)
+        statuses = rows(warehouse, "status", Status, options.group, options.cluster)
     last = {(row.cluster, row.group, row.topic, row.topic_partition): row for row in statuses if row.ruleset == options.ruleset}
-    current = sorted(last.values(), key=lambda row: (row.status in ("OK", "UNKNOWN"), row.group, row.topic, row.topic_partition))
+    current = sorted(last.values(), key=lambda row: (row.status in ("OK", "UNKNOWN"), row.cluster, row.group, row.topic, row.topic_partition))
     failing = [row for row in current if row.status in FAILS[options.fail_on]]
     if screen.json:
         screen.document({"ruleset": options.ruleset, "partitions": [row._asdict() for row in current], "failing": len(failing)})
     else:
-        columns = [Column(name) for name in ("group", "topic", "partition", "status", "lag", "complete", "owner", "rule")]
+        columns = [Column(name) for name in (*(["cluster"] if several else []), "group", "topic", "partition", "status", "lag", "complete", "owner", "rule")]
         cells = [
-            (row.group, row.topic, row.topic_partition, Painted(row.status, ROLES.get(row.status, Role.BAD)), row.lag, f"{row.complete:.0%}", row.owner, row.rule)
+            (
+                *([row.cluster] if several else []),
+                row.group,
+                row.topic,
+                row.topic_partition,
+                Painted(row.status, ROLES.get(row.status, Role.BAD)),
+                row.lag,
+                f"{row.complete:.0%}",
+                row.owner,
+                row.rule,
+            )
             for row in current
         ]
         screen.table(columns, cells)

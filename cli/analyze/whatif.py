@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cli.analyze.advise import ms, seconds
-from cli.analyze.opened import check_group, open_warehouse
+from cli.analyze.opened import check_names, open_warehouse
 from cli.failure import EXIT, Failure
 from cli.shown import Screen, plain
 
@@ -17,13 +17,14 @@ def run(options: argparse.Namespace) -> int:
     with open_warehouse(options) as warehouse:
         from pipeline.on_demand import replay
 
-        check_group(warehouse, options.group)
-        replays = replay(warehouse, options.group, static=options.static, session_timeout_ms=ms(options.session_timeout))
+        several = check_names(warehouse, options)
+        replays = replay(warehouse, options.group, static=options.static, session_timeout_ms=ms(options.session_timeout), cluster=options.cluster)
     if screen.json:
         screen.document({"replays": [{**outcome._asdict(), "saved": outcome.saved} for outcome in replays]})
         return EXIT.DONE
     for outcome in replays:
-        screen.line(f"{plain(outcome.group)}: {outcome.happened} rebalances in the logs; {outcome.as_it_was} when they are replayed through the coordinator")
+        name = f"cluster {outcome.cluster}: {outcome.group}" if several else outcome.group
+        screen.line(f"{plain(name)}: {outcome.happened} rebalances in the logs; {outcome.as_it_was} when they are replayed through the coordinator")
         if outcome.static:
             screen.line(
                 f"as static members with a session timeout of {seconds(outcome.session_timeout_ms or 0)}: {outcome.as_asked}, {outcome.saved} fewer"

@@ -110,3 +110,31 @@ def test_analyze_reads_a_single_group(out: Path) -> None:
     assert bucket_of(warehouse, cluster, "g") == warehouse.current().files_of("groups")[0].bucket
     (tables,) = advice_for(warehouse, "g", Options())
     assert len(tables.episodes) == 7
+
+
+@pytest.fixture(scope="module")
+def of_two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    write("rolling restart of dynamic members", folder / "data")
+    for cluster in ("one", "two"):
+        words = ("--out", str(folder / "out"), "--master", "none", "--quiet", "--offsets", str(folder / "data"), "--cluster", cluster)
+        assert cli.main(["analyze", "run", *words]) == 0
+    return folder / "out"
+
+
+def test_clusters_are_named_and_chosen(of_two_clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    for words, start, count in (
+        (("advise", "--group", "g"), "cluster {}: g: 6 of 7 rebalances in ", 1),
+        (("whatif", "--group", "g", "--static"), "cluster {}: g: 7 rebalances in the logs", 1),
+        (("status",), "{} ", 12),
+    ):
+        code, text, _ = run_words(capsys, *words, "--out", of_two_clusters)
+        counts = [sum(line.startswith(start.format(cluster)) for line in text.splitlines()) for cluster in ("one", "two")]
+        assert (code, counts) == (0, [count, count])
+        code, text, _ = run_words(capsys, *words, "--out", of_two_clusters, "--cluster", "two")
+        assert code == 0
+        assert any(line.startswith(start.format("two")) for line in text.splitlines())
+        assert not any(line.startswith(start.format("one")) for line in text.splitlines())
+        code, _, error = run_words(capsys, *words, "--out", of_two_clusters, "--cluster", "three")
+        assert (code, error) == (66, f"tenure: no cluster 'three' in {of_two_clusters}; it has one, two\n")
