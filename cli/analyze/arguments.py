@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.arguments import add_command, add_family, whole_number
 
-EXIT_NOTE = "Needs the extra tenure[analyze] and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
+EXIT_NOTE = "Needs PySpark (make setup-analyze) and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SECONDS_MIN, SECONDS_MAX = 0.001, 365 * SECONDS["d"]
 EVERY_DEFAULT = 10.0
@@ -198,6 +198,7 @@ def _add_spark(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--master",
         metavar="URL",
+        type=master,
         help="where Spark runs; default: local[*], this machine, or that of spark-submit; none: without Spark, in this process",
     )
     group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's; may be repeated")
@@ -222,6 +223,12 @@ def duration(text: str) -> float:
     if not SECONDS_MIN <= seconds <= SECONDS_MAX:
         raise argparse.ArgumentTypeError(f"{text} is not between 1ms and 365d")
     return seconds
+
+
+def master(text: str) -> str:
+    if re.fullmatch(r"none|yarn|local(-cluster)?(\[[^\]]+\])?|[a-z0-9]+://.+", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a master: write none, local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT")
+    return text
 
 
 def sample(text: str) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 import cli
 from cli.analyze import run as analyze
+from pipeline import session
 from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
 from tests.pipeline.fake_cluster import commit_offsets
@@ -78,6 +79,22 @@ def test_a_limit_on_a_partition_that_the_broker_does_not_have_is_refused(tmp_pat
         assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "2=5")) == 64
         assert "there is no __consumer_offsets-2 in the input" in capsys.readouterr().err
         assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "1=0")) == 0
+
+
+def test_a_missing_pyspark_is_named_with_the_way_around_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    assert cli.main([*command("run", tmp_path / "out", "--offsets", data), "--master", "local[1]"]) == 76
+    assert capsys.readouterr().err == (
+        "tenure: Spark needs PySpark, which is not installed: `make setup-analyze` in the checkout adds it; --master none needs neither PySpark nor Java\n"
+    )
+
+
+@pytest.mark.parametrize("master", ["nonee", "", "local[", "None"])
+def test_a_master_that_is_none_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str) -> None:
+    assert cli.main([*command("run", tmp_path / "out", "--offsets", data), "--master", master]) == 64
+    assert f"{master!r} is not a master: write none, local[*], " in capsys.readouterr().err
 
 
 class Following:
