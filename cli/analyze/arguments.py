@@ -100,8 +100,8 @@ def _add_report(actions: Any) -> None:
         help="write the report",
         examples=("tenure analyze report --out analysis --html report.html --json report.json",),
     )
-    report.add_argument("--html", metavar="FILE", help="write the report to this HTML file, which needs no network")
-    report.add_argument("--json", metavar="FILE", dest="json_file", help="write the report for programs; docs/analyze.md has its schema")
+    report.add_argument("--html", metavar="FILE", help="write the report to this HTML file, which needs no network; -: to standard output")
+    report.add_argument("--json", metavar="FILE", dest="json_file", help="write the report for programs; -: to standard output; pipeline/report/report.schema.json is its schema")
     report.add_argument("--per-group", action="store_true", help="also write a page for each group")
     report.add_argument("--groups", metavar="GLOB", help="only these groups: 'billing-*'")
     _add_output(report, json=False)

@@ -11,6 +11,8 @@ from cli.analyze.opened import open_warehouse
 from cli.failure import EXIT, Failure
 from cli.shown import Screen
 
+STANDARD_OUTPUT = "-"
+
 
 def check_target(path: str) -> None:
     """Raise Failure if no file can be written to `path`, before hours of work."""
@@ -27,8 +29,14 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     if not options.html and not options.json_file:
         raise Failure(EXIT.USAGE, "name a file to write: --html FILE, --json FILE, or both")
-    for path in filter(None, (options.html, options.json_file)):
-        check_target(path)
+    targets = [path for path in (options.html, options.json_file) if path]
+    if targets.count(STANDARD_OUTPUT) > 1:
+        raise Failure(EXIT.USAGE, "--html - and --json -: standard output can have only one of them")
+    if options.per_group and options.html == STANDARD_OUTPUT:
+        raise Failure(EXIT.USAGE, "--per-group writes files beside that of --html: name one in place of -")
+    for path in targets:
+        if path != STANDARD_OUTPUT:
+            check_target(path)
     with open_warehouse(options) as warehouse:
         from pipeline.report import write_report
 
@@ -38,6 +46,6 @@ def run(options: argparse.Namespace) -> int:
             if not groups:
                 raise Failure(EXIT.MISSING, f"no group in {warehouse.folder} matches {options.groups!r}")
         written = write_report(warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups)
-    for path in written:
+    for path in written if STANDARD_OUTPUT not in targets else ():
         screen.line(str(path))
     return EXIT.DONE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cli import VERSION, Interrupted, code_of_interrupt
 from cli.analyze.arguments import EVERY_DEFAULT
 from cli.analyze.opened import open_warehouse
-from cli.analyze.report import check_target
+from cli.analyze.report import STANDARD_OUTPUT, check_target
 from cli.failure import EXIT, Failure
 from cli.records.interrupts import Interrupts
 from cli.shown import Screen
@@ -32,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
     if getattr(options, "every", None) is not None and not follows:
         raise Failure(EXIT.USAGE, "--every is the pause between two runs of --follow; add --follow, or leave --every out")
     if getattr(options, "report", None):
+        if options.report == STANDARD_OUTPUT:
+            raise Failure(EXIT.USAGE, "--report -: standard output has the summary of the run; name a file, or run `tenure analyze report --html -` after it")
         check_target(options.report)
     with open_warehouse(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
         from pipeline.inputs import BadInput, NoAnswer, NoSuchLog, folders_of

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pipeline.warehouse import Warehouse
+
+
+STANDARD_OUTPUT: Final = "-"
 
 
 def write_report(
@@ -22,7 +26,7 @@ def write_report(
     per_group: bool = False,
     groups: Iterable[str] | None = None,
 ) -> list[Path]:
-    """Write the report; return its files. Each file is replaced atomically."""
+    """Write the report; return its files. Each file is replaced atomically; "-" is standard output."""
     from pipeline.report.document import document
     from pipeline.report.page import page
     from pipeline.report.tables import Tables
@@ -30,7 +34,7 @@ def write_report(
     content = document(Tables(warehouse, groups), version=version, per_group=per_group)
     written = []
     if json_file is not None:
-        written.append(_write(Path(json_file), json.dumps(content, ensure_ascii=False, indent=1)))
+        written.append(_write(json_file, json.dumps(content, ensure_ascii=False, indent=1)))
     if html is not None:
         path = Path(html)
         links: dict[str, str] = {}
@@ -41,7 +45,7 @@ def write_report(
                 name = f"{folder.name}/{number:04}-{_file_name_part(detail['group'])}.html"
                 links[detail["group"]] = name
                 written.append(_write(path.parent / name, page(content, only=detail)))
-        written.append(_write(path, page(content, links=links)))
+        written.append(_write(html, page(content, links=links)))
     return written
 
 
@@ -50,7 +54,12 @@ def _file_name_part(group: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", group)[:60].strip(".") or "group"
 
 
-def _write(path: Path, text: str) -> Path:
+def _write(target: str | Path, text: str) -> Path:
+    path = Path(target)
+    if target == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(f"{text}\n".encode(errors="backslashreplace"))
+        sys.stdout.buffer.flush()
+        return path
     partial = path.with_name(f".{path.name}.part")
     try:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")

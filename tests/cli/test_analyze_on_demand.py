@@ -91,6 +91,9 @@ def test_analyze_names_an_unknown_group(out: Path, capsys: pytest.CaptureFixture
         (["reconcile", "--sample", "-4"], "is not a whole number"),
         (["reconcile", "--sample", "0"], "a sample of 0 groups checks nothing"),
         (["report"], "name a file to write"),
+        (["report", "--html", "-", "--json", "-"], "standard output can have only one of them"),
+        (["report", "--html", "-", "--per-group"], "name one in place of -"),
+        (["run", "--offsets", "data", "--report", "-"], "standard output has the summary of the run"),
     ],
 )
 def test_wrong_arguments(out: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
@@ -110,6 +113,16 @@ def test_analyze_reads_a_single_group(out: Path) -> None:
     assert bucket_of(warehouse, cluster, "g") == warehouse.current().files_of("groups")[0].bucket
     (tables,) = advice_for(warehouse, "g", Options())
     assert len(tables.episodes) == 7
+
+
+def test_a_report_goes_to_standard_output(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, text, _ = run_words(capsys, "report", "--out", out, "--json", "-")
+    assert (code, [group["group"] for group in json.loads(text)["groups"]]) == (0, ["g"])
+    code, text, _ = run_words(capsys, "report", "--out", out, "--html", "-", "--json", "report.json")
+    assert (code, text[:15].lower(), text.rstrip()[-7:]) == (0, "<!doctype html>", "</html>")
+    assert run_words(capsys, "report", "--out", out, "--json", "./-") == (0, "-\n", "")
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "-"}
 
 
 @pytest.fixture(scope="module")
