@@ -16,7 +16,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -78,8 +78,9 @@ class Current:
 
 
 class Warehouse:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, created: tuple[Path, ...] = ()) -> None:
         self.folder = folder
+        self._created = created  # by this process: the folders that were missing, outermost first, and the format file
 
     # Opening
 
@@ -87,10 +88,12 @@ class Warehouse:
     def open(cls, folder: Path, *, create: bool = False) -> Warehouse:
         """Open a warehouse. Raises WarehouseError for another folder, or one of another version."""
         format_file = folder / "FORMAT"
+        created: tuple[Path, ...] = ()
         try:
             if not folder.exists():
                 if not create:
                     raise WarehouseError(f"{folder}: there is no such folder; `tenure analyze run` or `ingest` creates it")
+                created = tuple(path for path in (*reversed(folder.parents), folder) if not path.exists())
                 folder.mkdir(parents=True)
             if not format_file.exists():
                 if any(path.name != "LOCK" and not path.name.startswith(".FORMAT.") for path in folder.iterdir()):
@@ -98,6 +101,7 @@ class Warehouse:
                 if not create:
                     raise WarehouseError(f"{folder}: empty; `tenure analyze run` or `ingest` fills it")
                 _write(format_file, f"{layout()}\n")
+                created += (format_file,)
             stored_layout = format_file.read_text().strip()
         except OSError as error:
             raise WarehouseError(f"{error.filename}: {error.strerror}") from None
@@ -105,7 +109,19 @@ class Warehouse:
             stored_layout = "?"
         if stored_layout != layout():
             raise WarehouseError(f"{folder}: written by another version of Tenure with other tables; remove it and run again, or use another --out")
-        return cls(folder)
+        return cls(folder, created)
+
+    def discard(self) -> None:
+        """Remove what `open` created, if no run has published anything and none is working."""
+        if not self._created or (self.folder / "CURRENT.json").exists():
+            return
+        with suppress(OSError, WarehouseBusy), self.locked():
+            for layer in LAYERS:
+                shutil.rmtree(self.folder / layer, ignore_errors=True)
+            (self.folder / "LOCK").unlink()
+            self._created[-1].unlink()
+            for folder in reversed(self._created[:-1]):
+                folder.rmdir()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

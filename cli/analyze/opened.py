@@ -30,7 +30,12 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
     from pipeline.warehouse import Warehouse, WarehouseBusy, WarehouseError
 
     try:
-        yield Warehouse.open(Path(options.out), create=create)
+        warehouse = Warehouse.open(Path(options.out), create=create)
+        try:
+            yield warehouse
+        except BaseException:
+            warehouse.discard()  # a failed first run leaves nothing
+            raise
     except WarehouseBusy as error:
         raise Failure(EXIT.AGAIN, str(error), word="busy", hint="wait for it to end") from None
     except WarehouseError as error:

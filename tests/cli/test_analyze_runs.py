@@ -15,7 +15,7 @@ import pytest
 
 import cli
 from cli.analyze import run as analyze
-from pipeline import session
+from pipeline import session, wire
 from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
 from tests.pipeline.fake_cluster import commit_offsets
@@ -95,6 +95,20 @@ def test_a_missing_pyspark_is_named_with_the_way_around_it(
 def test_a_master_that_is_none_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str) -> None:
     assert cli.main([*command("run", tmp_path / "out", "--offsets", data), "--master", master]) == 64
     assert f"{master!r} is not a master: write none, local[*], " in capsys.readouterr().err
+
+
+def test_a_failed_first_run_leaves_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(wire, "UNKNOWN_S", 0.2)
+    (tmp_path / "empty").mkdir()
+    for source, code in ((tmp_path / "nope", 65), ("kafka://127.0.0.1:1", 69)):
+        for out in (tmp_path / "new" / "out", tmp_path / "empty"):
+            assert cli.main(command("run", out, "--offsets", source)) == code
+            assert cli.main(command("ingest", out, "--offsets", source, "--follow")) == code
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "empty"]
+        assert not list((tmp_path / "empty").iterdir())
+    assert cli.main(command("ingest", tmp_path / "out", "--offsets", data)) == 0
+    assert cli.main(command("run", tmp_path / "out", "--offsets", tmp_path / "nope")) == 65
+    assert cli.main(command("build", tmp_path / "out")) == 0
 
 
 class Following:
