@@ -103,10 +103,10 @@ class Notes:
             self._enqueue(journal, note, offset)
 
     def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
-        """Note a change of the partition itself, unless it never had any record."""
-        if change == Coordinator.LOADED and not journal.replayed:
-            return
-        if change == Coordinator.UNLOADED and not (journal.replayed or journal.partition in self._logs):
+        """Note a change of the partition itself, unless it has had neither records nor other notes in this process."""
+        notes = self._logs.get(journal.partition)
+        has_notes = notes is not None and (notes.queue or notes.seq)  # a consumer may have opened the log and found none
+        if not journal.replayed and (change == Coordinator.LOADED or (change == Coordinator.UNLOADED and not has_notes)):
             return
         replayed = journal.replayed if change in (Coordinator.LOADED, Coordinator.RESUMED) else 0
         body = CoordinatorChange(change, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)

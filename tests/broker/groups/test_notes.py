@@ -249,6 +249,14 @@ def test_an_always_empty_partition_is_not_reported(harness: NoteHarness) -> None
     assert harness.store.acquired == []
 
 
+def test_a_log_without_notes_stays_empty_though_a_consumer_reads_it(harness: NoteHarness) -> None:
+    harness.notes.open(0)
+    harness.store.open()
+    harness.notes.write_change(loaded_partition(replayed=0), Coordinator.UNLOADED)
+    harness.passes()
+    assert harness.written() == []
+
+
 def test_more_than_fifty_state_changes_a_second_are_counted_in_one_line(harness: NoteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str | tuple[int, int]] = []
     monkeypatch.setattr(
