@@ -111,6 +111,14 @@ def test_a_failed_first_run_leaves_nothing(data: Path, tmp_path: Path, monkeypat
     assert cli.main(command("build", tmp_path / "out")) == 0
 
 
+def test_reading_a_broker_creates_nothing_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with broker("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--set", "offsets.topic.num.partitions=8") as served:
+        commit_offsets(served.port, 0)
+        assert cli.main(command("run", tmp_path / "out", "--offsets", f"kafka://127.0.0.1:{served.port}")) == 0
+        assert served.stop() == 0
+    assert not list((tmp_path / "data").glob("__coordinator_notes-*"))
+
+
 class Following:
     """A started `tenure analyze ... --follow --json`."""
 
