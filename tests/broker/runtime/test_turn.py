@@ -325,7 +325,7 @@ def test_only_one_timer_is_set_and_an_equal_deadline_keeps_it(turn: Turn, loop: 
 @pytest.mark.plain
 def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: SteppedLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[tuple[object, str, dict[str, object]]] = []
-    monkeypatch.setattr("broker.runtime.turn.broken", lambda owner, event, error, **details: failures.append((owner, event, details)))
+    monkeypatch.setattr("broker.runtime.turn.report_broken", lambda owner, event, error, **details: failures.append((owner, event, details)))
     raising = Raising(turn)
     turn.add_actor(raising)
     no_list: Any = None
