@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.batch import CorruptBatch, Record, build, iterate, records, validate
 from protocol.errors import ErrorCode
@@ -50,6 +51,14 @@ class TopicClient(Client):
             self._wire = self._sim_run.wire(self.name, "10.1.1.1")
         return self._wire
 
+    def _draw_partition(self, wire: Wire | None) -> Generator[Any, Any, tuple[int, Wire] | None]:
+        """A partition and a connection to its leader; None without one."""
+        if wire is None:
+            return None
+        partition = self.world.random.randrange(self.partitions)
+        leader = yield from self._sim_run.at_leader(wire, self.name, self.topic, partition)
+        return (partition, leader) if leader is not None else None
+
 
 class Producer(TopicClient):
     def work(self) -> Process:
@@ -57,14 +66,11 @@ class Producer(TopicClient):
         number = 0
         while True:
             yield world.between(PAUSE_NS // 4, PAUSE_NS)
-            wire = self._connected() if self.topic in run.created else None
-            if wire is None:
+            found = yield from self._draw_partition(self._connected() if self.topic in run.created else None)
+            if found is None:
                 continue
-            partition = world.random.randrange(self.partitions)
+            partition, leader = found
             key = self.topic, partition
-            leader = yield from run.at_leader(wire, self.name, self.topic, partition)
-            if leader is None:
-                continue
             values = []
             for _ in range(world.random.choice((1, 1, 3, 20))):
                 number += 1
@@ -99,14 +105,11 @@ class Reader(TopicClient):
         offsets = [0] * self.partitions
         while True:
             yield world.between(PAUSE_NS // 4, PAUSE_NS)
-            wire = self._connected()
-            if wire is None:
+            found = yield from self._draw_partition(self._connected())
+            if found is None:
                 continue
-            partition = world.random.randrange(self.partitions)
+            partition, leader = found
             key = self.topic, partition
-            leader = yield from run.at_leader(wire, self.name, self.topic, partition)
-            if leader is None:
-                continue
             topic_request = FetchTopic(topic=self.topic, partitions=[FetchPartition(partition, -1, offsets[partition], -1, -1, FETCH_BYTES)])
             incarnation = run.records.incarnation(self.topic)
             request = leader.send(FetchRequest(None, None, -1, 100, 1, FETCH_BYTES, 0, 0, -1, [topic_request], None, ""), FETCH_VERSION, REQUEST_NS)
@@ -186,14 +189,11 @@ class Deleter(TopicClient):
         run, world = self._sim_run, self.world
         while True:
             yield world.between(SECOND, 10 * SECOND)
-            wire = self._connected() if self.topic in run.created else None
-            if wire is None:
+            found = yield from self._draw_partition(self._connected() if self.topic in run.created else None)
+            if found is None:
                 continue
-            partition = world.random.randrange(self.partitions)
+            partition, leader = found
             key = self.topic, partition
-            leader = yield from run.at_leader(wire, self.name, self.topic, partition)
-            if leader is None:
-                continue
             offset = world.random.randint(*run.records.bounds(key)) if world.chance(0.8) else HIGH_WATERMARK
             world.trace(f"{self.name}: deletes the records of {self.topic}-{partition} before {offset}", self.topic)
             deleted = run.records.delete_before(key, offset)

@@ -108,8 +108,8 @@ class Records:
         log = self._of(partition)
         return log.begin, max(log.begin, log.order[-1] + 1 if log.order else 0)
 
-    def delete_before(self, partition: Partition, offset: int) -> Callable[[int | None], None]:
-        """DeleteRecords is sent; offset -1: for all records. Call the result with the low watermark of the reply, or None without one.
+    def delete_before(self, partition: Partition, offset: int) -> Callable[[int], None]:
+        """DeleteRecords is sent; offset -1: for all records. Call the result with the low watermark of a reply without an error.
 
         Deleted records never return, even after a power failure: the reply waits until their deletion is durable.
         """
@@ -118,8 +118,8 @@ class Records:
         before = log.deletable_before
         log.deletable_before = EVERYWHERE if offset < 0 else max(before, offset)
 
-        def answered(low_watermark: int | None) -> None:
-            if low_watermark is None or incarnation != self.incarnation(partition[0]):
+        def answered(low_watermark: int) -> None:
+            if incarnation != self.incarnation(partition[0]):
                 return
             if low_watermark < offset and partition not in self.rotten:
                 raise Broken(self.promise, f"DeleteRecords before {show(partition, offset)} is acknowledged with low watermark {low_watermark}", partition[0])

@@ -440,7 +440,7 @@ class Run(Faults):
         served = all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups)
         if not served or any(node.disk.fail_syncs for node in self.nodes):
             self.flushes_since = max(self.flushes_since, now)
-        self.flushes_since = max(self.flushes_since, *(node.frozen_until for node in self.nodes if node.running), 0)
+        self.flushes_since = max((self.flushes_since, *(node.frozen_until for node in self.nodes if node.running)))
         if self.flushes_since <= now - FLUSHED_NS:
             self._flushed_at = now - FLUSHED_NS
 

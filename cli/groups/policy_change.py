@@ -85,7 +85,7 @@ def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple
     if not useless:
         return [AlterableConfig(INSTANCE_IDS, operation, text)], []
     remark = plain(f"group {before.group}: {'already' if operation == APPEND else 'not'} in {INSTANCE_IDS}: {join_names(useless)}")
-    useful = [name for name in names if name not in frozenset(useless)]
+    useful = [name for name in names if (name in present) != (operation == APPEND)]
     return [AlterableConfig(INSTANCE_IDS, operation, join_names(useful))] if useful else [], [remark]
 
 
