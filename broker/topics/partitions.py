@@ -185,7 +185,7 @@ class Partitions:
         self._release_names([partition.id for partition in topic_partitions.partitions])
         for partition in topic_partitions.partitions:
             if not partition.opened:
-                partition.error = OPENING
+                partition.refuse(OPENING, "")
             elif partition.owned.usable():
                 partition.use(partition.owned)
             else:

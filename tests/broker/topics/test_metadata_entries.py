@@ -269,6 +269,7 @@ def test_a_topic_whose_deletion_was_refused_is_listed_again() -> None:
     assert epochs(harness, "t") == [-1, -1]
     harness.loop.run()
     assert epochs(harness, "t") == [-1, 0]
+    assert not any(partition.refusal_reason for partition in harness.partitions.of_topic(harness.topics.by_name["t"]))
 
 
 def test_a_partition_waiting_for_an_old_folder_has_no_leader_epoch_yet() -> None:
