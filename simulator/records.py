@@ -59,7 +59,7 @@ class Records:
         log = self._of(partition)
         known = log.stored.get(offset)
         if known is None:
-            if offset < log.restored_before:
+            if offset < log.forgotten_before:
                 return
             if value not in log.sent:
                 raise Broken(self.promise, f"{show(partition, offset)} has {value!r}, which was not sent or is at another offset", partition[0])
@@ -75,7 +75,7 @@ class Records:
     def read_whole(self, partition: Partition, offset: int, data: bytes, end: int) -> None:
         """A reader compared each record of a reply to a read from `offset`, and there was no gap before `end`."""
         log = self._of(partition)
-        if partition not in self.rotten and offset >= log.restored_before:
+        if partition not in self.rotten and offset >= log.forgotten_before:
             log.replies[offset] = data, end
 
     def skipped(self, partition: Partition, first: int, end: int, since: int) -> None:
@@ -176,6 +176,13 @@ class _Log:
         self.sent.discard(value)
         self.stored[offset] = value, moment
         self.order.append(offset)
+
+    @property
+    def forgotten_before(self) -> int:
+        """Records before this offset are no longer known and may be read again: restored ones, and those of a DeleteRecords that a kill undid
+        before it was acknowledged.
+        """
+        return max(self.restored_before, min(self.begin, self.deletable_before))
 
     def bytes_from(self, offset: int) -> int:
         """The most bytes that the records from `offset` on may take, with those of unknown offset."""

@@ -402,6 +402,19 @@ def test_a_reply_that_was_read_before_is_compared_again_when_its_records_are_no_
         assert records.end_of_repeated_read(("t", 0), 5, b"batch of value") == -1
 
 
+def test_a_deletion_that_was_not_acknowledged_may_be_undone(world: World) -> None:
+    records = Records(world)
+    records.stored(("t", 0), 0, [b"first", b"second", b"third"], world.now)
+    records.delete_before(("t", 0), 2)  # a reader learns of it, and then the broker is killed
+    records.begins(("t", 0), 2, world.now)
+    records.forget_before(("t", 0), 2)
+    at(world, 1)
+    records.begins(("t", 0), 0, world.now)
+    records.read(("t", 0), 1, b"second")
+    with pytest.raises(Broken, match="instead of"):
+        records.read(("t", 0), 2, b"another")
+
+
 def test_the_story_of_one_group_is_not_that_of_another_whose_name_begins_alike(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     at(world, 1)
     world.trace("g1/s0: starts", "g1")
