@@ -171,6 +171,7 @@ class Run(Faults):
         delays = self.network.delays
         delays.reset = delays.stalled = delays.torn = 0.0
         self._heal_disk()
+        self._end_late_appends()
         longest = max((SESSION_FACTOR * group.settings.session_ns + group.settings.rebalance_ns for group in self.plan.groups), default=0)
         for consumer in self.consumers:
             if not consumer.running or consumer.fenced:
@@ -190,6 +191,13 @@ class Run(Faults):
             if not self._is_well(group):
                 raise Broken("liveness", self._why_unwell(group), group.name)
         raise Broken("liveness", self._why_not_serving())
+
+    def _end_late_appends(self) -> None:
+        """A log that is slower than `offsets.commit.timeout.ms` is a fault: while most appends are late, no group needs to become stable."""
+        policies = self.plan.policies
+        if policies is not None and policies.log_ms > int(str(self.plan.broker.get("offsets.commit.timeout.ms", 5_000))):
+            for node in self.nodes:
+                node.speed.high -= policies.log_ms * MS
 
     def _serves(self) -> bool:
         return self.node.serving
