@@ -104,6 +104,7 @@ def _add_report(actions: Any) -> None:
     report.add_argument("--json", metavar="FILE", dest="json_file", help="write the report for programs; -: to standard output; pipeline/report/report.schema.json is its schema")
     report.add_argument("--per-group", action="store_true", help="also write a page for each group")
     report.add_argument("--groups", metavar="GLOB", help="only these groups: 'billing-*'")
+    _add_cluster(report)
     _add_output(report, json=False)
 
 

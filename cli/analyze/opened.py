@@ -56,13 +56,22 @@ def check_names(warehouse: Warehouse, options: argparse.Namespace) -> bool:
     """Raise Failure if the cluster or group of the command is not in the tables. Whether the tables have several clusters, to be named in the output."""
     from cli.command_line import closest
 
-    known = warehouse.read("groups", columns=["cluster", "group"]).to_pylist()
-    clusters = sorted({*warehouse.current().now_ms, *(row["cluster"] for row in known)})
-    if options.cluster is not None and options.cluster not in clusters:
-        has = f"; it has {', '.join(clusters)}" if clusters else ""
-        raise Failure(EXIT.MISSING, f"no cluster {options.cluster!r} in {warehouse.folder}{has}", word="unknown-cluster")
-    groups = {row["group"] for row in known if options.cluster in (None, row["cluster"])}
+    clusters, groups = known_names(warehouse, options.cluster)
     if options.group is not None and options.group not in groups:
-        where = warehouse.folder if options.cluster is None else f"cluster {options.cluster} of {warehouse.folder}"
-        raise Failure(EXIT.MISSING, f"no group {options.group!r} in {where}{closest(options.group, groups)}", word=UNKNOWN_GROUP)
+        raise Failure(EXIT.MISSING, f"no group {options.group!r} in {place(warehouse, options.cluster)}{closest(options.group, groups)}", word=UNKNOWN_GROUP)
     return len(clusters) > 1
+
+
+def known_names(warehouse: Warehouse, cluster: str | None) -> tuple[set[str], set[str]]:
+    """The clusters of the tables, and the groups of `cluster`, or of all if it is None. Raise Failure if the tables have no such cluster."""
+    known = warehouse.read("groups", columns=["cluster", "group"]).to_pylist()
+    clusters = {*warehouse.current().now_ms, *(row["cluster"] for row in known)}
+    if cluster is not None and cluster not in clusters:
+        has = f"; it has {', '.join(sorted(clusters))}" if clusters else ""
+        raise Failure(EXIT.MISSING, f"no cluster {cluster!r} in {warehouse.folder}{has}", word="unknown-cluster")
+    return clusters, {row["group"] for row in known if cluster in (None, row["cluster"])}
+
+
+def place(warehouse: Warehouse, cluster: str | None) -> str:
+    """Where a name was looked up, for an error message."""
+    return str(warehouse.folder) if cluster is None else f"cluster {cluster} of {warehouse.folder}"

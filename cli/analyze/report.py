@@ -7,7 +7,7 @@ import os
 from fnmatch import fnmatchcase
 
 from cli import VERSION
-from cli.analyze.opened import open_warehouse
+from cli.analyze.opened import known_names, open_warehouse, place
 from cli.failure import EXIT, Failure
 from cli.shown import Screen
 
@@ -40,12 +40,13 @@ def run(options: argparse.Namespace) -> int:
     with open_warehouse(options) as warehouse:
         from pipeline.report import write_report
 
-        groups = None
-        if options.groups:
-            groups = [name for name in warehouse.read("groups", columns=["group"])["group"].to_pylist() if fnmatchcase(name, options.groups)]
-            if not groups:
-                raise Failure(EXIT.MISSING, f"no group in {warehouse.folder} matches {options.groups!r}")
-        written = write_report(warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups)
+        _, known = known_names(warehouse, options.cluster)
+        groups = {group for group in known if fnmatchcase(group, options.groups)} if options.groups else None
+        if groups is not None and not groups:
+            raise Failure(EXIT.MISSING, f"no group in {place(warehouse, options.cluster)} matches {options.groups!r}")
+        written = write_report(
+            warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups, cluster=options.cluster
+        )
     for path in written if STANDARD_OUTPUT not in targets else ():
         screen.line(str(path))
     return EXIT.DONE

@@ -25,25 +25,29 @@ def write_report(
     version: str,
     per_group: bool = False,
     groups: Iterable[str] | None = None,
+    cluster: str | None = None,
 ) -> list[Path]:
-    """Write the report; return its files. Each file is replaced atomically; "-" is standard output."""
+    """Write the report; return its files. Each file is replaced atomically; "-" is standard output.
+
+    `groups`, `cluster`: report only these, if given.
+    """
     from pipeline.report.document import document
-    from pipeline.report.page import page
+    from pipeline.report.page import group_key, page
     from pipeline.report.tables import Tables
 
-    content = document(Tables(warehouse, groups), version=version, per_group=per_group)
+    content = document(Tables(warehouse, groups, cluster), version=version, per_group=per_group)
     written = []
     if json_file is not None:
         written.append(_write(json_file, json.dumps(content, ensure_ascii=False, indent=1)))
     if html is not None:
         path = Path(html)
-        links: dict[str, str] = {}
+        links: dict[tuple[str, str], str] = {}
         if per_group:
             folder = path.with_name(f"{path.stem}-groups")
             folder.mkdir(exist_ok=True)
             for number, detail in enumerate(content["details"]):
                 name = f"{folder.name}/{number:04}-{_file_name_part(detail['group'])}.html"
-                links[detail["group"]] = name
+                links[group_key(detail)] = name
                 written.append(_write(path.parent / name, page(content, only=detail)))
         written.append(_write(html, page(content, links=links)))
     return written

@@ -130,7 +130,9 @@ def _title(content: str) -> Markup:
 # The charts
 
 
-def timeline(groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: Mapping[str, str] | None = None) -> Markup:
+def timeline(
+    groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: Mapping[tuple[str, str], str] | None = None, with_cluster: bool = False
+) -> Markup:
     """A lane for each group: deploys as bands, and rebalances as bars, with their duration as length and their cause as colour."""
     links = links or {}
     lane, top = 30, 6
@@ -139,8 +141,8 @@ def timeline(groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: 
     parts = [axis.to_svg(top, bottom)]
     for number, detail in enumerate(groups):
         y = top + number * lane
-        label = text(0, y + 19, _shortened(detail["group"], 25))
-        link = links.get(detail["group"])
+        label = text(0, y + 19, _lane_name(detail, with_cluster))
+        link = links.get((detail["cluster"], detail["group"]))
         parts.append(Markup('<a href="{}">{}</a>').format(link, label) if link else label)
         parts.append(Markup('<line class="grid" x1="190" x2="{right}" y1="{y}" y2="{y}"/>').format(right=WIDTH - RIGHT, y=y + lane))
         for deploy in detail["deploys"]["rows"]:
@@ -149,6 +151,10 @@ def timeline(groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: 
             parts.append(rect(x - 2, y + 2, axis.x(deploy["end_ms"]) - x + 4, lane - 4, "deploy", title))
         parts += [_episode(axis, y, lane, episode) for episode in detail["episodes"]["rows"]]
     return svg(bottom + 20, "rebalances of the groups over time, by cause", *parts)
+
+
+def _lane_name(detail: dict[str, Any], with_cluster: bool) -> str:
+    return f"{_shortened(detail['group'], 14)} in {_shortened(detail['cluster'], 7)}" if with_cluster else _shortened(detail["group"], 25)
 
 
 def _episode(axis: Axis, y: float, lane: float, episode: dict[str, Any]) -> Markup:

@@ -29,12 +29,13 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
     detailed = ranked if per_group else ranked[:DETAILED_GROUPS]
     first = recommendations(tables)
     current = tables.warehouse.current()
+    now_ms = {cluster: at for cluster, at in current.now_ms.items() if tables.cluster in (None, cluster)}
     return {
         "format": FORMAT,
         "tenure": version,
-        "clusters": sorted({group.cluster for group in tables.groups} | set(current.now_ms)),
+        "clusters": sorted({group.cluster for group in tables.groups} | set(now_ms)),
         "from_ms": min((group.first_ms for group in tables.groups), default=None),
-        "to_ms": max(current.now_ms.values(), default=None),
+        "to_ms": max(now_ms.values(), default=None),
         "run": current.run,
         "summary": _summary(tables, first),
         "first": first,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import jinja2
 from markupsafe import Markup
 
 from pipeline.report import charts, words
 
+GroupKey: TypeAlias = tuple[str, str]  # cluster and group
+
 ROWS_SHOWN: Final = 100
 HYGIENE_COLUMNS: Final = ("cluster", "group", "topic", "kind", "detail")
 
 
-def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only: dict[str, Any] | None = None) -> str:
-    """The page as text. `links`: separate pages by group; `only`: render only this group."""
+def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, only: dict[str, Any] | None = None) -> str:
+    """The page as text. `links`: separate pages of groups; `only`: render only this group."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "plain": words.plain,
@@ -37,16 +39,29 @@ def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only:
     details = [only] if only is not None else document["details"]
     links = dict(links or {})
     if only is None:
-        links = {detail["group"]: f"#group-{number}" for number, detail in enumerate(details)} | links
+        links = {group_key(detail): f"#group-{number}" for number, detail in enumerate(details)} | links
     return template.render(
-        doc=document, details=details, only=only, links=links, first=_by_group(document["first"]), tidy=_hygiene_rows(document["hygiene"]), style=style, script=script
+        doc=document,
+        details=details,
+        only=only,
+        links=links,
+        several_clusters=len(document["clusters"]) > 1,
+        first=_by_group(document["first"]),
+        fights={group_key(row) for row in document["hygiene"] if row["kind"] == "duplicate_instance"},
+        tidy=_hygiene_rows(document["hygiene"]),
+        style=style,
+        script=script,
     )
 
 
-def _by_group(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    rows_by_group: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def group_key(row: dict[str, Any]) -> GroupKey:
+    return row["cluster"], row["group"]
+
+
+def _by_group(rows: list[dict[str, Any]]) -> dict[GroupKey, list[dict[str, Any]]]:
+    rows_by_group: dict[GroupKey, list[dict[str, Any]]] = {}
     for row in rows:
-        rows_by_group.setdefault((row["cluster"], row["group"]), []).append(row)
+        rows_by_group.setdefault(group_key(row), []).append(row)
     return rows_by_group
 
 

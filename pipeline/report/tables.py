@@ -21,9 +21,10 @@ R = TypeVar("R", bound=tuple[object, ...])
 class Tables:
     """The gold tables that the report reads, loaded once."""
 
-    def __init__(self, warehouse: Warehouse, wanted: Iterable[str] | None = None) -> None:
+    def __init__(self, warehouse: Warehouse, groups: Iterable[str] | None = None, cluster: str | None = None) -> None:
         self.warehouse = warehouse
-        self.wanted = None if wanted is None else set(wanted)
+        self.cluster = cluster
+        self._wanted_groups = None if groups is None else set(groups)
         self.groups = self._of("groups", Group)
         self.episodes = self._by_group("rebalances", Episode)
         self.deploys = self._by_group("deploys", Deploy)
@@ -35,18 +36,22 @@ class Tables:
         status = warehouse.read("status")
         self.status = self._grouped(rows_of(Status, merged_intervals(self._filtered(status.filter(pc.equal(status["ruleset"], "tenure"))))))
         self.hygiene = self._by_group("hygiene", Hygiene)
-        self.coverage = merged(rows_of(Coverage, warehouse.read("coverage")))
+        self.coverage = merged(rows_of(Coverage, self._of_cluster(warehouse.read("coverage"))))
         lag = warehouse.read("lag_1m", columns=["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max"])
         self.lag = lag.filter(pc.is_valid(lag["lag_max"]))
-        self.segments = rows_of(Segment, warehouse.read("segments"))
+        self.segments = rows_of(Segment, self._of_cluster(warehouse.read("segments")))
 
     def _of(self, name: str, row: type[R]) -> list[R]:
         return rows_of(row, self._filtered(self.warehouse.read(name)))
 
     def _filtered(self, table: pa.Table) -> pa.Table:
-        if self.wanted is None:
+        table = self._of_cluster(table)
+        if self._wanted_groups is None:
             return table
-        return table.filter(pc.is_in(table["group"], pa.array(sorted(self.wanted), pa.string())))
+        return table.filter(pc.is_in(table["group"], pa.array(sorted(self._wanted_groups), pa.string())))
+
+    def _of_cluster(self, table: pa.Table) -> pa.Table:
+        return table if self.cluster is None else table.filter(pc.equal(table["cluster"], self.cluster))
 
     def _by_group(self, name: str, row: type[R]) -> dict[tuple[str, str], list[R]]:
         return self._grouped(self._of(name, row))

@@ -151,3 +151,17 @@ def test_clusters_are_named_and_chosen(of_two_clusters: Path, capsys: pytest.Cap
         assert not any(line.startswith(start.format("one")) for line in text.splitlines())
         code, _, error = run_words(capsys, *words, "--out", of_two_clusters, "--cluster", "three")
         assert (code, error) == (66, f"tenure: no cluster 'three' in {of_two_clusters}; it has one, two\n")
+
+
+def test_a_report_of_one_cluster(of_two_clusters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def report(*words: str) -> tuple[int, str, str]:
+        return run_words(capsys, "report", "--out", of_two_clusters, "--json", "-", *words)
+
+    for words, clusters in (((), ["one", "two"]), (("--cluster", "two"), ["two"])):
+        code, text, _ = report(*words, "--groups", "g*")
+        content = json.loads(text)
+        assert (code, content["clusters"], [row["cluster"] for row in content["groups"]]) == (0, clusters, clusters)
+    code, _, error = report("--cluster", "three")
+    assert (code, error) == (66, f"tenure: no cluster 'three' in {of_two_clusters}; it has one, two\n")
+    code, _, error = report("--cluster", "two", "--groups", "x*")
+    assert (code, error) == (66, f"tenure: no group in cluster two of {of_two_clusters} matches 'x*'\n")

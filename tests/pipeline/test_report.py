@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from pipeline.report.page import _marked, page
 from pipeline.report.stretches import highest, merged_intervals
 from pipeline.report.tables import Tables
 from pipeline.report.words import brief, day, interval, plain, ranges, short_time
-from pipeline.rows import Hygiene, LagMinute, Status
+from pipeline.rows import Coverage, Hygiene, LagMinute, Status
 from pipeline.schema import rows_of, table_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline import browser
-from tests.pipeline.report_rows import BEGAN, NOW, filled
+from tests.pipeline.report_rows import BEGAN, NOW, filled, group_row
 from tests.running import ROOT
 
 pytestmark = pytest.mark.once  # one page of HTML
@@ -133,6 +134,60 @@ def test_every_link_of_the_page_has_a_target(warehouse: Warehouse, tmp_path: Pat
     targets = set(re.findall(r'href="#([^"]+)"', text))
     assert targets <= set(re.findall(r'id="([^"]+)"', text))
     assert {f"group-{number}" for number in range(6)} <= targets
+
+
+def test_two_clusters_with_a_group_of_one_name(warehouse: Warehouse, tmp_path: Path) -> None:
+    content = document(Tables(warehouse), version="9.9")
+    for name in ("groups", "details", "first", "moments"):
+        twins = [row | {"cluster": "elsewhere"} for row in content[name] if row["group"] == "checkout"]
+        content[name] += twins
+    content["clusters"].append("elsewhere")
+    content["hygiene"].append({"cluster": "elsewhere", "group": "checkout", "topic": None, "topic_partition": None, "kind": "duplicate_instance", "detail": "x", "at_ms": NOW})
+    text = page(content, links={("c", "checkout"): "here.html", ("elsewhere", "checkout"): "there.html"})
+    rows = [line for line in text[text.index('id="groups"') :].splitlines() if "checkout" in line][:2]
+    assert [re.findall(r'href="(\S+)">checkout</a><br><span class="soft">cluster (\w+)<', row) for row in rows] == [[("here.html", "c")], [("there.html", "elsewhere")]]
+    assert ["replace each other" in row for row in rows] == [False, True]
+    assert [link for link in Parsed(text[text.index("<svg") : text.index("</svg>")]).links if link.endswith(".html")] == ["here.html", "there.html"]
+    assert "checkout in c<" in text and "checkout in elsewh…<" in text
+    for (cluster, group), title in (("c", "checkout"), "in cluster c"), (("elsewhere", "checkout"), "in cluster elsewhere"):
+        detail = next(each for each in content["details"] if (each["cluster"], each["group"]) == (cluster, group))
+        assert title in page(content, only=detail)
+
+
+def with_second_cluster(folder: Path) -> Warehouse:
+    """Another cluster has a group `checkout` too."""
+    warehouse = filled(folder)
+    other = [group_row("checkout")._replace(cluster="elsewhere")]
+    gaps = [Coverage("elsewhere", "offsets", 4, 0, 900, BEGAN, NOW, True, "")]
+    current = warehouse.current()
+    files = (warehouse.write("groups", 2, "elsewhere/0", table_of("groups", other)), warehouse.write("coverage", 2, "elsewhere/0", table_of("coverage", gaps)))
+    warehouse.publish(replace(current, run=2, files=(*current.files, *files), now_ms={**current.now_ms, "elsewhere": NOW + 1}))
+    return warehouse
+
+
+def test_the_report_of_one_of_two_clusters(tmp_path: Path) -> None:
+    warehouse = with_second_cluster(tmp_path / "out")
+    both, one, other = (document(Tables(warehouse, cluster=name), version="9.9") for name in (None, "c", "elsewhere"))
+    assert both["clusters"] == ["c", "elsewhere"]
+    assert (both["to_ms"], one["to_ms"], other["to_ms"]) == (NOW + 1, NOW, NOW + 1)
+    for name in ("groups", "details", "first", "moments", "coverage", "hygiene"):
+        assert one[name], name
+        assert {row["cluster"] for row in one[name]} == {"c"}, name
+        assert [row for row in both[name] if row["cluster"] == "elsewhere"] == other[name], name
+    assert one["inputs"]["segments"] == 1
+    assert other["inputs"]["segments"] == 0
+    assert "in cluster" not in page(one)
+    assert "in cluster elsewhere" in page(both)
+
+
+def test_the_pages_of_two_groups_of_one_name_are_two_files(tmp_path: Path) -> None:
+    warehouse = with_second_cluster(tmp_path / "out")
+    write_report(warehouse, tmp_path / "r.html", version="9.9", per_group=True)
+    text = (tmp_path / "r.html").read_text()
+    pages = re.findall(r'href="(r-groups/\d+-checkout.html)">checkout</a><br><span class="soft">cluster (\w+)<', text)
+    assert {cluster for _, cluster in pages} == {"c", "elsewhere"}
+    for name, cluster in pages:
+        assert f"in cluster {cluster}" in (tmp_path / name).read_text()
 
 
 def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path) -> None:
