@@ -39,7 +39,7 @@ def listed(group: Group) -> ListedGroup:
 
 
 def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
-    """Only a group without members can be deleted; handed-out member ids that no JoinGroup has used do not count. Offsets are deleted first."""
+    """Delete a group without members; handed-out member ids that no JoinGroup has used are no members. Tombstones of offsets precede the group's."""
     if group.state != State.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
     tombstones: list[Fact] = [(offset_key(group.offsets[topic].key_prefix, partition), None) for topic, partition, _ in group.all_offsets()]
@@ -79,9 +79,9 @@ def delete_offsets(out: Outcome, group: Group, partitions: list[tuple[str, int]]
 
 
 def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterator[None]:
-    """Delete the offsets of deleted topics. `deleted` has the deletion time of each: later commits belong to a new topic of that name.
+    """Delete the offsets of deleted topics. `deleted` has the deletion time by topic: later commits belong to a new topic of that name.
 
-    Yields when the tombstones so far fill a batch.
+    Yields whenever the tombstones fill a batch: the caller then emits them.
     """
     size = 0
     for topic in [topic for topic in group.offsets if topic in deleted]:

@@ -74,10 +74,10 @@ JoinedMember = tuple[str, str | None, bytes]
 
 
 class JoinReply:
-    """The reply to a JoinGroup. All followers of a generation share it: the member id is in the waiter.
+    """The reply to a JoinGroup. All followers of a generation share one object, so the member id is in the waiter.
 
-    An error reply has generation -1 and no protocol, except in `replace_in_stable`. `written` caches the encoded part before
-    the member id by API version; leader and followers share it.
+    An error reply has generation -1 and no protocol, except in `replace_in_stable`. `written` caches, by API version, the bytes
+    before the member id, which are equal for leader and followers.
     """
 
     __slots__ = ("error", "generation", "leader", "members", "protocol_name", "protocol_type", "skip_assignment", "written")
@@ -127,7 +127,7 @@ class SyncRequest:
 
 
 class SyncReply:
-    """The reply to a SyncGroup. All members of a generation share it: the assignment is in the waiter.
+    """The reply to a SyncGroup. All members of a generation share one object, so the assignment is in the waiter.
 
     An error reply has no protocol and no assignment. `written` is a cache, as in JoinReply.
     """

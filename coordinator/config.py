@@ -9,7 +9,8 @@ from coordinator.policies import NO_POLICIES, GroupPolicies
 # A member that was never part of a generation is removed after this time, even while its JoinGroup is parked (KAFKA-7610).
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
-# The note budget of a group (`notes.py`): its size, the extra for each new member, and the time in which it grows by one note.
+# A group's budget for notes (records that explain its rebalances to people, `notes.py`): its size, the extra for each new member,
+# and the time in which it grows by one note.
 NOTE_BUDGET_MAX: Final = 200
 NOTES_PER_NEW_MEMBER: Final = 4
 MS_PER_NOTE: Final = 50
@@ -18,7 +19,7 @@ BATCH_BYTES_MAX: Final = 1_048_588  # Kafka's default of max.message.bytes
 
 
 class GroupConfig(NamedTuple):
-    """Kafka's names, units and defaults."""
+    """Settings of groups. Names, units and defaults are Kafka's, except those of the last two fields."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -27,6 +28,6 @@ class GroupConfig(NamedTuple):
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
-    # The facts of one operation must fit into one batch; otherwise the operation is refused before it changes anything.
+    # The records that one operation writes must fit into one batch; otherwise the operation is refused before it changes anything.
     batch_bytes_max: int = BATCH_BYTES_MAX
     default_policies: GroupPolicies = NO_POLICIES  # for groups without a value of their own

@@ -47,7 +47,7 @@ class Deadlines:
             self.reschedule(item)
 
     def reschedule(self, item: Timed) -> None:
-        """Move the item to the slot of its deadline, which has moved before `scheduled_at`."""
+        """Move the item to the slot of its deadline, which is earlier than `scheduled_at`."""
         self._unschedule(item)
         start = item.deadline - item.deadline % TICK_MS
         item.scheduled_at = start

@@ -43,7 +43,7 @@ def count_other_newcomers(group: Group, request: JoinRequest) -> int:
 
 
 def park_newcomer(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """Add the newcomer. An older parked JoinGroup of it, likely of a lost connection, is refused; its arrival time stays."""
+    """Park the JoinGroup of a newcomer. An older one of the same newcomer, likely of a lost connection, is refused; the wait counts from the older."""
     policy = group.policy
     assert policy is not None
     key = _newcomer_key(id, request.instance_id)
@@ -72,7 +72,7 @@ def admit_waiting(out: Outcome, group: Group) -> None:
 
 
 def refuse_unlisted_newcomers(out: Outcome, group: Group) -> None:
-    """Refuse the newcomers that a strict list excludes."""
+    """With roster.strict, refuse the newcomers that instance.ids does not list."""
     policy = group.policy
     if policy is None or not policy.policies.roster_strict:
         return

@@ -14,10 +14,10 @@ from coordinator.offsets import forget_offset
 from coordinator.outcome import Outcome
 from coordinator.states import State
 
-# One step of a sweep takes about ten milliseconds; the next steps run in later turns.
+# A sweep checks all groups, in steps of about ten milliseconds, each in its own turn of the event loop.
 OFFSETS_PER_SWEEP_STEP = 5_000
 GROUPS_PER_SWEEP_STEP = 2_000
-# Clock steps below a minute are accepted, so a stored time may be up to two such steps (ahead, then back) in the future.
+# The wall clock may deviate by a minute unnoticed: a time stored a minute ahead is two in the future when the clock is a minute behind.
 CLOCK_AHEAD_MAX_MS: Final = 120_000
 
 
@@ -36,9 +36,9 @@ def schedule_sweep(out: Outcome, sweep: Sweep) -> None:
 
 
 def run_step(out: Outcome, groups: dict[str, Group], sweep: Sweep, steady_ms: int) -> Iterator[None]:
-    """Run one step of a sweep; yields when the tombstones so far fill a batch.
+    """Run one step of a sweep. Yields whenever the tombstones fill a batch, and at the end: the caller then emits them.
 
-    `steady_ms` as in `Shard.advance`: nothing expires until the clock is steady.
+    `steady_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires yet.
     """
     if steady_ms < 0:
         schedule_sweep(out, sweep)
@@ -95,5 +95,5 @@ def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms:
 
 
 def _age(out: Outcome, stored_ms: int, steady_ms: int) -> int:
-    """The time since `stored_ms`. A time in the future is from a wrong clock, so it was stored before `steady_ms`."""
+    """The time since `stored_ms`. If that is in the future, it is from a wrong clock: then the time since `steady_ms`."""
     return out.wall - (stored_ms if stored_ms <= out.wall + CLOCK_AHEAD_MAX_MS else steady_ms)

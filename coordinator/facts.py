@@ -1,4 +1,4 @@
-"""Facts in the record formats of Kafka's __consumer_offsets.
+"""Facts, the durable changes of groups, in the record formats of Kafka's __consumer_offsets.
 
 A group record has the state of the whole group (value version 3). An offset record is one committed offset (version 3, or 1
 with an explicit expiry). Older and newer versions can be read.
@@ -44,7 +44,7 @@ _OFFSET_V1: Final = Struct(">hqh")
 
 
 def storable(*texts: str | None) -> bool:
-    """Whether each text fits into a record. A member id is longer than the client or instance id in it, and may not fit."""
+    """Whether each text fits into a record. A member id may not fit although the client or instance id that it begins with does."""
     return not any(text is not None and len(text) > _CHARACTERS_SURELY_FIT and len(text.encode()) > TEXT_BYTES_MAX for text in texts)
 
 
@@ -71,7 +71,7 @@ def group_value(
     member_list = list(members)
     out.append(_TIME_AND_COUNT(group.state_ms, len(member_list)))
     for member in member_list:
-        # Inlined: this loop takes most of the time of a rebalance.
+        # `_write_text` is inlined: this loop takes most of the time of a rebalance.
         id = member.id.encode()
         client_id = member.client_id.encode()
         host = member.client_host.encode()
@@ -116,8 +116,8 @@ def read_group(value: bytes) -> GroupMetadataValue:
 def update_static_ids(value: bytes, statics: dict[str, str]) -> bytes | None:
     """Return the value of a group record with the current member ids of static members; None if they have not changed.
 
-    Without it, a coordinator that takes over between a static member's return and the next group record would fence the running
-    process.
+    A static member returns with a new member id. A coordinator that takes over before the next group record must know that id:
+    otherwise it would fence the running process.
     """
     stored = read_group(value)
     changed = False

@@ -18,7 +18,7 @@ CONSUMER = "consumer"
 
 
 class UndecodedCommit(Protocol):
-    """A repeated commit whose offsets are decoded only when they are read."""
+    """A commit stored by the fast path (`repeats.py`), whose offsets are decoded only when they are read."""
 
     def fold(self, offsets: dict[str, TopicOffsets], /) -> None:
         """Decode the commit into `offsets`."""
@@ -36,7 +36,7 @@ class TopicOffsets:
 
 
 class Group(Timed):
-    """Its deadline is the end of the join phase in PREPARING, and the end of the sync phase after it."""
+    """One consumer group. Its deadline in PREPARING is the end of the join phase; afterwards the end of the sync phase, until all have sent SyncGroup."""
 
     __slots__ = (
         "_offsets",
@@ -81,7 +81,7 @@ class Group(Timed):
         "version",
     )
 
-    rank: ClassVar[int] = 1  # of equal deadlines, sessions end before phases
+    rank: ClassVar[int] = 1  # sessions (rank 0) end before a join or sync phase that ends in the same millisecond
 
     def __init__(self, id: str, now: int, wall: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Group(Timed):
         self.note_numbers_since_ms = -1  # wall time of the first note; -1: none yet
         self.away_count = 0  # the number of members in `policy.away`
         self.policy: PolicyState | None = None  # None: no policies
-        self.extended_since_ms = -1  # `phase_start_ms` of the last phase that was extended (`Shard.stalled`)
+        self.extended_since_ms = -1  # `phase_start_ms` of the last phase whose deadline was extended (`Shard.stalled`)
 
     # Members.
 
@@ -181,7 +181,7 @@ class Group(Timed):
 
     @property
     def all_parked(self) -> bool:
-        """All members that are not away have rejoined, and no member id is pending."""
+        """Whether all members have rejoined, except those that are away (`registration.py`), and no handed-out member id is unused."""
         return self.parked_joins + self.away_count == len(self.members) and not self.pending
 
     @property
@@ -199,7 +199,7 @@ class Group(Timed):
     # Protocols.
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member that offers these protocols could be in the group; a rejoining member's previous offer still counts."""
+        """Whether the type is the group's and all members support one of these protocols. A rejoining member's previous protocols count too."""
         if not protocols:
             return False
         if self.state is EMPTY:
@@ -234,7 +234,7 @@ class Group(Timed):
     # Subscriptions: decoded on demand, which is rare.
 
     def remember_subscriptions(self, metadata: list[bytes]) -> None:
-        """Keep the subscriptions at the end of a join phase or a replay."""
+        """Keep the members' metadata, which are their subscriptions if the group is a group of consumers."""
         self._subscribed = None
         self.subscriptions = tuple(metadata) if self.protocol_type == CONSUMER else None
 

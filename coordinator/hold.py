@@ -33,7 +33,7 @@ class Held(Protocol):
 
 
 class UntilDurable:
-    """Marks a `Held` that is no reply: no client waits for it, so a late append does not fail it."""
+    """Marks a `Held` for which no client waits: `fail_until` keeps it when an append is late."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Hold:
         self._begin()
 
     def _begin(self) -> None:
-        self.parts = [b""]  # of the open batch; the first is the place of its header
+        self.parts = [b""]  # the encoded records of the open batch, after a place for its header
         self.records = 0
         self.room = self._batch_bytes_max - BATCH_OVERHEAD_BYTES
 
@@ -88,9 +88,9 @@ class Hold:
             self.emitted += len(facts)
 
     def emit_repeat(self, form: RecordForm, frame: bytes, size: int, wall: int, reply: Held) -> bool:
-        """`emit` and `reply` for a repeated commit: `form` has its records without offsets and time. Return whether the batch was empty.
+        """Emit the facts of a repeated commit and hold its reply. Return whether the batch was empty before.
 
-        `size` is the size of its records in a batch.
+        `form`: the commit's records without offsets and time; `frame`: the request, which has the offsets; `size`: of the records in a batch.
         """
         if wall is not self._wall:  # all requests of a turn share one object
             self._wall = wall
@@ -142,7 +142,7 @@ class Hold:
                     for _ in range(len(held)):
                         reply = held.popleft()[1]
                         reply.release()
-                # Also replies added meanwhile.
+                # Release also the replies that were added during the loop above.
                 while held and held[0][0] <= durable:
                     reply = held.popleft()[1]
                     reply.release()

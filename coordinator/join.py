@@ -32,7 +32,10 @@ from protocol.messages.coordinator_notes import StaticReplaced
 
 
 def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
-    """The check of group.max.size. Members keep their place; a static member that returns without its id counts as new."""
+    """Whether group.max.size allows this JoinGroup. Members have a place; in PREPARING only those that have rejoined have one.
+
+    A static member that returns without its member id counts as new.
+    """
     if group.state is EMPTY:
         return True
     member = group.members.get(request.member_id)
@@ -42,7 +45,7 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
 
 
 def remove_over_size(out: Outcome, group: Group, id: str) -> None:
-    """A member refused for lack of room is removed, so that the rebalance does not wait for it."""
+    """Remove a member that `has_room` refused, so that the rebalance does not wait for it."""
     member = group.members.get(id)
     if member is not None:
         remove_member(out, group, member, Removal.OVER_MAX_SIZE)
@@ -92,7 +95,7 @@ def drop_waiting_request(out: Outcome, group: Group, request: JoinRequest, id: s
 
 
 def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """All seats are taken: the newcomer becomes a standby of the generation. If a member is away, the newcomer takes that seat at once."""
+    """target.group.size is reached: the newcomer becomes a standby (`standby.py`). In STABLE it takes over at once if a member is away."""
     drop_waiting_request(out, group, request, id)
     member = new_member(out, group, request, id)
     grant_note_budget(group)
@@ -103,7 +106,7 @@ def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, wait
         return
     out.reply_join(waiter, member.id, join_reply(group))
     if group.state is COMPLETING:
-        store_static_ids(out, group)  # the log may have a removed member with this instance id
+        store_static_ids(out, group)  # the last group record may have an old member id for this instance id
     elif not move_seats_of_away(out, group):
         store_seats(out, group)
 
@@ -112,7 +115,7 @@ def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, wait
 
 
 def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """COMPLETING: a member that sends an unchanged JoinGroup has missed the reply, so it is sent again."""
+    """COMPLETING: a member that sends the same protocols again has missed the reply to its JoinGroup, so the reply is sent again."""
     if member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
@@ -197,7 +200,7 @@ def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waite
 
 
 def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """As `replace`, without a rebalance unless the member's protocols would change the selected one."""
+    """STABLE: a restarted static member takes its seat without a rebalance, unless its protocols or the policy subscription.change require one."""
     if group.select_protocol(old, request.protocols) != group.protocol_name or (
         not is_standby(group, old) and wants_rebalance(group, old, request)
     ):
@@ -262,7 +265,7 @@ def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
 
 
 def _reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
-    """Prevent the returning leader from computing assignments that would be ignored: before v9 the reply has its old id as leader."""
+    """The leader must not compute assignments, which would be ignored: from v9 its reply says so, before v9 it names the old id as leader."""
     if group.leader == new.id and knows_skip_assignment:
         members = joined_members(group, group.all_metadata())
         return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, new.id, members, True)

@@ -7,7 +7,7 @@ from coordinator.deadlines import NEVER, Timed
 
 
 class Member(Timed):
-    """A member. Its deadline is the end of its session; a parked member may have none."""
+    """A member. Its deadline is the end of its session; a member with a parked request may have none."""
 
     __slots__ = (
         "assignment",
@@ -60,9 +60,9 @@ class Member(Timed):
         self.sync_waiter: SyncWaiter | None = None  # its parked SyncGroup
 
     def renew_session(self, now: int) -> bool:
-        """Restart the session. False, with nothing changed: `Shard.refresh_session` must do it.
+        """Restart the session and return True; or return False and change nothing: the caller must use `Shard.refresh_session`.
 
-        That is the case after a gap in the heartbeats, which is counted, and when the deadline moves earlier.
+        It returns False after a gap in the heartbeats, which must be counted, and if the deadline would become earlier.
         """
         timeout = self.session_timeout_ms
         deadline = now + timeout

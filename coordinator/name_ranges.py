@@ -30,7 +30,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def _run_length(names: Sequence[str], at: int) -> int:
-    """The number of names from `at` on that have consecutive numbers in the same text."""
+    """The number of names from `at` on that differ only in a number, which increases by one from name to name."""
     first = _NUMBERED.fullmatch(names[at])
     if first is None:
         return 1

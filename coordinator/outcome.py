@@ -14,7 +14,7 @@ from coordinator.member import Member
 from coordinator.notes import Kind, Note, make_note
 from protocol.message import Message
 
-INTERNED_MAX: Final = 4_096  # interned texts, and interned numbers
+INTERNED_MAX: Final = 4_096  # of texts, and of numbers
 
 
 class Outcome:
@@ -50,7 +50,7 @@ class Outcome:
         return self._numbers.setdefault(number, number)
 
     def intern_protocols(self, group: Group, protocols: Protocols) -> Protocols:
-        """Return the first member's object if it is equal, as it mostly is."""
+        """Return the first member's protocols if they are equal, as they mostly are: then both members share one object."""
         for member in group.members.values():
             if member.protocols == protocols:
                 return member.protocols

@@ -1,7 +1,7 @@
 """Policy pending.release: a handed-out member id that no JoinGroup has used expires when its connection closes.
 
-Without the policy a rebalance waits a full session timeout for such a client (librdkafka 5569). The connection is checked once a
-second; a new request for an id on the same connection releases the earlier ids at once.
+Some clients get an id and reconnect without using it (librdkafka 5569): without the policy, a rebalance waits a full session timeout
+for that id. The connection is checked once a second; a new request for an id on the same connection releases the earlier ids at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHECK_MS: Final = 1_000
 
 
 def watch_connection(out: Outcome, group: Group, pending: Pending, request: JoinRequest) -> None:
-    """Called after the id was handed out and the deadline of its session was set."""
+    """If the policy is set: check the id's connection once a second until `pending.deadline`, which the caller has set."""
     policy = group.policy
     if policy is not None and policy.policies.pending_release and request.connection is not None:
         pending.connection = request.connection

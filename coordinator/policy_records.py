@@ -24,7 +24,7 @@ SEATS_VALUE_VERSION: Final = 0
 
 
 class StoredSeats(NamedTuple):
-    """The standbys and take-overs of a generation."""
+    """The standbys of a generation, and the unfinished take-overs of removed members' seats (`standby.py`)."""
 
     generation: int
     standbys: list[tuple[str, str | None, int]]  # member id, instance id, wall time; the longest-waiting first

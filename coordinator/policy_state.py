@@ -53,16 +53,16 @@ NO_TARGET: Final = 1 << 31  # more members than any group has
 
 
 class Seat(NamedTuple):
-    """The seat of a removed member, for a standby (`standby.py`)."""
+    """The place that a removed member leaves to a standby (`standby.py`): its assignment, and whether it was the leader."""
 
     member_id: str
     instance_id: str | None
-    from_id: str  # the last member that held the seat: not `member_id` if that member had not completed its take-over
+    from_id: str  # the last member that had the assignment: not `member_id` if that member was still taking the seat over
     from_instance: str | None
     assignment: bytes
     metadata: bytes  # its subscription
     leads: bool
-    empty: bool = False  # the member was a standby
+    empty: bool = False  # the removed member was a standby: it leaves no assignment
 
 
 class TakeOver(GroupTimer):
@@ -103,7 +103,7 @@ class PolicyState:
         self.policies = policies
         self.listed = frozenset(policies.instance_ids or ())
         self.away: dict[str, Absence] = {}  # member id -> its absence
-        self.stored_away: dict[str, int] = {}  # begin of the stored absence, for member ids without a request since the load
+        self.stored_away: dict[str, int] = {}  # after a load: member id -> begin of its stored absence, until a request or the session's end
         self.removed_away: dict[str, None] = {}  # removed instances whose absence record is not deleted yet
         self.away_timer = AwayTimer(group_id)
         self.newcomers: dict[NewcomerKey, Newcomer] = {}

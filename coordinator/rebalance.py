@@ -51,7 +51,7 @@ def end_round(out: Outcome, group: Group, result: RoundResult, join_ms: int, syn
 def begin_rebalance(out: Outcome, group: Group, cause: Cause, detail: str | None = None) -> None:
     """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin.
 
-    No rebalance begins if standbys get the seats of all members that were removed in this step.
+    With target.group.size, none begins if standbys get the seats of all members that were removed in this step.
     """
     if group.policy is not None:
         if move_seats(out, group):
@@ -305,7 +305,7 @@ def expire_session(out: Outcome, group: Group, member: Member) -> None:
 
 
 def end_absences(out: Outcome, group: Group) -> None:
-    """Remove all members that are away, in one rebalance."""
+    """Called when registration.timeout.ms has passed since the earliest absence: remove all members that are away, in one rebalance."""
     policy = group.policy
     if policy is None or not policy.away:
         return
@@ -354,7 +354,7 @@ def apply_roster(out: Outcome, group: Group) -> None:
 
 
 def remove_unlisted_members(out: Outcome, group: Group) -> None:
-    """Remove the members that a strict list excludes, in one rebalance."""
+    """With roster.strict, remove the members that instance.ids does not list, in one rebalance."""
     refuse_unlisted_newcomers(out, group)
     excluded = unlisted_members(group)
     if not excluded:

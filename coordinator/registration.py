@@ -1,7 +1,7 @@
 """Policy registration.timeout.ms: a static member whose session ends is away, and keeps its seat until the timeout.
 
-An away member stays in the generation and in the leader's member list, but no phase waits for it. When the earliest absence has
-lasted for the policy's timeout, all members that are away at that moment are removed in one rebalance (`end_absences`).
+An away member stays in the generation and in the leader's member list, but neither JoinGroup nor SyncGroup waits for it. When the
+earliest absence has lasted for the policy's timeout, all members that are away at that moment are removed in one rebalance (`end_absences`).
 
 Each absence is a record, so that a failover does not restart it. After a load every member first gets a full session; a stored
 absence continues only if that session ends too. The record of a removed member is deleted with the first group record without it.
@@ -21,7 +21,7 @@ from protocol.messages.coordinator_notes import MemberAway
 
 
 def keeps_seat(group: Group, member: Member) -> bool:
-    """Whether the end of this member's session makes it away instead of removing it."""
+    """Whether the member becomes away when its session ends, instead of being removed."""
     policy = group.policy
     return policy is not None and policy.policies.registration_timeout_ms is not None and member.instance_id is not None and not member.is_new
 
@@ -110,7 +110,7 @@ def set_away_timer(out: Outcome, group: Group) -> None:
     elif timeout_ms is None:  # the policy was unset
         out.deadlines.set(policy.away_timer, out.now)
     else:
-        # Not in the past: sessions that end at this moment, as all do after a load, are handled first.
+        # Not in the past: then sessions that end in this millisecond, as they do after a load, end before this timer.
         out.deadlines.set(policy.away_timer, max(min([absence.since_ms for absence in policy.away.values()]) + timeout_ms, out.now))
 
 

@@ -25,11 +25,10 @@ _NO_GROUP: Final = Group("", 0, 0)
 _NO_MEMBER: Final = Member("", "", None, "", "", 0, 0, ())
 _NEVER_CHECKED: Final = -1  # no version of a group
 
-# Results of RepeatedCommit.try_accept: the reply is held; the reply is held and the shard's driver must take a batch; nothing
-# has changed and `Shard.commit` must decide.
-STORED: Final = 0
-STORED_FIRST: Final = 1
-FALLBACK: Final = 2
+# Results of RepeatedCommit.try_accept.
+STORED: Final = 0  # the reply is held
+STORED_FIRST: Final = 1  # the reply is held, and the commit is the first of a batch, which the shard's driver must take
+FALLBACK: Final = 2  # nothing has changed, and `Shard.commit` must decide
 
 
 class RepeatedHeartbeat:

@@ -50,7 +50,7 @@ class Replay:
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
     def fold(self, facts: Iterable[Fact]) -> None:
-        """Fold facts in log order. The loop is inlined for most records: offsets of a topic seen before."""
+        """Fold facts in log order. The loop itself folds most records, the offsets of a topic seen before; other records take a call."""
         topics = self._topics
         count = 0
         size = -1

@@ -46,7 +46,7 @@ def missing_instances(group: Group, policy: PolicyState) -> list[str]:
 
 
 def excludes(policies: GroupPolicies, listed: Collection[str], request: JoinRequest, member: Member | None) -> bool:
-    """Whether a strict list excludes the sender. The request of a known member may lack its instance id."""
+    """Whether roster.strict excludes the sender: its instance is not listed. The request of a known member may lack the instance id."""
     if not policies.roster_strict:
         return False
     instance = request.instance_id if member is None else member.instance_id
@@ -54,7 +54,7 @@ def excludes(policies: GroupPolicies, listed: Collection[str], request: JoinRequ
 
 
 def unlisted_members(group: Group) -> list[Member]:
-    """Members that a strict list excludes."""
+    """The members that roster.strict excludes, since instance.ids does not list them."""
     policy = group.policy
     if policy is None or not policy.policies.roster_strict:
         return []

@@ -1,14 +1,14 @@
 """The group protocol as a table: state x request -> rule.
 
 A cell is a function or an error code. It applies after `shard.py` has checked identity, generation and protocol, in
-Kafka's order. An unknown group has no row: requests get UNKNOWN_MEMBER_ID, but a JoinGroup without a member id or a commit
-without a generation creates the group.
+Kafka's order. An unknown group has no row: a JoinGroup without a member id and a commit without a generation create the
+group, other commits get `Commit.missing_group_error`, and other requests of members UNKNOWN_MEMBER_ID.
 
 Policies (`policies.py`) change no cell. Their rules apply before a cell or at a deadline, and only to groups that have them:
 
     registration.timeout.ms   a session that ends, any request of an away member     registration.py
     expansion.timeout.ms      JoinGroup of a newcomer in COMPLETING or STABLE        expansion.py
-    instance.ids, roster.*    JoinGroup of a newcomer, the end of EMPTY              roster.py
+    instance.ids, roster.*    JoinGroup of a newcomer, a rebalance that ends EMPTY   roster.py
     target.group.size         JoinGroup of a newcomer or standby, the end of a
                               join phase, a member removed in STABLE                 standby.py
     subscription.change       static_return in STABLE                                subscription_change.py
@@ -39,7 +39,7 @@ NONE: Final = ErrorCode.NONE
 
 
 class Row(NamedTuple):
-    """The rules of one state. A new member is added, parked and causes a rebalance in every state.
+    """The rules of one state. JoinGroup of a new member has no cell: in every state it is parked, and begins a rebalance if none runs.
 
     rejoin         JoinGroup of a known member
     static_return  JoinGroup of a static member without its member id

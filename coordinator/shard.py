@@ -98,7 +98,8 @@ class HeldNotes(UntilDurable):
 
 
 class Shard:
-    """`stalled`: the process could not read requests, or an append delays replies. Then an expired deadline is extended, once.
+    """The coordinator of one partition. `stalled`: the process could not read requests, or an append delays replies. Then `advance` extends an
+    expired deadline, once.
 
     A member that sends nothing in the extended session is removed, however slow log and process are.
     """
@@ -226,14 +227,14 @@ class Shard:
     def remember_repeatable_join(self, request: JoinRequest) -> bool:
         """Remember this JoinGroup, so that it skips the checks when the same object is passed again.
 
-        False, with nothing remembered: it differs from the checked request with which the member joined.
+        False: the request differs from the one that was checked when the member joined, and is not remembered.
         """
         group = self.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
         if (
             group is None
             or member is None
-            or member.is_new  # it may never rejoin
+            or member.is_new  # a new member may never rejoin
             or member.protocols != request.protocols
             or member.session_timeout_ms != request.session_timeout_ms
             or member.rebalance_timeout_ms != request.rebalance_timeout_ms
@@ -273,7 +274,7 @@ class Shard:
             remove_over_size(out, group, id)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
         member = group.members.get(id)
-        # Unchanged protocols were checked before.
+        # Unchanged protocols were checked when the member joined.
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
             if offers_protocol_twice(request) or not group.accepts(request.protocol_type, request.protocols):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -547,7 +548,7 @@ class Shard:
         return []
 
     def request_rebalance(self, group_id: str, text: str, now: int, wall: int) -> list[str]:
-        """Set `rebalance.request` alone."""
+        """Set the policy `rebalance.request`, and keep the group's other policies."""
         try:
             parse(REBALANCE_REQUEST, text)
         except ValueError as error:
@@ -617,7 +618,7 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self._policy_texts: dict[str, dict[str, str]] = {}  # group id -> its policies, as the operator wrote them
-        # Both are kept until `open_groups`.
+        # Replay fills both; `open_groups` applies and empties them.
         self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, begin of its absence
         self._stored_seats: dict[str, bytes] = {}  # group id -> its seats record
         self._new_replay()
@@ -696,7 +697,7 @@ class Shard:
                     newcomer.waiter.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
                     newcomer.waiter.release()
                 group.policy.newcomers.clear()
-        for waiter in self._out.replies:  # replies of a step that raised
+        for waiter in self._out.replies:  # of a step that ended in an exception
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self._end_groups()
         self.deadlines = self._out.deadlines = Deadlines()

@@ -30,7 +30,7 @@ from coordinator.states import COMPLETING, STABLE
 from coordinator.subscription import other_topics, same_topics
 from protocol.messages.coordinator_notes import StandbyChange
 
-# An encoded assignment without partitions. Empty bytes make kafka-python, aiokafka and Java fail.
+# An encoded assignment without partitions. kafka-python, aiokafka and Java fail on empty bytes.
 EMPTY_ASSIGNMENT: Final = bytes.fromhex("0000 00000000 ffffffff")
 STREAM: Final = "stream"  # the protocol of Kafka Streams, which has standbys of its own
 
@@ -144,7 +144,7 @@ def assignments_of_standbys(group: Group) -> dict[str, bytes]:
 
 
 def add_standby(out: Outcome, group: Group, member: Member) -> bool:
-    """Add a newcomer as a standby. The caller stores it; in COMPLETING, the leader's SyncGroup does. False: it does not fit into a batch."""
+    """Add a newcomer as a standby; the caller stores the group, or in COMPLETING the leader's SyncGroup. False: it does not fit into a batch."""
     policy = group.policy
     assert policy is not None
     member.assignment = EMPTY_ASSIGNMENT
@@ -387,7 +387,7 @@ def note_standby(out: Outcome, group: Group, member: Member, step: StandbyStep, 
 
 
 def _note_departed(out: Outcome, group: Group, departed: list[Seat]) -> None:
-    """Add notes about removed members that no note of a take-over names."""
+    """Note the removal of members that no note of a take-over names: standbys, and members that were still taking a seat over."""
     for seat in departed:
         if (seat.empty or seat.member_id != seat.from_id) and seat.member_id not in group.members and spend_note_budget(group, out.now):
             out.add_note(group, Kind.STANDBY, StandbyChange(seat.member_id, seat.instance_id, StandbyStep.GONE, None, None, 0))
