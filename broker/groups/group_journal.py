@@ -35,7 +35,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 SUSPENDED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 NOT_OURS = ErrorCode.NOT_COORDINATOR
 
-# While an append is older than this, no session expires: replies to members wait for the append.
+# While an append is older than this, sessions that end are extended once (`Shard.stalled`): replies to members wait for the append.
 STALLED_MS = 100
 # A deadline noticed this late was missed because the process was stopped (SIGSTOP, a sleeping machine). Clients may have closed their
 # connections meanwhile, so their heartbeats are not in the input that is read before deadlines: their sessions are extended too.
@@ -83,7 +83,7 @@ class GroupJournal(Journal):
         self.load_ms = 0
         # Called when it begins to serve, before any request is answered.
         self.on_serving: Callable[[GroupJournal], None] = lambda journal: None
-        self._changed_topics: set[str] = set()  # while the partition was loading
+        self._changed_topics: set[str] = set()  # topics that changed while the partition is loading
         self._note_writer = note_writer
         self._reload = reload
         self._reload_after_append = False
@@ -188,7 +188,7 @@ class GroupJournal(Journal):
         self._alarm = NEVER
 
     def failed(self, failure: AppendFailed) -> None:
-        if not self.refusal:  # otherwise the next append fails
+        if not self.refusal:  # a partition that does not serve notices the failure at its next append
             super().failed(failure)
 
     def _suspend(self, failure: AppendFailed) -> None:
@@ -286,14 +286,14 @@ class GroupJournal(Journal):
         self.stepped()
 
     def topics_changed(self, names: set[str]) -> None:
-        """Notify the groups that these topics changed; while the partition is loading, after the load."""
+        """Notify the groups that these topics changed. A partition that is loading does so after the load."""
         if not self.refusal:
             self.call(self.shard.topics_changed, names, self.now, self.wall)
         elif self.refusal != NOT_OURS:
             self._changed_topics |= names
 
     def refuse(self, reason: str) -> None:
-        """Refuse all requests: the log cannot be read, or, without a reason, another node owns it."""
+        """Refuse all requests, because the log cannot be read for this reason, or because another node owns it (reason "")."""
         self.shard.clear()
         self._changed_topics.clear()
         self.refusal = NOT_OURS

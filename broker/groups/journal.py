@@ -1,4 +1,4 @@
-"""Append the facts of a shard to its log, once per turn; after a failed append, suspend the shard.
+"""Append the facts of a shard to its log at the end of each turn of the event loop; after a failed append, suspend the shard.
 
 A failed append leaves memory ahead of the log, so held replies get an error, the shard is replayed from the log, and writing is
 retried with growing pauses.
@@ -55,7 +55,7 @@ class State(Protocol):
 
 
 class NoLog:
-    """The null log of a shard whose log is not owned."""
+    """The log of a shard whose partition this node does not own: it has no facts, and refuses every append."""
 
     epoch = -1
 
@@ -82,7 +82,7 @@ NO_LOG = NoLog()
 class Journal:
     """One shard and its log. `writable` is false while suspended; `readable` is false while the log cannot be read either.
 
-    Used as it is for the topic registry, which can be read while suspended. GroupJournal refuses everything then.
+    The topic registry uses this class, and is still read while suspended. The subclass GroupJournal refuses all requests then.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Journal:
         self._refused_error = refused
         self._late_error = late
         self._alarm = NEVER  # when an append is late, or a suspended log is retried
-        self._in_flight = 0  # the stamp that the append in flight will confirm; 0: none
+        self._in_flight = 0  # the stamp of the append in flight: `Hold.taken` after its last fact; 0: none is in flight
         self._append_began = 0  # start time of the append in flight
         self._late_stamp = 0  # when the alarm goes off, replies up to this stamp are late
         self._retry_ms = RETRY_MS_MIN
@@ -145,7 +145,7 @@ class Journal:
             state.replay(facts)
 
     def lead(self, owned: OwnedLog) -> None:
-        """Replay this log and write it from now on. Raises one of UNREADABLE, and then keeps its previous log."""
+        """Replay this log and write it from now on. If that raises one of UNREADABLE, the journal keeps its previous log."""
         previous, self._owned = self._owned, owned
         try:
             self.open()
@@ -188,7 +188,7 @@ class Journal:
                 self._set_alarm(now + self._late_ms)
 
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        """Release the replies of an append, or suspend. `hold`: the shard's when the append began; a replay replaces it."""
+        """Release the replies that waited for an append, or suspend if it failed. `hold`: the shard's when the append began; a replay replaces it."""
         self._in_flight = 0
         if self.writable:  # otherwise a defect has suspended the shard, which is replayed later
             self._alarm = NEVER
@@ -205,7 +205,7 @@ class Journal:
             settled()
 
     def offset_of(self, stamp: int) -> int:
-        """The log offset of a fact whose replies are being released."""
+        """The log offset of the fact with this stamp. Call it only while replies that waited for the fact are released."""
         return self._end_offset - (self._end_stamp - stamp)
 
     def failed(self, failure: AppendFailed) -> None:
@@ -283,11 +283,11 @@ class Journal:
         if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
             self.state.hold.fail_until(self._late_stamp, self._late_error, close_failed_reply)
-            # Replies held since then wait for the same append, and are late after the same time.
+            # Replies that were held since the append began wait for it too; they are late after another `late_ms`.
             self._late_stamp = self.state.hold.emitted
             self._set_alarm(now + self._late_ms)
         elif self._in_flight:
-            self._set_alarm(now + self._retry_ms)  # after a defect, the append ends before the log is replayed
+            self._set_alarm(now + self._retry_ms)  # after a defect: wait for the append's end before the log is replayed
         else:
             self._owned.recover(partial(self._recovered, self._owned))
 

@@ -1,6 +1,6 @@
-"""Encode JoinGroup and SyncGroup replies cheaply: within a generation they differ in one field only.
+"""Encode JoinGroup and SyncGroup replies cheaply: those of one generation are equal up to the member id or the assignment.
 
-The common part is encoded once per version and cached on the reply (`written`).
+The equal part is encoded once per version and cached on the reply (`written`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 GATHER_MS = 200
 RETRY_MS = 5_000
-RELEASE_RETRY_MS = 20  # while a log that is to be released is being opened
+RELEASE_RETRY_MS = 20  # before another attempt to release a log that is still being opened
 # Notes written in one pass, within some milliseconds; the next pass follows MORE_MS later.
 NOTES_PER_PASS = 500
 MORE_MS = 10
@@ -103,7 +103,7 @@ class Notes:
             self._enqueue(journal, note, offset)
 
     def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
-        """Note a change of the partition itself, unless it has had neither records nor other notes in this process."""
+        """Note a change of the partition itself. If it has no records, its load is not noted, and its unload only if it has notes."""
         notes = self._logs.get(journal.partition)
         has_notes = notes is not None and (notes.queue or notes.seq)  # a consumer may have opened the log and found none
         if not journal.replayed and (change == Coordinator.LOADED or (change == Coordinator.UNLOADED and not has_notes)):
@@ -115,7 +115,7 @@ class Notes:
         self._enqueue(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
     def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
-        """Note end offsets of a topic, in the partition of a group with the topic's name. False: not now, since notes of groups have priority."""
+        """Note end offsets of a topic in this partition of the notes. False: they are not noted now, since notes of groups have priority."""
         notes = self._logs.get(journal.partition)
         blocked = notes is not None and (self._clock.tick() < notes.retry_at or notes.lost > 0)
         if journal.refusal or blocked or self._queued >= NOTES_QUEUED_MAX // 2 or self._done is not None or self._closed:
@@ -276,7 +276,7 @@ class Notes:
 
     def _write_last(self) -> None:
         for notes in self._logs.values():
-            # `_ready` may write the notes itself: a new log is acquired at once.
+            # `_ready` may have written the notes already: acquiring a new log ends at once, and then writes them.
             while notes.queue and self._ready(notes, self._clock.now) and notes.queue:
                 self._write(notes, NOTES_PER_PASS)
         if self._done is not None and not any(notes.opening for notes in self._logs.values()):

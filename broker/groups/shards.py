@@ -1,6 +1,6 @@
 """The partitions of __consumer_offsets on this node: finding the partition of a group, and loading.
 
-Partitions are replayed one after another, in slices between which the loop runs. A partition that is not loaded yet, or cannot be
+Partitions are replayed one after another, in slices between which the event loop runs. A partition that is not loaded yet, or cannot be
 read, refuses its requests; all others serve.
 """
 
@@ -40,7 +40,7 @@ RELOAD_SECONDS_MAX = 15.0
 GROUPS_CACHED_MAX = 1 << 16
 GROUP_ID_CACHED_MAX = 256
 
-GROUPS_COMPARED = 100  # whose names are compared with their partition at a load
+GROUPS_COMPARED = 100  # in each loaded partition: groups whose names are checked to belong to it
 MISPLACED_NAMED = 5  # in a log line
 
 IDS_PER_CALL = 256
@@ -85,7 +85,8 @@ class Shards:
         load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None,
         acquire_concurrency: int = 1,
     ) -> None:
-        """`load_ended`: given if other nodes may own partitions; called after each load with "", or with the reason why it failed.
+        """`load_ended`: given if other nodes may own partitions; called after each load: with "", the reason why it failed, or the
+        node that owns the log.
 
         `acquire_concurrency`: the number of logs that are acquired at the same time; they are replayed one after another.
         """
@@ -97,7 +98,7 @@ class Shards:
         self._loaded = loaded  # called when all requested partitions are loaded or refused
         self._monotonic = monotonic
         self._journal_of_group: dict[str, GroupJournal] = {}
-        self._reload_pauses: dict[GroupJournal, tuple[float, float]] = {}  # until when a defect delays the reload; the last pause
+        self._reload_pauses: dict[GroupJournal, tuple[float, float]] = {}  # until when another defect delays the reload; the last pause
         self._queue: deque[GroupJournal] = deque()
         self._acquiring: dict[GroupJournal, float] = {}  # with their start times
         self._opened: deque[tuple[GroupJournal, OwnedLog | HeldBy | Unreadable | None]] = deque()  # acquired or failed; None: the journal has its log
@@ -155,7 +156,7 @@ class Shards:
 
     def load_all(self) -> None:
         """Load all partitions; new ones need no reading and serve at once."""
-        self._scheduled = True  # set before `_load_slice` is called below
+        self._scheduled = True  # so that `load` schedules nothing: `_load_slice` is called below
         for number in range(len(self.journals)):
             self.load(number)
         self._load_slice()
