@@ -1,8 +1,8 @@
 """Fast path of OffsetCommit: a commit that differs from an earlier one only in its offsets is stored without being decoded.
 
 A consumer commits the same partitions for hours. One comparison covers all other bytes of the request. The positions of the
-offsets are found by encoding the request twice, so this module does not depend on its format. `coordinator.repeats` encodes the
-records once, except for offsets and time. The reply is always the same.
+offsets are found by encoding the request twice, with different offsets, so this module does not depend on the request's format.
+`coordinator.repeats` encodes the records once, except for offsets and time. The reply is always the same.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CommitLayout(NamedTuple):
 
 
 def commit_layout(frame: bytes, request: OffsetCommitRequest, version: int) -> CommitLayout | None:
-    """None if the client encodes the request differently from us."""
+    """Find the offsets in the request's bytes; None if the client encodes the request differently from our encoder."""
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     body = request.encode(version)
     if not frame.endswith(body):
@@ -80,7 +80,7 @@ def _struct(layout: str) -> Struct:
 
 
 class CommitFastPath(Learned):
-    """Stores a repeated commit. It is also the held reply, since a connection works one request at a time."""
+    """Stores a repeated commit. It is also that commit's held reply, since a connection processes one request at a time."""
 
     __slots__ = (
         "_authorizer",
@@ -115,7 +115,7 @@ class CommitFastPath(Learned):
         """`call` was answered by `reply`: all its offsets are stored."""
         size = len(layout.frame)
         self._unpack = layout.constant_parts.unpack
-        self._constant_parts = self._unpack(layout.frame)  # without the first KIND_BYTES, the key of this fast path
+        self._constant_parts = self._unpack(layout.frame)  # without the first KIND_BYTES, by which the connection found this fast path, and the correlation id
         self._frame: bytes  # the newest request
         self._body_at = layout.body_at
         self._commit = RepeatedCommit(commit, layout.offset_positions, size)
@@ -152,7 +152,7 @@ class CommitFastPath(Learned):
         except Exception as error:
             report_defect("a commit failed inside the broker", error)
             journal.broken()
-            if connection.busy:  # `broken` did not answer it
+            if connection.busy:  # `broken` did not answer the request
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return b""
         if step:

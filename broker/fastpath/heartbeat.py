@@ -30,7 +30,7 @@ class HeartbeatReplies:
 
     def __init__(self, version: int) -> None:
         tags = b"\0" if version >= HeartbeatResponse.FLEXIBLE_FROM else b""
-        # The bytes after the correlation id, and the size before it.
+        # `by_code`: the bytes after the correlation id; `size`: the four bytes before it.
         self.by_code = {code.value: tags + HeartbeatResponse(0, code).encode(version) for code in ErrorCode}
         self.accepted = self.by_code[ErrorCode.NONE]
         self.size = (len(self.accepted) + 4).to_bytes(4, "big")
@@ -62,8 +62,8 @@ class HeartbeatFastPath(Learned):
         try:
             code = self._heartbeat.accept_slow(journal.shard, self._clock.now)
         except Exception:
-            return None  # the usual path raises it again, and handles it
+            return None  # the usual path raises the exception again, and handles it
         journal.stepped()
         if not journal.answers_at_once:
-            return None  # it ended the absence of a static member, which is a fact
+            return None  # the heartbeat ended a static member's absence: its reply waits until that is stored
         return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.by_code[code]

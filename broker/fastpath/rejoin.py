@@ -1,7 +1,7 @@
 """Fast paths of JoinGroup and SyncGroup: a member sends the same bytes at every rebalance.
 
 Only the correlation id differs, and in a SyncGroup the generation. Such a request is not decoded, and its group decides as on the
-usual path. The fast path also receives the parked reply, since a connection works one request at a time.
+usual path. The fast path also receives the parked reply, since a connection processes one request at a time.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class MemberFastPath(Learned):
         try:
             self.step(journal.shard, self.clock.now, self.clock.wall)
             journal.stepped()
-        except Exception as error:  # as in `GroupJournal.park`, which would call the step through Python
+        except Exception as error:  # as in `GroupJournal.park`, which would call `step` uncompiled
             unanswered = self._drop_reply()
             journal.broken()
             report_defect("a request failed inside the broker", error, api=self.api, version=self.version)
@@ -111,7 +111,7 @@ class MemberFastPath(Learned):
         return b""
 
     def _drop_reply(self) -> bool:
-        """Drop a reply of the shard that comes later. False: it was sent already."""
+        """Make sure that the shard sends no reply later. False: it has already sent one."""
         unanswered = self.connection is not None
         self.connection = None
         return unanswered
@@ -128,7 +128,7 @@ class JoinFastPath(MemberFastPath):
         self._request = request
         self._repeated_bytes = call.after_correlation_id
         self._follower_end = join_end(request.member_id, (), call.version)
-        self._leader_end: bytes  # the end of the last reply to it as leader, unless that was long
+        self._leader_end: bytes  # the end of the last reply to this member as leader, unless that reply was long
         self._last_members: list[JoinedMember] = []
         self.member_id: str
         self.reply: JoinReply | None
