@@ -1,6 +1,6 @@
 """CreateTopics: create topics; each partition is stored once.
 
-Several nodes accept a replication factor up to their number, as a Kafka cluster does, and reply that it is 1: they share the one copy.
+A cluster of nodes accepts a replication factor up to their number, as a Kafka cluster does, and replies that it is 1: they share the one copy.
 """
 
 from __future__ import annotations

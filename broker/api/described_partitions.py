@@ -10,7 +10,7 @@ from broker.topics.registry import Topic
 
 
 def described_partitions(partitions: Partitions, topic: Topic) -> list[Partition]:
-    """All partitions of a topic. Opens no logs, except that it looks up logs of the offsets topic that shards have opened."""
+    """All partitions of a topic. Opens no log, but finds the logs of __consumer_offsets that shards have opened."""
     described = partitions.of_topic(topic)
     if topic.name == CONSUMER_OFFSETS:
         for partition in described:

@@ -1,4 +1,4 @@
-"""ElectLeaders: each partition has a single replica, so its leader is always elected."""
+"""ElectLeaders: each partition has a single replica, its leader, so no election is ever needed."""
 
 from __future__ import annotations
 

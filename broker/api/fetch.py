@@ -51,7 +51,7 @@ class PendingFetch:
         self._bytes_max = min(request.max_bytes, handler.bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while it waits: result and available bytes
-        self.answer_now = False  # there is a result, mostly an error, that must not wait
+        self.answer_now = False  # whether a result, mostly an error, must be sent without waiting for more bytes
 
     def find_records(self) -> bool:
         """Find the records of all partitions; returns whether the fetch can be answered now."""
@@ -135,10 +135,10 @@ class PendingFetch:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             extent = result.extent = partition.log.extent(offset, limit, end, one_at_least)
             if extent is not None and extent.closed:
-                self.answer_now = True  # a closed segment does not grow
+                self.answer_now = True  # the records are in a closed segment, which does not grow
         return ErrorCode.NONE
 
-    # As a waiting fetch.
+    # Called while the fetch waits (`topics/waiting_fetches.py`).
 
     def partitions(self) -> Collection[Partition]:
         """The partitions to wait for."""
@@ -248,7 +248,7 @@ class Fetch:
                     result = PartitionResult(key, requested, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 results[key, index] = result
         refused = [result for result in results.values() if result.partition is None]
-        if not from_follower:  # unknown ids come first
+        if not from_follower:  # topics with unknown ids come first
             refused.sort(key=lambda result: result.error != ErrorCode.UNKNOWN_TOPIC_ID)
         return [result for result in results.values() if result.partition is not None], refused
 
@@ -264,7 +264,7 @@ class Fetch:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE
 
     def read_error_code(self, partition: Partition, problem: Exception) -> int:
-        """The error code of a failed read. It is logged at intervals only, since clients retry."""
+        """The error code of a failed read. Failed reads are logged at intervals only, since clients retry."""
         now = self._clock.now
         if now >= self._quiet_until:
             self._quiet_until = now + LOG_READ_ERROR_MS

@@ -17,7 +17,7 @@ from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, exp
 from protocol.errors import ErrorCode
 from protocol.wire import TEXT_BYTES_MAX
 
-GROUP: Final = 8  # the source code of a group's own settings in DescribeConfigs
+GROUP: Final = 8  # DescribeConfigs' code for the source of a group's own settings
 INSTANCE_IDS: Final = "instance.ids"
 STATUS_PREFIX: Final = "status."
 

@@ -47,7 +47,7 @@ class Heartbeat:
 
 
 def _refusal(group_id: str, refusal: int) -> int:
-    """No error while the partition is loading: every session is renewed when it is loaded."""
+    """The reply while the partition does not serve: no error while it is loading, since every session restarts after the load."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
     return ErrorCode.NONE if refusal == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refusal

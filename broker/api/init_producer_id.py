@@ -26,7 +26,7 @@ class InitProducerId:
         self._transactions = parts.transactions
         self._authorizer = parts.authorizer
         self._ids: Iterator[int] = iter(())  # the unused ids of the block
-        self._waiting: list[Call] = []  # for the next block
+        self._waiting: list[Call] = []  # calls that wait for the next block
 
     def handle(self, call: Call, request: InitProducerIdRequest) -> Response | None:
         error = self._error(call, request)

@@ -1,7 +1,7 @@
 """JoinGroup: a member joins its group, and waits for the next generation.
 
 Requests of members are checked in Kafka's order: authorization, fields that need no group, whether the group's partition serves, and
-finally the shard.
+finally, in the shard, the group and the member.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Metadata:
         return cluster_allowed(authorizer, call, Operation.CREATE) or topic_allowed(authorizer, call, Operation.CREATE, name)
 
     def _describe(self, call: Call, topic: Topic, request: MetadataRequest) -> bytes:
-        """Describe a topic. A single node leads every partition, even an unavailable one."""
+        """Describe a topic. A single broker is the leader of every partition, even of an unavailable one."""
         return bytes(self._entries.entry_of(topic, call.version) + self._operations(call, topic.name, request))
 
     def _error_entry(

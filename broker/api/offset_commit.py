@@ -64,7 +64,7 @@ class OffsetCommit:
             present = [partition for partition in partitions if 0 <= partition.partition_index < count]
             if present:
                 valid.append((name, present))
-        if not valid:  # the group is not looked up: no member is fenced
+        if not valid:  # every partition is refused: the group is not looked up, and the member's ids are not checked
             return OffsetCommitResponse(0, list(refused.values()))
         journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
@@ -81,7 +81,7 @@ class OffsetCommit:
         code = journal.call(journal.shard.commit, commit, self._clock.now, self._clock.wall)
         metadata_max = self._metadata_max if commit.too_large is not None else None
         topics = self._topics.hold
-        # A topic may have been created just now: without its record, the offsets would be lost.
+        # A topic may have been created just now: the reply also waits for its record, without which the offsets would be lost.
         topics_in_flight = topics.durable != topics.emitted
         if refused or topics_in_flight:
             reply = committed(refused, valid, code, metadata_max)

@@ -41,7 +41,7 @@ def route(parts: BrokerParts) -> Route:
 
 
 class PendingProduce:
-    """A request whose reply is incomplete: some of its batches wait."""
+    """A request whose reply is incomplete: some of its batches wait to be checked or appended in later turns of the event loop."""
 
     __slots__ = ("answers", "call", "request", "waiting")
 
@@ -52,7 +52,7 @@ class PendingProduce:
         self.waiting = 0  # the number of batches that wait
 
     def is_needed(self) -> bool:
-        """Whether to append the batch: not if its client waits for a reply and is disconnected, as if the batch had never arrived."""
+        """Whether to append a waiting batch. False if its client expected a reply and has disconnected: to that client, the batch is lost anyway."""
         return self.request.acks == NO_REPLY or not self.call.connection.closed
 
     def answered(self, partition: Partition, answer: PartitionProduceResponse) -> None:
