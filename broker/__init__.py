@@ -1,1 +1,1 @@
-"""The shell: sockets, threads, the clock. The only package that awaits."""
+"""The broker around the pure packages: sockets, threads, the clock. The only package that awaits."""

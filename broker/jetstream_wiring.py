@@ -68,7 +68,7 @@ class JetStreamBroker(ClusterBroker):
         return f"{problem}; {SYNC_UNKNOWN}; store: {figures} quarantined={len(self._store.quarantined)}"
 
     def _drop_unsent(self) -> None:
-        """Close connections with unsent replies: the lease of this node has ended since."""
+        """Called when this node's lease has ended: close the connections whose replies are not sent yet, since another node may own the logs."""
         for connection in [connection for connection in self.connections.live if connection.has_unsent_reply]:
             connection.abort("its reply was not sent before the lease of this node was over")
 
@@ -85,7 +85,7 @@ class JetStreamBroker(ClusterBroker):
     def _topic_store(self, store: BrokerStore) -> TopicStore:
         return StreamTopicStore(self._streams(store))
 
-    # Without a data directory.
+    # These steps differ because the store has no data directory.
 
     def _start_clock(self, store: BrokerStore) -> None:
         last_use = self._streams(store).last_use()

@@ -41,7 +41,7 @@ def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT and return the exit code. Raises StartError when the broker cannot start."""
     one_of_several = config.cluster_nodes > 1 and not config.store
     if one_of_several:
-        never_preempt()  # clients use the same cores: they send more requests before the node runs, which answers them together
+        never_preempt()  # clients often share the cores: nodes let them run, then read more requests at once and answer them together
     lock_files = LOCK_FILES if one_of_several else 0
     descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER + lock_files)
     config = with_connections(config, descriptors, memory_bytes())
@@ -168,7 +168,7 @@ class Server:
         return self._code
 
     def _stop_with(self, reason: str, code: ExitCode) -> None:
-        """The broker cannot go on: stop in order."""
+        """Stop in order, because the broker cannot go on."""
         self._code = code
         self.stop({"reason": reason})
 
@@ -203,5 +203,5 @@ class Server:
         _, late = await asyncio.wait(waits, timeout=SETTLE_SECONDS)
         for shard in broker.shards.journals:
             shard.finish_unload()
-        await asyncio.sleep(0)  # the turn that writes the last replies
+        await asyncio.sleep(0)  # the last replies are written at the end of this turn
         return not late

@@ -1,7 +1,7 @@
 """`tenure serve --nodes N`: starts the nodes as child processes, restarts nodes that end, and stops all nodes together.
 
-The supervisor serves no client and opens no file of the data directory. Nodes end with it: each watches its parent process, and a pipe
-on its standard input.
+The supervisor serves no client and opens no file of the data directory. When it ends, the nodes end too: each watches its parent
+process, and a pipe on its standard input.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def node_ids(config: Config) -> range:
 
 
 def node_listeners(config: Config, node: int) -> list[Listener]:
-    """The node's listeners: node 1 has the configured ports, each further node the next ones. Port 0 stays a free port."""
+    """The node's listeners: node 1 has the configured ports, each further node the next ones. Port 0 stays 0: the system chooses a free port."""
 
     def port_of_node(port: int) -> int:
         return port and port + node - 1
