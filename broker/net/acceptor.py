@@ -24,13 +24,13 @@ from broker.runtime.node import Address
 
 ACCEPTS_PER_CALL = 32
 LOG_INTERVAL_SECONDS = 10.0  # between two equal log lines: at the limit, accepting pauses repeatedly
-RETRY_SECONDS = 1.0  # between attempts: not only connections free descriptors
+RETRY_SECONDS = 1.0  # between attempts to accept again: closed log files free descriptors too
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 READ_BYTES = 262_144
 
 
 class StandardLoopProtocol(asyncio.BufferedProtocol):
-    """Adapts a Connection to asyncio's buffered protocol, whose reads cost a quarter of those of a plain one.
+    """Adapts a Connection to asyncio's buffered protocol, whose reads cost a quarter of the reads of a plain protocol.
 
     All connections share one buffer: the loop fills it and passes it on in one call.
     """
@@ -76,7 +76,7 @@ class Acceptor:
         reserve_from: int,
         buffered: bool,
     ) -> None:
-        """`reserve_from`: the first descriptor number that connections may not use."""
+        """`reserve_from`: the first descriptor number that connections may not use. `buffered`: use `StandardLoopProtocol`."""
         self._loop = loop
         self._context = context
         self._connections = connections
@@ -212,7 +212,7 @@ class Acceptor:
             self._retry.cancel()
 
     def _has_free_descriptor(self) -> bool:
-        """Whether one more connection leaves the reserve free; the first connection is always allowed."""
+        """Whether one more connection would leave the reserved descriptors free; the first connection is always allowed."""
         try:
             lowest_free = os.dup(self._sockets[0][0].fileno())
         except OSError:

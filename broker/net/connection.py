@@ -1,7 +1,7 @@
 """One client connection: bytes in, frames to dispatch, replies out, in the order of the requests.
 
-As in Kafka a connection processes one request at a time: while a reply is parked or held, later frames wait. Waiting frames and
-unread replies are bounded: above the bound nothing more is read from the socket.
+As in Kafka a connection processes one request at a time: while a reply waits for other members (parked) or for the log (held), later
+frames wait. Waiting frames and unread replies are bounded: above the bound nothing more is read from the socket.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FastPath:
     __slots__ = ("cost", "kind")
 
     def __init__(self, cost: int) -> None:
-        self.kind = b""  # the start of its requests, set by the connection
+        self.kind = b""  # the first KIND_BYTES of its requests: size, API key and version; set by the connection
         self.cost = cost
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
@@ -58,7 +58,7 @@ class FastPath:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Called when the connection drops this fast path and no longer counts its cost. No other reference to it may remain."""
+        """Called when the connection drops this fast path and stops counting its cost. Must remove other references, to free the memory."""
 
 
 # A request begins with its size, API key and version: these bytes are the key of its fast path. Next come the correlation id,
@@ -67,7 +67,7 @@ class FastPath:
 KIND_BYTES: Final = 8
 REST_AT: Final = 12
 FAST_PATHS_MAX = 6  # of one connection; the oldest is dropped for a new one
-_NO_FAST_PATHS: dict[bytes, FastPath] = {}  # shared by all connections without any, never written to
+_NO_FAST_PATHS: dict[bytes, FastPath] = {}  # shared by all connections without a fast path, never written to
 _NONE_WAITING: deque[bytes] = deque()  # shared in the same way: an empty deque takes 760 bytes
 _NO_FAST_PATH: Final = FastPath(0)  # its kind matches no request
 
@@ -113,7 +113,7 @@ class ConnectionContext:
         self.unread_bytes_max = unread_bytes_max
         self.waiting_bytes_max = waiting_bytes_max
         self.fast_path_bytes = 0  # of all connections
-        self.guard: Callable[[Any], Transport] | None = None  # wraps each transport on a node that may lose its right to answer
+        self.guard: Callable[[Any], Transport] | None = None  # wraps each transport: no reply once another node may own the logs
         self.partial_requests = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
         self.sockets = sockets
         self.trace = trace  # logs decoded requests (<) and replies (>) at log level debug
@@ -158,8 +158,8 @@ class Connection:
         self._clock = context.clock
         self.last_active = context.clock.tick()
         self._latest_fast_path = _NO_FAST_PATH  # used last, found without reading the cache lines of a dict
-        self._previous_fast_path = _NO_FAST_PATH  # the one before it: requests of two kinds often alternate
-        self._writer: ReplyWriter  # of the transport
+        self._previous_fast_path = _NO_FAST_PATH  # used before that: requests of two kinds often alternate
+        self._writer: ReplyWriter  # set together with `_transport`
         self._ready = True  # a request that arrives now is processed at once; set by `_update_ready`
         self.busy = False  # the current request has no reply yet: it is parked or held
         self.context = context
@@ -197,7 +197,7 @@ class Connection:
         try:
             clock = self._clock
             read = clock.monotonic_ns
-            if (monotonic_ns := read()) >= clock.next_ns:  # `clock.tick` written out
+            if (monotonic_ns := read()) >= clock.next_ns:  # `clock.tick`, inlined
                 clock.move_to(monotonic_ns)
             self.last_active = clock.now
             if self._ready and not self.busy:
@@ -332,7 +332,7 @@ class Connection:
                 self._end_long_reply()
             return sent
         try:
-            # The transport copies the bytes that the socket does not accept now, so with a socket the smallest piece is enough.
+            # If a plain socket accepted nothing, write only the smallest piece: the transport copies what the socket does not accept.
             parts = reply.piece(bytes_max if socket < 0 else PIECE_BYTES_MIN)
         except ReplyLost as lost:
             self.abort(str(lost))
@@ -447,7 +447,7 @@ class Connection:
             self._transport.resume_reading()
 
     def close_when_sent(self) -> None:
-        """Close in order, if the kernel has accepted every reply by now."""
+        """Write what remains, and close if the kernel has accepted every reply."""
         if self._long_reply is not None:
             return
         if self._out:

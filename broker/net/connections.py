@@ -10,7 +10,7 @@ from broker.net.connection import Connection
 from broker.runtime.clock import Clock
 from broker.runtime.turn import NEVER
 
-# A sweep costs about 0.1 us per connection; a tenth of the idle limit is exact enough.
+# Idle connections are searched ten times per idle limit, which is exact enough. A search costs about 0.1 us per connection.
 SWEEPS_PER_LIMIT = 10
 SWEEP_MS_MAX = 30_000
 # When new connections need room, connections idle for this long are closed; the shorter time applies to those that never sent a byte.
@@ -22,7 +22,7 @@ MADE_ROOM = "idle when another connection needed the room (max.connections)"
 
 
 class Connections:
-    """All live connections; an actor with the deadlines of idle ones (`connections.max.idle.ms`)."""
+    """All live connections; `Turn` calls `advance`, which closes the idle ones (`connections.max.idle.ms`)."""
 
     def __init__(self, clock: Clock, idle_ms_max: int) -> None:
         self.live: dict[Connection, int] = {}  # value: the connection's `last_active` before its first byte
@@ -76,7 +76,7 @@ class Connections:
     def advance(self, now: int) -> None:
         self.wake_at = now + self._sweep_ms
         oldest = now - self._idle_ms_max
-        # A connection with a parked or held reply is not idle; one with an unread reply is.
+        # A client that waits for its reply (`busy`) is not idle; a client that does not read its reply is.
         for connection in [c for c in self.live if c.last_active < oldest and not c.busy]:
             connection.abort(self._idle)
 

@@ -16,8 +16,8 @@ HEAD_BYTES = 10
 _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
 
 _INT32 = Struct(">i").pack
-_REPLY = Struct(">ii").pack
-_FLEXIBLE_REPLY = Struct(">iiB").pack  # with an empty section of tagged fields
+_REPLY = Struct(">ii").pack  # size, correlation id
+_FLEXIBLE_REPLY = Struct(">iiB").pack  # size, correlation id, number of tagged fields (0)
 
 
 class Request(Protocol):
@@ -44,7 +44,7 @@ class ConstantReply:
         return data
 
 
-# A handler returns the reply, or returns None and answers its call later.
+# A handler returns the reply, or returns None; the reply is then sent later through the `Call`.
 Handler = Callable[["Call", Any], Response | None]
 # Builds the API's reply with an error code and no other content.
 ErrorResponse = Callable[[Any, int, int], Response]
@@ -56,7 +56,7 @@ class Route:
     __slots__ = ("api", "decode", "error_response", "flexible_from", "handle", "key", "newest", "oldest", "tagged_reply_from")
 
     def __init__(self, request: type[Request], handle: Handler, error_response: ErrorResponse, api: Api | None = None) -> None:
-        """`api`: only for an API that Kafka does not have."""
+        """`api`: given for an API that Kafka does not have; Kafka's APIs are found by the request's key."""
         self.api = api = api or APIS[request.API_KEY]
         self.key: int = api.key
         self.oldest, self.newest = api.served
@@ -69,7 +69,7 @@ class Route:
 
 
 class Call:
-    """A request and the connection that gets its reply. A `Hold` holds it until the reply may be sent (`coordinator.hold`)."""
+    """A request and the connection that gets its reply. `coordinator.hold` keeps calls whose replies wait for the log."""
 
     __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "version")
 
@@ -108,11 +108,11 @@ class Call:
         return data if start else _INT32(len(data)) + data
 
     def add_fast_path(self, fast_path: FastPath) -> bool:
-        """Try `fast_path` first for requests that begin like this one; False: there is no memory left for it."""
+        """Try `fast_path` first for later requests of this size, API and version; False: `FAST_PATH_BYTES_MAX` leaves no room for it."""
         return self.connection.add_fast_path(self.framed[:KIND_BYTES], fast_path)
 
     def fast_path(self) -> FastPath | None:
-        """The fast path that was tried for this request."""
+        """The fast path that was tried for this request, or None."""
         return self.connection.find_fast_path(self.framed[:KIND_BYTES])
 
     def answer(self, reply: Response) -> None:
@@ -125,7 +125,7 @@ class Call:
             self.connection.send(frame)
 
     def finish_without_reply(self) -> None:
-        """Continue with the connection's next request: this request gets no reply."""
+        """Continue with the connection's next request: this one gets no reply (Produce with acks=0)."""
         self.connection.send(b"")
 
     def frame(self, reply: Response) -> bytes:
@@ -201,7 +201,7 @@ class Dispatch:
             else:
                 at = _skip_header_tags(data, at)
         try:
-            if end - start > self._elements_max:  # an element has at least one byte: smaller requests cannot have too many
+            if end - start > self._elements_max:  # an array element takes a byte or more, so a smaller request cannot have too many
                 request = self._decode_large(route, data, at, version)
             else:
                 request, _ = route.decode(data, at, version)

@@ -1,4 +1,7 @@
-"""A transport that checks before each write whether the broker may still answer; if not, it closes the connection without the reply."""
+"""A transport that checks before each write whether this node may still answer: another node may have taken its logs.
+
+If the node may not answer, the connection is closed without the reply.
+"""
 
 from __future__ import annotations
 

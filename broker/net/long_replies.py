@@ -1,7 +1,7 @@
-"""Send long replies in pieces; all of them together get a bounded share of each turn.
+"""Send long replies in pieces; all of them together get a bounded share of each turn (pass of the event loop).
 
 The reply to a fetch may have tens of megabytes. Written at once, it would delay all other connections, and stay in memory
-until a slow client has read it. So each piece is built when the previous one is sent, and connections take turns.
+until a slow client has read it. So each piece is built when the previous one is sent, and connections alternate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Process long requests in steps, some per turn, so that other requests are not delayed."""
+"""Process long requests in steps, some per turn (pass of the event loop), so that other requests are not delayed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from protocol.errors import ErrorCode
 
 # Costs of steps, in units of about 5 us.
 LOOKUP_COST: Final = 1
-READ_COST: Final = 10  # an index and a batch
+READ_COST: Final = 10  # reading an index and a batch
 SCAN_COST: Final = 100  # one step of a scan through a log
-INLINE_COST_MAX: Final = 320  # of a request that is answered at once
-TURN_COST_MAX: Final = 400  # of the waiting long requests in one turn
+INLINE_COST_MAX: Final = 320  # a request that costs less is answered at once
+TURN_COST_MAX: Final = 400  # all waiting long requests together, in one turn
 
 
 class LongRequests:
@@ -30,7 +30,10 @@ class LongRequests:
         self._waiting: deque[LongRequest] = deque()
 
     def answer(self, call: Call, reply: Response, steps: Iterator[int]) -> Response | None:
-        """Run the steps that fill in `reply`; return it if they end at once. Otherwise return None: the reply is sent when they end."""
+        """Run the steps that fill in `reply`, and return `reply` if they cost less than INLINE_COST_MAX.
+
+        Otherwise return None: later turns run the remaining steps and send the reply.
+        """
         request = LongRequest(call, reply, steps)
         if request.resume(INLINE_COST_MAX) < INLINE_COST_MAX:
             return reply

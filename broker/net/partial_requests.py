@@ -1,8 +1,9 @@
 """Bound the bytes of incomplete requests over all connections (`connections.partial.requests.max.bytes`).
 
-Only received bytes count, not announced lengths. Above the bound, connections are closed until an eighth of it is free: among
-those with at least the average size, the longest inactive first, and never the connection that has just sent. So active clients
-complete their requests; no connection is paused, so no deadlock is possible.
+Only received bytes count, not the size that a request announces. Above the bound, connections are closed until an eighth of the bound
+is free. Candidates are those whose incomplete request has at least the average size, except the connection that has just sent; the
+longest inactive are closed first. So active clients complete their requests. Pausing connections instead could deadlock: each would keep
+its bytes and wait until the others free theirs.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def idle_socket(transport: Transport) -> int:
 
 
 class Sockets:
-    """The sockets of the machine; the simulator has its own."""
+    """Functions for the machine's sockets; the simulator passes its own functions."""
 
     def __init__(self, plain_socket: Callable[[Transport], int], write: Callable[[int, bytes], int]) -> None:
         """`write` returns the number of bytes that the socket accepts; BlockingIOError: none now."""
@@ -53,7 +53,7 @@ OS_SOCKETS: Final = Sockets(plain_socket, os.write)
 class ReplyWriter:
     """Writes in order: straight to the socket only while the transport has no unsent bytes.
 
-    To be used until `connection_lost`: the event loop closes the socket only afterwards.
+    May be used until `connection_lost`: the event loop closes the socket only afterwards.
     """
 
     __slots__ = ("_socket", "_socket_write", "_transport", "_transport_used")

@@ -46,7 +46,7 @@ def _open_all(addresses: list[tuple[int, str, int]], listener: Listener, backlog
             try:
                 sock = _open(family, address, port, scope, backlog)
             except OSError as error:
-                # The machine may lack an address family of the name: `localhost` without IPv6.
+                # The host name may resolve to a family that the machine lacks: `localhost` to IPv6.
                 if error.errno in _NO_SUCH_FAMILY:
                     missing = error
                     continue
