@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 
 def compiled() -> bool:
-    """Checks one module: all of them are compiled together."""
+    """Whether this build is compiled. One module shows it, since all are compiled together."""
     spec = find_spec("broker.net.connection")
     return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 

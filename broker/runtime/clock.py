@@ -3,12 +3,12 @@
 Deadlines and durations follow `now`: a step of the wall clock does not move them, and time that the machine sleeps does not count.
 
 `wall` stamps commits, records and notes. A wall clock can be wrong for seconds, and data that is deleted by a wrong time is lost
-for good. So deletion by time (`deletion_ms`) is suspended until the wall clock has run steadily for `clock.settle.ms`, measured
-against the boot clock: after a step of more than a minute (smaller steps add up), and after a start more than a minute away from
-the data directory's last use.
+for good. So deletion by time (`deletion_ms`) is suspended after a step of more than a minute (smaller steps add up), and after a start
+more than a minute away from the data directory's last use. It resumes when the wall clock has run as fast as the boot clock for
+`clock.settle.ms`.
 
-Until then `wall` follows a step forward at once but ignores a step back, so that no record is stamped too old.
-After the wait the new time is accepted.
+While deletion is suspended, `wall` follows a step forward at once but ignores a step back, so that no record is stamped too old.
+Afterwards the new time is accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOT_YET: Final = -1
 
 
 def boot_clock() -> Callable[[], int]:
-    """A monotonic clock in nanoseconds that also counts sleep, which Python's does not.
+    """A monotonic clock in nanoseconds that also counts the machine's sleep, unlike `time.monotonic_ns`.
 
     Without such a clock, sleep looks like a step forward of the wall clock, and deletion by time waits needlessly.
     """
@@ -65,7 +65,7 @@ class Clock:
         boot_ns: Callable[[], int] | None = None,
         settle_ms: int = 0,
     ) -> None:
-        """`boot_ns`: a clock that counts sleep (`boot_clock`); without it sleep looks like a step."""
+        """`boot_ns`: a clock that counts sleep (`boot_clock`); without it, sleep looks like a step of the wall clock."""
         self._wall_ns = wall_ns
         self.monotonic_ns = monotonic_ns
         self._boot_ns = boot_ns or monotonic_ns
@@ -73,7 +73,7 @@ class Clock:
         self.now = monotonic_ns() // NS_PER_MS
         self.wall = wall_ns() // NS_PER_MS
         self._slept_ms = self._boot_ns() // NS_PER_MS - self.now  # since the machine booted
-        # Wall time minus `now`, sleep included: as expected of a steady clock, and as it was before the last step.
+        # Wall time minus `now`, with sleep added: as a steady clock would have it now, and as it was before the last step.
         self._expected_offset = self.wall - self.now
         self._trusted_offset = self._expected_offset
         self._trusted_from = 0  # monotonic time at which the clock is trusted again, 0 while it is trusted
@@ -149,7 +149,7 @@ class Clock:
     def steady_ms(self) -> int:
         """The wall time since which the clock has run steadily; NOT_YET while it is not trusted.
 
-        A stored timestamp in the future was written before that, by a wrong clock.
+        A stored timestamp that is later than the current time was written before the returned time, by a wrong clock.
         """
         return NOT_YET if self._trusted_from else self.wall - (self.now - self._steady_since)
 

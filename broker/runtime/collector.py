@@ -38,7 +38,7 @@ class Collector:
         self._loop = loop
         self._members = members
         self._garbage = garbage
-        self._refreeze_at = 0  # members
+        self._refreeze_at = 0  # the number of members at which to freeze again
         self._timer: asyncio.TimerHandle | None = None
 
     def pause(self) -> None:
@@ -46,7 +46,7 @@ class Collector:
         self._garbage.disable()
 
     def resume(self) -> None:
-        # Without a collection before the freeze: it would walk all group state to free the garbage of a few requests.
+        # No collection before the freeze: it would walk all group state to free the garbage of a few requests.
         self._freeze()
         self._garbage.enable()
         if self._timer is None:

@@ -1,6 +1,6 @@
-"""Contain exceptions: a defect ends one connection, shard, timer or callback, and nothing else.
+"""Contain exceptions: a defect ends one connection, shard (partition of groups), timer or callback, and nothing else.
 
-Every callback of the event loop or a turn is called through this module, or in a `try` that ends in `defect`. The exception is
+Every callback of the event loop or a turn is called through this module, or in a `try` that ends in `report_defect`. The exception is
 logged, counted and shown by `tenure health`; then the owner recovers: a connection is closed, a shard is replayed from its log,
 periodic work runs again on schedule.
 """
@@ -81,7 +81,10 @@ class Contained:
 
 
 async def contained_task(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> None:
-    """Run the coroutine function in a task that never raises. The task creates the coroutine, since it may be cancelled before it begins."""
+    """The main coroutine of a task: run `work`, and never raise.
+
+    It calls `work` itself: a coroutine passed in would never be awaited if the task is cancelled before it begins.
+    """
     try:
         await work(*arguments)
     except Exception as error:

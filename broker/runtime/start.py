@@ -12,7 +12,7 @@ class ExitCode(IntEnum):
 
     OK = 0  # stopped in order, by SIGTERM or SIGINT
     USAGE = 64  # the command line cannot be understood
-    DATA = 65  # the data directory holds what this version cannot serve
+    DATA = 65  # the data directory has data that this version cannot serve
     LISTEN = 69  # an address cannot be bound: in use, not of this machine, or a name that does not resolve
     SOFTWARE = 70  # a defect of ours; the log has the traceback
     PLATFORM = 71  # this system is not supported
@@ -22,12 +22,12 @@ class ExitCode(IntEnum):
     CONFIG = 78  # a setting is wrong
 
 
-# In the environment of a node: the id of the supervisor's process, which may end before the node runs.
+# The environment variable that gives a node the supervisor's process id: the supervisor may end before the node could ask for its parent.
 SUPERVISOR = "SUPERVISOR_OF_NODE"
 SUPERVISED = SUPERVISOR in os.environ
 # Read early, so that a parent that ends during the start is noticed (broker/runtime/parent.py).
 PARENT_PID = int(os.environ.pop(SUPERVISOR, 0)) or os.getppid()
-# Stop signals received before the event loop handles signals; the server then checks the list.
+# A stop signal received before the event loop handles signals; `StopRequest.handle_signals` then processes it.
 early_stop_signals: list[int] = []
 
 

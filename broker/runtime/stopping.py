@@ -16,7 +16,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def run_until_stopped(runner: asyncio.Runner, main: Coroutine[Any, Any, int]) -> int:
     """Run `main`, which calls `StopRequest.handle_signals`, and return its exit code.
 
-    Stop signals are blocked until then: otherwise the early handler and uvloop would both count the same signal.
+    Stop signals are blocked until that call: otherwise the early handler and uvloop would both count the same signal.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:

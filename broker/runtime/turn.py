@@ -1,7 +1,8 @@
-"""The turn: one pass of the event loop, at whose end facts are appended and replies are written.
+"""The turn: one pass of the event loop, at whose end new records (facts) are appended to logs and replies are written.
 
-At the end of a turn, journals append their new facts, one batch and one write per log; then connections write the replies that were
-sent outside their own reads, and process waiting requests. Actors with deadlines share one timer, set to the earliest.
+At the end of a turn, the journals (one for each log) append their new facts, in one batch and one write per log. Then connections write
+the replies that were sent outside their own reads, and process waiting requests. Objects with deadlines (actors) share one timer, which
+is set to the earliest deadline.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from broker.runtime.contain import report_broken, report_defect
 
 NEVER = 1 << 62
 
-# A timer this late means that a turn ran long or the process was stopped. Clients' requests are then unread in the sockets
-# and are read before any deadline is enforced.
+# A timer this late means that a turn ran long or the process was stopped. Requests that clients sent meanwhile are still unread in
+# the sockets, so input is read before any deadline is enforced.
 LATE_MS = 50
 # asyncio and uvloop differ in whether due timers run before or after polling, and uvloop runs `call_soon` in between:
 # three steps include one full poll on either.
@@ -25,11 +26,11 @@ BUSY_LOGS = 8
 # An actor that raised is not advanced for a while; the pause doubles until it is advanced without raising.
 PAUSE_MS_MIN = 250
 PAUSE_MS_MAX = 15_000
-NO_PAUSE = (0, PAUSE_MS_MIN // 2)  # of an actor that has not raised: end of its pause, and half of its next pause
+NO_PAUSE = (0, PAUSE_MS_MIN // 2)  # of an actor that has not raised: end of its pause, and the length that `_failed` doubles
 
 
 class Actor(Protocol):
-    """An object with deadlines. `wake_at` is a lower bound on the next one; waking early is harmless."""
+    """An object with deadlines. `wake_at` is at or before its next deadline; calling `advance` too early is harmless."""
 
     @property
     def wake_at(self) -> int: ...
@@ -44,7 +45,7 @@ class TurnEnd(Protocol):
 
 
 class EndTurnScheduler(Protocol):
-    """The part of `Turn` that objects with work at its end use."""
+    """The method of `Turn` that schedules work for the end of the turn."""
 
     def call_at_turn_end(self, target: TurnEnd) -> None: ...
 
