@@ -46,7 +46,7 @@ class ConfigError(Exception):
         self.problems = list(problems)
 
 
-# Default of partitions.max over JetStream, where each partition is a stream with three replicas, and a Raft group of the engine.
+# Default of partitions.max over JetStream, where each partition is a stream: a Raft group of its own, usually with three replicas.
 STREAM_PARTITIONS_MAX = 500
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -159,7 +159,7 @@ def load_config(
 ) -> Config:
     """Read all sources; without `environ` environment variables are ignored. Raises ConfigError with every problem.
 
-    `other_flags`: the values of flags that are given once, by their names in FLAGS.
+    `other_flags`: the values of flags that cannot be repeated, by their names in `sources.FLAGS`.
     """
     collected = collect(config_file, listen, advertise, data, profile, settings, environ or {}, other_flags or {})
     return build(collected)
@@ -393,7 +393,7 @@ def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None
         collected.problem(collected.origin("cluster.name"), "must be 1 to 64 letters, digits, - and _")
     if "node.id" not in collected.given:
         collected.problem(collected.origin("store"), "needs a node.id (--node-id N) that no other node has")
-    if "log.dirs" in collected.given:  # the image sets it
+    if "log.dirs" in collected.given:  # no error, since the container image sets it
         given = collected.given["log.dirs"]
         collected.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
 

@@ -24,7 +24,7 @@ _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 class Descriptors(NamedTuple):
-    """The uses of the process's descriptors. `logs`: log files kept open. Numbers from `reserve_from` on are for workers."""
+    """How many descriptors each use gets. `logs`: log files kept open. Descriptor numbers from `reserve_from` on are for workers."""
 
     limit: int
     logs: int
@@ -45,7 +45,7 @@ def divide_descriptors(limit: int, always_open: int) -> Descriptors:
 
 
 def raise_limit() -> int:
-    """Raise the open-file limit to its hard value, since the soft default (1024) allows too few clients; the new limit."""
+    """Raise the open-file limit to its hard value, since the soft default (1024) allows too few clients; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # macOS reports unlimited but refuses it
@@ -55,7 +55,7 @@ def raise_limit() -> int:
 
 
 def with_connections(config: Config, descriptors: Descriptors, memory: int) -> Config:
-    """Limit `max.connections` to the descriptors; its default also to the memory."""
+    """Lower `max.connections` to the descriptors for connections; by default also to what the memory allows."""
     allowed = descriptors.connections
     if "max.connections" not in config.given:
         allowed = min(allowed, max(memory // CONNECTION_BYTES, 1))

@@ -16,7 +16,7 @@ class Servers(NamedTuple):
     """The servers of one JetStream cluster, and the login."""
 
     addresses: tuple[tuple[str, int], ...]
-    user: str = ""  # without a password: a token
+    user: str = ""  # or a token, if there is no password
     password: str = ""
     tls: bool = False
     ca_file: str = ""  # certificate authorities of the servers; "": the system's

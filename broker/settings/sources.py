@@ -252,7 +252,7 @@ def classify(collected: CollectedSettings, name: str, given: Given) -> None:
 
 
 def refusal(name: str) -> str | None:
-    """Why all settings of this kind are refused, also with a listener prefix; None: they are not."""
+    """The reason to refuse this setting whatever its value, also after the prefix listener.name.NAME; None: it is not refused."""
     suffix = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
     for prefix, reason in GUARDED_PREFIXES.items():
         if suffix.startswith(prefix) or (suffix != name and f".{prefix}" in suffix):
@@ -263,7 +263,7 @@ def refusal(name: str) -> str | None:
 
 
 def is_open_ended(name: str) -> bool:
-    """Whether no list can contain the name: a plug-in's setting, or a Kafka setting with a listener prefix."""
+    """Whether the name is valid though no list has it: a plug-in's setting, or a Kafka setting after listener.name.NAME."""
     if name.startswith(LISTENER_PREFIX):
         return name.removeprefix(LISTENER_PREFIX).partition(".")[2] in KNOWN
     return name.startswith(OPEN_ENDED_PREFIXES)

@@ -1,6 +1,6 @@
 """Tables of the supported settings, the refused settings, and the profiles; config.py reads them.
 
-A Kafka name has Kafka's meaning and unit. Kafka names in neither table (kafka_names.py) are accepted without effect.
+A Kafka name has Kafka's meaning and unit. Names of kafka_names.py that are in neither table are accepted without effect.
 `python -m docs.configuration` writes docs/configuration.md from this file.
 """
 
@@ -403,12 +403,12 @@ PROFILES: dict[str, dict[str, str]] = {
         "exit.with.parent": "true",
     },
 }
-# Their data is removed when the process ends, unless log.dirs is given.
+# The profiles of brokers whose data is removed when the process ends, unless log.dirs is given.
 TEMPORARY_PROFILES = ("test",)
 
 
 class Guard(NamedTuple):
-    """A Kafka setting for a protection or guarantee that does not exist here; `harmless` accepts the values that require neither."""
+    """Refuses a Kafka setting that asks for a protection or guarantee that this broker lacks, unless its value is `harmless`."""
 
     harmless: Callable[[str], bool]
     reason: str
@@ -453,7 +453,7 @@ GUARDED_PREFIXES = {
     "sasl.": "clients do not authenticate here",
 }
 
+POLICY_PREFIX = "group.policy."  # group.policy.NAME: the default of the group policy NAME
 # Prefixes of settings that Kafka's plug-ins define: no list of their names exists.
-POLICY_PREFIX = "group.policy."  # before the name of a group's policy: its default
 OPEN_ENDED_PREFIXES = ("config.providers.", "metrics.jmx.", "rsm.config.", "rlmm.config.")
 LISTENER_PREFIX = "listener.name."
