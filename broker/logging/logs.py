@@ -71,7 +71,7 @@ _show_warning_before = warnings.showwarning
 
 
 def debug_enabled() -> bool:
-    """Whether frames are logged."""
+    """Whether requests and replies are logged."""
     return log.level <= LEVELS["debug"]
 
 
@@ -112,7 +112,7 @@ def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> Render:
     terminal = os.isatty(fd)
     if form == "json" or (form == "auto" and not terminal):
         return Render(json_line)
-    # https://no-color.org: set and not empty, whatever the value.
+    # https://no-color.org: any value of NO_COLOR except the empty one means no colour.
     colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     return Render(console_line, colour)
 

@@ -58,7 +58,7 @@ class Repeats:
             return False
 
     def wait_seconds(self) -> float | None:
-        """Time until `overdue` has lines; None: no line is counted."""
+        """Seconds until `overdue` must be called; None: no line is counted."""
         with self._lock:
             if not self._counted:
                 return None

@@ -38,7 +38,8 @@ class LineSink:
         self._changed = threading.Condition(threading.Lock())
         self._unreported = 0
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        # The main thread blocks signals while the broker starts (stopping.py); the kernel would deliver them to this thread.
+        # The main thread blocks signals while the broker starts (stopping.py). The log thread must block them too: otherwise the
+        # kernel would deliver them to it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._thread.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
