@@ -1,4 +1,4 @@
-"""The authorization port of all handlers, with Kafka's operations and resource types.
+"""The authorization that all handlers call, with Kafka's operations and resource types.
 
 Today every request is allowed. Access control needs an `Authorizer` with another function, and no change of the handlers.
 """
@@ -36,7 +36,7 @@ class Resource(IntEnum):
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the only resource of type CLUSTER
 
-OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # the value if the request does not want authorized operations
+OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # the field's value in a reply if the request did not ask for authorized operations
 
 # The operations that exist for each resource type.
 GROUP_OPERATIONS: Final = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
