@@ -44,7 +44,10 @@ GATHER_SECONDS: Final = 1.0  # for the other nodes to start, before this node ac
 
 
 class Cluster:
-    """Connects `Ownership` and the parts of the broker that own logs (`Actions`, `Owners`)."""
+    """Connects `Ownership`, which decides what this node owns, with the parts of the broker that open and close logs.
+
+    Implements `Actions` for `Ownership`, and `Owners` for the partitions of topics.
+    """
 
     shards: Shards
     notes: Notes
@@ -232,7 +235,7 @@ class Cluster:
     # Ownership (`Actions`).
 
     def acquire(self, id: LogId) -> None:
-        # Locked now, before it is opened: otherwise another node would lock it meanwhile.
+        # Lock the log before opening it: opening takes a while, in which another node could lock it.
         locked = self._store.lock_log(id)
         if isinstance(locked, HeldBy):
             self.opened(id, locked)
@@ -282,7 +285,7 @@ class Cluster:
         self._store.release(id, done)
 
     def lost(self, id: LogId) -> None:
-        """Another writer has fenced this node."""
+        """Another node has claimed the log; writes of this node are fenced."""
         self._store.release(id, _ignore)
         self.ownership.lost(id, self._now)
 
@@ -361,7 +364,7 @@ class Cluster:
         return NO_NODE if owner is None else owner
 
     def _topics_changed(self, changes: Changes) -> None:
-        """Topics were replayed, from the log or from the controller's records."""
+        """Called when topics were replayed, from the registry's log or from records that the controller sent."""
         if not self._started:
             return
         for topic in changes.removed:

@@ -21,7 +21,7 @@ Report = Callable[[list[bytes], int], None]
 
 
 class SharedDeletions(Deletions):
-    """`report` gets the ids of the topics and the number of the partition that has deleted their offsets."""
+    """Deletions on one of several nodes. `report` gets the ids of the topics, and the partition that has deleted their offsets."""
 
     report: Report
 
@@ -30,7 +30,7 @@ class SharedDeletions(Deletions):
             self.report([topic.id for topic in deletion.topics], journal.partition)
 
     def repeat(self) -> None:
-        """Report all deleted offsets again: the controller has changed."""
+        """Delete the offsets of all open deletions again, and so report them again: the controller has changed."""
         idle = not self._queue
         for deletion in self._open:
             self._queue.append((deletion, list(self._shards.journals)))
@@ -38,7 +38,7 @@ class SharedDeletions(Deletions):
             self._remove_slice()
 
     def completed(self, ids: Iterable[bytes]) -> None:
-        """No partition has offsets of these topics."""
+        """Forget the deletions of these topics: no partition has offsets of them."""
         completed = set(ids)
         self._open = [deletion for deletion in self._open if not completed.issuperset(topic.id for topic in deletion.topics)]
 

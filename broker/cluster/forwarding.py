@@ -91,7 +91,7 @@ class Forwarding:
     ) -> None:
         """`coordinator` returns the coordinator of a group. `follow` calls back when this node has the controller's topics.
 
-        `unknown_topics` returns whether a Metadata request of a version may create topics.
+        `unknown_topics` returns whether a Metadata request (and its version) names missing topics that would be created.
         """
         self._me = me
         self._loop = loop

@@ -13,14 +13,14 @@ from protocol.messages.node_requests import DrainingNode, NodeRequest, NodeRespo
 
 class Members:
     def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, answer_greeting: NodeRequest, changed: Callable[[], None]) -> None:
-        """`answer_greeting`: this node's greeting. `changed` is called when nodes arrive, end, drain or stop draining."""
+        """`answer_greeting`: the greeting that this node sends. `changed` is called when nodes arrive, end, drain or stop draining."""
         self._me = me
         self._store = store
         self._view = view
         self._peers = peers
         self._greeting = answer_greeting
         self._changed = changed
-        self._incarnations: dict[int, int] = {}  # node id -> incarnation in its greeting
+        self._incarnations: dict[int, int] = {}  # node id -> incarnation in its greeting, a random number of each start of the node
         self.draining: set[int] = set()
         self._started = False
         self._stopped = False
@@ -57,7 +57,7 @@ class Members:
                 self._peers.send(node, self._greeting, partial(self._note_draining, node))
 
     def _note_draining(self, node: int, reply: NodeResponse | None) -> None:
-        """Note from its own reply whether the node drains: other nodes' messages about it may be lost or late."""
+        """Note whether a node drains, from that node's own reply: what other nodes report about it may be lost or late."""
         if reply is None or self._stopped:
             return
         draining = any(drained.id == node for drained in reply.draining)

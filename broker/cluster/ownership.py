@@ -1,8 +1,8 @@
 """Decide which logs this node acquires, and which it hands over. Pure: time is an argument, effects are calls of `Actions`.
 
-This does not make writes safe: the log itself accepts only one owner. The best-placed live node tries to acquire a free log at once,
-the other nodes after a grace period per rank. If another live node owns a log, the best-placed node requests the log's release, and the
-owner hands it over.
+The safety of writes does not depend on these decisions: a log itself accepts writes only of its one owner. `placement.py` ranks the live
+nodes for each log. The best-placed node tries to acquire a free log at once, each further node one grace period after the node before it.
+If another live node owns a log, the best-placed node requests the log's release, and the owner hands it over.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Ownership:
         self._placed: dict[LogId, PlacedLog] = {}
         self._leaving: set[LogId] = set()
         self._release_requests: dict[LogId, int] = {}  # the node that requested each log
-        self._refused: dict[LogId, int] = {}  # a node that requested the log but is not better placed; its view may be newer than this node's
+        self._refused: dict[LogId, int] = {}  # requests of nodes that are not better placed; `_place` checks them again: those nodes may know more
         self._sweep_at = NEVER
         self._stopped = False
 
@@ -275,7 +275,7 @@ class Ownership:
     def _update_state(self, log: LogId, placed: PlacedLog, now: int) -> None:
         """For a log that this node does not own: update whether it is free, and when to acquire it or to request its release."""
         if not self.live:
-            return  # `set_nodes` updates it
+            return  # no nodes are known yet; `set_nodes` repeats this
         before = placed.state
         owner = self._owner_of(log)
         rank = placed.rank

@@ -153,7 +153,7 @@ class SharedPartitions(Partitions):
     def _request(self, partition: Partition) -> None:
         id = partition.id
         if isinstance(partition, InternalPartition):
-            id = LogId(CONSUMER_OFFSETS, partition.index)  # a notes log goes with its groups' offsets
+            id = LogId(CONSUMER_OFFSETS, partition.index)  # a partition of __coordinator_notes belongs to the owner of the groups' offsets
         if self.owners.may_open(id):
             super()._request(partition)
 
@@ -189,11 +189,11 @@ class SharedPartitions(Partitions):
         self.owners.opened(partition.id, "a defect in this version")
 
     def _refuse(self, partition: Partition, failure: Unreadable) -> None:
-        """Log it; `Owners` tries again, here or on another node."""
+        """Log the failure; `Owners` tries again, here or on another node."""
         partition.refuse(OPENING, failure.reason)
         log.error("partition cannot be read", log=str(partition), reason=failure.reason, again="by another node or later")
 
-    # Deleted topics: the owner of a log sets its folder aside; the controller does so for logs without an owner.
+    # Deleted topics: the owner of a log renames its folder (sets it aside); the controller renames the folders of logs without an owner.
 
     def _set_folder_aside(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
         """Returns whether this node has nothing more to do for the folder."""

@@ -44,7 +44,7 @@ class Placement:
         self._nodes: tuple[int, ...] = ()  # of the rankings
 
     def ranking(self, log: LogId, nodes: Iterable[int]) -> list[int]:
-        """The nodes, best first, without regard to their shares."""
+        """The nodes, best first, without the bound on each node's share."""
         ranking = self._rankings.get(log)
         if ranking is None:
             ranking = self._rankings[log] = self._rank(log, nodes)

@@ -52,7 +52,7 @@ class ControllerIds:
         elif controller == NO_NODE:
             self._reserved(done, deadline, None)
         else:
-            # A connection of its own: the reply waits for a disk.
+            # `forward` uses a connection of its own, since the reply waits for a disk.
             self._peers.forward(controller, self._request(Kind.PRODUCER_IDS), partial(self._answered, done, deadline))
 
     def _answered(self, done: Reserved, deadline: float, reply: NodeResponse | None) -> None:

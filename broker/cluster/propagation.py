@@ -1,8 +1,8 @@
 """Delay the reply to a change of topics until every node knows the change.
 
 A client may use a topic that it has just created through any node, and some clients do not retry. So the controller's reply waits until
-each node has read the change and opened its own logs. If a node needs longer than a second, the controller does not wait for it until
-it answers again.
+each node has read the change and opened its own logs. If a node needs longer than a second, the controller waits for the other nodes
+only, until that node answers again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Propagation:
         self._number = 0  # of the last announced change
         self._announced: dict[int, int] = {}  # unanswered: node id -> number of the change announced to it
         self._confirmed: dict[int, int] = {}  # the last change that each node has confirmed
-        self._late: set[int] = set()
+        self._late: set[int] = set()  # nodes that the controller does not wait for
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._announcing = False
 
@@ -69,7 +69,7 @@ class Propagation:
         self._release()
 
     def _announce_to(self, node: int) -> None:
-        if node in self._announced:  # announced again when it has answered
+        if node in self._announced:  # `_answered` will announce this change
             return
         self._announced[node] = self._number
         if node == self._me:
@@ -100,7 +100,7 @@ class Propagation:
 
 
 class RegistryJournal(Journal):
-    """The journal of the registry: a reply that waits for a fact also waits until all nodes have confirmed it."""
+    """The journal of the registry: a reply that waits for a fact also waits until all nodes have confirmed that fact."""
 
     propagation: Propagation
 

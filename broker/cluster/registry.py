@@ -1,4 +1,4 @@
-"""The registry of topics on several nodes: the owner of its log, the controller, writes it; the other nodes follow.
+"""The registry of topics on several nodes: the controller, which owns the registry's log, writes it; the other nodes follow.
 
 A follower requests the controller's records after its last one. The controller announces new records; a follower also requests them
 on a timer, in case an announcement was lost. After a change of controller, and after the controller had to replay its log, a follower
@@ -41,7 +41,7 @@ class Registry:
         self.leading = False
         self._changed = changed
         self._log: ServedLog | None = None  # while leading
-        self._last_hold: object = None  # `topics.hold` when `_replays` last increased
+        self._last_hold: object = None  # `topics.hold` when `_replays` last increased; a replay replaces it
         self._last_start_offset = 0  # the log's start offset at that time
         self._replays = 0
         self._epoch = NOTHING  # `epoch` of the controller whose records were read so far, while following
@@ -76,9 +76,9 @@ class Registry:
 
     @property
     def epoch(self) -> int:
-        """Carried by requests and replies: changes when the controller changes or replays its log, and when the log is compacted.
+        """A number in requests and replies that changes when the controller changes or replays its log, and when the log is compacted.
 
-        After that, a follower may have missed a deletion that the log no longer contains.
+        A follower that read under another epoch reads the whole registry again: it may have missed a tombstone that was compacted away.
         """
         assert self._log is not None
         start_offset = self._log.records.start_offset

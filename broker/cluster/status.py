@@ -9,7 +9,7 @@ from broker.cluster.routing import TOPIC_REGISTRY
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.runtime.clock import Clock
 
-LISTED_MAX: Final = 1_000  # partitions of topics: Metadata has all leaders
+LISTED_MAX: Final = 1_000  # partitions of topics; the leaders of all partitions are in Metadata
 
 
 def status(cluster: Cluster, clock: Clock) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The port to a store that several nodes share: the methods of `LogStore`, and the other nodes."""
+"""The interface to a store that several nodes share: who owns which log, acquiring and releasing logs, and the other nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class ClusterStore(Protocol):
         ...
 
     def release(self, log: LogId, done: Callable[[], None]) -> None:
-        """Flush and close the log, for offsets also their notes; then other nodes may acquire it. A log that is not owned is ignored."""
+        """Flush and close the log, for a partition of __consumer_offsets also its notes; then other nodes may acquire it.
+
+        A log that is not owned is ignored.
+        """
         ...
 
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:

@@ -1,4 +1,4 @@
-"""Place the logs of topics on nodes, once per event-loop turn with changes; `expected` knows the node before that."""
+"""Place the logs of topics on nodes, at most once per pass of the event loop. Until then `expected` computes the node of a new log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TopicPlacement:
         self._drop_opened()
 
     def expected(self, id: LogId) -> int:
-        """The node that will own the log. The reply to CreateTopics already names the leaders: some clients do not refresh their metadata."""
+        """The node that will own the log. Metadata already names it as the leader, since some clients do not refresh their metadata."""
         node = self._ownership.expected(id)
         topic = self._topics.by_name.get(id.name)
         if node == NO_NODE and topic is not None and not topic.internal and self._begun:
@@ -71,7 +71,7 @@ class TopicPlacement:
             self._unopened.update(LogId(topic.name, index) for index in range(topic.partitions))
 
     def opened(self, id: LogId) -> None:
-        """The log was opened, could not be, or was deleted."""
+        """The log was opened or deleted, or could not be opened."""
         self._unopened.discard(id)
         if not self._unopened:
             self._all_opened()
