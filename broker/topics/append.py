@@ -68,9 +68,9 @@ class Allowance:
 
 
 def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: Allowance) -> tuple[int, int]:
-    """Append the batch of `size` bytes at `at` to an immediate log. Returns its offset, and with LogAppendTime its time.
+    """Append the batch of `size` bytes at `at` to a log that assigns offsets at once; returns offset, and time if LogAppendTime is set.
 
-    Raises Refusal, TooMuchWork or AppendFailed; nothing was written then.
+    If it raises (Refusal, TooMuchWork or AppendFailed), nothing was written.
     """
     batch, header = _prepare(partition, data, at, size, now, allowance)
     stored = _stored_before(partition, header)
@@ -83,7 +83,10 @@ def append(partition: Writable, data: bytes, at: int, size: int, now: int, allow
 def append_late(
     partition: Writable, data: bytes, size: int, now: int, allowance: Allowance, checked: Checked | None, done: Callable[[Written], None]
 ) -> None:
-    """Append all of `data` to any log; `done` is called at once or later. `checked`: the result of an earlier check."""
+    """Append all of `data`, also to a log that assigns offsets later; `done` is called at once or later.
+
+    `checked`: the result of an earlier check, if there was one. Raises Refusal and, without `checked`, TooMuchWork.
+    """
     settings = partition.settings
     if checked is not None:
         batch, header = finish(data, 0, size, settings, now, checked)
@@ -109,7 +112,7 @@ def _is_compressed(data: bytes, at: int, size: int) -> bool:
 
 
 def _stored_before(partition: Writable, header: BatchHeader) -> tuple[int, int] | None:
-    """The offset and time of a batch that an idempotent producer repeats, else None. Raises Refusal for a batch out of order."""
+    """If an idempotent producer repeats a stored batch, its stored offset and time, else None. Raises Refusal if the sequence is wrong."""
     if header.producer_id < 0:
         return None
     verdict = partition.producers.check(header)

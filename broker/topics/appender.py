@@ -34,7 +34,7 @@ class Appender:
         self._allowance = allowance
 
     def __call__(self, partition: Partition, data: bytes, at: int, size: int) -> PartitionProduceResponse:
-        """Raises TooMuchWork; nothing was written then."""
+        """Append to a log that assigns offsets at once. If TooMuchWork is raised, nothing was written."""
         try:
             offset, time = append(partition, data, at, size, self._clock.wall, self._allowance)
         except Refusal as refusal:
@@ -44,7 +44,7 @@ class Appender:
         return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
 
     def append_late(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
-        """Append to any log; `done` is called at once or later. `checked`: the result of a check by a child process."""
+        """Append, also to a log that assigns offsets later. `checked`: the result of a check by a child process, if there was one."""
 
         def written(result: Written) -> None:
             if isinstance(result, AppendFailed):

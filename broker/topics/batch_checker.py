@@ -1,8 +1,8 @@
 """Check batches that are too much work for the event loop in two child processes, started on demand.
 
-The process of the short lane checks every batch first. Batches that would delay others continue in the process of the long lane.
-Connections take turns in both. A process that dies is restarted, and its batch is checked once more. After a second death, or the time
-limit, the batch gets an error that producers retry.
+Each process has its queue (lane). The short lane checks every batch first. Batches above the work limits of the short lane would delay
+others, so they continue in the long lane. In both, connections take turns. A process that dies is restarted, and its batch is checked
+once more. After a second death, or the time limit, the batch gets an error that producers retry.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Lane:
             except Exception as error:
                 report_defect("checking a batch failed inside the broker", error, log=job.name)
                 outcome = CheckFailed("a defect of the broker")
-                await self._end_process()  # it may still work on this batch
+                await self._end_process()  # the process may still work on this batch
         if isinstance(outcome, TooMuchWork) and self._next_lane is not None:
             self._next_lane.submit(job)
             return
@@ -156,7 +156,7 @@ class Lane:
             try:
                 if self.process is None:
                     self._starting = self._loop.create_task(self._start())
-                    self.process = await asyncio.shield(self._starting)  # a stop ends the process
+                    self.process = await asyncio.shield(self._starting)  # shielded: a stop must get the process, to end it
                 async with asyncio.timeout(JOB_SECONDS + GRACE_SECONDS):
                     return outcome_of(await self._exchange(self.process, request))
             except (OSError, EOFError, ValueError, TypeError) as error:  # a TimeoutError is an OSError, and the end of the output an EOFError

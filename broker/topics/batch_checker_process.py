@@ -1,7 +1,7 @@
 """The child process that checks large batches: `python -m broker.topics.batch_checker_process` (see batch_checker.py).
 
-It reads jobs from standard input and writes the result of each to standard output, until the input ends. Each is its length and a
-marshalled tuple, since both ends run the same Python and the same version of this code.
+It reads jobs from standard input and writes the result of each to standard output, until the input ends. A job or result is a length and
+a marshalled tuple: broker and child run the same Python and the same version of this code.
 """
 
 from __future__ import annotations

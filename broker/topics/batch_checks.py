@@ -1,7 +1,7 @@
 """Validate a producer's batch by the rules of Apache Kafka 4.3, with the same errors, and prepare it for the log.
 
-Nearly every batch is stored as received, after one pass over its records. It is changed if the topic sets the time or the compression,
-or if the newest timestamp in its header is wrong.
+Nearly every batch is stored as received, after one pass over its records. A batch is changed if its topic has LogAppendTime or another
+compression, or if the newest timestamp in its header is wrong.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def prepare(
 
 
 def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits) -> Checked:
-    """Do the checks of a batch that may take long. Raises Refusal and TooMuchWork."""
+    """Run the checks that may take long; `finish` then prepares the batch for the log. Raises Refusal and TooMuchWork."""
     if size > limits.batch_bytes:
         raise TooMuchWork
     header = _header(data, at, at + size, settings)
@@ -187,7 +187,7 @@ def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name
 def _check(
     header: BatchHeader, data: bytes, at: int, end: int, settings: LogSettings, now: int, name: object, limits: Limits
 ) -> tuple[int, bytes | None]:
-    """The fields of Checked."""
+    """Check the records, and recompress them if necessary; returns the fields of `Checked`."""
     codec = header.attributes & COMPRESSION_MASK
     target = codec
     if settings.compression != PRODUCER:
@@ -205,7 +205,7 @@ def _check(
     except TooManyRecords:
         raise TooMuchWork from None
     oldest, newest = header.base_timestamp + record_survey.oldest, header.base_timestamp + record_survey.newest
-    sets_time = bool(header.attributes & LOG_APPEND_TIME)  # reserved for the broker
+    sets_time = bool(header.attributes & LOG_APPEND_TIME)  # only the broker may set this attribute
     if sets_time:
         oldest = newest = header.max_timestamp
     if settings.log_append_time:
@@ -323,7 +323,7 @@ def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record
 
 
 def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, now: int, name: object) -> None:
-    """Raise Refusal with the invalid records. Returns if there are none: a missing timestamp (-1) only looks too early."""
+    """Raise Refusal with the invalid records. Returns if there are none: the caller takes a missing timestamp (-1), too, for too early."""
     errors: list[RecordError] = []
     count = 0
     error = ErrorCode.INVALID_RECORD

@@ -30,7 +30,10 @@ def no_waiter(error: int) -> None:
 
 
 class Deletion:
-    """The topics deleted by one request. First a held reply of the registry, then the progress of removing offsets."""
+    """The topics deleted by one request.
+
+    The registry holds this object like a reply until the deletion is durable (`coordinator.hold`); then it tracks the removal of offsets.
+    """
 
     __slots__ = ("_deletions", "defective", "deleted_ms", "done", "topics", "waiting")
 
@@ -50,7 +53,7 @@ class Deletion:
 
 
 class RemovedOffsets:
-    """A held reply of an offsets partition that waits until one deletion's tombstones are durable there."""
+    """Held by an offsets partition like a reply, until the tombstones of one deletion are durable there."""
 
     __slots__ = ("_deletions", "deletion", "journal")
 
@@ -145,7 +148,7 @@ class Deletions:
             deletion.done(ErrorCode.NONE)
 
     def _work_failed(self) -> None:
-        """Continue after a slice that raised; its partition is off the list."""
+        """Continue after a slice that raised; the partition at which it raised is already off the list."""
         self._loop.call_soon(Contained(self._remove_slice, self._work_failed))
 
     def _on_serving(self, journal: GroupJournal) -> None:
@@ -188,7 +191,7 @@ class Deletions:
         if deletion.waiting or deletion not in self._open:
             return
         self._open.remove(deletion)
-        if self._registry.writable and self._registry.readable:  # otherwise the next start does it
+        if self._registry.writable and self._registry.readable:  # otherwise the next start completes the deletion
             for topic in deletion.topics:
                 self._topics.offsets_gone(topic.id)
             self._registry.turn.schedule_append(self._registry)

@@ -1,4 +1,4 @@
-"""Periodically note the end offsets of partitions in __coordinator_notes, so that a group's past lag can be computed.
+"""Periodically write the end offsets of partitions to __coordinator_notes (the history of groups), so that past lag can be computed.
 
 A pass visits all partitions in slices, between which the loop runs, and notes offsets that changed since the last note. The rate of
 bytes is limited, since the more important notes of groups share the same logs.
@@ -21,7 +21,7 @@ from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
 PARTITIONS_PER_NOTE_MAX = 500
-# End offsets may fill a quarter of notes.retention.bytes per day; without that limit BYTES_PER_SECOND_UNBOUNDED.
+# End offsets may fill a quarter of notes.retention.bytes per day. If that setting means no limit, BYTES_PER_SECOND_UNBOUNDED applies.
 RETENTION_DIVISOR = 4
 DAY_MS = 86_400_000
 BYTES_PER_SECOND_UNBOUNDED = 4_096
@@ -57,7 +57,10 @@ class EndOffsetNotes:
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`interval_ms` 0: never. `notes_retention_bytes` below 0: no limit. `journal_of`: topic name to offsets partition."""
+        """`interval_ms` 0: never. `notes_retention_bytes` below 0: no limit.
+
+        `journal_of`: the partition of __consumer_offsets, by topic name, beside whose notes the topic's end offsets are written.
+        """
         self._seconds = interval_ms / 1_000
         self._topics = topics
         self._partitions = partitions

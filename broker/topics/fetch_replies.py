@@ -37,7 +37,7 @@ TOPIC_IDS_FROM: Final = 13
 CURRENT_LEADER_FROM: Final = 16
 
 NO_OFFSET: Final = -1
-NO_TRANSACTIONS: Final = -1  # null in place of the list
+NO_TRANSACTIONS: Final = -1  # null in place of the list of aborted transactions
 SHORT_BYTES: Final = 65_536  # a reply with fewer bytes of records is sent at once
 JOINED_BYTES: Final = 16_384  # shorter pieces are joined by copying
 
@@ -50,7 +50,7 @@ _COUNT: Final = Struct(">i").pack
 _PARTITION_4: Final = Struct(">ihqqi").pack  # index, error, high watermark, last stable offset, aborted transactions
 _PARTITION_5: Final = Struct(">ihqqqi").pack  # with the log start offset before the aborted transactions
 _PARTITION_11: Final = Struct(">ihqqqii").pack  # and the preferred read replica after them
-_PARTITION_12: Final = Struct(">ihqqqBi").pack
+_PARTITION_12: Final = Struct(">ihqqqBi").pack  # as 11, with a compact list of aborted transactions
 _DIVERGING: Final = Struct(">BBiqB").pack  # tag, size, epoch, end, no tags
 _LEADER: Final = Struct(">BBiiB").pack  # tag, size, leader, epoch, no tags
 _NODE: Final = Struct(">i").pack
@@ -67,7 +67,7 @@ class PartitionResult:
         self.topic = topic  # its name, or from version 13 on its id
         self.requested = requested
         self.partition = partition  # None: not read
-        self.transactions = 0 if partition is None else NO_TRANSACTIONS  # an empty list, or null
+        self.transactions = 0 if partition is None else NO_TRANSACTIONS  # aborted transactions: an empty list, or null
         self.extent: Extent | None = None
         self.data = b""  # records already read
         self.diverging: tuple[int, int] | None = None
@@ -88,7 +88,7 @@ class PartitionResult:
 
 
 class FetchReply:
-    """The reply, with results in their order; it never opens a fetch session."""
+    """The reply, with the partitions in the order of `results`; it never opens a fetch session."""
 
     __slots__ = ("_address", "_leaders", "_node", "results")
 

@@ -1,8 +1,8 @@
 """Remove the log folders of deleted topics.
 
-When a deletion is durable, each folder is renamed, so that a topic of the same name can be created; then checkpoint entries are removed,
-and the registry drops the topic; later the files are deleted. The next start completes deletions that a crash interrupted. Folders of
-unknown topics, which a Kafka broker may have written, are kept.
+When a deletion is durable, each folder is renamed (set aside), so that a topic of the same name can be created. Then the topic's
+checkpoint entries are removed, which the registry notes. The files are deleted later. The next start completes deletions that a crash
+interrupted. Folders of unknown topics, which a Kafka broker may have written, are kept.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class TopicFolders:
         return existing
 
     def finish_deletion(self, deleted: DeletedTopic, delete_delay_ms: int) -> list[LogId]:
-        """Set aside the logs that a crashed broker left; returns the partitions whose folder name is free now.
+        """Rename the folders that a crashed broker left; returns the partitions whose folder name is free now. Raises OSError.
 
-        A name is not free if a newer topic of that name has a log: its checkpoint entries must stay. Raises OSError.
+        A name is not free if a newer topic of that name has a log: the checkpoint entries under that name are the newer topic's.
         """
         free = []
         for index in range(deleted.partitions):

@@ -1,8 +1,8 @@
-"""Late batches: batches that are too much work for the event loop, or that wait behind such a batch of their partition.
+"""Late batches: produced batches whose checks take too long for the event loop, and batches that wait behind them in the same partition.
 
-Each partition queues them in order. The first batch is checked, in a child process if necessary, and appended; then the next follows. In a
-log that does not assign offsets at once, every batch is late, and several appends may be in flight. The sequence number of an idempotent
-producer is checked against its acknowledged batches, so a producer's next batch waits until its previous append has ended.
+Each partition queues them in order. The first batch is checked, in a child process if necessary, and appended; then the next follows. If a
+log does not assign offsets at once (NATS JetStream), every batch is late, and several appends may be in flight. The sequence number of an
+idempotent producer is checked against its acknowledged batches, so a producer's next batch waits until its previous append has ended.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class LateBatches:
         self._clock = clock
         self._waiting: dict[Partition, None] = {}  # partitions with late batches
         self._ready: dict[Partition, None] = {}  # partitions whose first batch can be appended
-        self._appended: dict[LateBatch, Partition] = {}  # appended, but the log has not completed the append
-        self._producers: set[tuple[Partition, int]] = set()  # the producers of these batches
+        self._appended: dict[LateBatch, Partition] = {}  # batches passed to the log, which has not completed the append
+        self._producers: set[tuple[Partition, int]] = set()  # partition and producer id of each batch in `_appended`
         self._bytes = 0
         self._stopped = False
 
@@ -97,7 +97,7 @@ class LateBatches:
         self._turn.call_at_turn_end(self)
 
     def end_turn(self) -> None:
-        """Append ready batches, some per turn; partitions take turns."""
+        """Append up to APPENDS_PER_TURN ready batches, one of each partition; the others follow in the next turns."""
         ready = self._ready
         for _ in range(min(APPENDS_PER_TURN, len(ready))):
             partition = next(iter(ready))
@@ -124,7 +124,7 @@ class LateBatches:
         return (partition, batch.producer) in self._producers
 
     def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
-        """Append the first batch. Raises TooMuchWork for an unchecked one."""
+        """Append the first batch of the queue. Raises TooMuchWork, only if `checked` is None."""
         try:
             self._appender.append_late(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
         except TooMuchWork:

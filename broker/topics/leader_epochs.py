@@ -11,7 +11,7 @@ UNKNOWN: Final = -1
 
 
 def partition_error(partition: Partition | None, current: int) -> int:
-    """The error of a partition, or of the client's current leader epoch if the request has it."""
+    """The partition's error or, if it has none, the error for the leader epoch that the client knows (`current`; -1: not in the request)."""
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.error or current == UNKNOWN:
@@ -20,7 +20,7 @@ def partition_error(partition: Partition | None, current: int) -> int:
 
 
 def epoch_error(partition: Partition, current: int) -> int:
-    """The error for a client's current leader epoch."""
+    """The error for the leader epoch that a client knows: older than the partition's, or newer."""
     epoch = partition.leader_epoch
     if current == epoch:
         return ErrorCode.NONE

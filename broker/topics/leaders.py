@@ -1,4 +1,4 @@
-"""The port to the nodes of a cluster: their addresses, and the leader of each log. A single broker has no such port."""
+"""The interface to the nodes of a cluster: their addresses, and the leader of each log. A single broker does not use it."""
 
 from __future__ import annotations
 

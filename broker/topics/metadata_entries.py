@@ -1,8 +1,8 @@
 """Cache the encoded topics of Metadata replies until they change.
 
 An entry belongs to one Topic object, which the registry replaces on every change. `Partitions` reports changed leader epochs. All
-partitions of a topic have the same encoded size, so an epoch is overwritten in place. The epochs of internal topics, whose logs the
-shards own, are compared each time.
+partitions of a topic have the same encoded size, so an epoch is overwritten in place. Changed epochs of internal topics are not reported,
+since the group coordinator opens their logs; these epochs are compared at each request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TopicEncodings:
         self.topic = topic
         self.epochs = epochs
         self.changed: set[int] = set()  # partitions whose epoch may have changed
-        self.encodings: dict[int, tuple[bytearray, int, int]] = {}  # by encoding: bytes, position of the partitions, size of a partition
+        self.encodings: dict[int, tuple[bytearray, int, int]] = {}  # by encoding version: bytes, position of the partitions, size of a partition
 
     def set_epoch(self, index: int, epoch: int) -> None:
         self.epochs[index] = epoch
@@ -228,7 +228,7 @@ def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
 
 
 def without_operations(topic: MetadataResponseTopic, encoding: int) -> bytearray:
-    """The encoded topic up to its authorized operations; versions 7 and 8 differ only after them."""
+    """The encoded topic up to its authorized operations. Up to there versions 7 and 8 are equal, so both use encoding 7."""
     data = bytearray(encode_topic(topic, encoding))
     del data[len(data) - len(operations_bytes(0, encoding)) :]
     return data

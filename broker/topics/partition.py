@@ -58,7 +58,7 @@ class Partition:
         self.settings = settings
         self.producers = Producers()
         self.error: int = OPENING
-        self.refusal_reason = ""  # why it refuses requests, for people; "" while it is opened
+        self.refusal_reason = ""  # why the partition refuses requests, for people; "" while it serves or is being opened
         self.opened = False  # whether it has a log, usable or not
         self.waiters: dict[Waiter, None] = {}
         self.late_batches: deque[Any] | None = None  # the queue of batches that are not appended at once (late_batches.py)
@@ -77,7 +77,7 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """Also the last stable offset."""
+        """Also the last stable offset, since there are no transactions."""
         return self.log.high_watermark
 
     @property
@@ -87,13 +87,13 @@ class Partition:
 
     @property
     def immediate(self) -> bool:
-        """Whether the log assigns offsets at once. If not, every batch is late (late_batches.py)."""
+        """Whether an append returns its offset at once. If not (NATS JetStream), every batch is late (late_batches.py)."""
         return self.owned.immediate
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:
-        """Append to an immediate log; returns the base offset. Raises AppendFailed; nothing was written then.
+        """Append to an immediate log; returns the base offset. If AppendFailed is raised, nothing was written.
 
-        The batch is stamped in place; `header` is its decoded header. Updates producer state and notifies waiters.
+        Base offset and leader epoch are written into `batch`; `header` is its decoded header. Updates producer state and notifies waiters.
         """
         try:
             offset = self.owned.append(batch, _ignore)
@@ -107,7 +107,7 @@ class Partition:
         return offset
 
     def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
-        """Append to any log; `done` is called at once or later."""
+        """Append to a log that is immediate or not; `done` is called at once or later."""
         if self.owned.immediate:
             result: int | AppendFailed
             try:
@@ -148,7 +148,7 @@ class Partition:
         self.refusal_reason = ""
 
     def failed(self, failure: AppendFailed) -> None:
-        """The log failed outside an append."""
+        """Called when the log failed outside an append."""
         self._failure_handler.append_failed(self, failure)
 
     def refuse(self, error: int, reason: str) -> None:

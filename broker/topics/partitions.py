@@ -26,13 +26,13 @@ from storage import AppendFailed, HeldBy, LogId, TopicInfo, TopicLog, TopicStore
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
 
-OPEN_CONCURRENCY = 3  # two for the threads, and one more queued
+OPEN_CONCURRENCY = 3  # one for each of two worker threads, and one that is queued for the next free thread
 OPENED_PER_PASS = 64  # new logs, which need no thread, opened before the loop runs
 RETRY_SECONDS_MIN = 0.25
 BUSY_SECONDS = 0.05  # before another attempt to rename a folder that is in use
 RETRY_SECONDS_MAX = 15.0
-# Opening a log takes the GIL some twenty times. With Python's usual switch interval of 5 ms, busy clients would starve
-# the opening threads.
+# Opening a log takes the GIL some twenty times. With Python's usual switch interval, a busy event loop could delay each time by
+# 5 ms, and so starve the threads that open logs.
 OPENING_SWITCH_SECONDS = 0.0002
 SWITCH_SECONDS = sys.getswitchinterval()
 LOG_FAILURE_SECONDS = 15.0  # write failures of a partition are logged at most this often
@@ -42,7 +42,7 @@ SLICE_SECONDS = 0.003  # folders are renamed for so long before the loop runs
 
 
 class _TopicPartitions:
-    """The partitions of one topic; more than the topic has, if the registry could not store added partitions."""
+    """The partitions of one topic. If the registry could not store added partitions, this list is longer than the topic."""
 
     __slots__ = ("partitions", "topic")
 
@@ -72,7 +72,7 @@ class Partitions:
         self._loop = loop
         self._monotonic = monotonic
         self._defaults = defaults  # the broker's defaults of topic settings
-        self._open_notes = open_notes  # opens the notes log of a partition for a consumer
+        self._open_notes = open_notes  # opens a partition of __coordinator_notes that a consumer reads
         self._folders = TopicFolders(topics, registry, store, loop)
         self._of_topic: dict[bytes, _TopicPartitions] = {}
         self._requested: dict[Partition, None] = {}  # requested by clients, to be opened first
@@ -86,7 +86,7 @@ class Partitions:
         self._stopped = False
         self._short_switches = False  # the switch interval is shortened for threads that open logs
         self._in_pass = False
-        # Called when a partition's leader epoch may have changed; not for internal topics, whose logs the shards own.
+        # Called when a partition's leader epoch may have changed; not for internal topics, whose logs the group coordinator opens.
         self.epoch_changed: Callable[[Partition], None] = _ignore_epoch
 
     # Finding.
@@ -114,7 +114,7 @@ class Partitions:
         return topic_partitions.partitions[: topic.partitions]
 
     def was_never_written(self, partition: Partition) -> bool:
-        """Whether the partition was never written: it has no folder."""
+        """Whether the partition has no log because nothing was ever written: a start queues all existing logs for opening."""
         return partition.error == OPENING and not any(partition in waiting for waiting in (self._queue, self._requested, self._opening))
 
     def __iter__(self) -> Iterator[Partition]:
@@ -141,7 +141,7 @@ class Partitions:
             topic_partitions.partitions.append(kind(topic, index, settings, self))
         return topic_partitions
 
-    # Changes of topics, called when their fact is emitted.
+    # Changes of topics. Called when the registry has changed in memory; its log may not have the change yet.
 
     def created(self, topic: Topic) -> None:
         self._update(topic)
@@ -316,7 +316,7 @@ class Partitions:
             partition.follow(served)
 
     def _open_next(self) -> None:
-        if self._in_pass:  # a new log opens at once, and calls this again
+        if self._in_pass:  # a new log opens at once, and its callback `_opened` calls this method again
             return
         self._in_pass = True
         try:
@@ -447,7 +447,7 @@ class Partitions:
 
 
 class _Deletion:
-    """A held reply of the registry that waits until a topic's deletion is durable."""
+    """Waits until a topic's deletion is durable, as a reply does that the registry holds (`coordinator.hold`)."""
 
     __slots__ = ("_partitions", "_topic_partitions")
 

@@ -1,4 +1,4 @@
-"""Blocks of producer ids. Each is a fact of the registry and is used once that fact is durable, so no id is ever allocated twice.
+"""Blocks of producer ids. The topic registry stores each block, which is used only once it is durable: so no id is given out twice.
 
 Unused ids of a block are lost when the broker ends.
 """
@@ -15,7 +15,7 @@ Reserved = Callable[[range | None], None]
 
 
 class ProducerIds(Protocol):
-    """The port to the registry that allocates blocks: this broker's own, or the controller's."""
+    """The interface to the registry that allocates blocks: this broker's own or, on one of several nodes, the controller's."""
 
     def reserve(self, done: Reserved) -> None:
         """`done` gets a block of unused ids, at once or later; None: there is none now."""
@@ -37,7 +37,7 @@ class RegistryIds:
 
 
 class _Block:
-    """A block of ids whose fact is not durable yet (`coordinator.hold`)."""
+    """A block of ids that is not durable yet; the registry holds it like a reply (`coordinator.hold`)."""
 
     __slots__ = ("_done", "_ids")
 

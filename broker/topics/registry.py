@@ -1,7 +1,8 @@
 """The topic registry: ids, partitions and settings of topics, and allocated producer ids, stored as facts in a compacted
 internal log.
 
-Like any shard, memory changes at once, facts go to the log, and replies wait for them (`coordinator.hold`).
+As in the group coordinator, a change is in memory at once and becomes a record (fact) of the log; replies wait until it is durable
+(`coordinator.hold`).
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.deleted: dict[bytes, DeletedTopic] = {}
-        self._remaining_parts: dict[bytes, int] = {}  # of deleted topics of which one part is removed
+        self._remaining_parts: dict[bytes, int] = {}  # by topic id, once one part is removed: the other part
         self.next_producer_id = 0
         self.partitions = 0
-        # Kafka's metric names do not distinguish '.' and '_', so it refuses a name that differs only in these.
+        # Kafka's metric names do not distinguish '.' and '_', so Kafka refuses a topic whose name differs from another only in these.
         self._folded: dict[str, str] = {}
         self.version = object()  # replaced on every change of a topic
         self._new_id = new_id

@@ -18,7 +18,7 @@ from storage import AppendFailed, Limits, LogId, TopicLog, TopicStore
 
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
-FIRST_SECONDS_MAX = 30.0  # Kafka's log.initial.task.delay.ms, before the first round of a long interval
+FIRST_SECONDS_MAX = 30.0  # the first round begins no later, even if the interval is longer (Kafka's log.initial.task.delay.ms)
 
 Job = Callable[[Partition], None]
 Logs = dict[LogId, TopicLog]

@@ -13,7 +13,7 @@ from broker.settings.config import Config, format_setting
 
 _INT = (-(1 << 31), (1 << 31) - 1)
 _LONG = (-(1 << 63), (1 << 63) - 1)
-_SPACE = "".join(map(chr, range(33)))  # what Java trims
+_SPACE = "".join(map(chr, range(33)))  # the characters that Java's `trim` removes
 _PARTITION_AND_BROKER = re.compile(r"(?:[0-9]+:[0-9]+)?")
 
 
@@ -89,7 +89,7 @@ def items_of(value: str) -> list[str]:
 
 
 def _number(kind: str, text: str) -> float | None:
-    if "_" in text or (kind == "double" and not text.isascii()):  # a number to Python, not to Kafka
+    if "_" in text or (kind == "double" and not text.isascii()):  # Python reads such text as a number, Kafka does not
         return None
     try:
         if kind == "double":

@@ -39,7 +39,7 @@ class Scheduler(Protocol):
 
 
 class Waiting:
-    """One parked fetch. Its partitions notify it when they grow, and its connection when it ends."""
+    """One parked fetch, notified by its partitions when they grow, and by its connection when the connection ends."""
 
     __slots__ = ("_connection", "_fetches", "ended", "fetch", "grown_partitions", "partitions")
 
@@ -60,7 +60,7 @@ class Waiting:
         self.grown_partitions[partition] = None
 
     def end(self, in_heap: bool = True) -> None:
-        """Stop waiting: the fetch is answered, or its connection has ended."""
+        """Stop waiting: the fetch is answered, or its connection has ended. `in_heap`: its deadline is still in the heap."""
         if self.ended:
             return
         self.ended = True
