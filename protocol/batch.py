@@ -319,7 +319,7 @@ def assemble(
 
 
 def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int = -1) -> bytes:
-    """The batch after cleaning: with some of its records, or none, and the same offset range.
+    """The batch as compaction leaves it: with the kept records, or none, and the same offset range.
 
     `delete_horizon`: the time from which its tombstones may be removed, for a batch without a delete horizon.
     """

@@ -1,9 +1,9 @@
-"""Decode facts from a log's bytes: the inner loop of a replay.
+"""Decode facts (the key and value of each record) from a log's bytes: the inner loop of a replay.
 
 Most batches of internal logs are small: one record, or a few, uncompressed. For a batch of one record, one `Struct` reads all fields
-that identify its layout, from the batch header into the record; then only checksum, key and value are extracted. Unusual batches
-(several records, long keys, headers, compression, compaction) take the general path. So do invalid batches, so that errors are
-described in one place.
+that identify its layout, from the batch header into the record; then only checksum, key and value are extracted. `FactLayouts` reads a
+batch of several records. Unusual batches (long keys, headers, compression, a delete horizon) take the general path. Invalid batches take
+it too, so that errors are described in one place.
 """
 
 from __future__ import annotations

@@ -170,8 +170,8 @@ def _delta_bytes(index: int) -> int:
 def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int, found: Survey) -> tuple[int, int]:
     """The number of records from `next_at` on that have the layout of the valid record at `begin`, and the cost of the search in steps.
 
-    Record `index` is the first of them. A record has the layout if all its length bytes equal those of the record at `begin`: each
-    such column limits the run. Their timestamps are added to `found`.
+    `index` is the index of the record at `next_at`. A record has the layout if all its length bytes equal those of the record at `begin`:
+    each such column limits the run. The timestamps of the run are added to `found`.
     """
     delta_bytes = _delta_bytes(index)
     if delta_bytes != _delta_bytes(index - 1):  # the offset delta of the record at `begin` is shorter
@@ -181,7 +181,7 @@ def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int
     while data[at] > 127:
         at += 1
     fixed = list(range(at - begin, -1, -1))
-    at += 2  # any attributes
+    at += 2  # skip the last byte of the length, and the attributes, which may have any value
     timestamp_at = at - begin
     while data[at] > 127:
         at += 1

@@ -35,7 +35,7 @@ def _lead(size: int) -> bytes:
 def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
     """Add the facts as records, the first with the offset delta `delta`.
 
-    Inlined, since a commit of many partitions spends most of its time here. The tables have varints of common lengths.
+    Varints are looked up inline, since a commit of many partitions spends most of its time here. The table has varints of common lengths.
     """
     table = VARINTS
     table_max = len(table) - 8  # a record is a few bytes longer than its key and value
@@ -62,16 +62,16 @@ def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
 
 
 class RecordForm:
-    """A template for facts that repeat with another time and eight other bytes in each value; everything else is encoded once.
+    """A template for the records of a repeated offset commit: only the offset and the time in each value change, the rest is encoded once.
 
-    The eight bytes (an offset) are cut out of a request's frame. A value is `head`, these bytes, one of `afters`, and the time in
+    The eight bytes of an offset are cut out of the request's frame. A value is `head`, these bytes, one of `afters`, and the time in
     milliseconds.
     """
 
     __slots__ = ("_afters", "_cut", "_head", "_pieces", "_sizes", "_two_byte_leads", "records")
 
     def __init__(self, keys: Sequence[bytes], head: bytes, afters: Sequence[bytes], positions: Sequence[int], frame_bytes: int) -> None:
-        """At least one key. `positions`: the positions of the eight bytes of each key in a frame of `frame_bytes`, ascending."""
+        """At least one key. `positions`: where the eight bytes for each key are in a frame of `frame_bytes`, ascending."""
         self.records = len(keys)
         self._cut = _make_cutter(tuple(positions), frame_bytes)
         self._head = head

@@ -49,7 +49,7 @@ class Layout:
         self._key_length_at = delta_end - begin
         self._value_length_at = key_end - begin
         self._delta_bytes = delta_end - delta_at
-        # The last byte is the header count, which is not compared.
+        # The last byte is the header count. It is not compared: equal lengths leave one byte for it, so there are no headers.
         self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
 
     def read_run(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
@@ -85,7 +85,7 @@ class FactLayouts:
         self._last_size = 0  # of the last record with a different layout
 
     def read(self, data: bytes, at: int, end: int, count: int, facts: list[Fact]) -> None:
-        """Add key and value of `count` records. Inlined, since a replay of a compacted log spends its time here."""
+        """Add key and value of `count` records. Varints are read inline, since a replay of a compacted log spends its time here."""
         layout = self._layout
         compared = False  # the following records were compared with the layout
         lead: bytes

@@ -1,7 +1,7 @@
 """Split a byte stream into length-prefixed frames.
 
 The chunks of an incomplete frame are joined once, when it is complete. Small chunks are merged as they arrive: 100 MB in chunks of a
-few bytes take 100 MB of memory, not a `bytes` object for each chunk. A length of 100 MB alone takes no memory.
+few bytes take 100 MB of memory, not a `bytes` object for each chunk. Only received bytes take memory, not an announced length.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Framer:
         self._need = 4
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that `data` completes. Raises ProtocolError for an invalid length; feed nothing after it."""
+        """The frames that `data` completes. Raises ProtocolError for an invalid length; nothing may be fed after that."""
         frames: list[bytes] = []
         at = 0
         end = len(data)

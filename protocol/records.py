@@ -119,7 +119,7 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Decode an assignment, as read_subscription. The bytes must not be empty."""
+    """Decode an assignment, with unknown versions as in `read_subscription`. The bytes must not be empty."""
     return ConsumerProtocolAssignment.decode(data, 2, embedded_version(data, ConsumerProtocolAssignment.VERSIONS[1]))[0]
 
 
@@ -131,7 +131,7 @@ def embedded_version(data: bytes, newest: int) -> int:
 
 
 def write_note(header: NoteHeader, body: Message) -> bytes:
-    """Encode a note; a note without a count is encoded as version 0."""
+    """Encode a note; without a `number` (its count among the group's notes) it is encoded as version 0."""
     version = NOTE_VERSION if header.number >= 0 else 0
     return pack_h(version) + header.encode(version) + body.encode(NOTE_BODY_VERSION)
 

@@ -66,7 +66,7 @@ def compact_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 class ElementBudget:
-    """Limits the array elements of a request: elements of a few bytes become objects of hundreds."""
+    """Limits the array elements of a request: an element of a few bytes on the wire becomes an object of hundreds of bytes."""
 
     __slots__ = ("bounded", "left")
 
@@ -245,7 +245,7 @@ def tag_count(data: bytes, at: int) -> tuple[int, int]:
 
 
 def tag_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """The tag of a tagged field, and end and begin of its value."""
+    """The tag of a tagged field, the end of its value, and the begin of its value."""
     tag, at = uvarint(data, at)
     size, at = uvarint(data, at)
     if size > len(data) - at:

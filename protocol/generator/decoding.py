@@ -28,7 +28,7 @@ def decode_method(out: Lines, message: Message) -> None:
 
 
 def read_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
-    """For a struct outside of an array, which is nullable or tagged."""
+    """Generate `read` for a struct that is not an array's element; such a struct is nullable or tagged."""
     assert not RESERVED & {item.name for item in struct.fields}
     out.put("", "@staticmethod")
     with out.block(f"def read(data: bytes, at: int, version: int) -> tuple[{struct.name}, int]:"):
@@ -113,7 +113,7 @@ def read_run(out: Lines, run: list[Field]) -> None:
 
 
 def read_one(out: Lines, item: Field, path: Path, inline: bool) -> None:
-    """A field of variable size. `inline`: read the short compact form, which most values have, without a call."""
+    """Generate code for a field of variable size. `inline`: read the short compact form, which most values have, without a call."""
     name, encoding = item.name, "compact" if path.flexible else "legacy"
     null = path.null_when(item) is not None
     if item.kind in ("string", "bytes"):
@@ -167,7 +167,7 @@ def read_elements(out: Lines, item: Field, encoding: str) -> None:
 
 
 def refuse_null(out: Lines, item: Field, path: Path) -> None:
-    """Refuse null if only some versions of the path allow it, or if a field that may be null shares the reader."""
+    """Generate code that refuses null, if only some versions of the path allow it, or if a field that may be null shares the reader."""
     when = path.null_when(item)
     shared = item.struct is not None and item.kind == "array" and item.struct.name in out.nullable_arrays
     if when == "" or (when is None and not shared):

@@ -52,7 +52,7 @@ def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: 
 
 def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
     tagged = [item for item in struct.fields if item.tag is not None and path.has(item)]
-    ended = False  # the last run includes the number of tagged fields, 0
+    ended = False  # whether the last run also writes the number of tagged fields, 0
     for when, fields in sections(struct, path):
         last = not tagged and path.flexible and fields[-1] is [item for item in struct.fields if path.has(item)][-1]
         if when is None:
@@ -68,7 +68,7 @@ def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
 
 
 def write_section(out: Lines, fields: list[Field], path: Path, owner: str, last: bool) -> bool:
-    """Return whether its last run includes the number of tagged fields, 0."""
+    """Return whether the last run of the section also writes the number of tagged fields, 0."""
     ended = False
     for run in runs(fields, single=("uuid",)):
         if run[0].kind in FIXED_SIZES:

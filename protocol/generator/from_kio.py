@@ -1,4 +1,4 @@
-"""Merges kio's classes, one per message and version, into one description per message.
+"""Merges the classes of kio (Kafka's schemas as Python classes), one per message and version, into one description per message.
 
 Kafka's schema lists the fields of all versions in one order, and so does each of kio's classes for the fields it has:
 merging keeps that order.
@@ -88,7 +88,7 @@ def field_of(name: str, classes: dict[int, Any]) -> Field:
     kind = KINDS.get(kio_kind, kio_kind)
     array = is_array(hints[max(seen)])
     parts = {v: part for v, hint in hints.items() for part in leaf_types(hint) if isinstance(part, type) and is_dataclass(part)}
-    never_null = kind == "uuid" or kio_kind == "datetime_i64"  # kio's None is Kafka's zero id, Kafka's -1
+    never_null = kind == "uuid" or kio_kind == "datetime_i64"  # kio's None stands for Kafka's zero id, or Kafka's time -1
     nullable = [] if never_null else [v for v, hint in hints.items() if type(None) in typing.get_args(hint)]
     tags = {f.metadata.get("tag") for f in seen.values()}
     assert len(tags) == 1, f"{name}: one tag or none"

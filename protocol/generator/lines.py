@@ -15,7 +15,7 @@ class Lines:
         self.level = level
         self.lines: list[str] = []
         self.used: set[str] = set()  # names to import
-        self.nullable_arrays: set[str] = set()  # the parts of this message that are in a nullable array
+        self.nullable_arrays: set[str] = set()  # names of the structs of this message that are in a nullable array
 
     def put(self, *lines: str) -> None:
         self.lines += ["    " * self.level + line if line else "" for line in lines]

@@ -13,7 +13,7 @@ Versions = tuple[int, int]  # first and last, both included
 
 @dataclass(frozen=True)
 class Field:
-    """One field. `kind` is a fixed-size kind, "string", "bytes", "struct" or "array"; `element` is an array's."""
+    """One field. `kind` is a fixed-size kind, "string", "bytes", "struct" or "array"; `element` is the kind of an array's elements."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""The paths of a message: its code for each encoding, which is flexible from some version on and legacy before."""
+"""The paths of a message: the generated code for its flexible versions, and the code for its older (legacy) versions."""
 
 from __future__ import annotations
 

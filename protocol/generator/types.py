@@ -18,12 +18,12 @@ def python_type(item: Field) -> str:
 
 
 def may_be_none(item: Field) -> bool:
-    """A tagged struct may be absent: None then means Kafka's default value."""
+    """Whether the field may be None: also a tagged struct, since it may be absent; None then means Kafka's default value."""
     return item.nullable is not None or (item.kind == "struct" and item.tag is not None)
 
 
 def created_by_default(item: Field) -> bool:
-    """Lists and structs that cannot be null: the constructor creates an empty one."""
+    """Whether the constructor creates an empty value: for lists and structs that cannot be null."""
     return item.kind in ("array", "struct") and not may_be_none(item)
 
 
