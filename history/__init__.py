@@ -1,6 +1,6 @@
-"""Folds notes and group records into the history of a group. Pure.
+"""Computes a group's history from its notes (records of __coordinator_notes) and its group records in __consumer_offsets. Pure.
 
-`story_of(group, notes, records)` is the complete fold; `Order` and `Story` are its two halves, for notes that arrive over time.
+`story_of(group, notes, records)` does it in one call. If notes arrive over time, `Order` sorts them among the records, and `Story` makes the entries.
 """
 
 from history.episodes import (

@@ -1,4 +1,4 @@
-"""Commits around a group's records: in a log without notes, the only sign that members are alive. The assignment maps a commit to its member."""
+"""Offset commits around group records. Without notes, a commit is the only sign of life of a member: of the owner of the committed partition."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 NEVER = -1
-SILENT_SHARE = 0.8  # of the session timeout; below 1, because the last heartbeat is later than the last commit
+SILENT_SHARE = 0.8  # of the session timeout; below 1, because silence is measured up to the others' last commit, which may precede the expiry
 
 
 class NearbyCommits(NamedTuple):
-    """Commit times before and after one group record, and the usual gap, by `topic-partition`; missing or -1: none."""
+    """By `topic-partition`: the last commit before a group record, the first one after it, and the usual time between commits. Missing or -1: none."""
 
     last_before: Mapping[str, int]
     first_after: Mapping[str, int]
@@ -32,7 +32,7 @@ def session_expired(
 ) -> bool | None:
     """Whether the owner of these partitions committed nothing for about a session timeout up to `until_ms`.
 
-    `latest_end_ms`: the latest time at which the coordinator can have removed it. None: commits are too rare to tell.
+    `latest_end_ms`: the latest time at which the coordinator can have removed the owner. Returns None if the commits do not tell.
     """
     owned = list(partitions)
     last = last_commit(nearby, owned, since_ms)

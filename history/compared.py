@@ -35,8 +35,8 @@ class Difference(NamedTuple):
     left: list[MemberIdentity]
     back: list[tuple[MemberIdentity, MemberIdentity]]
     protocol: bool  # the selected protocol changed
-    subscribed: list[str]  # remaining or returned members with other topics, or with other metadata if it cannot be read
-    metadata_changed: bool  # metadata of a remaining member changed, if only its owned partitions
+    subscribed: list[str]  # remaining or returned members that subscribe to other topics; if topics cannot be read: with other metadata
+    metadata_changed: bool  # metadata of a remaining member changed, perhaps only its owned partitions
     grown: dict[str, tuple[int, int]]  # topics with more partitions than before: old and new number
 
 
@@ -45,7 +45,7 @@ def identity_of(member: MemberMetadata) -> MemberIdentity:
 
 
 def pair_returned(left: Iterable[MemberIdentity], joined: Iterable[MemberIdentity]) -> list[tuple[MemberIdentity, MemberIdentity]]:
-    """Pair new members with removed members of the same identity; of several equal ones, in their order."""
+    """Pair each new member with a removed member of the same identity; among several, with the first one that has no pair yet."""
     removed: dict[tuple[str, ...], deque[MemberIdentity]] = {}
     for member in left:
         removed.setdefault(member.identity, deque()).append(member)

@@ -13,7 +13,7 @@ CACHE_ENTRIES = 4_096
 
 
 def topics_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[str, ...] | None:
-    """None if the protocol type is not consumer, or the bytes cannot be decoded."""
+    """The subscribed topics; None if the protocol type is not `consumer`, or the bytes cannot be decoded."""
     return _topics(member.subscription) if stored.protocol_type == CONSUMER else None
 
 

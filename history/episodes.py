@@ -62,7 +62,7 @@ class CommitsRefused(NamedTuple):
 
 
 class AbsenceChanged(NamedTuple):
-    """The session of a static member ended and the member kept its seat; or, with `back`, it returned in time."""
+    """A static member's session ended, and the member stays in the group until registration.timeout.ms; or, with `back`, it returned in time."""
 
     at_ms: int
     member_id: str
@@ -72,7 +72,7 @@ class AbsenceChanged(NamedTuple):
 
 
 class StandbyChanged(NamedTuple):
-    """A member became a standby, or a standby takes the seat of a removed member. `step` None: written by a newer version."""
+    """A member became a standby, which waits without partitions, or a standby replaces a removed member. `step` None: written by a newer version."""
 
     at_ms: int
     member_id: str
@@ -80,11 +80,11 @@ class StandbyChanged(NamedTuple):
     step: StandbyStep | None
     from_id: str | None
     from_instance: str | None
-    after_ms: int  # since the seat became free
+    after_ms: int  # since the removed member's seat became free
 
 
 class InstanceRefused(NamedTuple):
-    """A JoinGroup was refused, because the group has a strict list of instances."""
+    """A JoinGroup was refused, because the group admits only the instance ids of its strict list."""
 
     at_ms: int
     instance_id: str | None
@@ -103,7 +103,7 @@ class HeartbeatsLate(NamedTuple):
 class CoordinatorChanged(NamedTuple):
     """The coordinator was loaded, unloaded, suspended or resumed.
 
-    `orderly` False: it was loaded without a note that it was unloaded before. The last notes of the previous coordinator may be missing.
+    `orderly` False: no note shows that the previous coordinator was unloaded, so its last notes may be missing.
     """
 
     at_ms: int
@@ -111,18 +111,18 @@ class CoordinatorChanged(NamedTuple):
     load_ms: int
     groups: int
     orderly: bool | None = None
-    dropped: int = 0  # notes of groups of this partition that will never be written
+    dropped: int = 0  # notes about groups of this partition that were dropped and never written
 
 
 class NotesMissing(NamedTuple):
-    """Notes are missing before this time, but no rebalance."""
+    """Notes before this time are missing, but no completed rebalance is."""
 
     at_ms: int
     notes: int  # -1: unknown
 
 
 class GroupDeleted(NamedTuple):
-    """The group was deleted or expired, so its generations restart. `recorded`: its tombstone shows it, not only a lower generation."""
+    """The group was deleted or expired, so its generations start again. `recorded`: a tombstone shows the deletion; otherwise only a lower generation does."""
 
     at_ms: int
     recorded: bool
@@ -177,8 +177,8 @@ class Rebalance:
     removals: list[MemberRemoved] = field(default_factory=list)
     returns: list[StaticReturned] = field(default_factory=list)
     laggards: list[str] = field(default_factory=list)
-    join_ms: int = -1  # of the last round: join phase and sync phase
-    sync_ms: int = -1
+    join_ms: int = -1  # duration of the last round's join phase
+    sync_ms: int = -1  # duration of that round's sync phase
     members_before: int = -1
     members_after: int = -1
     missing_notes: int = 0  # notes missing in it or next to it; -1: unknown number
@@ -193,12 +193,12 @@ class Rebalance:
 
     @property
     def complete(self) -> bool:
-        """Whether it is also known which of the joined members were in the group before."""
+        """Whether no note is missing, and it is known for each JoinGroup whether the member was in the group before."""
         return self.all_noted and all(join.was_member is not None for join in self.joins)
 
     @property
     def duration_ms(self) -> int:
-        """The duration by the coordinator's monotonic clock if notes have it, otherwise by the wall clock; -1 if that was set back."""
+        """The duration by the coordinator's monotonic clock if notes have it, otherwise by its wall clock; -1 if unknown or the wall clock was set back."""
         if self.all_noted and self.rounds == 1 and min(self.join_ms, self.sync_ms) >= 0:
             return self.join_ms + self.sync_ms
         return max(self.ended_ms - self.began_ms, -1) if self.ended_ms >= 0 and self.begin_known else -1
@@ -210,7 +210,7 @@ class Rebalance:
 
     @property
     def mover(self) -> str | None:
-        """The member that caused it, if the note names it."""
+        """The id of the member that caused the rebalance, if the note of its begin names one."""
         if self.cause is Cause.REQUESTED:  # the note has the operator's reason instead
             return None
         if not self.cause_detail or ": " not in self.cause_detail:
@@ -222,7 +222,7 @@ class Rebalance:
         named = [id for id in ids if self.cause_detail == id or self.cause_detail.startswith(f"{id}: ")]
         if named:
             return max(named, key=len)
-        # The client's reason may follow after a colon, which an id may contain too. But ids from a coordinator end with a UUID.
+        # The reason of the client follows after a colon, which an id may contain too. But ids from a coordinator end with a UUID.
         generated = _GENERATED_ID.match(self.cause_detail)
         return generated[1] if generated else None
 

@@ -1,7 +1,7 @@
 """Infer a rebalance without notes from two records of the group and the commits around them.
 
-The members before and after are known from the records. The begin of the rebalance is an interval. Its cause is inferred: `strong` if
-hardly any other cause is possible. The names of causes are those of `coordinator.notes.Cause`, and names for several causes: POSSIBLE_CAUSES.
+The records have the members before and after. The begin of the rebalance is known only as an interval. Its cause is a conclusion: `strong` if
+hardly any other cause is possible. It has the name of a `coordinator.notes.Cause`, or a name that stands for several of them: POSSIBLE_CAUSES.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ EMPTIED: Final = "group_emptied"
 RESTART: Final = "restart"
 MIXED: Final = "mixed"
 REJOINED: Final = "leader_or_member_rejoin"
-GONE: Final = "member_gone"  # it left or its session expired: commits are too rare to tell
+GONE: Final = "member_gone"  # the member left or its session expired: commits are too rare to tell
 
 _REMOVALS = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
 _ALL = frozenset(Cause)
 _REJOINS = frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED})
-# The possible causes, as in notes, for each inferred name.
+# For each inferred name: the causes that a note could have.
 POSSIBLE_CAUSES: Final[dict[str, frozenset[Cause]]] = {
     **{cause.name.lower(): frozenset({cause}) for cause in Cause},
     FORMATION: frozenset({Cause.NEW_MEMBER}),
@@ -50,7 +50,7 @@ LATE_MS: Final = 1_000  # the maximum delay of a timer
 class Inferred(NamedTuple):
     difference: Difference
     start_lo_ms: int
-    start_hi_ms: int  # the end of its join phase
+    start_hi_ms: int  # the end of the join phase
     bounded: bool  # `start_lo_ms` is from the members' timeouts, not only from the previous record
     rounds: int
     cause: str
@@ -107,9 +107,10 @@ def _dynamic(record: GroupRecord) -> set[str]:
 def last_stable_record(same: Sequence[GroupRecord], number: int, after: GroupRecord) -> GroupRecord:
     """The last record of one generation, up to index `number`, that was stored before the next rebalance began.
 
-    At the end of a join phase a coordinator may store new member ids of static members. Such a record describes the next generation.
+    At the end of a join phase a coordinator may store new member ids of static members. Such a record still has the old generation, but is
+    from the next rebalance.
     """
-    doubtful = max(after.generation - same[number].generation - 1, 0)  # the last records may be of aborted rounds, one of each
+    doubtful = max(after.generation - same[number].generation - 1, 0)  # each aborted round may have stored one of the last records
     while number and is_replacement(same[number - 1], same[number]) and not stored_while_stable(same[number - 1], same[number], after, doubtful):
         doubtful -= same[number].at_ms < join_phase_end_ms(after)
         number -= 1
@@ -117,7 +118,7 @@ def last_stable_record(same: Sequence[GroupRecord], number: int, after: GroupRec
 
 
 def stored_while_stable(before: GroupRecord, record: GroupRecord, after: GroupRecord, doubtful: int) -> bool:
-    """Whether the record was stored while the group was stable, and not at the end of a join phase (then its state has the old time).
+    """Whether the record was stored while the group was stable, not at the end of a join phase, which would repeat the previous record's state time.
 
     `doubtful`: the number of records up to this one that may have been stored at the end of an aborted round's join phase.
     """
@@ -130,8 +131,8 @@ def stored_while_stable(before: GroupRecord, record: GroupRecord, after: GroupRe
 def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
     """The earliest begin of the rebalance, -1 if it is unknown.
 
-    A join phase lasts at most the longest rebalance timeout, if a dynamic member was in the group throughout. Static members that do not
-    rejoin may extend it to the end of their sessions. An aborted round has two phases.
+    A join phase lasts at most the longest rebalance timeout. If only static members were in the group throughout, those that do not rejoin
+    may extend it to the end of their sessions. An aborted round counts as two such phases: join and sync.
     """
     if record.stored is None or after.stored is None:
         return -1
@@ -147,7 +148,7 @@ def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
 
 
 def stable_ms(before: GroupRecord, after: GroupRecord) -> int:
-    """A time at which the group was stable: the record's, or its state's if the record may be from the end of a join phase."""
+    """A time at which the group was stable: of the record; or of its state, if the record may be from the end of a join phase. -1: unknown."""
     end_hi = join_phase_end_ms(after)
     stored = before.stored
     maybe_at_phase_end = before.at_ms >= end_hi or after.generation > before.generation + 1
@@ -194,8 +195,8 @@ def _expired(before: GroupRecord, difference: Difference, around: NearbyCommits,
     last_commits = [around.last_before.get(partition, -1) for id, partitions in owned.items() if id not in gone for partition in partitions]
     until = min(max([before.at_ms, *last_commits]), end_hi) if any(at_ms > before.at_ms for at_ms in last_commits) else end_hi
     sessions = {member.member_id: member.session_timeout for member in stored.members}
-    # Static members do not leave: unless commits show that the member was alive to the end, its session has expired. Exception: it
-    # returned and other members changed too, so it may have rejoined because of them.
+    # Static members send no LeaveGroup: unless commits show that such a member was alive to the end, its session has expired. Exception: the
+    # member returned and other members changed too, so it may have rejoined because of them.
     alone = len(difference.left) == len(difference.joined) == len(difference.back) == 1
     returned = {old.member_id for old, _ in difference.back}
     expired = []

@@ -17,15 +17,15 @@ UNKNOWN = -1
 
 
 class KnownState:
-    """The known state of one group. `from_start`: the oldest note and record are read; otherwise the reader chose a later start, and what is
-    before it does not count as missing. `recorded`: __consumer_offsets is read from its start, and compaction has removed nothing.
+    """The known state of one group. `from_start`: reading begins with the oldest note and record; otherwise later, by choice, and earlier events
+    do not count as missing. `recorded`: __consumer_offsets is read from its start, and compaction has removed nothing.
     """
 
     def __init__(self, group: str, *, from_start: bool = False, recorded: bool = False) -> None:
         self.group = group
         self._open: Rebalance | None = None
         self._phase = (EMPTY, UNKNOWN)  # of the open rebalance: PREPARING or COMPLETING, and the group's generation
-        self._closing = False  # its end is known; the note of the state change follows
+        self._closing = False  # the open rebalance's end is known, and the note of that state change may follow
         self._waiting: list[Waiting] = []  # notes that precede the state change that they caused
         self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation in these notes
         self._members: set[str] | None = None  # all members; None after a missing note
@@ -43,21 +43,21 @@ class KnownState:
         self._epoch = UNKNOWN  # the coordinator epoch of the last note
         self._any_note = False  # at least one note was read
         self._loaded: bool | None = None  # whether the coordinator is loaded; None: unknown
-        self._gap_before_ms = UNKNOWN  # time of the last note that follows missing notes
-        self._note_offset = UNKNOWN  # the offset in __consumer_offsets in the last note
-        self._reloaded_in_epoch = UNKNOWN  # the leader epoch in which the coordinator was loaded again since that note
+        self._gap_before_ms = UNKNOWN  # time of the last note with missing notes right before it
+        self._note_offset = UNKNOWN  # the offset in __consumer_offsets that the last note contains
+        self._reloaded_in_epoch = UNKNOWN  # the leader epoch in which the coordinator was loaded again since the last note
         self._unloaded_without_groups = False  # the coordinator was last unloaded, and its partition had no groups
         self._orderly = True  # the previous coordinator was unloaded in order, and all its notes were written
-        self._newest_epoch = UNKNOWN  # of all notes and records
-        self._deleted = False  # since that note
-        self._recreated_in_epoch = UNKNOWN  # the epoch in which another group of that name was created since that note
+        self._newest_epoch = UNKNOWN  # the highest coordinator epoch of all notes and records
+        self._deleted = False  # whether the group was deleted since the last note
+        self._recreated_in_epoch = UNKNOWN  # the epoch in which a group of that name was created again after the deletion
 
     @property
     def now_open(self) -> Rebalance | None:
         return self._open
 
     def records_lost(self) -> None:
-        """Called when records before the next one are missing for another reason than compaction, which removes the oldest first."""
+        """To be called before a record if records right before it are missing for another reason than compaction, which removes the oldest first."""
         self._records_complete = False
 
     # The rebalance that is open.
@@ -77,7 +77,7 @@ class KnownState:
         opened.to_generation = generation
 
     def _close(self, end: End | None = None) -> list[Entry]:
-        """`end`: how it ended, if its end has no note; then other notes of it may be missing too."""
+        """Close the open rebalance and return it. `end`: how it ended, if no note says so; then other notes of this rebalance may be missing too."""
         opened, self._open, self._closing = self._open, None, False
         if opened is None:
             return []
@@ -95,7 +95,7 @@ class KnownState:
         return [opened]
 
     def _without_state_change(self) -> list[Entry]:
-        """The waiting notes, when their state change does not follow: its note is missing, or the state did not change."""
+        """The entries for waiting notes whose state change does not follow: its note is missing, or the state did not change."""
         waiting, self._waiting = self._waiting, []
         state, generation = self._waiting_at
         causes = [event for event in waiting if not isinstance(event, MemberRemoved) or (event.session_ms and event.cause is not Removal.OVER_MAX_SIZE)]
@@ -109,7 +109,7 @@ class KnownState:
 
     def _was_member(self, member_id: str, instance_id: str | None) -> bool | None:
         """Whether a joining member was in the group before; None: unknown."""
-        if self._members is not None:  # the return of a static member has another note
+        if self._members is not None:  # a static member that returns under a new id has another kind of note
             if member_id in self._members:
                 return True
             # If the record has another id for this instance, the note of the replacement is missing or follows.
@@ -147,7 +147,7 @@ class KnownState:
         record = self._last_record
         return len(record.stored.members) if record is not None and record.stored is not None and record.generation == generation else UNKNOWN
 
-    # The time before a note or record.
+    # What is missing before a note or record.
 
     def _advance_to(self, at_ms: int, state: State | None, generation: int) -> list[Entry]:
         """Bring the story to this state and generation; report the rebalances that must have happened before as missing."""
@@ -166,7 +166,7 @@ class KnownState:
                 return []
             next_phase = state is COMPLETING and phase is PREPARING and generation == phase_generation + 1
             if next_phase or (self._records_complete and generation >= phase_generation):
-                # If it had settled in between, there would be a record.
+                # If the open rebalance had ended in between, there would be a record.
                 self._open.missing_notes = self._open.missing_notes or UNKNOWN
                 self._phase = (state, generation)
                 return []
@@ -206,7 +206,7 @@ class KnownState:
         return self._close(End.INTERRUPTED if had_no_result and (self._records_complete or generation == phase_generation) else End.UNKNOWN)
 
     def _note_stable(self, at_ms: int, generation: int, after: GroupRecord | None = None) -> list[Entry]:
-        """The group is stable or empty in this generation: report rebalances in between as missing."""
+        """Set this generation as stable or empty; report the rebalances since the last known stable generation as missing."""
         done: list[Entry] = []
         if 0 <= generation < self._stable_generation:
             done += self._recreated(at_ms)
@@ -217,7 +217,7 @@ class KnownState:
         elif first >= 0 and generation > first:
             missing_max = generation - first
             if after is not None and not self._may_be_newer:
-                # Without a missing record in between, a record is one rebalance; otherwise it may stand for any number.
+                # If no record is missing in between, this record is one rebalance; otherwise any number of rebalances may precede it.
                 missing_max = 1 if self._records_complete else UNKNOWN
             done.append(
                 RebalancesMissing(
@@ -254,8 +254,8 @@ class KnownState:
     # Records.
 
     def _fold_record(self, record: GroupRecord) -> list[Entry]:
-        # The record belongs to this group, not to an earlier group of that name: it follows the notes of its operation, which have its offset or,
-        # if policy records follow it, a later one.
+        # Whether the record is certainly of this group, not of a deleted group of that name: no record is missing, or the last note, which
+        # precedes the record of its operation, contains this offset or a later one (policy records may follow in the same operation).
         belongs = self._records_complete or record.offset <= self._note_offset
         if record.epoch > self._newest_epoch:
             self._newest_epoch = record.epoch
@@ -273,7 +273,7 @@ class KnownState:
             before = generation <= (phase_generation if phase is PREPARING else phase_generation - 1)
             later = record.epoch > self._epoch >= 0  # another coordinator wrote this
             if before and belongs and not later:
-                # An instance has a new member id; the assignment is unchanged.
+                # A static member has a new member id; the assignment is unchanged.
                 self._last_record = record
                 self._records_complete = True
                 if opened.before is not None and opened.before.generation == generation:
@@ -291,12 +291,12 @@ class KnownState:
                 done += self._close(End.UNKNOWN)
         last = self._last
         if last is not None and last.after is None and last.to_generation == generation == self._stable_generation and belongs:
-            # With another number of members it is a later record of that generation: a standby was added, or took a seat over.
+            # A record with another number of members was stored later in that generation: a standby was added, or replaced a member.
             if last.members_after in (UNKNOWN, len(record.stored.members)):
                 last.after = record
                 last.members_after = len(record.stored.members)
         elif not belongs and (self._stable_generation == generation or (self._stable_generation < 0 and self._may_be_newer)):
-            # The record has no note, and earlier records may be compacted, perhaps of an earlier group of that name.
+            # No note belongs to this record. Compaction may have removed earlier records, perhaps of a deleted group of that name.
             self._last = None
             to, after = (generation, record) if generation else (UNKNOWN, None)  # a new group has had no rebalance
             done.append(RebalancesMissing(self._known_at_ms, record.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._any_note))

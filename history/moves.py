@@ -48,7 +48,7 @@ def owners_of(record: GroupMetadataValue) -> Owners | None:
 
 
 def moves(before: Mapping[TopicPartition, Owner], after: Mapping[TopicPartition, Owner]) -> list[Move]:
-    """Partitions that moved to another seat, sorted."""
+    """The partitions whose owner changed, sorted. A restarted static member is the same owner."""
     changed = []
     for partition in sorted({*before, *after}):
         old, new = before.get(partition), after.get(partition)

@@ -52,7 +52,7 @@ class GroupRecord(NamedTuple):
 
 
 def read_note_record(key: bytes | None, value: bytes | None) -> NoteRecord | None:
-    """Decode a note; None for an unknown kind or version. Raises ProtocolError for other bytes."""
+    """Decode a note; None for an unknown kind or version. Raises ProtocolError for invalid bytes."""
     if key is None or value is None:
         return None
     header, body = read_note(value)
@@ -62,7 +62,7 @@ def read_note_record(key: bytes | None, value: bytes | None) -> NoteRecord | Non
 
 
 def read_group_record(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> GroupRecord | None:
-    """Decode a group record; None for other records of __consumer_offsets. Raises ProtocolError for other bytes."""
+    """Decode a record of this group; None for other records of __consumer_offsets. Raises ProtocolError for invalid bytes."""
     if key is None:
         return None
     record_key = read_offsets_key(key)

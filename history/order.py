@@ -1,8 +1,8 @@
 """Merge the notes and records of one group, from two logs, in the order of events.
 
-A note has the offset in __consumer_offsets of the last record of its operation: this record follows right after the notes of the
-operation. Policy records may be between a record and that offset. The order of a record whose offset is in no note follows from the
-notes around it: from their offsets, its time and its generation.
+A note contains the offset of the last record that its operation stored in __consumer_offsets: the group record, or a policy record after it.
+The group record belongs right after the notes of its operation. The place of a record whose offset is in no note follows from the offsets
+in the notes around it, and from its time and generation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ APPENDED_LATE_MS = 1_000  # a record may wait for an earlier append
 def point_before(note: NoteRecord) -> tuple[State | None, int]:
     """State and generation of the group before the note's event.
 
-    The end of the join phase raises the generation before the group leaves PREPARING: its notes about standbys and their seats have both.
+    At the end of a join phase the generation rises before the state changes: notes about standbys in between have the new generation and PREPARING.
     """
     header, body = note.header, note.body
     if isinstance(body, StateChange):
@@ -95,7 +95,7 @@ class Order:
 
 
 def _is_stored_by(note: NoteRecord, record: GroupRecord) -> bool:
-    """Whether the operation of this note stored the record, the last one before the note's offset. Policy records may be in between."""
+    """Whether the operation of this note stored this record, the last group record before the note's offset; policy records may follow it."""
     state, generation = point_before(note)
     if record.stored is None or record.generation < generation or (record.generation == generation and state is EMPTY):
         return False
@@ -117,7 +117,7 @@ def _precedes(record: GroupRecord, note: NoteRecord, next_offset: int) -> bool:
     if not note.group or record.stored is None or record.at_ms > note.at_ms + APPENDED_LATE_MS:
         return False
     state, generation = point_before(note)
-    # A record is stored at the end of COMPLETING: while its generation is COMPLETING, the record is later.
+    # A group record is stored when COMPLETING ends: a note of COMPLETING in the same generation precedes it.
     return 0 < record.generation < generation or (  # 0: the record of a new group with the same name
         record.generation == generation and record.at_ms == note.at_ms and state in (STABLE, EMPTY, PREPARING)
     )

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-# A member that is away longer was not restarted: Kafka's group.max.session.timeout.ms, the longest time for which a seat is kept.
+# A longer absence is no restart. It is Kafka's group.max.session.timeout.ms, the longest time for which a static member stays in the group.
 AWAY_MAX_MS = 1_800_000
 
 # Suffixes that make names of pods and clients unique: a UUID, a hash, a ReplicaSet's hash and a pod's five characters.
@@ -37,7 +37,7 @@ class Stay(NamedTuple):
     client_id: str
     host: str
     joined: Span | None  # None: unknown, it was a member when the log began
-    last_heartbeat: Span | None  # None: still a member, or removed by an administrator
+    last_heartbeat: Span | None  # None: it can have no successor: it is still a member, or its removal was no restart
     ended: Span | None  # when the coordinator removed it
     left_group: bool  # it sent a LeaveGroup
 
@@ -63,7 +63,7 @@ class Pair(NamedTuple):
 
 
 def away(old: Stay, new: Stay) -> Span:
-    """The shortest and longest possible time from its last heartbeat until it joined again."""
+    """The shortest and longest possible time from the last heartbeat of `old` until `new` joined."""
     assert old.last_heartbeat is not None
     assert new.joined is not None
     return max(new.joined[0] - old.last_heartbeat[1], 0), max(new.joined[1] - old.last_heartbeat[0], 0)
@@ -174,7 +174,7 @@ class _Search:
         """Drop pairs of deployments that start each new process before they stop an old one: these restart no member.
 
         In such a deployment a new process joins before the first removal, and an old process is removed after the last join. A weak
-        pair then consists of the removal of one member and the join of the next.
+        pair then consists of two processes: one that was removed, and the next one that joined.
         """
         joined, removed = self._unpaired()
         arrivals = self._by_stem([(self._joined_ms(at), at) for at in joined if self.stays[at].instance_id is None])
@@ -257,7 +257,7 @@ class _MemberCounts:
         return bisect_left(self._joined[stay.client_id], at) - bisect_left(self._removed_at[stay.client_id], at) == 1
 
     def alone_after(self, old: Stay, new: Stay) -> bool:
-        """Whether no other member has its client id after its return; the group may still wait for the departed member."""
+        """Whether no other member has its client id after its return. The departed member does not count, although it may not be removed yet."""
         assert new.joined is not None
         assert old.ended is not None
         at = new.joined[1]

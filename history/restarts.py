@@ -9,7 +9,7 @@ from coordinator.notes import Cause, Removal
 from history.episodes import Entry, GroupDeleted, MemberJoined, MemberRemoved, Rebalance
 from history.pairs import Stay, away, pairs_of
 
-# Causes of rebalances in which only the members change. A static member that returns to a stable group causes none.
+# Causes of rebalances in which only the members change. A static member that returns to a stable group causes no such rebalance.
 MEMBERSHIP_CAUSES: Final = frozenset(
     {
         Cause.NEW_MEMBER,
@@ -36,12 +36,12 @@ class Restart(NamedTuple):
     host: str
     old_id: str
     new_id: str
-    away_ms: int  # from its last heartbeat until it joined
+    away_ms: int  # from its last heartbeat until it joined again
     rebalances: int  # caused by the restart: one, or one each for leaving and joining
 
 
 class Avoidable(NamedTuple):
-    """`rebalances`: the number of rebalances caused only by such restarts. `longest_ms`: the longest time away."""
+    """`rebalances`: the number of rebalances caused only by these restarts. `longest_ms`: the longest time that a member was away."""
 
     restarts: list[Restart]
     rebalances: int
@@ -67,7 +67,7 @@ def avoidable(entries: Iterable[Entry]) -> Avoidable:
     count = 0
     for rebalance in rebalances:
         joined = {join.member_id for join in rebalance.joined}
-        removed = {removal.member_id for removal in rebalance.removals if removal.session_ms}  # without a session it was only a handed-out id
+        removed = {removal.member_id for removal in rebalance.removals if removal.session_ms}  # session 0: the client was only given a member id
         of_members = {rebalance.cause, *rebalance.restart_causes} <= MEMBERSHIP_CAUSES
         count += rebalance.complete and of_members and bool(joined or removed) and joined <= new and removed <= old and not rebalance.returns
     return Avoidable(restarts, count, max((restart.away_ms for restart in restarts), default=0))

@@ -1,4 +1,4 @@
-"""Spells: the time of each member in the group, from its join to its end, folded from the group's events in the order of `order.py`.
+"""Spells: the time of each member in the group, from its join to its removal, computed from the group's events in the order of `order.py`.
 
 Notes contain both times. If notes are missing, group records bound them: a member that is in a record and not in the previous
 record joined in between.
@@ -107,7 +107,7 @@ class Spells:
         self._notes_missing = False  # since `_members_known_ms`, or no note was read
         self._recently_ended: list[MemberSpell] = []  # spells that ended since the last record
         self._loaded_ms = -1  # when the coordinator was last loaded; every session started again then
-        self._seats_kept: list[tuple[MemberSpell, GroupRecord, GroupRecord]] = []  # replaced within a generation, and the two records that show it
+        self._seats_kept: list[tuple[MemberSpell, GroupRecord, GroupRecord]] = []  # spells replaced within a generation, each with the two records that show it
 
     def add(self, event: NoteRecord | GroupRecord, *, linked: bool = True) -> None:
         """`linked`: no record is missing between this one and the previous one."""
@@ -136,7 +136,7 @@ class Spells:
         match body:
             case MemberJoin():
                 self._joined(header, body)
-            case MemberGone() if body.session_ms:  # without a session it was only a handed-out id
+            case MemberGone() if body.session_ms:  # session 0: the client was only given a member id
                 self._note_removal(header, body)
             case StaticReplaced():
                 self._replaced(header, body)
@@ -167,7 +167,7 @@ class Spells:
         spell = self._open.get(body.member_id)
         if spell is None:
             if body.member_id in self._ended and not self._ended[body.member_id].guessed:
-                return  # its end was not stored: a new coordinator still had it as a member
+                return  # its removal was not stored, so that a new coordinator has removed it once more
             spell = self._ended.pop(body.member_id, None)
         if spell is None:
             spell = self._begin(MemberIdentity(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
@@ -261,7 +261,7 @@ class Spells:
         self._generation = 0
 
     def _same_generation(self, before: GroupRecord, record: GroupRecord) -> None:
-        """Replace spells of instances with a new member id: the process returned and kept the seat, or will keep it in the next generation."""
+        """Begin a new spell for each static member with a new member id: its process returned, within this generation or at the end of a join phase."""
         assert before.stored is not None
         assert record.stored is not None
         old_ids = {member.group_instance_id: member.member_id for member in before.stored.members if member.group_instance_id is not None}

@@ -11,12 +11,12 @@ from history.moves import Move, Owners
 
 # After a rebalance, a partition without a commit for this time is idle.
 IDLE_MS: Final = 600_000
-# Partitions whose usual gap between commits is more than this factor longer than the shortest one are ignored.
+# Partitions whose usual gap between commits is more than this many times the shortest usual gap are ignored.
 RARE: Final = 4
 
 
 class Stall(NamedTuple):
-    """`hi_ms` None: no bound is known."""
+    """`hi_ms` None: no upper bound is known."""
 
     lo_ms: int
     hi_ms: int | None
@@ -36,10 +36,10 @@ def exact_stall(partitions: Sequence[str], took_ms: int) -> Stall:
 
 
 def stall_bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: NearbyCommits) -> Stall:
-    """Bounds of the stall. The lower bound: no member consumes while it waits for its assignment. The upper bound: a consuming member
-    commits, so the longest silence of a partition, plus a usual gap, contains the join phase.
+    """Bounds of the stall. The lower bound is the sync phase, in which no member consumes these partitions. The upper bound: a consumer commits, so
+    the longest time of a partition without a commit, plus its usual gap, contains the join phase.
 
-    `longest_ms`: the upper bound of the rebalance, if its members' timeouts give one.
+    `longest_ms`: the longest possible duration of the rebalance, if its members' timeouts limit it.
     """
     silences = []
     usual_ms = min((gap for gap in (around.usual_gap.get(partition, NEVER) for partition in partitions) if gap >= 0), default=0)

@@ -1,8 +1,8 @@
 """Fold the notes and group records of one group, in the order of `order.py`, into the story of the group: a list of entries.
 
 A rebalance opens with the state change from STABLE or EMPTY, stays open while it is restarted, and closes when the group is
-STABLE or EMPTY again. Notes about members precede the state change that they caused, within the same step: they wait for it,
-and become separate entries if none follows. `known_state.py` handles missing notes.
+STABLE or EMPTY again. Notes about members precede the note of the state change that they caused: they wait for that note,
+and become separate entries if it does not follow. `known_state.py` handles missing notes.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Story(KnownState):
         if before is EMPTY:
             self._members = {event.member_id for event in waiting if isinstance(event, MemberJoined)}
         for event in waiting:
-            # Newcomers that waited for each other have their notes just before the rebalance that admits them.
+            # Under some policies newcomers wait for each other: their notes come just before the rebalance that admits them.
             if isinstance(event, MemberJoined) and (
                 before is EMPTY
                 or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE)
@@ -265,7 +265,7 @@ class Story(KnownState):
             opened.members_before = self._size_of(header.generation)
             if opened.members_before < 0 and self._gap_before_ms != header.ts:
                 new = [join for join in opened.joins if join.was_member is False]
-                removed = [removal for removal in opened.removals if removal.session_ms]  # without a session it was only a handed-out id
+                removed = [removal for removal in opened.removals if removal.session_ms]  # session 0: the client was only given a member id
                 opened.members_before = body.members - len(new) + len(removed)
 
     def _round_ended(self, header: NoteHeader, body: RoundEnd) -> None:

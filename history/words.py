@@ -80,7 +80,7 @@ def format_duration(ms: int) -> str:
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Join names, cut to the length of a line."""
+    """Join names; of many, only the first ones and the number of the others."""
     items = list(names)
     if len(items) > NAMED_MAX + 1:
         return f"{', '.join(items[:NAMED_MAX])} and {len(items) - NAMED_MAX} more"
@@ -155,7 +155,7 @@ def _joined(rebalance: Rebalance) -> str:
 
 
 def removals_in_title(rebalance: Rebalance) -> list[MemberRemoved]:
-    """The removed members that caused the rebalance and are in its title."""
+    """The members whose removal began the rebalance: its title names them."""
     if rebalance.cause not in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
         return []
     if rebalance.mover is None or not rebalance.begin_known:
