@@ -102,8 +102,8 @@ class Sentence(NamedTuple):
     static_share: float
     deaths: Sequence[Death]
     chosen: TimeoutChoice
-    avoided: int  # with the chosen timeout, as replayed
-    unlimited_avoided: int  # with the timeout that the limit excludes, as replayed
+    avoided: int  # rebalances that the chosen timeout avoids, by replay
+    unlimited_avoided: int  # the same for `chosen.unlimited_ms`, the longer timeout that `detect_max_ms` excludes
     options: Options
 
     @property
@@ -163,7 +163,7 @@ class Sentence(NamedTuple):
 
     @property
     def _limit(self) -> str:
-        """What the limit for noticing a dead member has changed, and whether it is kept."""
+        """How the limit for noticing a dead member changes the advice, and whether it can be kept."""
         chosen, limit = self.chosen, self.options.detect_max_ms
         if limit is None or chosen.timeout_ms is None:
             return ""

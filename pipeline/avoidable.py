@@ -2,7 +2,7 @@
 
 A rebalance is avoidable if every member that joined or left in it did so in a restart, and nothing else changed: with instance ids and
 a session timeout above the longest of these restarts, no member would have had to rejoin. Without notes, times are intervals and aborted
-rounds are invisible; then the verdict may be `unknown`, and the true number is between `yes` and `yes` plus `unknown`.
+rounds are invisible: then a verdict may be `unknown`, and the true number is between the count of `yes` and that of `yes` and `unknown` together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in MEMBERSHIP_CAU
 COOPERATIVE_CAUSES: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})
 COOPERATION_WITHIN_MS: Final = 10_000
 
-# Restarts are final when every departed member has had its time to return. Pairs depend on earlier pairs, hence three times that.
+# Pairs of removed and returned members are final when each removed member has had AWAY_MAX_MS to return. They depend on earlier pairs: three times that.
 SETTLED_AFTER_MS: Final = 3 * AWAY_MAX_MS
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
@@ -30,7 +30,7 @@ YES, NO, UNKNOWN = "yes", "no", "unknown"
 
 class Verdict(NamedTuple):
     avoidable: str
-    by_ms: int | None  # the smallest session timeout that avoids it
+    by_ms: int | None  # the smallest session timeout that avoids the rebalance
 
 
 def with_verdicts(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
@@ -41,7 +41,7 @@ def with_verdicts(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
         changes = restarts.changes[episode.episode]
         is_second_step = bool(judged) and follows(judged[-1], episode)
         if not is_second_step or changes.changed:
-            # Without notes its start is ambiguous: its own restarts, or the second step of a necessary rebalance.
+            # Without notes the reason of this rebalance is ambiguous: restarts of its own, or the second step of a necessary rebalance.
             unclear = bool(judged) and verdict.avoidable != YES and episode.confidence != EXACT and _may_follow(judged[-1], episode)
             verdict = _verdict(episode, changes, restarts, is_second_step and verdict.avoidable == YES, unclear)
         elif verdict.avoidable == YES and not _surely_follows(judged[-1], episode):
@@ -52,7 +52,7 @@ def with_verdicts(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
 
 
 def follows(before: Episode, episode: Episode) -> bool:
-    """Whether it is the second step of the previous rebalance: members have revoked partitions, and rejoin for the freed ones."""
+    """Whether `episode` is the second step of the cooperative rebalance `before`: members have revoked partitions, and rejoin for the freed ones."""
     return episode.cause in COOPERATIVE_CAUSES and not episode.subscription_change and _may_follow(before, episode)
 
 
@@ -68,7 +68,7 @@ def _surely_follows(before: Episode, episode: Episode) -> bool:
 
 
 def _verdict(episode: Episode, changes: MemberChanges, restarts: Restarts, second: bool, maybe_second: bool) -> Verdict:
-    """`second`: it is the second step of an avoidable rebalance, apart from its own members that joined or left."""
+    """`second`: the rebalance is the second step of an avoidable one, but members also joined or left in it. `maybe_second`: perhaps of one that is not avoidable."""
     if episode.missing or episode.end in ("unknown", "open"):
         return Verdict(UNKNOWN, None)
     causes = {episode.cause, *episode.contributing}

@@ -1,4 +1,4 @@
-"""Second part of a build: folds the events of one bucket into gold. Groups with new events are folded again, from all of their events."""
+"""Second part of a build: computes the tables of each group of one bucket. A group with new events is computed again from all of its events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADVISED: Final = {
     "deploys": "deploys",
 }
 BY_GROUP: Final = (*FOLDED, *ADVISED)
-# For so long after a group's last event, rows may change as time passes: a member has not returned, a storm has ended.
+# For so long after a group's last event its rows may change without new events: a member has not returned in time, a storm has ended.
 OPEN_MS: Final = 25 * 3_600_000
 CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few distinct values, read as dictionaries
 COORDINATOR: Final = ""  # the group name in notes about a whole partition

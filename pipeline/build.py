@@ -1,7 +1,7 @@
-"""Builds silver and gold from the input since the last build, in two passes over the buckets.
+"""Builds silver and gold tables from the records ingested since the last build, in two passes over the buckets (log partitions).
 
-The first pass digests new records (`digest.py`). The second makes gold, in one task for each bucket (`bucket.py`, then `measurements.py`): it
-needs the end offsets of all buckets. An interrupted build leaves the tables of the previous build.
+The first pass decodes new records (`digest.py`). The second computes each bucket's tables in one task (`bucket.py`, then `measurements.py`); it
+follows the first, because it needs the end offsets of all buckets. An interrupted build leaves the tables of the previous build.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _with_digested(current: Current, digested: list[Digested]) -> Current:
 
 
 def _replaced(current: Current, files: list[File]) -> Current:
-    """Replace the files of these tables and buckets."""
+    """Put these files in the place of all others of the same tables and buckets."""
     keys = {(file.table, file.bucket) for file in files}
     outdated = [file for file in current.files if (file.table, file.bucket) in keys]
     return replace(current, files=current.replacing(outdated, files))

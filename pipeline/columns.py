@@ -112,7 +112,7 @@ class SortedRows:
         self._codes = keys * self._span + self._place(at, "left")
 
     def _place(self, at: Ints, side: Literal["left", "right"]) -> Ints:
-        """The rank of each time, for the codes."""
+        """The number that stands for each time in a code: codes sort by key and time."""
         if self._times is not None:
             return np.asarray(np.searchsorted(self._times, at, side), dtype=np.int64)
         return np.clip(at, self._low, self._low + self._span - 1) - self._low + (side == "right")
@@ -125,7 +125,7 @@ class SortedRows:
 
 
 def locate(keys: Ints, values: Ints, key: Ints, value: Ints, side: Literal["left", "right"]) -> Ints:
-    """One search among rows sorted by key and value."""
+    """The insertion point of each (`key`, `value`) among rows sorted by key and value."""
     return SortedRows(keys, values).find(key, value, side)
 
 

@@ -4,11 +4,11 @@ One step processes new records of one partition of __consumer_offsets. The rows 
 step knows earlier records from its `State`, three small Arrow tables stored for each bucket (`State.tables`, `State.of`):
 
 - `tails`: for each group and partition the last ten commits, all of about the last hour, and a sample of the hour before
-  (`State.trimmed`), as rows of `commits`. Lag and status are recomputed from them, too.
+  (`State.trimmed`), as rows of `commits`. Lag and status are recomputed from these rows, too.
 - `waiting`: group metadata records whose next commit may still arrive; `around`: their partitions.
 
-An edge waits a day of the log's time for the first commit after it. `Step.edges` are final rows; `Step.open_edges` still wait, and replace
-the open edges of the previous step.
+An edge is a group metadata record with the commits around it. It waits a day of the log's time for the first commit after it. `Step.edges`
+are final rows; `Step.open_edges` still wait, and replace the open edges of the previous step.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _from_end(keys: Ints) -> Ints:
 
 
 def _rows_to_keep(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
-    """For each row the number of rows to keep of its key, from its end: up to ten before the oldest recent one."""
+    """For each row: how many of the last rows of its key to keep, namely up to ten before the oldest recent one."""
     first = np.flatnonzero(firsts(keys))
     if not len(first):
         return np.empty(0, np.int64)

@@ -41,7 +41,7 @@ class Last(NamedTuple):
 
 
 def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], last: Last) -> tuple[list[Coverage], Last]:
-    """The coverage of these batches from offset `start` on; `holes` are in order, each without a complete batch."""
+    """The coverage of these batches from offset `start` on; `holes` are in order, and no batch with all its records is in one."""
     rows: list[Coverage] = []
     clocks = np.maximum.accumulate(np.concatenate([[last.ms], batches["max_ms"]]))
     bases = batches["base"]

@@ -126,7 +126,7 @@ def is_group(value: bytes) -> bool:
 
 
 def is_note(value: bytes) -> bool:
-    """Whether the value is a note, also of a newer kind or version, which the fold handles."""
+    """Whether the value is a note, also one of a newer kind or version, which `events.py` skips."""
     try:
         read_note(value)
     except ProtocolError:

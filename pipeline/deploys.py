@@ -1,4 +1,4 @@
-"""Deploys: restarts of most members of a group within a short time. The cost of each, and its cost with static members."""
+"""Deploys: restarts of at least half of a group's members within a short time. Their cost, and the rebalances that would remain with static members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.avoidable import YES, follows
 from pipeline.restarts import EXACT, Restarts, Return
 from pipeline.rows import Deploy, Episode
 
-DISTANCE_MS_MAX: Final = 600_000  # the longest time between restarts of one deploy
+DISTANCE_MS_MAX: Final = 600_000  # the longest time between a member's return and the next restart of the same deploy
 
 
 def deploys_of(cluster: str, group: str, restarts: Restarts, episodes: Sequence[Episode]) -> tuple[list[Deploy], list[Episode]]:

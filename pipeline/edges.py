@@ -1,6 +1,6 @@
 """Silver `edges`: for each group metadata record, and each partition of the group, the last commit before it and the first one after it.
 
-The fold derives from them how long a partition was not consumed around a rebalance.
+From these commits `history/stalls.py` derives how long partitions were not consumed in a rebalance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipeline.columns import MISSING, Flags, Ints, expanded, firsts, flags, ints, last_true, locate, next_true, pair, ranks
 from pipeline.schema import in_order, schema_of
 
-WAIT_MS: Final = 24 * 3_600_000  # in the log's time
+WAIT_MS: Final = 24 * 3_600_000  # how long an edge waits for its next commits, in the log's time
 GAPS: Final = 10
 NONE: Final = -1  # in lists of edges
 NEVER: Final = 1 << 62
@@ -54,7 +54,7 @@ class Edges(NamedTuple):
 
 
 def edges_of(rows: Rows, group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
-    """`group_records`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; its time never decreases."""
+    """`group_records`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; `log_ms` never decreases."""
     heads, is_new = _heads(group_records, offsets, log_ms, waiting)
     if not len(heads):
         empty = schema_of("edges").empty_table()
@@ -102,7 +102,7 @@ def _limits(heads: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
 
 
 def _commits_around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
-    """The commits around each edge: all for new edges, those among new commits for known ones."""
+    """The commits around each edge: of a new edge among all commits, of a known edge only among new commits."""
     commits, keys = rows.commits, rows.keys
     first_rows = np.flatnonzero(firsts(keys))
     key_groups = rows.groups[first_rows]  # rising
@@ -132,7 +132,7 @@ def _commits_around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, aroun
 
     head, key, before, after_index = head[retained], key[retained], before[retained], after_index[retained]
     has_before, has_after, immediately_after = has_before[retained], has_after[retained], immediately_after[retained]
-    has_before &= is_new[head]  # of known edges
+    has_before &= is_new[head]  # known edges have this commit already
     last = np.where(has_before, at[before], NONE)
     first = np.where(has_after, at[after_index], NONE)
     gap = np.full(len(head), NONE)

@@ -72,7 +72,7 @@ def walk_ends(data: Bytes, at: Ints, size: Ints) -> Walked:
 
 
 def _short(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """A compact length of one or two bytes, decoded, and the position after it; negative: null, or more bytes."""
+    """A compact length of one or two bytes, decoded, and the position after it. The length is negative if it is null or has more bytes."""
     first, second = data[at].astype(np.int64), data[at + 1].astype(np.int64)
     two = first > 127
     length = np.where(two, (first & 127) | second << 7, first) - 1

@@ -33,7 +33,7 @@ def fold_group(
 ) -> GroupTables:
     """`edges` by the offset of the group metadata record; `coverage` of both logs of the group's partition."""
     holes = Holes(coverage, events.unreadable)
-    if not group:  # notes about coordinators and end offsets; stored records of a group with an empty name are not dropped either
+    if not group:  # notes about coordinators and end offsets have no group; a group may have an empty name too, so its records are kept
         group_records = generation_rows(cluster, group, events.group_records, holes), member_rows(cluster, group, events.group_records)
         return GroupTables(*group_records, note_rows(cluster, group, events.notes), [], [], [])
     between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})

@@ -1,4 +1,4 @@
-"""Excused time: rebalances and coordinator outages, during which the clock of a group stops."""
+"""Time in which missing commits are excused: rebalances and coordinator outages. The clock of a group stops meanwhile."""
 
 from __future__ import annotations
 

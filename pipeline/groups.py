@@ -136,7 +136,7 @@ def _totals(series_totals: pa.Table, generations: Mapping[str, Sequence[Generati
 def _live_from(generations: Sequence[Generation]) -> int:
     """The first minute whose commits are after the last deletion of the group.
 
-    Commit times are in minutes. For the minute of the deletion, the newest group record decides.
+    Commit times are in minutes. The minute of the deletion counts if the group was created again, so that its newest record is no tombstone.
     """
     deleted_ms = max((generation.append_ms for generation in generations if generation.tombstone), default=None)
     if deleted_ms is None:

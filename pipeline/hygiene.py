@@ -67,7 +67,7 @@ def hygiene(
         at_ms = {row.offset: row.append_ms for row in records_by_group.get(group, [])}
         rows += instances(cluster, group, members_by_group.get(group, []), at_ms, replaced_by_group.get(group, []), rules)
     rows += lost_data(cluster, series_totals)
-    # Members with the same visible fields share a row.
+    # Equal findings share a row, such as those of members with the same client id and host.
     return [row for _, row in sorted({(row.group, row.kind, row.topic or "", row.topic_partition or 0, row.detail): row for row in rows}.items())]
 
 
@@ -118,7 +118,7 @@ class Group:
                 yield self._row("session_out_of_policy", text, self._changed_ms)
 
     def _assignments(self) -> Iterator[Hygiene]:
-        """Findings about the assignment, if it is readable: that of Kafka's consumers."""
+        """Findings about the assignment, which is readable only with the protocol type `consumer`."""
         assert self._newest is not None
         assigned = {name for member in self._members for name in member.assigned}
         if self._newest.protocol_type != "consumer" or not assigned:

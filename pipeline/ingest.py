@@ -202,7 +202,7 @@ def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.Re
 
 
 def _with_losses(plan: Plan, tasks: Sequence[ReadTask], results: Sequence[TaskResult], on_corrupt: str) -> tuple[list[Segment], list[Coverage]]:
-    """Add the losses found while reading: batches with a valid checksum and unreadable records."""
+    """Segments and coverage with the losses found while reading: batches with a valid checksum and unreadable records."""
     segments = {(row[:3], row.path): row for row in plan.segments}
     coverage = list(plan.coverage)
     for task, result in zip(tasks, results, strict=True):

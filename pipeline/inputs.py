@@ -113,7 +113,7 @@ class Folder(NamedTuple):
     path: str
     name: str  # topic-partition
     until: int  # the offset to stop at; -1: none
-    cleaned: int  # compaction has only removed records before this offset; -1: unknown
+    cleaned: int  # compaction has removed no record from this offset on; -1: unknown
 
 
 class SegmentFile(NamedTuple):

@@ -19,7 +19,7 @@ NEVER: Final = -1
 def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     """Rows since the minute of `since_ms`, in table order.
 
-    The view's moments begin at least LOOKBACK_MS earlier; it also has the last commit of each partition before them.
+    The view has moments from at least LOOKBACK_MS earlier on, and the last commit of each partition before these moments.
     """
     since_ms -= since_ms % MINUTE_MS
     series, samples, moments = view
@@ -76,8 +76,8 @@ def _time_lag(part: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints
 
 
 class Slope:
-    """The growth of lag in records per second, by least squares over the last lag of each minute. Integer sums, so that the result does not
-    depend on the first row.
+    """The growth of lag in records per second, by least squares over the last lag of each minute. Sums are of integers, so that the result does
+    not depend on the first row.
     """
 
     def __init__(self, at: Ints, lag: Ints) -> None:

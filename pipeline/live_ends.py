@@ -21,7 +21,7 @@ from pipeline.schema import joined, rows_of, table_of
 from pipeline.warehouse import Current, Warehouse
 from pipeline.wire import Client
 
-TABLE: Final = "live_ends"  # separate from end_offsets, as a full build needs it
+TABLE: Final = "live_ends"  # kept apart from end_offsets, which a full build discards and makes again from this table
 BUCKET: Final = "live"  # in place of a partition
 TOPICS: Final = "live_topics"
 TIMEOUT_S: Final = 10.0  # short, as without these samples only the current lag is missing

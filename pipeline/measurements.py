@@ -30,7 +30,7 @@ from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from pipeline.warehouse import File, Warehouse
 
 TIME_COLUMNS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # time series tables, with the column that has the end time of a row
-STATE: Final = "standing"  # the name of the table in warehouses
+STATE: Final = "standing"  # the table with the totals of `series_totals.py`: its name in existing warehouses
 MEASURED: Final = (*TIME_COLUMNS, STATE, "hygiene", "groups")
 FOLDED_TABLES: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
@@ -55,11 +55,11 @@ class PreviousBuild(NamedTuple):
     rows: Mapping[str, pa.Table]  # of TIME_COLUMNS, from `settled_ms` on
     series_totals: pa.Table  # of all rows before that
     settled_ms: int
-    files: tuple[File, ...]  # the files of the rows in `series_totals`, which stay
+    files: tuple[File, ...]  # the files with the rows that `series_totals` sums up; they stay
 
 
 class Settled(NamedTuple):
-    """Rows that only late input can change. If it does, all rows since an earlier settling time are recomputed."""
+    """Rows that only late input can change. After late input a build recomputes all rows since an earlier settling time."""
 
     until_ms: int
     rows: Mapping[str, pa.Table]  # of TIME_COLUMNS, since the previous settling time

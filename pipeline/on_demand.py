@@ -28,7 +28,7 @@ class Replay(NamedTuple):
 
 
 def clusters_of(warehouse: Warehouse, group: str, cluster: str | None = None) -> list[str]:
-    """The clusters that have the group, or only this one."""
+    """The clusters that have the group; with `cluster`, at most this one."""
     clusters = set(warehouse.read("groups", only={"group": group})["cluster"].to_pylist())
     return sorted(clusters if cluster is None else clusters & {cluster})
 

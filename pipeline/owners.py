@@ -36,7 +36,7 @@ class Owners(NamedTuple):
         return np.where(is_known, np.where(is_owned, value_at(self.members, index), NO_OWNER), UNKNOWN)
 
     def moments(self, group_of: Ints, since_ms: int) -> tuple[Ints, Ints]:
-        """For each assignment since then: the series of its group, and its time."""
+        """The times of assignments since `since_ms`: for each assignment, one row for each series of its group."""
         recent = self.at >= since_ms
         groups, at = self.groups[recent], self.at[recent]
         low, high = np.searchsorted(group_of, groups, "left"), np.searchsorted(group_of, groups, "right")

@@ -25,7 +25,7 @@ from protocol.errors import ProtocolError
 from storage.disk import OsFile
 
 CHUNK_BYTES: Final = 4 << 20
-# Of one batch, whose records are all in memory: thirty times Kafka's default of message.max.bytes.
+# The limit for one batch, whose records are all in memory: thirty times Kafka's default of message.max.bytes.
 DECOMPRESSED_BYTES_MAX: Final = 32 << 20
 UNPACKED_BYTES: Final = 8 << 20  # of decompressed batches that are read together
 

@@ -200,7 +200,7 @@ class Rebalances:
             return _changes_between(inferred.difference, inferred.expired)
         before = rebalance.before.member_ids if rebalance.before is not None else set()
         joins = [join for join in rebalance.joins if join.was_member is False or (join.was_member is None and rebalance.before is not None and join.member_id not in before)]
-        removals = [removal for removal in rebalance.removals if removal.session_ms]  # without a session it was only an assigned id
+        removals = [removal for removal in rebalance.removals if removal.session_ms]  # session 0: the client was only given a member id
         transient = {join.member_id for join in joins} & {removal.member_id for removal in removals}
         joined = {join.member_id: self._members.identity_of(join.member_id, join.instance_id) for join in joins}
         left = {removal.member_id: self._members.identity_of(removal.member_id, removal.instance_id) for removal in removals}
@@ -240,7 +240,7 @@ class Rebalances:
             inferred = self._infer(rebalance.before, rebalance.after, rebalance.from_generation)
             if inferred is not None:
                 return self._from_records(rebalance, rebalance.after, inferred)
-        if rebalance.after_ms < 0:  # the history may begin in the middle
+        if rebalance.after_ms < 0:  # nothing is known before: the logs may begin in the middle of the history
             return None
         if not rebalance.count_min and rebalance.after is not None and self._same_generation[rebalance.after.offset][1]:  # the members are unchanged
             return None
@@ -266,7 +266,7 @@ class Rebalances:
         return known(first.stored.current_state_timestamp) if first.stored is not None else None
 
     def _is_fresh(self, record: GroupRecord) -> bool:
-        """Whether it is the first record of its generation: its times are those of the rebalance."""
+        """Whether this is certainly the first record of its generation, so that its times are those of the rebalance."""
         at = self._index_of[record.offset]
         return not self._same_generation[record.offset][1] and not self._holes.between(self._offsets[at - 1] if at else -1, record.offset)
 

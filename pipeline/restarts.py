@@ -57,13 +57,13 @@ class Restarts:
     def __init__(self, tables: GroupTables, now_ms: int) -> None:
         self.now_ms = now_ms
         self.spells = tables.spells
-        # Replaced member ids. Other static members had lost their seats: they are paired like dynamic members.
+        # Member ids whose static member returned to its seat. Other static members had lost their seats: they are paired like dynamic members.
         seats = {spell.member_id for spell in tables.spells if spell.end_kind == "replaced"}
         self.replacements = [_bounded(replacement) for replacement in tables.replacements if replacement.old_member_id in seats]
         successors = {replacement.new_member_id for replacement in self.replacements}
         joined = _JoinTimes(tables.generations)
         self.stays = [stay_of(spell, joined.until(spell)) for spell in tables.spells]
-        # A member that takes over its own seat has not left.
+        # A static member that returned to its own seat did not join anew.
         self.stays = [stay._replace(joined=None) if stay.member_id in successors else stay for stay in self.stays]
         self._episodes = sorted(tables.episodes, key=lambda episode: episode.episode)
         self._begins = [_begin(episode) for episode in self._episodes]
@@ -98,7 +98,7 @@ class Restarts:
         return sum((spell.joined_hi_ms or 0) < ms and (stay.ended is None or stay.ended[1] >= ms) for spell, stay in spells)
 
     def _waiting_in_rebalance(self, stay: Stay, spell: MemberSpell) -> Stay:
-        """A coordinator considers a member that waits in a rebalance alive until its reply: it may have been silent since the rebalance began."""
+        """Extend the time of the last heartbeat back to the begin of a rebalance: a coordinator considers a member that waits for its reply alive."""
         if stay.last_heartbeat is None or stay.last_heartbeat[0] != stay.last_heartbeat[1] or spell.end_kind not in ("expired", "evicted"):
             return stay
         last_heartbeat = stay.last_heartbeat[1]
@@ -172,7 +172,7 @@ class Restarts:
             changes.others = True
 
     def _episode(self, names: set[str], span: Span, *, joined: bool) -> Episode | None:
-        """The rebalance in which a member joined or left: the one that lists it, else the latest that had begun."""
+        """The rebalance in which a member joined or left: one that lists the member, else the latest that had begun."""
         candidates: list[Episode] = []
         at = bisect_right(self._begins, span[1])
         while at and _end(self._episodes[at - 1]) >= span[0]:
@@ -249,7 +249,7 @@ def _bounded(replaced: Replaced) -> Replaced:
 
 
 class _JoinTimes:
-    """The join times of dynamic members for their last generation, from its record."""
+    """The last time at which group records show that a dynamic member was alive: the end of the join phase of its last generation."""
 
     def __init__(self, generations: Sequence[Generation]) -> None:
         rows = [generation for generation in generations if generation.state_ms is not None and not generation.is_replacement]

@@ -34,7 +34,7 @@ class Record(NamedTuple):
     expire_ms: int | None
     metadata: str | None
     tombstone: bool
-    key_raw: bytes | None  # not of offset commits; the fold decodes it again
+    key_raw: bytes | None  # None for offset commits; `events.py` decodes the key and value of other kinds
     value_raw: bytes | None
     segment: str
     file_pos: int  # of the batch
@@ -255,7 +255,7 @@ class Replaced(NamedTuple):
     partitions_held: int | None
     verdict: str  # saved, not_saved_expired, not_saved_protocol, not_saved_during_rebalance
     saved_rebalances: int  # rebalances that the instance id avoided: one or two
-    saved_at_least: int  # a lower bound, if the length of its absence is unknown
+    saved_at_least: int  # a lower bound, if the length of the member's absence is unknown
     confidence: str
 
 
@@ -274,7 +274,7 @@ class Episode(NamedTuple):
     to_generation: int | None
     rounds: int
     rounds_aborted: int
-    cause: str  # a name of coordinator.notes.Cause in lower case, or formation, restart, mixed, unknown
+    cause: str  # a name of coordinator.notes.Cause in lower case, or formation, restart, mixed, member_gone, leader_or_member_rejoin, unknown
     cause_detail: str | None
     contributing: list[str]
     trigger_member: str | None  # member key
@@ -318,7 +318,7 @@ class GroupTables(NamedTuple):
 
 
 class Deploy(NamedTuple):
-    """Gold: restarts of most members of a group within a short time."""
+    """Gold: restarts of at least half of a group's members within a short time."""
 
     cluster: str
     group: str

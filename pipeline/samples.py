@@ -1,6 +1,6 @@
 """End offsets from data directories: the only samples of Apache Kafka, which writes no notes.
 
-An ingest records its directories; a build reads them again.
+An ingest stores the paths of its directories; each later build reads end offsets from them.
 """
 
 from __future__ import annotations

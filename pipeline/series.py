@@ -1,8 +1,8 @@
 """Committed offsets and end offsets of the same partitions over time, and their values at any moment.
 
 A series is one (group, topic, partition); a part is one (topic, partition) with known end offsets. Unknown values are MISSING, never 0.
-Between two samples the end offset is interpolated, except for the time in which it was unchanged according to the later note. After the
-last sample a note stays valid, since a broker writes the next one at a change; any other sample is valid for `HOLD_MS`.
+Between two samples the end offset is interpolated, except for the time in which it was unchanged according to the later note. If the last
+sample is a note, it stays valid, since a broker writes another note when the end offset changes; any other last sample is valid for `HOLD_MS`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipeline.columns import (
 
 ORIGINS: Final = ("notes", "live", "segments", "checkpoint")  # in order of precedence
 HOLD_MS: Final = 5 * 60_000
-# A commit may exceed the last sample, by newer records: then there is no lag. After so long the sample is too old.
+# A committed offset may exceed the last sample, because of newer records: then the lag is 0, or unknown if the sample is older than this.
 AHEAD_MS: Final = 60_000
 MOMENTS_PER_VIEW: Final = 400_000
 LOOKBACK_MS: Final = 61 * 60_000  # the lag at a moment does not depend on older data

@@ -87,7 +87,7 @@ class Tenure:
         return _concatenated(self._owners.moments(self._view.series.groups, MISSING), self._stops())
 
     def _stops(self) -> SeriesTimes:
-        """For each commit and each moment without lag: the time at which the limit is reached, unless another one follows before."""
+        """For each commit and each moment without lag: when the silence limit is reached, unless the next commit or moment without lag comes first."""
         series, moments = self._view.series, self._view.moments
         idle = moments.lag == 0
         of_series, at = _concatenated((series.series, series.at), (moments.series[idle], moments.at[idle]))
@@ -140,7 +140,7 @@ class Tenure:
         moments = points.moments
         limit = self._silence_limit(window)
         since = np.maximum(np.where(moments.commit >= 0, value_at(self._view.series.at, moments.commit), MISSING), points.idle_ms)
-        candidates = np.flatnonzero((moments.lag > 0) & (moments.at - since > limit))  # by an upper bound: without excused time
+        candidates = np.flatnonzero((moments.lag > 0) & (moments.at - since > limit))  # an upper bound of the silence: it includes excused time
         group = self._view.series.groups[moments.series[candidates]]
         silence = self._clock.clock_time(group, moments.at[candidates]) - self._clock.clock_time(group, since[candidates])
         stopped = np.zeros(len(moments.lag), np.bool_)
@@ -157,7 +157,7 @@ def recompute_since(previous: pa.Table, since_ms: int) -> int:
     """The time since which rows are recomputed: intervals that were open in the previous build may have ended since."""
     open_until = ints(previous.filter(pc.invert(previous["final"]))["to_ms"])
     since_ms = min(since_ms, int(open_until.min())) if len(open_until) else since_ms
-    return since_ms - since_ms % MINUTE_MS  # so a whole number of slots
+    return since_ms - since_ms % MINUTE_MS  # a minute is a whole number of slots
 
 
 def status_rows(

@@ -1,6 +1,6 @@
 """The names of statuses and rules; `status.py` evaluates them.
 
-The ruleset `burrow` follows Burrow's wiki, to the second. `tenure` avoids its false alarms: a window spans at least ten minutes and has
+The ruleset `burrow` follows Burrow's wiki, with times in whole seconds. `tenure` avoids its false alarms: a window spans at least ten minutes and has
 one commit per 15 seconds; a partition without new records is not stopped; rebalances and outages of the coordinator do not count; and an
 unknown lag is not OK.
 """

@@ -1,6 +1,6 @@
 """Surveys a segment: its batches with verified checksums, as columns, and the damaged ranges between them.
 
-This is all that planning needs, and much cheaper than reading the records. After damage the next sound batch is searched. The checksum does
+Planning needs no more, and a survey is much cheaper than reading the records. After damage the next sound batch is searched. The checksum does
 not cover a batch's offset: if offsets are not ascending, the smallest possible number of batches counts as damaged.
 """
 
@@ -54,7 +54,7 @@ COLUMNS: Final = np.dtype(
 
 
 class Damage(NamedTuple):
-    """Bytes that are not a sound batch. `torn`: no sound batch follows; `interrupted`: an interrupted write can leave them."""
+    """Bytes that are not a sound batch. `torn`: no sound batch follows; `interrupted`: an interrupted write can leave such bytes."""
 
     position: int
     size: int

@@ -1,7 +1,7 @@
 """Which transactional batches were committed, according to the control records.
 
 Records of an open transaction, and all after its start, are not read yet, so that rows are in log order. A transaction without an end
-within a day of the log's time counts as aborted: one that its coordinator lost must not block all analyses. The verdict on a batch does
+within a day of the log's time counts as aborted: a transaction that its coordinator lost must not block all analyses. The verdict on a batch does
 not depend on how much is read at once.
 """
 

@@ -64,7 +64,7 @@ class Current:
     cursors: dict[str, Any] = field(default_factory=dict)  # the position in each log, for `ingest.py`
     built: int = 0  # the last run whose records are in silver and gold
     now_ms: dict[str, int] = field(default_factory=dict)  # the time of the newest record of each cluster
-    build: dict[str, Any] = field(default_factory=dict)  # for `build.py`
+    build: dict[str, Any] = field(default_factory=dict)  # what ingests leave for builds: see `samples.py` and `live_ends.py`
 
     def files_of(self, table: str, bucket: str | None = None) -> list[File]:
         return [file for file in self.files if file.table == table and bucket in (None, file.bucket)]
@@ -212,7 +212,7 @@ class Warehouse:
         try:
             pq.write_table(content, path, compression="zstd", compression_level=1, **_encoding(content.schema))
             _sync(path)
-        except OSError as error:  # without a file name: a full disk, or a removed folder
+        except OSError as error:  # of a full disk or a removed folder: it has no file name
             path.unlink(missing_ok=True)
             raise OSError(error.errno, os.strerror(error.errno or errno.EIO), str(path)) from None
         return File(table, str(path.relative_to(self.folder)), bucket, run, content.num_rows, until_ms)
@@ -233,7 +233,7 @@ class Warehouse:
 
 
 def _encoding(schema: pa.Schema) -> dict[str, Any]:
-    """Texts as dictionaries, which are read as plain texts since the schema is not stored then; integers as deltas."""
+    """Store texts as dictionaries and integers as deltas. Without the stored schema, dictionary columns are read back as plain texts."""
     is_coded = any(pa.types.is_dictionary(column.type) for column in schema)
     numbers = {column.name: "DELTA_BINARY_PACKED" for column in schema if column.type == pa.int64()}
     return {

@@ -1,7 +1,7 @@
 """Replays of a group's history with other settings: the same processes start and stop in the real coordinator, in virtual time.
 
-`as_static`: all members are static with one session timeout. Only restarts change: a member that stopped for good is removed when it was in
-the logs; its later detection is a separate cost (timeouts.py).
+`as_static`: all members are static with one session timeout. Only restarts have another effect: a member that stopped for good is removed at
+the same time as in the logs. How much later the timeout would detect it is a separate cost (timeouts.py).
 `as_dynamic`: all members are dynamic, and every restart begins with LeaveGroup: shows what static members have saved.
 `as_it_was`: each member keeps its kind: shows how close the replay is to the history.
 """
@@ -36,7 +36,7 @@ class Stint(NamedTuple):
     gone_ms: int | None
     left: bool  # by LeaveGroup
     removed: bool  # by an administrator
-    back: Return | None  # its return, if any
+    back: Return | None  # the return of the process after this run, if any
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ def _stop(client: Client, leaves: bool, back: Return | None, stops: list[Stop]) 
 
 
 def _trigger_rebalance(world: World, group: str, rebalance: OtherRebalance) -> None:
-    """Let the current leader trigger a rebalance; it may differ from the one in the logs."""
+    """Let the leader in the replay trigger a rebalance; the leader in the logs may have been another member."""
     group_state = world.group(group)
     clients = [client for client in world.clients.get(group, []) if client.settled]
     leader = next((client for client in clients if group_state is not None and client.member_id == group_state.leader), None)
@@ -257,7 +257,7 @@ def confirmed_avoidable(script: Script, episodes: Sequence[Episode], timeout_ms:
 def with_saved_rebalances(script: Script, restarts: Restarts, replacements: Sequence[Replaced]) -> list[Replaced]:
     """The replacements, with the number of rebalances that each would have caused without an instance id.
 
-    If the length of the absence is unknown, that is at most two, for leaving and joining, and the replays give a lower bound.
+    If the length of the absence is unknown, the number is the maximum, two for leaving and joining, and the replays give a lower bound.
     """
     saved = {replacement.new_member_id: replacement for replacement in restarts.replacements if replacement.verdict == SAVED}
     if not saved:

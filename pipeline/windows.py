@@ -34,7 +34,7 @@ class Windows(NamedTuple):
 
 
 def sequences(series: Series) -> Ints:
-    """The number of each commit's sequence, the commits of a series between two tombstones; a tombstone belongs to the one that it ends."""
+    """The number of each commit's sequence. A sequence is the commits of a series after one tombstone, up to and including the next."""
     begins = firsts(series.series)
     begins[1:] |= series.committed[:-1] == MISSING
     return np.cumsum(begins) - 1

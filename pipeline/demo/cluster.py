@@ -54,7 +54,7 @@ class Cluster:
     deploys: list[Deploy] = field(default_factory=list)
     stuck: list[Stuck] = field(default_factory=list)
     remarks: list[dict[str, Any]] = field(default_factory=list)  # other scripted events, with their times
-    _noted: dict[tuple[str, int], tuple[dict[int, tuple[int, int]], int]] = field(default_factory=dict)  # the end offsets in the last note, and its time
+    _noted: dict[tuple[str, int], tuple[dict[int, tuple[int, int]], int]] = field(default_factory=dict)  # by topic and epoch: the end offsets in the last note, and its time
 
     @property
     def end_ms(self) -> int:
@@ -64,7 +64,7 @@ class Cluster:
         return self.world.start_ms + day * DAY_MS + hour * HOUR_MS + minute * MINUTE_MS
 
     def at(self, moment: int, step: Callable[..., object], *arguments: object) -> None:
-        """Schedule a step, unless it is after the end: a shorter simulation is the beginning of a longer one."""
+        """Schedule a step, unless it is after the end, so that a shorter simulation equals the beginning of a longer one."""
         if moment < self.end_ms:
             self.world.at(moment, step, *arguments)
 

@@ -44,7 +44,7 @@ def _begin(episode: Episode) -> int:
 
 
 def _typical_rebalance(chain: list[Episode], culprit: str | None) -> Episode:
-    """The most expensive rebalance of the trigger; of a deploy (None) the first one."""
+    """The most expensive rebalance that `culprit` triggered; in a deploy (`culprit` None) the first one that is not the formation of the group."""
     if culprit is None:
         return next((episode for episode in chain if episode.cause != FORMATION), chain[0])
     return max((episode for episode in chain if _trigger(episode) == culprit), key=lambda episode: episode.partition_seconds_lost or 0.0)

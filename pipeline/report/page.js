@@ -1,5 +1,5 @@
 "use strict";
-// Tables are sorted by a click on a head; a second click turns the order round.
+// A click on a column heading sorts the table; a second click reverses the order.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.querySelectorAll("thead th")];
   heads.forEach((head, at) => {
@@ -27,7 +27,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// A setting is copied by its button; without a clipboard (a file opened from disk) it is selected instead.
+// The button copies the setting. A page without access to the clipboard, such as a file opened from disk, selects the setting instead.
 for (const button of document.querySelectorAll("button.copy")) {
   button.addEventListener("click", () => {
     const code = button.parentElement.querySelector("code");

@@ -1,4 +1,4 @@
-"""Reduces millions of rows to the few that a chart shows, before they become objects."""
+"""Reduces millions of rows to the few that a chart shows, before they become Python objects."""
 
 from __future__ import annotations
 

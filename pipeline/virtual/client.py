@@ -105,7 +105,7 @@ class Client:
         self.owned: list[TopicPartition] = []  # its current assignment
         self.settled = False  # whether it has the assignment of its generation
         self.waits_for: PendingRequest | None = None
-        self.restart_number: int | None = None  # the restart that it is part of
+        self.restart_number: int | None = None  # the number of its current restart, until the client has an assignment again
         self.revoking = False  # whether it rejoins so that its revoked partitions can be assigned (cooperative)
         self.assigned: Callable[[Client], None] | None = None  # called after an assignment
         self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, if it has partitions
@@ -372,13 +372,13 @@ class Client:
         return self._beats_from + (self.world.now - self._beats_from) // self.heartbeat_ms * self.heartbeat_ms
 
     def keep_session(self) -> None:
-        """Stop the session from expiring: its heartbeats are in time from now on."""
+        """Stop the session from expiring: from now on the heartbeats that are not sent count as in time."""
         member = self.world.member(self)
         if member is not None and self.healthy and not member.is_new:
             member.deadline = NEVER
 
     def _catch_up(self) -> None:
-        """Make up for the skipped heartbeats, which had no visible effect."""
+        """Set the time of the member's last heartbeat as if the skipped heartbeats, which have no visible effect, had been sent."""
         member = self.world.member(self)
         if member is not None and member.deadline == NEVER and member.join_waiter is None:
             member.seen_ms = max(member.seen_ms, self.last_beat())
@@ -414,7 +414,7 @@ class Client:
         self._after(ms, lambda: step(request_sent) if self.waits_for is request_sent else None)
 
     def _after(self, ms: int, step: Callable[[], None]) -> None:
-        """Run `step` later, unless the process has ended; if it is frozen, after that."""
+        """Run `step` after `ms`, unless the process has ended then; if it is frozen, when it resumes."""
         life = self.life
         world = self.world
 

@@ -96,7 +96,7 @@ class Partition:
         self._watch(group, cause, client, removal)
 
     def append(self, commit: Hashable = None) -> None:
-        """Write the facts of the step to the log. `commit`: a name if they are only commits, which the next ones of that name supersede."""
+        """Write the facts of the step to the log. `commit`: if all are offset commits, a name for their partitions; later commits of that name replace them."""
         shard = self.shard
         assert shard is not None
         hold = shard.hold

@@ -89,7 +89,7 @@ class GroupHistory:
         self.members: dict[str, str | None] = {}  # member id -> instance id
         self.last_version: object = None
         self.episodes: list[TrueRebalance] = []
-        self.changes: list[Change] = []  # of all episodes, and others
+        self.changes: list[Change] = []  # all changes, in rebalances and outside of them
         self.deleted_ms: list[int] = []
 
     def differs(self, group: Group) -> bool:

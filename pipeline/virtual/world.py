@@ -221,7 +221,7 @@ class World:
         return counts
 
     def client_ended(self, client: Client) -> None:
-        """The process has ended: later changes of its member are a consequence."""
+        """Remember the restart in which the process ended: later changes of its member are attributed to that restart."""
         member = self.member(client)
         if client.restart_number is not None and member is not None:
             self.restarts[client.restart_number].last_sign_ms = member.seen_ms
