@@ -38,7 +38,7 @@ Of commands that change something:
 
 {change}
 
-On a terminal tables are coloured (not with `NO_COLOR`), and what changes something asks first. Piped, tables are plain and nobody is asked.
+On a terminal tables are coloured (not with `NO_COLOR`), and commands that change something ask for confirmation. In a pipe, tables are plain and no command asks.
 With `--json` the output is JSON: one document, or one object per line for what streams. Times carry their zone. Exit codes are in
 [configuration.md](configuration.md#what-do-the-exit-codes-mean).
 

@@ -24,7 +24,7 @@ stateDiagram-v2
 {moves}
 ```
 
-It depends on the state of the group: a heartbeat is answered 0 in Stable, and 27 (REBALANCE_IN_PROGRESS) in PreparingRebalance. The table applies
+The answer depends on the state of the group: a heartbeat is answered 0 in Stable, and 27 (REBALANCE_IN_PROGRESS) in PreparingRebalance. The table applies
 after the member's identity, its generation and, for SyncGroup, its protocol were checked. States have the names that clients show; a cell
 is an error code or a rule.
 

@@ -83,7 +83,7 @@ class DeleteTopics:
     def _check_deletable(self, name: str, result: DeletableTopicResult) -> bool:
         if self._topics.by_name[name].internal:
             result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
-            result.error_message = f"'{name}' stores groups and cannot be to_delete."
+            result.error_message = f"'{name}' stores groups and cannot be deleted."
         elif not self._registry.writable:
             result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, REGISTRY_SUSPENDED
         return not result.error_code

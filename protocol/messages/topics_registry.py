@@ -238,7 +238,7 @@ class ProducerIdsValue(Message):
 
 
 class DeletedTopicKey(Message):
-    """Key of a deleted topic whose folders may still have their names; a null value says that none has, version 2."""
+    """Key of a deleted topic until its folders are renamed and its offsets removed; a null value says that both is done, version 2."""
 
     __slots__ = ("topic_id",)
     FLEXIBLE_FROM: ClassVar[int] = 32767
