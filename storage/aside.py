@@ -1,7 +1,7 @@
-"""Copies of bytes that are cut off a log, in `DATA/set-aside`: one folder for each opening that cuts bytes.
+"""Copies of bytes that are cut off a log, in `DATA/set-aside`: one folder for each opening or repair that cuts more than a torn end.
 
-The newest ten folders are kept, up to 64 MiB in total; the newest is always kept. Nothing is cut without a copy: if the disk has no
-room for the copy, the log stays closed.
+The newest ten folders are kept, up to 64 MiB in total; the newest is always kept. Only a torn end is cut without a copy: if the disk
+has no room for a copy, the log stays closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER_DIGITS: Final = 6
 
 
 def set_aside_bytes(disk: Disk, log_folder: str, cuts: Sequence[tuple[str, int]]) -> str:
-    """Copy the end of each file from its position on; return the folder of the copies. On OSError it is removed again."""
+    """Copy the end of each file from its position on; return the folder of the copies. On OSError the folder is removed again."""
     data, _, name = log_folder.rpartition("/")
     parent = f"{data}/{FOLDER}"
     disk.make_folder(parent)

@@ -13,7 +13,7 @@ from storage.verifying import verify_all
 
 
 def check(segment: Segment, from_start: bool, trust_index: bool = True) -> str:
-    """Read the file up to its end or the first unsound batch; return why it stopped early, or "".
+    """Read the file up to its end or the first unsound batch; return what is wrong with that batch, or "".
 
     `from_start`: verify every checksum; otherwise read headers from the last position in the stored index. `trust_index`: the
     process that wrote the index files stopped cleanly. Raises DamagedLog if the index points to an unsound batch.
@@ -92,10 +92,10 @@ def _load_index(segment: Segment, length: int, trust: bool) -> Index | None:
 
 
 def _resume_at_newest(segment: Segment) -> bool:
-    """Go further back, to the batch with the newest stored timestamp; False if the time index points to no such batch.
+    """Resume further back, at the batch with the newest stored timestamp; False if the time index points to no such batch.
 
-    The index files are never synced: after a power failure the offset index may have entries that the time index lacks.
-    Then the newest timestamp is among the batches that are read from here on.
+    The index files are never synced, so after a power failure the time index may lack entries that the offset index has.
+    Reading on from this batch finds the timestamps that the time index lacks.
     """
     newest, offset = segment.index.newest_before(segment.next_offset)
     if newest < 0:

@@ -12,7 +12,7 @@ TopicPartition = tuple[str, int]
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Read a checkpoint; empty if it is missing or unreadable: without it an opening only reads more."""
+    """Read a checkpoint; empty if the file is missing or unreadable, so that the logs open without it."""
     try:
         lines = disk.read_text(path).split("\n")
         offsets = {}
@@ -25,7 +25,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 def read_offset(disk: Disk, path: str, log: TopicPartition) -> int:
-    """The offset of one log; 0 if it is missing or unreadable. Raises OSError if the file exists but cannot be read."""
+    """The offset of one log; 0 if the file is missing, or has no valid offset of the log. Raises OSError if the file cannot be read."""
     if not disk.exists(path):
         return 0
     _, _, after = disk.read_text(path).partition(f"\n{log[0]} {log[1]} ")

@@ -1,8 +1,8 @@
 """The process in which a log is cleaned: `python -P -m storage.cleaner FOLDER`, started by the log's owner.
 
 It reads one line of JSON from standard input, cleans (compaction.py), and prints one line of JSON. It only adds new files; the
-owner moves them into place. It exits when standard input closes: when the owner's process has ended, another process may own the
-folder. This module is not compiled, since Python cannot run a compiled module with -m.
+owner moves them into place. It exits when standard input closes, which means that the owner's process has ended: another process may
+then own the folder. This module is not compiled, since Python cannot run a compiled module with -m.
 """
 
 from __future__ import annotations

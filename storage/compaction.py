@@ -45,7 +45,7 @@ class Compaction:
     ) -> None:
         """`segments`: the log's first segments, without a gap, up to offset `end`.
 
-        `now` below 0: the clock is not trusted, so no tombstone is removed and no horizon is set.
+        `now` below 0: the clock is not trusted, so no tombstone is removed and no batch gets a delete horizon.
 
         `producers`: base offset of the last batch of each active producer. The header of that batch is kept, since an opening
         reads the producer's sequence from it. None: every producer in the segments counts as active.

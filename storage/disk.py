@@ -193,10 +193,11 @@ class OsLock:
 
 
 class OsByteLocks:
-    """Open-file-description locks where the system has them: they belong to this object alone.
+    """Locks with open-file-description locks, which belong to this object alone, where the system has them.
 
-    Elsewhere, process locks: closing any descriptor of the file drops them. The bytes are spread over several files, because
-    the system scans all locks of a file in each call: with 10,000 logs in one file that takes a third of the broker's start.
+    Elsewhere with process locks, which the system drops when the process closes any descriptor of the file. The bytes are spread over
+    several files, because the system scans all locks of a file in each call: with 10,000 logs in one file that takes a third of the
+    broker's start.
     """
 
     def __init__(self, path: str) -> None:
@@ -216,7 +217,7 @@ class OsByteLocks:
         _lock_byte(self._descriptors[file_of(at)], fcntl.F_UNLCK, at)
 
     def are_supported(self, at: int) -> bool:
-        if _OFD_SETLK is None:  # a second lock of the same process never fails
+        if _OFD_SETLK is None:  # process locks: a second lock of the same process never fails, so there is nothing to compare
             return self.lock(at)
         other = os.open(self._paths[file_of(at)], os.O_RDWR)
         try:

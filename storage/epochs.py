@@ -50,10 +50,10 @@ def epoch_at(epochs: Epochs, offset: int) -> int:
 
 
 def epoch_end(epochs: Epochs, epoch: int) -> tuple[int, int]:
-    """The newest known epoch up to `epoch`, and its end offset, as in Kafka's OffsetForLeaderEpoch.
+    """The newest known epoch not above `epoch`, and its end offset, as in Kafka's OffsetForLeaderEpoch.
 
-    An epoch before the first known one ends where that begins. (-1, -1) for the newest known epoch, which has no end, and for a
-    later epoch.
+    An epoch before the first known one ends where the first known one begins. (-1, -1) for the newest known epoch, which has no end,
+    and for a later epoch.
     """
     number = bisect_right(epochs, epoch, key=_epoch_of)
     if number == len(epochs):

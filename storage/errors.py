@@ -31,7 +31,7 @@ class DamagedLog(Exception):
 
 
 class DamagedTurns(DamagedLog):
-    """A turn log is damaged, and this log may lack batches from it."""
+    """A turn log, which has second copies of unflushed batches, is damaged, and this log may lack some of these batches."""
 
     REMEDY: ClassVar[str] = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
 

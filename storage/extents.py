@@ -38,7 +38,7 @@ class Extent:
         self.segment = segment
         self.at = at
         self.size = size  # bytes not read yet
-        self.limit_bytes = limit_bytes  # bytes up to the fetch's limit, including a partial last batch
+        self.limit_bytes = limit_bytes  # bytes that count for fetch.min.bytes: up to the fetch's limit, even if the limit cuts a batch
         self.closed = closed  # its segment no longer grows
         self._pinned = False
 
@@ -69,7 +69,7 @@ class Extent:
 
 
 def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: bool, one_at_least: bool) -> Extent | None:
-    """Locate the batches from the batch with `offset` on that end before offset `end` and fit into `bytes_max`.
+    """Locate the batches from the one that contains `offset` up to offset `end`, as many as fit into `bytes_max`.
 
     A large extent may be some KiB smaller, so that it ends at an index entry. None if no batch exists or fits; with
     `one_at_least` the first batch always fits. Raises OSError, and DamagedLog if the segment's structure is damaged.

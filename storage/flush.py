@@ -10,12 +10,12 @@ from typing import Final
 from storage.disk import Disk, File
 from storage.segment import Segment
 
-# An empty marker file in the log's folder, from a failed flush until the repair. Its name ends with the flushed offset, except in
-# files of earlier versions. A name becomes durable with the folder, even if file data does not.
+# Beginning of the name of an empty file that marks a log from a failed flush until its repair. The flushed offset follows (not in
+# files of earlier versions): it is in the name since syncing the folder saves names even when file data cannot be written.
 FAILED: Final = "flush.failed"
 METADATA: Final = "partition.metadata"  # Kafka's file with the topic id of the folder
 _TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{22}")  # 16 bytes in base64
-_SAME_CHARS_MIN: Final = 11  # two ids with so many equal characters are one id and a damaged copy of it
+_SAME_CHARS_MIN: Final = 11  # two ids with at least so many equal characters count as one id and a damaged copy of it
 
 
 class Flush:
@@ -33,7 +33,7 @@ class Flush:
         self.sizes: list[int] = []  # of the segments when the flush began
         self.disk = disk
         self.log_folder = log_folder
-        self.folder_to_sync = log_folder if sync_folder else ""  # "": its names are durable already
+        self.folder_to_sync = log_folder if sync_folder else ""  # "": the names of the log's files are durable already
         self.is_new = is_new  # the folder was created since the last flush
         self.topic_id = topic_id
 
@@ -49,12 +49,12 @@ class Flush:
 
 
 def mark_flush_failed(disk: Disk, folder: str, flushed_offset: int) -> None:
-    """Write a marker file for the next process, in case this one ends before the repair.
+    """Write a marker file, so that the next process repairs the log if this one ends before the repair.
 
-    That process could read the records from the page cache and sync them without an error, although they never reach the disk.
-    After a power failure the unflushed part may have holes, with sound batches after them.
+    Without the marker, the next process could read the unflushed records from the page cache and sync them without an error, although
+    they never reach the disk. After a power failure the unflushed part may have holes, with sound batches after them.
     """
-    with contextlib.suppress(OSError):  # a failing disk may be unreadable too: nothing is read here
+    with contextlib.suppress(OSError):  # reads may fail too on a failing disk, so this block only writes
         disk.open(f"{folder}/{FAILED}.{flushed_offset}", create=True).close()
         disk.sync_folder(folder)
 
@@ -71,7 +71,7 @@ def flushed_before_failure(disk: Disk, folder: str) -> int:
 
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
-    """Sync the folder, and its parent if the folder is new, with its topic id, which was written without a sync."""
+    """Sync the folder. If it is new, also sync its parent folder and its topic id, which was written without a sync."""
     if is_new and topic_id and not belongs_to_other_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe=True)
     disk.sync_folder(folder)
@@ -96,7 +96,7 @@ def read_topic_id(disk: Disk, folder: str) -> str:
 
 
 def belongs_to_other_topic(disk: Disk, folder: str, topic_id: str) -> bool:
-    """Whether the folder has the id of another topic. A similar id counts as a damaged copy of this one, so that the log is not lost."""
+    """Whether the folder has another topic's id. An id similar to `topic_id` counts as a damaged copy of it, so that the log is not lost."""
     stored = read_topic_id(disk, folder)
     return bool(stored) and sum(map(eq, stored, topic_id)) < _SAME_CHARS_MIN
 

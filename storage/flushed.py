@@ -14,7 +14,7 @@ from storage.segments import Segments
 
 
 class FlushedSegments(Segments):
-    """After a failed flush the log is not `usable` until it is repaired."""
+    """A log's segments and their flushes. After a failed flush the log is not `usable` until it is repaired."""
 
     __slots__ = (
         "_flush_failed",
@@ -32,13 +32,13 @@ class FlushedSegments(Segments):
         self._topic_id = ""
         self._flushing = False
         self._flush_failed = False  # unflushed bytes may never reach the disk
-        self._flushed_size = 0  # of the last segment
+        self._flushed_size = 0  # flushed bytes of the last segment
         self._names_unsynced = False
         self._is_new = False  # the folder was created, and its name is not synced yet
 
     @property
     def busy(self) -> bool:
-        """A flush or compaction uses its folder."""
+        """Whether a flush or compaction uses the log's folder."""
         return self._flushing or self.folder_users > 0
 
     def start_flush(self, closed: bool = False) -> Flush:

@@ -72,7 +72,10 @@ class Index:
         return f"{self.path}.timeindex{self.suffix}"
 
     def add(self, offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:
-        """Add a batch with its last offset and position; `timestamp` is the newest of the segment so far, at `timestamp_offset`."""
+        """Add an entry for the batch with this last offset and position, unless the previous entry is less than INTERVAL_BYTES before it.
+
+        `timestamp` is the newest of the segment so far, at `timestamp_offset`.
+        """
         if position - self.last_position < INTERVAL_BYTES:
             return
         self.last_position = position
@@ -277,7 +280,7 @@ class Index:
         """Remove both files, which have entries of the cut part."""
         self.forget()
         for path in (self.offset_path, self.time_path):
-            with contextlib.suppress(OSError):  # entries are checked before use
+            with contextlib.suppress(OSError):  # a remaining file is harmless, since entries are checked before use
                 if self.handles.disk.exists(path):
                     self.handles.disk.remove(path)
 
@@ -312,7 +315,7 @@ class Index:
 
 
 def _write_end(file: File, at: int, data: bytes) -> None:
-    """Make `data` at position `at` the end of the file. Do nothing if it is: truncating may wait for the disk."""
+    """Make the file end with `data`, at position `at`. Do nothing if it already does, since truncating may wait for the disk."""
     size = file.size()
     if size == at + len(data) and file.read(at, len(data)) == data:
         return

@@ -1,11 +1,11 @@
 """One log: a folder of segments, the last of which is active and grows.
 
-`append` writes to the operating system; a flush (flushed.py) makes the records durable. After a failure the log is repaired in
-three steps; the second step blocks and runs in another thread.
+`append` writes to the operating system; a flush (flushed.py) makes the records durable. After a failure the owner repairs the log:
+`start_repair`, then `Repair.run`, which blocks and runs in another thread, then `finish_repair`.
 
-A log rolls only when all earlier segments are flushed, so only the end of its last segment can be torn. A `deferred` log leaves
-flushing to the operating system, as Kafka does for topics: after a crash an opening verifies everything after the recovery point
-and cuts at the first torn batch.
+A log begins a new segment only when all earlier ones are flushed, so a crash can tear only the end of its last segment. A `deferred`
+log leaves flushing to the operating system, as Kafka does for topics: after a crash an opening verifies everything after the recovery
+point and cuts at the first torn batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class Log(FlushedSegments):
-    """A log. Its owner appends to it, flushes and repairs it; reading is in segments.py."""
+    """A log, as its owner appends to it and repairs it. Flushing is in flushed.py, reading in segments.py."""
 
     __slots__ = (
         "_deferred",
@@ -51,11 +51,11 @@ class Log(FlushedSegments):
         super().__init__(handles, folder)
         self.segment_bytes = min(segment_bytes, SEGMENT_BYTES_MAX)
         self.segment_ms = 0  # Kafka's segment.ms, measured by the batches' timestamps; 0: no limit
-        self._folder_exists = False  # True: its name is synced, or the next flush syncs it
+        self._folder_exists = False  # True: the folder's name is synced, or the next flush syncs it
         self._deferred = False
         self._producers: Producers | None = None
-        self._written_epoch = -1  # epoch last written to the checkpoint
-        self._first_seen_base = -1  # active segment at the last `roll_if_old`, and the time of the first call with it
+        self._written_epoch = -1  # epoch last written to leader-epoch-checkpoint
+        self._first_seen_base = -1  # active segment at the last `roll_if_old`, and the time of the first call that saw it
         self._first_seen_ms = 0
 
     @staticmethod
@@ -76,9 +76,10 @@ class Log(FlushedSegments):
         """Open the log in `folder`, which need not exist yet; a torn end of the last segment is cut.
 
         `recovery_point`: records before it are flushed. `topic_id`, 22 characters, is written to partition.metadata if that is
-        missing. `start_offset`: records before it are deleted. `producers` is filled from the log, and saved with it from
-        then on; the caller of `append` updates it. `batch_copies`: batches of the log that are also in a turn log.
-        `cut_damage`: cut any damage at the end, as in a deferred log. Raises DamagedLog for damage elsewhere, and OSError.
+        missing. `start_offset`: records before it are deleted. `producers` is filled from the log, and saved in its snapshot
+        files from then on; the caller of `append` updates it. `batch_copies` returns the log's batches that are also in a turn
+        log (turn_log.py). `cut_damage`: cut any damage at the end, as in a deferred log. Raises DamagedLog for damage elsewhere,
+        and OSError.
         """
         log = Log(handles, folder, segment_bytes)
         log._topic_id = topic_id
@@ -97,22 +98,22 @@ class Log(FlushedSegments):
             opened = open_deferred if deferred else open_segments
             log._segments, recovery = opened(handles, folder, recovery_point, clean, batch_copies, cut_damage)
             if deferred and log.next_offset < start_offset:
-                # Offsets are not used twice: as in Kafka, the log continues at its start offset.
+                # As in Kafka, the log continues at its start offset, since no offset may be used twice.
                 remove_segments(handles, folder, [segment.base for segment in log._segments])
                 log._segments = []
             if deferred and not clean:
-                # The disk may lack the whole log: the next flush syncs the names too.
+                # After a crash the disk may lack the names of the folder and its files: the next flush syncs them too.
                 log._names_unsynced = log._is_new = True
                 if failed_flushes(handles.disk, folder):
                     sync(handles, folder, log._segments, recovery_point)
             elif log._segments and not clean:
-                # Records that readers see must survive the next crash.
+                # Readers may see these records from now on, so they must survive the next crash.
                 sync(handles, folder, log._segments, recovery_point)
             log.start_offset = max(start_offset, log._segments[0].base) if log._segments else start_offset
             if producers is not None:
                 rebuild(handles.disk, folder, log._segments, log.next_offset, producers, clean)
         for segment in log._segments:
-            if segment.epoch > (log._epochs[-1][0] if log._epochs else -1):  # the checkpoint was lost
+            if segment.epoch > (log._epochs[-1][0] if log._epochs else -1):  # leader-epoch-checkpoint lacks this epoch
                 log._epochs = with_epoch(log._epochs, segment.epoch, segment.epoch_start)
         log.epoch = log._epochs[-1][0] + 1 if log._epochs else 0
         log._epochs = [known for known in log._epochs if known[1] < log.next_offset]
@@ -126,7 +127,7 @@ class Log(FlushedSegments):
     def append(self, batch: bytes | bytearray, epoch: int) -> int:
         """Stamp offsets and epoch into the batch (a bytearray in place), write it, and return its first offset.
 
-        Raises AppendFailed. Raises Fenced, and leaves the log unchanged, if it has a newer owner.
+        Raises AppendFailed. Raises Fenced, and leaves the log unchanged, if the log has a newer owner.
         """
         if epoch != self.epoch:
             raise Fenced(f"{self.folder} is owned at epoch {self.epoch}, no longer at {epoch}")
@@ -148,7 +149,7 @@ class Log(FlushedSegments):
         return offset
 
     def restore(self, batch: bytes) -> bool:
-        """Append an already stamped batch if its offset is the next one; return whether it was. Raises OSError."""
+        """Append a batch that already has its offset and epoch, if that offset is the next one; return whether it is. Raises OSError."""
         header = validate(batch, 0, len(batch))
         offset = self.next_offset
         if header.base_offset != offset:
@@ -162,7 +163,7 @@ class Log(FlushedSegments):
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
         if self._segments:
             active = self._segments[-1]
-            # Do not roll during a flush: flush and roll would both sync it, and only one would get a failure.
+            # Do not roll during a flush: both would sync the active segment, and the system would report a failure to only one.
             must_wait = self._flushing and not self._deferred
             limit = SEGMENT_BYTES_MAX if must_wait else self.segment_bytes
             if not active.size or (
@@ -203,8 +204,8 @@ class Log(FlushedSegments):
     def roll(self, unflushed_bytes_max: int) -> bool:
         """Close the active segment before it is full, so that it can be compacted; return whether the active segment is now empty.
 
-        False if a flush is in progress or more than `unflushed_bytes_max` bytes are unflushed; a deferred log does not wait
-        for either. Raises AppendFailed as `append` does.
+        False if a flush is in progress or more than `unflushed_bytes_max` bytes are unflushed, unless the log is deferred. Raises
+        AppendFailed as `append` does.
         """
         if not self.usable or (self._flushing and not self._deferred):
             return False
@@ -222,9 +223,9 @@ class Log(FlushedSegments):
         return True
 
     def roll_if_old(self, now: int, segment_ms: int) -> bool:
-        """Roll a segment that has been active for `segment_ms`, whatever its timestamps; call it at intervals.
+        """Roll a segment that has been active for `segment_ms`, whatever its timestamps, so that it can be compacted in an idle log too.
 
-        Otherwise the last segment of an idle log would never be compacted. Raises AppendFailed as `append` does.
+        Call it at intervals. Raises AppendFailed as `append` does.
         """
         if not self._segments or not self._segments[-1].size:
             return False
@@ -262,8 +263,8 @@ class Log(FlushedSegments):
     def apply_retention(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
         """Set aside the first segments that are before the log start, too old or over the size limit; return their base offsets.
 
-        As in Kafka: complete segments, the active one too if all records are too old; -1 is no limit. Does nothing during a
-        compaction. `monotonic` as for `drop_old`. Raises AppendFailed as `exchange` does.
+        As in Kafka, only whole segments are deleted, the active one too if all records are too old. A limit of -1 does not apply. Does
+        nothing during a compaction. `monotonic`: see `_count_old`. Raises AppendFailed as `exchange` does.
         """
         if self.compacting:
             return []
@@ -317,7 +318,7 @@ class Log(FlushedSegments):
         return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred, batch_copies)
 
     def finish_repair(self, repair: Repair) -> None:
-        """Apply the result of `repair.run`: the log is usable again. If it raised, start another repair later."""
+        """Apply the result of `repair.run`: the log is usable again. If `run` raised, start another repair later instead."""
         # Keep the objects of unchanged closed segments, with their readers and verified state.
         known = {} if self._exchange_failed else {(segment.base, segment.size): segment for segment in self._segments[:-1]}
         self._segments = [*(known.get((segment.base, segment.size), segment) for segment in repair.segments[:-1]), *repair.segments[-1:]]
@@ -332,9 +333,9 @@ class Log(FlushedSegments):
         self.usable = True
 
     def close(self, indexes: bool = True) -> None:
-        """Write changed indexes and close the files, after a last flush.
+        """Write changed indexes and close the files; the log must be flushed already.
 
-        Without `indexes` closing is faster, and the next opening reads more.
+        Without `indexes` no index is written: closing is faster, and the next opening reads more of the log.
         """
         for segment in self._segments:
             if indexes and segment.size:

@@ -19,7 +19,9 @@ SEGMENT_BYTES_MAX: Final = 1 << 30  # maximum size of a segment, for sources wit
 
 
 class LogEnd(NamedTuple):
-    """The end of a log at one moment. For a log in a stream also: the last entry's sequence and epoch, the newest `state` entry's sequence."""
+    """The end of a log at one moment. The other fields are of a log in a JetStream stream: sequence and epoch of its last entry, and the
+    sequence of its newest `state` entry, a snapshot of the log's metadata.
+    """
 
     next_offset: int
     seq: int = 0
@@ -50,7 +52,7 @@ class LogState:
 
 
 class LogCopy:
-    """The copy of one log. Continues the copy of a killed process, except for its last segment."""
+    """The copy of one log. If a killed process left a part of the copy, its last segment is removed and the rest is kept."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk

@@ -181,7 +181,7 @@ class NewestRecords:
         return rewrite(header, retained, horizon)
 
     def _is_last(self, producer: int, base_offset: int) -> bool:
-        """Whether it is the last batch of an active producer, whose header must stay."""
+        """Whether the batch at `base_offset` is the last one of an active producer, so that its header must stay."""
         if producer < 0:
             return False
         if self._active_producers is not None:

@@ -84,9 +84,9 @@ class NodeDirectory(DataDirectory):
         return f"{self.root}/{name}-{partition}"
 
     def adopt(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Take logs of other nodes into this node's checkpoints, given their recovery points and start offsets.
+        """Prepare this node's checkpoints for logs that it takes over, given the logs' recovery points and start offsets.
 
-        An older entry, from a time when this node owned a log of this name, may belong to another topic.
+        An entry from an earlier time when this node owned a log of this name is removed if it is stale: it may belong to another topic.
         """
         points, starts, cleaned = self.recovery_points, self.log_starts, self.cleaner_points
         stale = {log for log, (point, start) in logs.items() if points.get(log, 0) > point or starts.get(log, 0) > start or log in cleaned}
@@ -96,7 +96,7 @@ class NodeDirectory(DataDirectory):
 
 
 def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], str]) -> str:
-    """Convert the data directory to one of several nodes, if it is not; return the cluster id."""
+    """Convert the data directory to one of several nodes, if it is not one yet; return the cluster id."""
     format_file, meta_file = f"{root}/{FORMAT_FILE}", f"{root}/{META_FILE}"
     text = disk.read_text(format_file).strip() if disk.exists(format_file) else "0"
     if not (text.isascii() and text.isdigit()) or int(text) > SHARED_FORMAT:
@@ -113,13 +113,13 @@ def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], 
         )
     cluster_id = stored or cluster_id or new_id()
     merged = node_folder(root, MERGED)
-    if int(text) == SHARED_FORMAT and disk.exists(f"{merged}/{COMPLETE}"):  # from an interrupted start as a single broker
+    if int(text) == SHARED_FORMAT and disk.exists(f"{merged}/{COMPLETE}"):  # an interrupted conversion to a single broker
         finish_merge(disk, root)
         text = str(FORMAT)
     if int(text) < SHARED_FORMAT:
         _share(disk, root)
     move_files_of_single_broker(disk, root)
-    if not meta:  # the file of a former single broker stays; a new one is written last
+    if not meta:  # meta.properties of a former single broker stays; a new one is written last
         meta = {"node.id": "0", "directory.id": new_id(), "version": "1", "cluster.id": cluster_id}
         disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in meta.items()))
     return cluster_id

@@ -58,7 +58,7 @@ def merge_nodes(disk: SharedDisk, root: str, node_id: int, holder: str) -> None:
 
 def move_files_of_single_broker(disk: Disk, root: str) -> None:
     """Move the process files of a single broker to `nodes/single`; after a crash the next start of either kind moves the remaining ones."""
-    # The clean-shutdown marker last: it is true only with all other files.
+    # The clean-shutdown marker is moved last, since it holds only together with all other files.
     names = [*filter(is_turn_log, disk.list(root)), RECOVERY_POINTS, LOG_STARTS, CLEANER_POINTS, CLOCK_FILE, CLEAN_SHUTDOWN_FILE]
     names = [name for name in names if disk.exists(f"{root}/{name}")]
     if names:

@@ -1,9 +1,9 @@
 """Opening and repair of a log's segments: after a crash, and after a failure that the process survived.
 
-Only the last segment can have a torn end, since a log rolls when everything before is flushed. A torn end is cut. Any other
-damage is copied to the folder `set-aside` (aside.py) before it is cut, and a log that is not deferred stays closed, unless
-a turn log has the batches. A repair writes acknowledged but unflushed batches into a new segment; after an interrupted repair two
-segments have them, and the later segment is the valid one.
+Only the last segment can have a torn end, since a log begins a new segment when everything before is flushed. A torn end is cut. With
+other damage at the end a log stays closed, unless it is deferred, its owner allows the cut, or a turn log has copies of the batches:
+then the damaged bytes are copied to the folder `set-aside` (aside.py) and cut. A repair writes acknowledged but unflushed batches into
+a new segment. If it is interrupted, two segments have these batches, and the later segment is valid.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def open_segments(
 ) -> tuple[list[Segment], Recovery]:
     """Open the segments; after an unclean stop the last one is verified from its start, and a torn end is cut.
 
-    Raises DamagedLog for damage elsewhere or before `recovery_point`, which was flushed. Other damage at the end is cut only
-    if `batch_copies` has the batches, with `cut_damage`, or after a failed flush that was not repaired.
+    Raises DamagedLog for damage elsewhere, or before `recovery_point`, up to which the log was flushed. Damage at the end that is no
+    torn write is cut only with `cut_damage`, if `batch_copies` has the batches, or after a failed flush that was not repaired.
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -82,7 +82,7 @@ def open_segments(
 def _cut_rewritten(segment: Segment, end: int) -> Segment:
     """Cut the batches that a repair has also written into the next segment, which begins at offset `end`.
 
-    So far only headers were read, and a damaged header could hide a gap: all batches before `end` must be sound.
+    The caller has read only the headers, and a damaged header could hide a gap: so all batches before `end` are verified first.
     """
     segment = Segment(segment.handles, segment.folder, segment.base)
     reason = check(segment, from_start=True)
@@ -149,7 +149,9 @@ def _cut_end(
 
 
 def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_point: int, may_be_torn: bool) -> Recovery:
-    """Cut the segment. The segments at the base offsets `later` are removed first: otherwise a crash could leave a gap."""
+    """Cut the unsound end of the segment, after removing the segments at the base offsets `later`: in the opposite order a crash
+    could leave a gap.
+    """
     if not may_be_torn or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
     handles = segment.handles
@@ -267,7 +269,7 @@ class Repair:
             self._disk.remove(path)
 
     def _complete(self, handles: Handles, segments: list[Segment]) -> None:
-        """Append batches that the end of the log lacks: after a failed flush the system may have dropped them."""
+        """Append, from the copies in a turn log, batches that the end of the log lacks: the system may drop them after a failed flush."""
         for batch in self._batch_copies():
             header = validate(batch, 0, len(batch))
             if not segments and header.base_offset == 0:
@@ -293,9 +295,9 @@ class Repair:
         cut(last, position)
 
     def _rewrite_unflushed(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
-        """Rewrite the unflushed records: after a failed flush the old pages may never reach the disk.
+        """Write the unflushed records into a new file, since after a failed flush the old pages may never reach the disk.
 
-        The old bytes are cut only when the new ones are synced.
+        The old bytes are cut once the new file is synced.
         """
         old = segments[-1]
         new = self._rewrite_segment(handles, old, max(self._flushed_offset, old.base))
@@ -331,9 +333,9 @@ class Repair:
 
 
 def probe_path(folder: str) -> str:
-    """The file that a repair writes to test the disk. Its folder is the parent of the log's folder, which may not exist.
+    """The file that a repair writes to test the disk. It is beside the log's folder, not inside, since that folder may not exist.
 
-    Its name is a checksum of the log folder's name, which may already have 255 characters.
+    The file is named by a checksum, since the log folder's own name may already have 255 characters, the maximum of a file name.
     """
     parent, _, name = folder.rpartition("/")
     return f"{parent}/{_crc32c(name.encode()):08x}{PROBE}"

@@ -1,7 +1,8 @@
 """The table of owners: the node and epoch of each log, and its last writer, whose folder has the log's checkpoints and turn logs.
 
-It is a memory-mapped file of all nodes, so reading it needs no I/O. Only the holder of a log's lock writes the log's slot.
-A slot is synced before the first append at its epoch: after a power failure it has the last node that may have written.
+All nodes map the table's file into memory, so reading it needs no I/O. Only the holder of a log's lock writes the log's slot.
+A node syncs the slot before its first append at a new epoch: so after a power failure the slot names the last node that may have
+written to the log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from storage.store import LogId
 LOCKS_FILE: Final = "locks"
 SLOTS: Final = 1 << 16
 _SLOT: Final = Struct("<QiIqIi")  # hash of the log's name, node, epoch, since (ms), state, writer
-_COUNTERS: Final = 512  # before the slots: one for each node, incremented with every change
+_COUNTERS: Final = 512  # before the slots: one for each node, incremented with every change of that node's slots
 _HEADER_BYTES: Final = 8 * _COUNTERS
 _SLOTS_BYTES: Final = _SLOT.size * SLOTS
 TABLE_BYTES: Final = _HEADER_BYTES + _SLOTS_BYTES
@@ -28,7 +29,7 @@ _UNUSED_PAGE: Final = bytes(_PAGE_BYTES)
 
 UNUSED, OWNED, FREE, GONE = range(4)  # states; GONE: the log's topic was deleted
 
-# Writers: n + 1: node n has the log open, or crashed with it open; -(n + 1): node n has flushed and closed the log.
+# `Slot.writer` is n + 1 if node n has the log open, or crashed with it open; -(n + 1) if node n has flushed and closed it; or:
 SINGLE_BROKER: Final = 0
 NO_WRITER: Final = -(1 << 31)  # the log is new, or its topic was deleted: it begins empty
 
@@ -64,7 +65,7 @@ def lock_byte_of(id: LogId) -> int:
 class OwnerTable:
     """A hash table with open addressing. A new log may get the slot of a log whose topic was deleted.
 
-    A reader may see a partly written slot, and uses it only to route.
+    A node that reads a slot without the log's lock may see it partly written, so it uses such a slot only to route clients.
     """
 
     def __init__(self, disk: SharedDisk, root: str) -> None:
@@ -99,11 +100,11 @@ class OwnerTable:
             self._slot_positions[id] = at, key
 
     def logs_of(self, node: int) -> list[int]:
-        """The bytes (`lock_byte_of`) of the logs that this node owns according to the table."""
+        """The lock bytes (`lock_byte_of`) of the logs that this node owns according to the table."""
         return [slot[0] for _, slot in self._used() if slot[1] == node and slot[4] == OWNED]
 
     def free(self, key: int, node: int) -> None:
-        """Mark the log with this byte as free if this node owns it. Called by the node that holds the log's lock."""
+        """Mark the log with this lock byte as free if `node` owns it. Called by the node that holds the log's lock."""
         at = self._probe(key)
         if at is None:
             return
@@ -118,7 +119,7 @@ class OwnerTable:
         self._bytes.write(at, number.to_bytes(8, "little"))
 
     def forget_writers(self) -> None:
-        """Set the writer of all logs to the single broker: it replaces the nodes, whose checkpoints and turn logs become invalid."""
+        """Set the writer of all logs to the single broker: it has replaced the nodes, so their checkpoints and turn logs are out of date."""
         for at, (key, node, epoch, since_ms, state, writer) in self._used():
             if writer != SINGLE_BROKER:
                 self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, GONE if state == GONE else FREE, SINGLE_BROKER))
@@ -131,7 +132,7 @@ class OwnerTable:
             stored = self._slot(cached[0])
             if stored[0] == cached[1]:
                 return stored
-            del self._slot_positions[id]  # its topic was deleted, and another log has the slot now
+            del self._slot_positions[id]  # the log's topic was deleted, and another log has the slot now
         key = lock_byte_of(id)
         at = self._probe(key)
         if at is None or self._key(at) != key:

@@ -39,8 +39,8 @@ Written = tuple[int, int, int, int]  # a batch: first and last sequence, base of
 class Producer:
     """One producer id. `coordinator_epoch` and `transaction_offset` come from transactions in Kafka's logs and are stored unchanged.
 
-    `last_timestamp` is of its newest record. Its idle time counts from `seen_ms`, when `expire` first saw its newest batch,
-    which has the base offset `seen_offset`.
+    `last_timestamp`: of the producer's newest record. The producer counts as idle since `seen_ms`, when `expire` first saw its newest
+    batch, with base offset `seen_offset`.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "seen_ms", "seen_offset", "transaction_offset")
@@ -142,8 +142,7 @@ class Producers:
     def expire(self, monotonic: int, expiration_ms: int) -> int:
         """Drop producers that were idle for `expiration_ms`; return their number. Call it at intervals.
 
-        Record timestamps do not count, since a backfill writes old ones and may retry too. After an opening the idle time
-        begins at zero.
+        Record timestamps do not count, since an active producer may write old ones. After an opening the idle time begins at zero.
         """
         expired = []
         for id, producer in self._known.items():
@@ -157,7 +156,7 @@ class Producers:
         return len(expired)
 
     def last_offsets(self) -> dict[int, int]:
-        """The base offset of each producer's last batch: a cleaner keeps at least that batch's header."""
+        """The base offset of each producer's last batch: a compaction keeps at least the header of that batch."""
         return {id: producer.last_offset for id, producer in self._known.items() if producer.batches}
 
 

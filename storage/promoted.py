@@ -45,7 +45,7 @@ def judge(disk: Disk, folder: str, promoted: Segment) -> Verdict:
         sources = [Segment(handles, folder, base, "" if base in active_bases else DELETED) for base in bases]
         verdict = _compare(promoted, sources)
         if verdict is Verdict.NEEDED and (any(begin <= base < end for base in active_bases) or not any(base >= end for base in active_bases)):
-            return Verdict.FOREIGN  # otherwise all its sources would exist, in place or set aside, with the active segment after them
+            return Verdict.FOREIGN  # an unfinished exchange of this log would have all sources, in place or set aside, and the active segment
         if verdict is Verdict.COVERED and any(begin <= base < end for base in aside_bases):
             return Verdict.NEEDED
         return verdict

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Reading(Generic[T]):
-    """An iterator over parts of segments, which it holds until it ends or is dropped."""
+    """An iterator over parts of segments. It keeps the segments' files readable until it ends or is dropped."""
 
     __slots__ = ("_parts", "_segments")
 
@@ -31,7 +31,7 @@ class Reading(Generic[T]):
             self._unpin_all()
             raise
 
-    # Not the `finally` of a generator: a compiled generator does not run it when it is dropped before its end.
+    # `__del__` instead of `finally` in a generator: a compiled generator that is dropped before its end does not run its `finally`.
     def __del__(self) -> None:
         self._unpin_all()
 

@@ -16,7 +16,7 @@ from storage.index import Index
 CHUNK_BYTES: Final = 1 << 20  # default size of one read
 FACT_BYTES: Final = 1 << 18  # decoded to facts in one step: about 2000 small records, a few milliseconds
 LOOKUP_BYTES: Final = 8_192  # one read of a lookup: two index intervals
-LARGE_READ_BYTES: Final = 65_536  # a larger read may end up to an index interval before its limit
+LARGE_READ_BYTES: Final = 65_536  # a read of this size or more may end at an index entry, up to an index interval before its limit
 POSITIONS_MAX: Final = 16  # cached positions of readers, which save the lookup
 NAME_DIGITS: Final = 20
 
@@ -34,7 +34,7 @@ def segment_bases(disk: Disk, folder: str) -> list[int]:
 
 
 class Segment:
-    """The sound part of a segment: `size` bytes that end before `next_offset`."""
+    """The sound part of a segment's file: its first `size` bytes, with the batches before `next_offset`."""
 
     __slots__ = (
         "base",
@@ -62,7 +62,7 @@ class Segment:
     def __init__(self, handles: Handles, folder: str, base: int, suffix: str = "") -> None:
         self.handles = handles
         self.base = base
-        self.suffix = suffix  # ending of the file names; "" in a log
+        self.suffix = suffix  # ending of the file names, for example .cleaned; "" for a segment in the log
         self.folder = folder
         self.path = f"{folder}/{segment_name(base)}"  # without `.log`
         self.log_path = f"{self.path}.log{suffix}"
@@ -126,7 +126,7 @@ class Segment:
         self._extend(len(batch), base_offset, last_offset, max_timestamp, epoch)
 
     def append_stamped(self, batch: bytes, header: BatchHeader) -> None:
-        """As `append`, for a stamped batch with this header."""
+        """Write one batch that already has its offset and epoch, and this header."""
         self.append(batch, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
 
     def extend(self, header: BatchHeader) -> None:
@@ -174,9 +174,9 @@ class Segment:
         return data
 
     def chunks(self, offset: int, end: int) -> Iterator[bytes]:
-        """Whole batches from the batch with `offset` on that end before `end`, in chunks of about a MiB.
+        """The batches from the one that contains `offset` up to offset `end`, in chunks of about a MiB.
 
-        Bytes that this process has neither written nor verified are verified. Raises DamagedLog.
+        Checksums are verified, unless this process has written or verified the whole segment. Raises DamagedLog.
         """
         verify = not self.verified
         begin = at = self.position_from(offset)
@@ -206,7 +206,7 @@ class Segment:
             self.verified = True
 
     def facts(self, end: int) -> Iterator[list[Fact]]:
-        """The facts of all batches that end before `end`, in lists; verified as in `chunks`."""
+        """Key and value of every record in the batches up to offset `end`, in lists; checksums are verified as in `chunks`."""
         reader = FactReader(self.base - 1, end, self.next_offset, not self.verified)
         at = 0
         stop = self.size
@@ -237,7 +237,7 @@ class Segment:
         if cached is not None:
             return cached
         if offset <= self.base:
-            return 0  # not checked: a reader from the start sees a wrong offset itself
+            return 0  # the first batch is not checked here: a caller that reads it detects a wrong offset
         at = self.search_position(offset)
         unpack = _PLACE.unpack_from
         base: int
@@ -265,7 +265,7 @@ class Segment:
             raise DamagedLog(self.log_path, at, str(error)) from error
 
     def read(self, offset: int, bytes_max: int, end: int) -> bytes:
-        """Whole batches from the batch with `offset` on that end before `end`: as many as fit, at least one."""
+        """Whole batches from the one that contains `offset` up to offset `end`: as many as fit into `bytes_max`, at least one."""
         begin = at = self.position_from(offset)
         stop = self.position_from(end)
         if begin >= stop:
@@ -310,7 +310,7 @@ class Segment:
         positions[offset] = position
 
     def search_position(self, offset: int) -> int:
-        """The position from which to search for `offset`; further back if the index entry points to no such batch."""
+        """An indexed position at or before the batch with `offset`; index entries that do not match the batch at their position are skipped."""
         position, last_offset = self.index.entry_for(offset)
         back = LARGE_READ_BYTES
         while position > 0 and self.header_with_last_offset(position, last_offset) is None:

@@ -49,7 +49,7 @@ class Segments:
         self.epoch = 0
         self.start_offset = 0
         self.folder_users = 0  # number of threads and processes that use the folder by name: it must not be renamed or repaired
-        self.compacting = False  # closed segments must not change
+        self.compacting = False  # True: a compaction reads the closed segments, so they must not change
         self._handles = handles
         self._disk: Disk = handles.disk
         self._segments: list[Segment] = []
@@ -124,7 +124,7 @@ class Segments:
         return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
     def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
-        """Search the first record at or after `timestamp`, in steps: yields None after each step, and the record last.
+        """Search in steps for the first record at or after `timestamp`: yields None after each step, and the record last.
 
         Segments that are replaced meanwhile stay readable. Raises DamagedLog and OSError.
         """
@@ -132,7 +132,7 @@ class Segments:
         return Reading(segments, find_time(segments, timestamp, self.start_offset))
 
     def latest_record(self) -> Iterator[FoundRecord | None]:
-        """Search the record with the newest timestamp, the first of several; in steps as `find_time`."""
+        """Search in steps, as `find_time`, for the record with the newest timestamp: the first one, if several have it."""
         segments = self._between(self.start_offset, self.next_offset)
         return Reading(segments, latest(segments, self.start_offset))
 
@@ -141,7 +141,7 @@ class Segments:
         return epoch_at(self._epochs, offset)
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The newest epoch up to `epoch`, and its end offset, as in Kafka's OffsetForLeaderEpoch.
+        """The newest leader epoch not above `epoch`, and its end offset, as in Kafka's OffsetForLeaderEpoch.
 
         (-1, -1) for an epoch that does not exist yet.
         """
@@ -161,12 +161,12 @@ class Segments:
 
     @property
     def last_base(self) -> int:
-        """The end offset of the closed segments."""
+        """The base offset of the active segment, which is the end offset of the closed ones."""
         return self._segments[-1].base if self._segments else self.start_offset
 
     def closed_before(self, timestamp: int) -> tuple[list[ClosedSegment], int]:
-        """The closed segments before the first with a record later than `timestamp`, and their end offset. Later segments must not
-        be compacted yet.
+        """The closed segments before the first one with a record later than `timestamp`, and their end offset: the segments that
+        min.compaction.lag.ms allows to compact.
         """
         closed: list[ClosedSegment] = []
         for segment in self._segments[:-1]:
@@ -185,7 +185,7 @@ class Segments:
         return sum([segment.size for segment in self._segments if segment.next_offset > offset])
 
     def first_timestamp_since(self, offset: int) -> int:
-        """The first batch's timestamp in the segments that end after `offset`; -1 for none."""
+        """The timestamp of the first batch in the first segment that ends after `offset`; -1 for none."""
         for segment in self._segments:
             if segment.next_offset > offset and segment.size:
                 return first_timestamp(segment)
@@ -202,7 +202,7 @@ class Segments:
         self.folder_users -= 1
 
     def leave_half_exchanged(self) -> None:
-        """Mark the log as unusable, with promoted segments in the folder: a repair must first move them into place."""
+        """Mark the log as unusable, since the folder has promoted segments (`.swap`): a repair must first move them into place."""
         self.usable = False
         self._exchange_failed = True
 
@@ -211,9 +211,9 @@ class Segments:
         return self._exchange_failed
 
     def exchange(self, cleaned: Sequence[CleanedSegment], promoted: Sequence[Segment]) -> list[int]:
-        """Replace segments by the promoted segments made from them; return the base offsets of the files set aside.
+        """Replace segments by the promoted segments (swap.py) made from them; return the base offsets of the replaced ones.
 
-        Takes a few renames for each; readers of the old segments continue. If a rename fails, raises AppendFailed, and the log
+        Each exchange takes a few renames; readers of the old segments continue. If a rename fails, raises AppendFailed, and the log
         must be repaired.
         """
         bases: list[int] = []
@@ -243,14 +243,17 @@ class Segments:
         return self._drop(self._count_old(0, len(self._segments) - 1, now, monotonic, retention_ms))
 
     def drop_first(self) -> list[int]:
-        """Set aside the first segment if it is closed; otherwise as `drop_old`."""
+        """Set aside the first segment, whatever its age, unless it is active or a compaction runs; return its base offset in a list.
+
+        Raises AppendFailed as `exchange` does.
+        """
         return self._drop(1) if len(self._segments) > 1 and not self.compacting else []
 
     def _count_old(self, count: int, end: int, now: int, monotonic: int, retention_ms: int) -> int:
         """The number of segments to delete: at least `count`, at most `end`.
 
-        A time in the future is from a wrong clock, of the broker or a client. The age of such a segment counts from the first call
-        that saw it with its current size, by the `monotonic` time.
+        A segment whose time is in the future has it from a wrong clock, of the broker or a client. Its age counts, in `monotonic` time,
+        from the first call that saw the segment with its current size.
         """
         previous, self._future_segments = self._future_segments, {}
         all_old = True

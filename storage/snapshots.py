@@ -3,11 +3,11 @@
     version  CRC-32C of count and entries  count  entries
     2        4                             4      47 each
 
-The name of a file is the log's end offset at that time. A torn or wrong snapshot is skipped for an older one, and the batches after
-that are read.
+The name of a file is the log's end offset at that time. An opening skips a torn or wrong snapshot, uses an older one, and reads the
+batches after it.
 
-Kafka writes one entry for each producer, its last batch, and refuses retries of older batches after a crash. Tenure writes
-an entry for every known batch, the newest last: of several entries with one producer id, Kafka keeps the last.
+Kafka writes one entry for each producer, its last batch, and refuses retries of older batches after a crash. Tenure writes an entry for
+every known batch, so that it recognizes such retries. The newest entry is last, since Kafka keeps the last one of a producer id.
 """
 
 from __future__ import annotations

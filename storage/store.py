@@ -1,7 +1,7 @@
 """The ports for stores of logs: a broker acquires a log from its LogStore and appends through the OwnedLog that it gets.
 
-They do not use asyncio: a store calls back in the thread of its caller. Safety does not depend on clocks or leases: the log
-itself refuses appends at an older epoch.
+The ports do not use asyncio: a store calls its callbacks in the caller's thread. Safety does not depend on clocks or leases: the
+log itself refuses appends at an older epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LogId(NamedTuple):
 class HeldBy(NamedTuple):
     """Another node owns the log."""
 
-    holder: str  # the node, for people
+    holder: str  # that node, as text for messages
 
 
 class Unreadable(NamedTuple):
@@ -46,7 +46,7 @@ class NodeInfo(NamedTuple):
 
 
 class ClusterView(Protocol):
-    """The live nodes and the owner of each log; cached, without I/O."""
+    """The live nodes and the owner of each log, from memory: its methods do no I/O."""
 
     def nodes(self) -> list[NodeInfo]: ...
 
@@ -68,7 +68,7 @@ class OwnedLog(Protocol):
     def replay(self) -> Iterator[list[Fact]]:
         """Key and value of every durable record, in order, in lists.
 
-        NOT_YET instead of facts: the store waits for a remote server, so the caller continues a little later.
+        NOT_YET instead of a list: the next records have not arrived from a remote server, and the caller asks again a little later.
         """
         ...
 
@@ -107,25 +107,28 @@ class Readable(Protocol):
     def size(self) -> int: ...
 
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
-        """Whole batches from the batch with `offset` on, as many as fit but at least one. Raises OSError and DamagedLog."""
+        """Whole batches from the one that contains `offset` up to offset `end` (-1: the end of the log).
+
+        As many as fit into `bytes_max`, at least one. Raises OSError and DamagedLog.
+        """
         ...
 
     def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
-        """As `read`, but the batches are only located."""
+        """Locate the batches that `read` would return; None at the end, or if no batch fits and not `one_at_least`."""
         ...
 
     def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
-        """Search the first record at or after `timestamp`, in steps; None after each step without a result."""
+        """Search in steps for the first record at or after `timestamp`; yields None after each step without a result."""
         ...
 
     def latest_record(self) -> Iterator[FoundRecord | None]:
-        """Search the record with the newest timestamp, in steps as `find_time`."""
+        """Search for the record with the newest timestamp, in steps as `find_time`."""
         ...
 
     def epoch_at(self, offset: int) -> int: ...
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The newest epoch up to `epoch`, and its end offset; -1 if unknown."""
+        """The newest leader epoch not above `epoch`, and its end offset; -1 if unknown."""
         ...
 
 
@@ -134,7 +137,7 @@ class Limits(NamedTuple):
 
     retention_ms: int
     retention_bytes: int
-    delete_delay_ms: int  # until the files of deleted segments are removed
+    delete_delay_ms: int  # from the deletion of a segment to the removal of its files
 
 
 class ServedLog(Protocol):
@@ -159,7 +162,7 @@ class ServedLog(Protocol):
 class TopicLog(ServedLog, Protocol):
     """The log of one partition of a topic, which this node may write at one epoch."""
 
-    immediate: bool  # `append` returns the offset
+    immediate: bool  # `append` itself returns the offset, instead of passing it to `done` later
 
     @property
     def durable_offset(self) -> int:
@@ -168,16 +171,16 @@ class TopicLog(ServedLog, Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a flush or compaction uses its files; `interrupt` ends it soon."""
+        """Whether a flush or compaction uses the log's files; `interrupt` cancels a compaction."""
         ...
 
     def usable(self) -> bool: ...
 
     def append(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> int:
-        """Stamp and write one batch; the offset of its first record.
+        """Stamp offsets and epoch into one batch, and write it.
 
-        An immediate log returns the offset, or raises AppendFailed and has written nothing. Any other log returns -1, and
-        `done` gets the offset when the batch is committed, or the failure.
+        An immediate log returns the offset of the first record, or raises AppendFailed and has written nothing. Any other log
+        returns -1, and `done` gets the offset when the batch is committed, or the failure.
         """
         ...
 
@@ -196,7 +199,10 @@ class TopicLog(ServedLog, Protocol):
         ...
 
     def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
-        """Delete segments over the limits; return their number. `now` below 0: unknown. Raises AppendFailed and OSError."""
+        """Delete segments over the limits; return their number. Raises AppendFailed and OSError.
+
+        `now` below 0: the wall time is unknown, so no segment is deleted for its age.
+        """
         ...
 
     def delete_before(self, offset: int) -> None:
@@ -210,7 +216,7 @@ class TopicInfo(NamedTuple):
     topic_id: bytes
     segment_bytes: int
     producers: Producers  # filled from the log
-    strayed: Callable[[str], None]  # gets the new path of a folder of another topic that had the log's name
+    strayed: Callable[[str], None]  # if another topic's folder had the log's name and was moved away: gets its new path
 
 
 class TopicStore(Protocol):
@@ -222,7 +228,10 @@ class TopicStore(Protocol):
         ...
 
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | HeldBy | Unreadable], None]) -> None:
-        """`done` is called at once or later; with HeldBy if another node owns the log. A folder of another topic with that name is moved away."""
+        """`done` is called at once or later; with HeldBy if another node owns the log.
+
+        If the folder with the log's name belongs to another topic, that folder is moved away.
+        """
         ...
 
     def served_log(self, id: LogId) -> ServedLog | None:
@@ -230,7 +239,7 @@ class TopicStore(Protocol):
         ...
 
     def existing(self, delete_delay_ms: int) -> list[LogId]:
-        """All logs of topics. Logs that are already set aside are removed after this delay."""
+        """All logs of topics. Also schedules the removal, after the delay, of logs that an earlier process has set aside."""
         ...
 
     def exists(self, id: LogId) -> bool: ...
@@ -238,7 +247,7 @@ class TopicStore(Protocol):
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
         """Rename the log of a deleted topic, and remove it after the delay. Raises OSError.
 
-        `opened`: the log, if it was open. `claimed`: another topic of this name exists, to which a log without a topic id belongs.
+        `opened`: the log, if it was open. `claimed`: a new topic has this name; a folder without a topic id then belongs to the new topic.
         """
         ...
 

@@ -77,7 +77,9 @@ def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str)
 
 
 def set_aside(disk: Disk, folder: str, base: int) -> None:
-    """Take the segment out of the log. Its index is removed first: otherwise another log file could get this index."""
+    """Take the segment out of the log: its file becomes `.deleted`. Its index is removed first: the compacted segment may have the same
+    base offset, and must not get this index.
+    """
     path = f"{folder}/{segment_name(base)}"
     _remove_index(disk, path)
     disk.rename(f"{path}.log", f"{path}.log{DELETED}")
@@ -102,7 +104,7 @@ def remove_deleted(disk: Disk, folder: str, bases: Sequence[int]) -> None:
 def remove_unfinished(disk: Disk, folder: str) -> None:
     """Remove all files of earlier compactions, and sync.
 
-    A leftover `.swap` would be older than the result of the next compaction.
+    Otherwise, after the next compaction, an opening would find a `.swap` file that is older than the log's segments.
     """
     leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
     # The `.log.swap` files first, since such a file makes a segment valid.
@@ -113,11 +115,15 @@ def remove_unfinished(disk: Disk, folder: str) -> None:
 
 
 def finish_exchanges(disk: Disk, folder: str) -> None:
-    """At opening, finish the exchange of segments promoted for this log, and remove other leftovers. Raises DamagedLog if one is torn."""
+    """At opening, finish the exchange of segments promoted for this log, and remove other leftovers.
+
+    Raises DamagedLog if a promoted segment is torn.
+    """
     leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
     if not leftovers:
         return
-    # Kafka may split a segment into several, valid only together; it promotes the first of them last.
+    # Kafka may split a segment into several, valid only together, and promotes the first of them last: a `.swap` after a `.cleaned` may be
+    # one of an incomplete set.
     counts_before = min((_base(name) for name in leftovers if name.endswith(CLEANED)), default=1 << 63)
     for name in leftovers:
         if name.endswith(f".log{SWAP}"):
@@ -126,7 +132,7 @@ def finish_exchanges(disk: Disk, folder: str) -> None:
 
 
 def _finish_exchange(disk: Disk, folder: str, base: int, is_valid: bool) -> None:
-    """Finish one exchange, unless the segment belongs to another log. If it is not valid, finish only if its sources are missing."""
+    """Finish one exchange, unless the promoted segment belongs to another log. If not `is_valid`, finish it only if it had begun."""
     handles = Handles(disk, 4)
     segment = Segment(handles, folder, base, SWAP)
     try:

@@ -14,7 +14,7 @@ from protocol.batch import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, MAGIC, Corr
 from storage.disk import File
 
 SECTOR: Final = 512  # the smallest block that a disk writes whole
-ZEROS_MIN: Final = 32  # so many zeros at the end count as unwritten: few records end in them
+ZEROS_MIN: Final = 32  # so many zeros at the end count as unwritten, since few records end in so many
 CHUNK_BYTES: Final = 1 << 20
 BATCH_BYTES_MAX: Final = 100 * 1024 * 1024  # socket.request.max.bytes: no request is larger
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1

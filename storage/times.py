@@ -1,7 +1,7 @@
 """Find records by timestamp: the first at or after a time, the newest of all, the first of a segment.
 
-A search may read complete segments: if the newest timestamps are before the start of the log, or an index is wrong. So it runs
-in steps of bounded work, between which the event loop can run.
+A search may read whole segments, if an index is wrong or if a segment's newest records are before the start of the log. So a search
+runs in steps of bounded work, between which the event loop can run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FoundRecord(NamedTuple):
 
 
 class _BatchCursor:
-    """A position in the batches of a segment; `at` is that of a batch, or the end. The end is fixed when the search starts."""
+    """Walks over the batches of a segment: `at` is the position of a batch, or the end, which is fixed when the search starts."""
 
     __slots__ = ("_chunk", "_chunk_at", "_end", "_segment", "at", "max_timestamp", "size")
 
@@ -49,9 +49,9 @@ class _BatchCursor:
         return self.at >= self._end
 
     def advance(self, offset: int, timestamp: int) -> bool:
-        """Move to the next batch, the current one included, that ends at or after `offset` and has a record at or after `timestamp`.
+        """Move to the first batch, from the current one on, that ends at or after `offset` and has a record at or after `timestamp`.
 
-        False: the step is over, or there is no such batch.
+        False: there is no such batch, or the step is over and the search continues with the next call.
         """
         unpack = _HEADER.unpack_from
         base: int
@@ -98,7 +98,7 @@ class _BatchCursor:
 
 
 def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[FoundRecord | None]:
-    """The first record from `from_offset` on at or after `timestamp`; yields None after each step before."""
+    """Search for the first record at or after `timestamp`, from `from_offset` on; yields None after each step, and the record last."""
     for segment in segments:
         if segment.max_timestamp >= timestamp:
             for found in _find_in(segment, timestamp, from_offset):
@@ -108,7 +108,7 @@ def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> 
 
 
 def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[FoundRecord | None]:
-    """The first record with the newest timestamp from `from_offset` on; yields None after each step before."""
+    """Search for the first record with the newest timestamp, from `from_offset` on; yields None after each step, and the record last."""
     best: FoundRecord | None = None
     for segment in segments:
         newest = segment.max_timestamp
@@ -135,7 +135,7 @@ def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Fou
     try:
         earlier, offset = segment.index.time_before(timestamp)
         if earlier >= 0:
-            # All records before that offset are too early, if the index entry points to its batch.
+            # All records before this offset are earlier than `timestamp`, if the index entry matches the batch at its position.
             cursor = _BatchCursor(segment, segment.search_position(offset), end)
             while not cursor.ended and not cursor.advance(offset, ANY_TIME):
                 yield None
@@ -163,7 +163,7 @@ def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Fou
 
 
 def _latest_in(segment: Segment, from_offset: int, best: FoundRecord | None) -> Iterator[FoundRecord | None]:
-    """Read the segment from `from_offset` on; yields last its newest record if that is later than `best`."""
+    """Read the segment from `from_offset` on; yields None after each step, and last the newest record, if it is later than `best`."""
     cursor = _BatchCursor(segment, segment.search_position(from_offset) if from_offset > segment.base else 0, segment.size)
     found: FoundRecord | None = None
     newest = best.timestamp if best is not None else ANY_TIME

@@ -1,11 +1,11 @@
 """The format of a turn log, `turns.N`: the batches that a turn of the event loop appended to many logs.
 
 A file begins with a header: format version, number of the previous file, and that file's acknowledged bytes. A turn is a
-head (its number in the file, sizes, checksums), a directory, and the batches. The directory has the log's name, offsets, size
-and checksum of each batch, and, for each log in earlier turns of the file, a checksum of its name and its end offset: so a
-turn shows which logs an unreadable turn before it contained.
+head (its number in the file, sizes, checksums), a directory, and the batches. For each batch the directory has the log's name,
+offsets, size and checksum. For each log in earlier turns of the file it has a checksum of the log's name and the log's end offset:
+so a turn shows which logs an unreadable turn before it contained.
 
-Files without a header are of the first version: a turn is a checksum and a size, then for each log the sizes of name and
+Files without a header are of the first version. A turn is then a checksum and a size, and for each log the sizes of name and
 batch, the name, and the batch.
 """
 
@@ -117,9 +117,9 @@ def header_of(data: bytes) -> tuple[int, int] | None:
 
 
 def read_turns(data: bytes, acknowledged: int = -1) -> TurnFile:
-    """`acknowledged`: the acknowledged bytes, if a later file records them; -1: unknown, an interrupted write may end the file."""
+    """`acknowledged`: the file's acknowledged bytes, if a later file records them; -1: unknown, so an interrupted write may end the file."""
     reader = _Reader(data, acknowledged)
-    # A damaged header may precede sound turns. `acknowledged` is unknown for every file of the first version.
+    # Also if the header is damaged: files of the first version have no turns that `find` detects, and no later file records their size.
     if acknowledged >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
         return reader.read(FILE_BYTES)
     return _FirstVersion(data).read()
@@ -243,7 +243,7 @@ def _read_batches(data: bytes, directory: bytes, at: int) -> tuple[list[StoredBa
 
 
 class _FirstVersion:
-    """A file without a header."""
+    """Reads a file of the first version, which has no header."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,7 +1,7 @@
-"""The turn log: a second copy of the batches that one event-loop turn appended to many logs, so that one flush suffices.
+"""The turn log: a second copy of the batches that one event-loop turn appended to many logs, so that one flush makes all of them durable.
 
-The logs themselves are flushed when the file has grown, and then the file is removed. After a crash each log restores missing batches
-from it. A damaged file is kept, and a log opens only if it provably has all batches.
+When the file has grown, the logs themselves are flushed and the file is removed. After a crash each log restores missing batches
+from the file. A damaged file is kept, and a log opens only if it provably has all of its batches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TurnLog:
         """`before`: the previous turn log of this process, which is closed."""
         self.number = number
         self.size = 0  # acknowledged bytes
-        self.ends: Ends = {}  # end offsets of the logs in it
+        self.ends: Ends = {}  # end offsets of the logs that have batches in the file
         self._disk = disk
         self._folder = folder
         self._path = f"{folder}/{PREFIX}{number}"
@@ -50,7 +50,7 @@ class TurnLog:
         self._header = file_header(0, 0) if before is None or not before.size else file_header(before.number, before.size)
 
     def write(self, appended: Sequence[AppendedBatch]) -> None:
-        """Append a turn and sync. After OSError the turn does not count, and this file gets no further turn."""
+        """Append the batches of one turn and sync. After OSError they are not in the file, and it must get no further turn."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
             self._disk.sync_folder(self._folder)
@@ -69,7 +69,7 @@ class TurnLog:
         self.ends.update(ends_of(appended))
 
     def remove(self) -> None:
-        """Remove the file, since all logs are flushed."""
+        """Remove the file. All logs with batches in it must be flushed."""
         self.close()
         if self._disk.exists(self._path):
             self._disk.remove(self._path)
@@ -89,7 +89,7 @@ class Turns:
         self.damage: list[tuple[str, LostTurns | StoredBatch]] = []  # with the path of the file
         self.torn: list[tuple[str, int]] = []  # files with an interrupted write at the end, and its size
         self._logs: dict[str, list[_Entry]] = {}
-        self._unknown: list[_Location] = []  # lost turns of unknown logs
+        self._unknown: list[_Location] = []  # unreadable turns that may have batches of any log
         self._order = 0
         acknowledged: dict[int, int] = {}
         next_paths: dict[int, str] = {}  # number of a file -> path of the next
@@ -123,7 +123,7 @@ class Turns:
                     self._logs.setdefault(_lost_key(checksum), []).append(_Entry(location, -1, end, None))
 
     def _add(self, name: str, entry: _Entry) -> None:
-        """Add a batch. It replaces batches at later offsets, which were cut off the log before they were acknowledged."""
+        """Add a batch. It replaces batches at the same or later offsets: a repair cut those off the log before they were acknowledged."""
         known = self._logs.setdefault(name, [])
         while known and known[-1].base >= entry.base:
             known.pop()
@@ -136,7 +136,7 @@ class Turns:
     def missing_batches(self, name: str, next_offset: int) -> list[bytes]:
         """The batches that a log with this `next_offset` lacks at its end.
 
-        Raises DamagedTurns if it lacks an unreadable batch, or may lack one.
+        Raises DamagedTurns if the log lacks an unreadable batch, or may lack one.
         """
         batches: list[bytes] = []
         end, replaced_end, proven_order = next_offset, -1, 0
@@ -243,7 +243,7 @@ def turn_log_sizes(disk: Disk, folder: str) -> tuple[tuple[str, int], ...]:
 
 
 def covered_bytes(batches: Sequence[bytes], offset: int) -> int:
-    """The size of the log's bytes from `offset` on that these batches of a turn log cover without a gap."""
+    """The total size of those batches of a turn log that follow each other without a gap from `offset` on."""
     size = 0
     for batch in batches:
         header = read_header(batch, 0)

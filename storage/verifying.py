@@ -1,6 +1,6 @@
 """Verify every checksum of a segment after a crash, and rebuild its index.
 
-Inlined for speed, since a starting broker waits for it. The checks only detect an error; `validate` raises with the reason.
+The loops are written inline for speed, since a starting broker waits for them. They only detect an error; `validate` raises with the reason.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _verify_chunk(segment: Segment, chunk: bytes) -> str:
     next_offset, newest_so_far, epoch_so_far = segment.next_offset, segment.max_timestamp, segment.epoch
     size_before = 0
     offset_max = segment.base + RELATIVE_OFFSET_MAX
-    compared_to = 0  # batches before this position were already searched for a run
+    compared_to = 0  # batches before this position were already searched for a run: batches of one layout, which `_verify_run` verifies at once
     end = len(chunk)
     at = 0
     base: int
