@@ -1,1 +1,1 @@
-"""A store over NATS JetStream, below called the engine: it replicates the logs of nodes on many machines; experimental."""
+"""Logs in NATS JetStream, which replicates them between machines. This folder calls JetStream's servers the engine. Experimental."""

@@ -1,12 +1,12 @@
 """The writer of one log at one epoch: it appends entries in order, each with the stream sequence that it expects to get.
 
-The chain counts the expected sequences itself and never reads them from the engine, so a fenced writer cannot write again. An append has
-one of three outcomes: the entry is in the log; the engine refuses it, because another epoch has claimed the log; or no reply arrives. In
-the third case the same bytes are sent again until the node's lease ends: the engine stores at most one copy at that sequence. If the
-sequence is taken by then, the stored entry's id shows whether it is this chain's.
+The chain counts the expected sequences itself and never reads them from JetStream (the engine), so a fenced writer cannot write again. An
+append has one of three outcomes: the entry is in the log; the engine refuses it, because another epoch has claimed the log; or no reply
+arrives. In the third case the chain sends the same bytes again until the node's lease ends: the engine stores at most one copy at that
+sequence. If the engine then says that the sequence is taken, the id of the stored entry shows whether the entry is this chain's.
 
 One entry is in flight at a time. The engine compares sequences and not entries: if two were in flight and another node's claim took the
-first one's sequence, the engine would store the second after that claim. Batches appended in the meantime share the next entry.
+sequence of the first, the engine would store the second after that claim. Batches appended in the meantime share the next entry.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Chain:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._sent_at = 0.0  # when the newest copy was sent
-        self._resend_soon = False  # the timer resends even if the newest copy is recent
+        self._resend_soon = False  # the timer sends the oldest entry again even if its newest copy is recent
         self._resolving = False
 
     @property

@@ -1,4 +1,4 @@
-"""Take a log over: append a `claim` entry right after the last entry of its stream. Its acknowledgement fences every older writer."""
+"""Take a log over: append a `claim` entry right after the last entry of the log's stream. Once acknowledged, it fences every older writer."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Claim:
             self._engine.get(self._stream.name, state.last_seq, self._step(partial(self._check_last_entry, state)))
 
     def _handle_created(self, result: EngineError | None) -> None:
-        self._deadline = self._loop.time() + CLAIM_SECONDS  # anew: the stream may have waited for the creation of other streams
+        self._deadline = self._loop.time() + CLAIM_SECONDS  # restarts the time limit: the stream may have waited for the creation of others
         if result is None:
             self.begin()
         else:

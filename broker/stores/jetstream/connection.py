@@ -1,7 +1,7 @@
-"""One connection to the engine, reopened when it is lost. It uses callbacks, not tasks: messages leave in the order of the `publish` calls.
+"""One connection to JetStream (the engine), reopened when it is lost. Callbacks instead of tasks keep messages in the order of `publish`.
 
-The handler of a request is called once: with the reply, or with None when the connection was lost or the time was over; the engine may
-have carried out the request then.
+The handler of a request is called once: with the reply, or with None when the connection was lost or the time was over. After None the
+engine may have carried out the request or not.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Link(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.info: dict[str, Any] = {}
         self._greeted = False
-        self._encrypting: asyncio.Task[None] | None = None  # the loop itself keeps no task alive
+        self._encrypting: asyncio.Task[None] | None = None  # a reference to the task, since the loop keeps none
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

@@ -1,6 +1,7 @@
-"""JetStream's API: create, describe, purge and delete streams, and read their messages by sequence.
+"""JetStream's API: create, describe, purge and delete streams, and read their messages by sequence. "The engine" is JetStream.
 
-Any replica serves reads. It has a prefix of the committed messages: a message that it returns is committed, one that it lacks may exist.
+Any replica answers reads, and has only a prefix of the committed messages: a message that a replica returns is committed, but a message
+that it lacks may exist.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ RELEASE: Final = "release"  # the owner has released the log: no live node owns 
 STATE: Final = "state"  # in a topic's log: a snapshot, so that a new owner need not read the whole log (topic_state.py)
 CLEANED: Final = "cleaned"  # in a topic's log: older records that a compaction retained, with their offsets (topic_cleaning.py)
 LIVE_BEGIN: Final = "live-begin"  # after it, the newest record of each key is appended again (group_cleaning.py)
-LIVE_END: Final = "live-end"  # all of them are appended: entries before `live-begin` are no longer needed
+LIVE_END: Final = "live-end"  # every key's newest record is appended again: entries before `live-begin` are not needed any more
 
 HEADER: Final = "Tenure-Entry"
 EXPECTED: Final = "Nats-Expected-Last-Sequence"

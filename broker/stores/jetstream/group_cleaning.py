@@ -1,8 +1,8 @@
 """Compact the logs of groups and of the registry: append the newest record of each key again, then delete the old entries.
 
 After a `live-begin` entry, every live record is appended once more, between the shard's own appends; a `live-end` entry follows, and the
-engine deletes everything before `live-begin`. Replay needs no marker: it keeps the last record of each key, and a key that was written
-since `live-begin` is not copied.
+engine (JetStream) deletes everything before `live-begin`. Replay ignores both entries: it keeps the last record of each key. A key that
+the shard has written since `live-begin` is not copied, so that a copy never replaces a newer record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detects that a process has ended: possible only from the same machine since its boot, in the same PID namespace."""
+"""Detects that another process has ended, if it ran on the same machine, since the same boot, and in the same PID namespace."""
 
 from __future__ import annotations
 

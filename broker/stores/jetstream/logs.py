@@ -26,7 +26,7 @@ Recovered = Callable[[AppendFailed | None], None]
 
 
 class StreamStore(Protocol):
-    """What a log uses of its store."""
+    """The store, as its logs use it."""
 
     engine: Engine
 
@@ -139,7 +139,7 @@ class StreamLog:
 
 
 class GroupLog(StreamLog):
-    """An internal log: `OwnedLog`, and `ServedLog` for consumers of it as a topic."""
+    """An internal log: an `OwnedLog` for its shard, and a `ServedLog` for consumers that read it as a topic."""
 
     def __init__(self, store: StreamStore, id: LogId, stream: Stream) -> None:
         super().__init__(store, id, stream)

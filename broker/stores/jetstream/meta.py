@@ -1,11 +1,11 @@
-"""Which nodes are live and which node owns which log, as the nodes publish it through the engine.
+"""Which nodes are live and which node owns which log, as the nodes publish it through JetStream (the engine).
 
 A small stream, the meta stream, keeps the newest message of each node and of each log. A node repeats its message (a heartbeat); the other
-nodes consider it dead when no heartbeat has arrived for the time of a lease. A node counts only time in which its own heartbeats were
-acknowledged, so no node is considered dead while JetStream elects a leader. It counts only up to its newest heartbeat that it has read
-back: a replica that lacks this heartbeat may also lack those of other nodes. When another process takes a node id, the earlier process
-counts as live until its lease ends or it has certainly ended. Safety of writes does not depend on any of this: the recorded owners are
-only a hint, and the log's own stream rejects every writer but one.
+nodes consider the node dead when no heartbeat has arrived for the time of a lease. Each of them counts only time in which its own
+heartbeats were acknowledged, so no node is considered dead while JetStream elects a leader. It also counts only up to its own newest
+heartbeat that it has read back from the stream: a replica that lacks this heartbeat may also lack those of other nodes. When another
+process takes a node id, the earlier process counts as live until its lease ends or the process has certainly ended. Safety of writes does
+not depend on any of this: the recorded owners are only a hint, and the log's own stream rejects every writer but one.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class Meta:
         """A message of another process with this node's id: of an earlier one, or of one that takes the id now."""
         if not 0 < self._revision < seq:
             self._predecessor = None if body.get("gone") else (incarnation, str(body.get("mark", "")))
-        elif not body.get("gone") and not self.superseded:  # only an earlier process leaves after this one has joined
+        elif not body.get("gone") and not self.superseded:  # a "gone" message here is from an earlier process, which leaves late
             self.superseded = True
             run_contained(self.deposed)
 
@@ -350,7 +350,7 @@ class Meta:
         self.put(self._names.owner_key(stream), body, put)
 
     def unpublish_owner(self, id: LogId, stream: Stream) -> None:
-        """The log is deleted: publish that it has no owner, and remove that message once all nodes have read it."""
+        """The log is deleted: publish that it has no owner, and remove that message after a time in which all nodes read it."""
         known = self.view.owners.get(id)
         if known is not None and known.stream == stream.name:
             self.publish_owner(id, stream, known._replace(node=0), lambda: None)
@@ -385,7 +385,7 @@ class Meta:
             self._lose_lease()
         overdue = self._clock - self._lease
         if not self._waiting_for_read_back and any(node_state.changed < overdue for node, node_state in self.view.live.items() if node != self._node):
-            self.when_current(lambda: None)  # now, not with the next heartbeat
+            self.when_current(lambda: None)  # sends a heartbeat now and reads it back, after which overdue nodes are removed
         for node, node_state in list(self.view.live.items()):
             if node != self._node and self._newest_read_back.clock - node_state.changed > self._lease:
                 self._remove_node(node)
@@ -406,7 +406,7 @@ class Meta:
     def may_answer(self) -> bool:
         """Whether a reply may be sent: checked before each write to a client.
 
-        Not between the end of the lease and the fencing of the logs: the reply's data was read under the lost lease.
+        False between the end of the lease and the fencing of the logs: the data of such a reply was read under the lost lease.
         """
         if not self.lease_lost and self.lease_left <= 0:
             self._lose_lease()

@@ -129,7 +129,10 @@ def damaged(stream: Stream, seq: int, reason: str) -> DamagedStream:
 
 
 def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_entry: Callable[[Entry], None]) -> Iterator[list[Fact]]:
-    """Facts of the entries, in slices; NOT_YET while a read is pending. `on_entry` is called with each entry. Raises DamagedLog and OSError."""
+    """Key and value of every record in the entries, in slices; NOT_YET while a read is pending.
+
+    `on_entry` is called with each entry. Raises DamagedLog and OSError.
+    """
     reader = EntryReader(engine, stream, first_seq, last_seq, _nothing)
     layouts = FactLayouts()
     try:

@@ -1,7 +1,7 @@
-"""The records of a log in a stream, for readers: the newest in memory, older ones read from the engine on demand.
+"""The records of a log in a stream, for readers: the newest in memory, older ones read from JetStream (the engine) on demand.
 
-`Readable` returns without waiting: for records that are not in memory it returns nothing, requests them from the engine, and wakes the
-log's readers when they arrive, as if the log had grown.
+`Records` implements `Readable`, whose methods do not wait. For records that are not in memory they return nothing, request the records
+from the engine, and wake the log's readers when the records arrive, as if the log had grown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CachedBatch(NamedTuple):
 
 
 class BatchSource:
-    """The batches of one fetch, in the shape that an Extent reads from."""
+    """The batches of one fetch, as the source of an Extent."""
 
     descriptor = -1
 
@@ -100,7 +100,7 @@ class BatchRun:
         return bisect_right(self.parts, offset, key=_next_of)
 
     def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[CachedBatch], int, int]:
-        """The batches, their size, and the size that counts for the limit."""
+        """The batches from `offset` up to offset `end` that fit, their size, and the bytes that count for fetch.min.bytes."""
         parts: list[CachedBatch] = []
         size = 0
         for at in range(self.index(offset), len(self.parts)):
@@ -119,7 +119,7 @@ def _next_of(part: CachedBatch) -> int:
 
 
 class CleanedEntry(NamedTuple):
-    """A `cleaned` entry: the records that compaction retained from offset `base` up to the next such entry."""
+    """A `cleaned` entry: the records that compaction retained from offset `base` up to the base of the next `cleaned` entry."""
 
     seq: int
     base: int
@@ -130,7 +130,7 @@ def _base_of(cleaned: CleanedEntry) -> int:
 
 
 class Records:
-    """`Readable` of one log."""
+    """The `Readable` (storage/store.py) of one log."""
 
     def __init__(
         self, engine: Engine, stream: Stream, epoch: int, start_offset: int, start_seq: int, next_offset: int, next_seq: int, tail_bytes: int = TAIL_BYTES
@@ -147,7 +147,7 @@ class Records:
         self._tail = BatchRun(next_offset, tail_bytes)
         self._older_runs: OrderedDict[int, BatchRun] = OrderedDict()
         self._loading: set[int] = set()  # offsets whose records are requested
-        # (base offset, sequence) of some entries, ascending.
+        # (base offset, sequence) of some entries, ascending: a search for an offset begins between two of them.
         self._anchors: list[tuple[int, int]] = [(start_offset, start_seq), (next_offset, next_seq)]
         self._cleaned: list[CleanedEntry] = []  # the entries that hold the records before `_cleaned_end`
         self._cleaned_end = 0

@@ -1,7 +1,7 @@
 """A LogStore over NATS JetStream, for nodes that share no disk; experimental.
 
-Each log is a stream with three replicas. The stream alone decides which node may write to it (claim.py, chain.py). `broker/cluster`
-decides which node tries to own it; it learns from meta.py which nodes are live.
+Each log is a stream with `store.replicas` replicas. The stream alone decides which node may write to the log (claim.py, chain.py).
+`broker/cluster` decides which node tries to own a log, and learns from meta.py which nodes are live.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Access to a cluster's streams for tools that are not its nodes: read logs, and write those of a cluster that no node has started on."""
+"""Access to a cluster's streams for tools that are not its nodes: read logs, and write the logs of a cluster while none of its nodes runs."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class StoreClient:
         await self._put_format({"layout": LAYOUT, "cluster_id": self.cluster_id})
 
     async def _put_format(self, body: dict[str, Any]) -> None:
-        """Write the format, repeated until it, or another writer's format, is stored."""
+        """Write the cluster's format message; repeat that until this format, or another writer's, is stored."""
         before = self.meta.format
         deadline = self._seconds() + ANSWER_SECONDS_MAX
         while self.meta.format == before:

@@ -95,7 +95,7 @@ class StreamCopy:
         await self._put(DATA, batch, header.next_offset - self._next_offset, 0)
 
     async def finish(self, state: LogState, topic: bool) -> int:
-        """After the last batch: write the log's state and its release; returns the sequence of the last entry."""
+        """After the last batch: append a `state` entry (of a topic) and a `release` entry; returns the sequence of the last entry."""
         if self._next_offset < state.next_offset and state.start_offset < state.next_offset:
             await self._skip_offsets(state.next_offset)
         self.epoch = max(self.epoch, state.epoch)

@@ -1,4 +1,4 @@
-"""Logs of topics, one stream per partition. A batch is acknowledged when a majority of the stream's replicas has it."""
+"""Logs of topics, one JetStream stream per partition. A batch is acknowledged when a majority of the stream's replicas has it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Done = Callable[[Exception | None], None]
 
 
 class StreamTopicLog(StreamLog):
-    """`TopicLog`."""
+    """The `TopicLog` (storage/store.py) of one partition."""
 
     immediate = False
     busy = False
@@ -46,7 +46,7 @@ class StreamTopicLog(StreamLog):
         self._active_base = -1  # base offset of the active segment
         self._active_since = 0  # when this node first saw that segment
         self._state_pending = False  # a `state` entry is not acknowledged yet
-        self.cleaning = False  # its segments may not be dropped
+        self.cleaning = False  # True: a compaction reads the segments, so they must not be dropped
 
     @property
     def durable_offset(self) -> int:
@@ -142,7 +142,7 @@ class StreamTopicLog(StreamLog):
         self._count_in_segment(read_header(batch, 0))
         active = self._state.parts[-1]
         old = self._segment_ms > 0 and 0 <= active.first_timestamp < active.max_timestamp - self._segment_ms
-        # Not within an entry: a state covers whole entries.
+        # Roll only after the last batch of an entry, since a `state` entry covers whole entries.
         if (old or active.bytes >= self._segment_bytes) and self.records.high_watermark == self.chain.committed_offset:
             self._roll()
 
@@ -153,7 +153,7 @@ class StreamTopicLog(StreamLog):
             self.write_state(_ignore)
 
     def write_state(self, done: Done) -> None:
-        """Append the log's current state."""
+        """Append a `state` entry with the log's current state, then delete the entries that it makes superfluous."""
         state = self._state
         chain = self.chain
         state.seq = chain.committed_seq
@@ -244,7 +244,7 @@ class StreamTopicLog(StreamLog):
 
 
 class StreamTopicStore:
-    """`TopicStore`. Streams are named by topic ids, so the stream of a deleted topic never blocks a new topic of its name."""
+    """The `TopicStore` over streams. They are named by topic ids, so the stream of a deleted topic never blocks a new topic of its name."""
 
     def __init__(self, store: JetStreamStore) -> None:
         self.durable_starts: dict[tuple[str, int], int] = {}

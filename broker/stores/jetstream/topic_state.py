@@ -29,7 +29,7 @@ class SegmentState:
 
 @dataclass(slots=True)
 class TopicState:
-    """`seq`: the state covers all entries up to this one."""
+    """The state of a topic's log after the entry with sequence `seq`."""
 
     seq: int
     start_offset: int
@@ -40,7 +40,7 @@ class TopicState:
 
     @property
     def first_segment(self) -> SegmentState:
-        """The first segment that is not a `cleaned` entry: other entries before it are not needed."""
+        """The first segment that is not a `cleaned` entry. All stream entries before this segment can be deleted."""
         return next(part for part in self.parts if not part.cleaned)
 
 
