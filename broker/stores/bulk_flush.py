@@ -1,7 +1,7 @@
 """Flush and close many logs at once when the broker stops.
 
-Each fsync makes the disk empty its cache, even when nothing was written. A few logs are flushed in parallel;
-for many, one call (syncfs) writes the whole file system.
+Each fsync makes the disk empty its cache, even when nothing was written. So a few logs are flushed in parallel, but for many logs
+one call of syncfs writes the whole file system.
 """
 
 from __future__ import annotations

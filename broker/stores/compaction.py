@@ -5,8 +5,8 @@ is rolled right after one of its flushes, and a child process compacts its close
 a time, at low priority, with a time limit. Disk waits happen in a worker thread; the loop only renames files. A compaction
 that fails or is killed changes nothing.
 
-While no offsets log is due, topic logs are compacted by their own settings (compaction_order.py). Logs with a retention
-time lose their oldest segments here, and recovery points are checkpointed.
+While no offsets log is due, topic logs are compacted by their own settings (compaction_order.py). `Cleaning` also drops the
+oldest segments of the notes logs, and writes recovery points to their checkpoint.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHECK_SECONDS = 1.0
 STEP_PAUSE_SECONDS = 0.005  # between two steps of a scan of all topic logs
 HOUSEKEEPING_SECONDS = 60.0  # Kafka's log.flush.offset.checkpoint.interval.ms
 ROLL_UNFLUSHED_BYTES_MAX = 1 << 20  # the most that a roll may flush, since it blocks the loop's thread
-ROLL_TRIES = 5  # attempts to roll without a flush, before a roll flushes
+ROLL_TRIES = 5  # attempts to roll a log without unflushed bytes; later ones may flush up to ROLL_UNFLUSHED_BYTES_MAX themselves
 RETRY_SECONDS_MIN = 30.0
 RETRY_SECONDS_MAX = 3600.0
 NICENESS = 10  # a tenth of a busy processor; 19 would be a sixtieth, too little to keep the dirty bytes below the bound
@@ -52,7 +52,7 @@ class CleaningRules:
     time_limit_seconds: float = 600.0
     topics_enable: bool = True  # as log.cleaner.enable
     topics_backoff_seconds: float = 15.0  # as log.cleaner.backoff.ms
-    notes_bytes_max: int = -1  # of all logs with a retention time together; -1: no limit
+    notes_bytes_max: int = -1  # of all notes logs together; -1: no limit
 
 
 class CompactionSettings(NamedTuple):
@@ -60,7 +60,7 @@ class CompactionSettings(NamedTuple):
 
     segment_bytes: int
     delete_retention_ms: int
-    producers: dict[int, int] | None  # producer id -> base offset of its last batch, which stays even if empty; None: all producers' stay
+    producers: dict[int, int] | None  # producer id -> base offset of its last batch, which stays even if empty; None: all last batches stay
 
 
 class CompactedLog:
@@ -132,7 +132,7 @@ class Cleaning:
         self._watched[id] = watched
 
     def retain_log(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
-        """Drop whole segments older than `retention_ms`; with -1 only the common size limit applies."""
+        """Drop whole segments of this notes log older than `retention_ms`; with -1 only the size limit of all notes logs applies."""
         self._retained[id] = (log, retention_ms, failed)
 
     def clean_topics(self, topics: TopicLogs) -> None:
@@ -427,7 +427,7 @@ class Cleaning:
         await self._remove_dropped(id, retained, bases)
 
     async def _drop_largest(self) -> bool:
-        """Drop the first segment of the largest log with a retention time; returns whether a segment was dropped."""
+        """Drop the first segment of the largest notes log; returns whether a segment was dropped."""
         usable = [(retained.size, id) for id, (retained, _, _) in self._retained.items() if retained.usable]
         if not usable:
             return False

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from storage import AppendFailed, DataDirectory, Log, LogId, Producers, Readable
 from storage.swap import ClosedSegment
 
-# The cost of one step of a scan, in skipped partitions (about a thousand per millisecond).
+# A scan pauses when it has cost this much. Skipping a partition costs 1, about a microsecond.
 STEP_COST: Final = 1_000
 LOG_COST: Final = 10  # of a log with compaction; each segment adds 1
 
@@ -67,7 +67,7 @@ class Due(NamedTuple):
     partition: Partition
     cleaned: CompactionState
     segments: list[ClosedSegment]
-    end: int  # their end offset
+    end: int  # end offset of the segments
     urgency: float
 
 

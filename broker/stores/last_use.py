@@ -10,7 +10,7 @@ from functools import partial
 from broker.runtime.contain import Contained
 from broker.stores.local import LocalStore
 
-INTERVAL_SECONDS = 15.0  # well below STEP_MS of the clock: after a restart within a minute of a kill the clock is trusted
+INTERVAL_SECONDS = 15.0  # well below the clock's STEP_MS, a minute: so a restart soon after a kill trusts its clock
 
 
 class LastUse:

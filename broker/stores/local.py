@@ -56,7 +56,7 @@ OPENING_HANDLES = 4  # in each thread that opens a log
 LOG_FILES_MAX = 512
 CLOSE_IDLE_SECONDS = 2.0
 
-# A crash may lose some notes, but never a commit.
+# Notes, which explain rebalances to people, are flushed every five seconds: a crash may lose some.
 NOTES_RULES = FlushRules("interval", 5.0)
 _LOG_NAME = re.compile(r"(.+)-([0-9]+)")
 
@@ -96,7 +96,7 @@ class LocalStore:
         random_bytes: RandomBytes = os.urandom,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`log_files_max`: the most log files to keep open. `new_workers` gets the loop, the number of threads and whether they yield."""
+        """`log_files_max`: the most log files to keep open. `new_workers` gets the arguments of Workers."""
         self.loop = loop
         self._loop_thread = threading.get_ident()
         self._rules = FlushRules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
@@ -289,7 +289,7 @@ class LocalStore:
             self.cleaning.cancel(log)
 
     def drop(self, id: LogId) -> None:
-        """Remove a log that no longer exists."""
+        """Stop compacting the log and forget it: it was deleted, or this store no longer has it open."""
         self.forget(id)
         self._logs.pop(id, None)
 
@@ -385,7 +385,7 @@ class LocalStore:
         self._flush_in_background(flushers, None)
 
     def _flush_in_background(self, flushers: list[Flusher], done: Done | None) -> None:
-        """Flush logs for which no reply waits; failures are reported to the logs' owners, every result to `done`."""
+        """Flush logs for which no reply waits. Each log's owner gets a failure, and `done` gets the result of each log."""
         callbacks = [partial(_call_in_turn, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
         flush_in_parts(self.background_flusher, 1, list(zip(flushers, callbacks, strict=True)), self._flush_concurrency)
 

@@ -19,9 +19,9 @@ class LiveNodes(Protocol):
     """The port to the live nodes, as one of them uses it. The operating system detects the end of a node."""
 
     def enter(self) -> bool:
-        """Become this node; other nodes find it once it has written its addresses.
+        """Register this process as its node; other nodes find it once `publish` has written its addresses.
 
-        False: a process with this id runs, or the watchers of the previous one have not released its file yet.
+        False: another process runs with this id, or nodes that watched the previous process have not released its file yet.
         """
         ...
 
@@ -71,7 +71,7 @@ class NodeFiles:
         self._folder_mtime_ns = -1  # modification time of the folder
 
     def enter(self) -> bool:
-        """Lock this node's file, unless watchers have not released it yet, or a process with the same id runs."""
+        """Lock this node's file. False: another process with this id has it, or nodes that watched the previous one still do."""
         if self._own_lock < 0:
             self._own_lock = os.open(f"{self._folder}/{self._me}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:

@@ -19,7 +19,7 @@ Done = Callable[[AppendFailed | None], None]
 class FlushRules(NamedTuple):
     """When a log is flushed."""
 
-    flush: str  # as offsets.flush
+    flush: str  # always, interval or never, as offsets.flush
     flush_seconds: float = 0.0  # with `interval`
 
 
@@ -42,7 +42,7 @@ class Store(Protocol):
         ...
 
     def batch_copies(self, id: LogId) -> list[bytes]:
-        """Copies of the log's batches in `turns.N` files. Called in any thread; raises OSError."""
+        """Copies of the log's batches in `turns.N` files (storage/turn_log.py). Called in any thread; raises OSError."""
         ...
 
     def forget(self, id: LogId) -> None: ...
@@ -92,7 +92,7 @@ class Flusher:
             self.flushed(flush, done, error)
 
     def begin(self, done: Done, closed: bool = False) -> Flush | None:
-        """Start a flush, to be run and then passed to `flushed`; None: `done` was queued for the next flush, or called with a failure."""
+        """Start a flush, which the caller runs and then passes to `flushed`. None: `done` waits for the next flush, or got a failure."""
         if self.busy:
             self._next.append(done)
             self._next_closed &= closed
@@ -192,7 +192,7 @@ class LocalLog(OpenLog):
 
     @property
     def high_watermark(self) -> int:
-        """With `offsets.flush=always`, the end of the durable records: replies wait for it."""
+        """With `offsets.flush=always` the end of the durable records, since replies wait for durability; otherwise the end of the log."""
         return max(self.log.flushed_offset, self.flusher.safe_offset) if self._always else self.log.next_offset
 
     def replay(self) -> Iterator[list[Fact]]:

@@ -14,7 +14,7 @@ class BrokerStore(LogStore, Protocol):
 
     @property
     def data_path(self) -> str:
-        """Where the logs are, for people."""
+        """The place of the logs, as text for messages."""
         ...
 
     def start(self, me: NodeInfo) -> None:
@@ -30,5 +30,5 @@ class BrokerStore(LogStore, Protocol):
         ...
 
     def finish(self, mark_flushed: bool, done: Callable[[str], None]) -> None:
-        """Flush and close every log. `done` gets the first problem, or ""."""
+        """Flush and close every log; if `mark_flushed`, the next start need not check them. `done` gets the first problem, or ""."""
         ...

@@ -1,8 +1,9 @@
 """A LogStore over a data directory that several nodes on one machine share; experimental.
 
-A log belongs to the node that holds the lock on its byte of the lock file. A node takes over the log of a dead node as a single broker
-opens a log after a crash: it reads the log's last segment and the dead node's checkpoints and `turns.N`. The table of owners names the
-dead node until the new owner has opened the log. If the new owner dies before that, the next one reads the same files.
+A log belongs to the node that holds the lock on the log's byte of the lock file. A node takes over the log of a dead node as a single
+broker opens a log after a crash: it reads the log's last segment and the dead node's checkpoints and `turns.N`. The table of owners
+names the dead node as the last writer until the new owner has opened the log. If the new owner dies before that, the next one reads the
+same files.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class SharedStore(LocalStore):
         self._view = SharedStoreView(self._node_id, self._table, self._held)
 
     def _free_former_logs(self) -> None:
-        """Clear this node's former logs in the table: nodes that did not notice its end would still consider it their owner."""
+        """Mark the logs of this node's previous process as free: nodes that did not notice its end still count this node as their owner."""
         for id in self._table.logs_of(self._node_id):
             if self._locks.lock(id):
                 self._table.free(id, self._node_id)
@@ -308,14 +309,14 @@ class SharedStore(LocalStore):
     def _notes_opened(self, id: LogId, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
         self._opening_notes.discard(id)
         owned = self.owned(id)
-        if owned is not None and not self._may_have_notes(id):  # the partition's offsets are being released
+        if owned is not None and not self._may_have_notes(id):  # the partition's offsets log is being released
             owned.log.retire()
             self.drop(id)
             result = HeldBy("another node")
         done(result)
 
     def opens_notes(self, id: LogId) -> bool:
-        """Whether the notes of this partition are being opened."""
+        """Whether the notes log of this partition is being opened."""
         return LogId(NOTES_LOG, id.partition) in self._opening_notes
 
     def _acquired(self, id: LogId, epoch: int, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
@@ -410,7 +411,7 @@ class SharedStore(LocalStore):
             self._drop(id, NO_WRITER, GONE)
 
     def closed_in_order(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
-        """The log's files are closed, or `problem` prevented it: store its checkpoints and let other nodes acquire it."""
+        """Store the log's checkpoints, and let other nodes acquire the log. `problem`: why its files could not be flushed and closed, or ""."""
         points = {(owned.id.name, owned.id.partition): owned.log.flushed_offset for owned in logs if owned.log.flushed_offset}
         starts = {(owned.id.name, owned.id.partition): owned.log.start_offset for owned in logs if owned.log.start_offset}
 
@@ -452,7 +453,7 @@ class SharedStore(LocalStore):
 
 
 class _Release:
-    """The release of one log, or of a partition's offsets and notes."""
+    """The release of one log, or of the offsets log and notes log of a partition."""
 
     def __init__(self, store: SharedStore, id: LogId, logs: list[OpenLog], done: Callable[[], None]) -> None:
         self._store = store

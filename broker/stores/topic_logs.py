@@ -82,7 +82,7 @@ class LocalTopicLog(OpenLog):
         self.log.delete_before(offset)
 
     def _remove(self, bases: list[int]) -> None:
-        """Remove the files, unless their topic was deleted: then the folder belongs to another log."""
+        """Remove the files, unless their topic was deleted: then a folder of this name belongs to another log."""
         if self._directory.owned(self.id) is not self:
             return
         log = self.log
@@ -174,7 +174,7 @@ class LocalTopicStore:
         self._add_opened(id, done, self._store.check_opened(id, result[1:] if isinstance(result, tuple) else result))
 
     def _checkpoints_cleared(self, id: LogId, topic: TopicInfo, done: Opened, result: object) -> None:
-        """Set the other topic's folder aside and open the log: its checkpoint entries can no longer be mistaken for this log's."""
+        """Set the other topic's folder aside and open the log: no checkpoint has entries of the other topic's log any more."""
         if isinstance(result, Exception):
             self._add_opened(id, done, Unreadable(describe_error(result, self._directory.path), False))
         else:

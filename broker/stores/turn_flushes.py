@@ -1,6 +1,6 @@
 """With `offsets.flush=always`: one flush of one file (`turns.N`) makes one event-loop turn's appends to many logs durable.
 
-One write of the file at a time; appends made meanwhile join the next. When the file has grown, the logs themselves are
+One write of the file runs at a time; appends made meanwhile join the next write. When the file has grown, the logs themselves are
 flushed in the background and the file is removed. While the file cannot be written, each log is flushed separately.
 """
 
@@ -140,7 +140,7 @@ class TurnFlushes:
                 self.workers.submit(file.remove, ignored)
 
     def forget(self, flusher: Flusher) -> None:
-        """The log was flushed and closed, and belongs to another node from now on."""
+        """Forget the log, which was flushed and closed for another node to own: no file has to be kept for it."""
         self._in_file.pop(flusher, None)
 
     def remove_all(self) -> None:
