@@ -100,7 +100,7 @@ class Administrator(Client):
             yield PAUSE_NS
         if request.reply.responses[0].error_code == ErrorCode.NONE:
             self._removed(removals, ErrorCode.NONE)
-        else:  # an attempt without a reply deleted it, and groups may not have removed its offsets yet
+        else:  # an earlier attempt, whose reply was lost, deleted the topic; groups may not have removed its offsets yet
             self.world.after(FORGOTTEN_NS, self._removed, removals, None)
         yield from self._check_deleted(name)
         yield self.world.random.choice((PAUSE_NS, SECOND, 10 * SECOND))
@@ -173,7 +173,7 @@ class Administrator(Client):
         yield from self._sim_run.leave(wire, group, [MemberIdentity("", instance, "removed") for instance in instances])
 
     def _retire(self, group: GroupPlan) -> Process:
-        """Close every member with LeaveGroup; they start again later."""
+        """Close every member of the group with LeaveGroup, and restart the members later."""
         run = self._sim_run
         self.world.trace(f"administrator: closes every member of {group.name}", group.name)
         for consumer in run.consumers:
@@ -201,12 +201,12 @@ class Administrator(Client):
         return in_memory.version if in_memory is not None and in_memory.members else None
 
     def _consumers_of(self, group: GroupPlan) -> object:
-        """As `_members_of`, but None in a join phase: subscriptions count from its end."""
+        """As `_members_of`, but None in a join phase: new subscriptions take effect at its end."""
         in_memory = self._sim_run.in_memory(group.name)
         return self._members_of(group) if in_memory is not None and in_memory.state is not PREPARING else None
 
     def _reset_offsets(self, wire: Wire, group: GroupPlan) -> Process:
-        """Commit without a generation, as tools do: only an empty group accepts it."""
+        """Commit offsets without a generation, as admin tools do. Only a group without members accepts such a commit."""
         run = self._sim_run
         if not run.offsets.surely_has(group.name, run.retention_ns):
             run.generations.may_begin_again(group.name)

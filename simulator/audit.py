@@ -31,8 +31,8 @@ ANSWERED_NS: Final = 60 * SECOND  # added to the timeouts of a consumer
 COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less often
 UUID_LENGTH: Final = 37  # of a member id after its instance id: a hyphen and a UUID
 WATCHED_RETENTION_NS: Final = 3600 * SECOND  # with a longer retention no offset expires within a run
-LATE_NS: Final = 500 * MS  # a check of memory may find a session that ended this long ago
-TIMER_LATE_PASSES_MAX: Final = 4  # passes of the event loop by which a timer may be late: input is read first
+LATE_NS: Final = 500 * MS  # how long ago the session of a member in memory may have ended
+TIMER_LATE_PASSES_MAX: Final = 4  # a timer may be this many passes of the event loop late, since the loop reads input first
 
 
 class Audit:
@@ -42,7 +42,7 @@ class Audit:
         self._world = run.world
         self._seats: dict[str, dict[str, str]] = {}  # group -> instance -> member id, by the notes
         self._clock_set_at = -(1 << 62)
-        self._serving: dict[int, int] = {}  # partition -> the moment since which it is known to serve
+        self._serving: dict[int, int] = {}  # partition -> the moment since which every check found it serving
         self._processes: Counter[str] = Counter()  # group -> processes of its consumers
         self._groups: dict[int, list[GroupPlan]] = {}  # partition -> its groups
         for plan in run.plan.groups:
@@ -84,10 +84,10 @@ class Audit:
             del seats[body.instance_id]
 
     def check_lateness(self, group: str, body: Any, moment: int) -> None:
-        """A member was removed at `moment`, at most a tick after the end of its session, unless the broker was disturbed. Standbys have other deadlines.
+        """Raise Broken if an undisturbed broker removed a member (at `moment`) more than a tick after its session ended.
 
-        A session begins with a request of the member, and again when a phase of a rebalance ends. After a slow append it is extended
-        once, for as long again.
+        A session begins with a request of the member, and again when a phase of a rebalance ends. After a slow append the broker
+        extends a session once, by its timeout. Groups with policies are not checked: standbys have other deadlines.
         """
         found, node = self.in_memory(group), self._node
         began = max(moment - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
@@ -130,19 +130,19 @@ class Audit:
         self.rebalances.forget_joins(group)
 
     def partition_changed(self, partition: int) -> None:
-        """The partition was loaded or unloaded: what was not durable may be lost."""
+        """The partition was loaded or unloaded: changes that were not durable may be lost."""
         self._forget()
         self._serving.pop(partition, None)
 
     def loaded(self, journal: Any) -> None:
-        """A partition serves again: check its offsets, which clients will read."""
+        """The coordinator has loaded a partition: check the offsets that clients will now read."""
         run = self._run
         for plan in self._groups.get(journal.partition, ()):
             group = journal.shard.groups.get(plan.name)
             stored = offsets_of(group) if group is not None else {}
             for topic, partitions in plan.settings.topics:
                 if topic in run.administrator.deleted:
-                    continue  # its offsets are removed next
+                    continue  # the coordinator removes its offsets next
                 for number in range(partitions):
                     partition = plan.name, topic, number
                     value = stored.get((topic, number))
@@ -151,7 +151,7 @@ class Audit:
                     run.offsets.read(partition, NONE if value is None else read_offset(value).offset, self._world.now)
 
     def node_ended(self) -> None:
-        """The process has ended: what was not durable may be lost."""
+        """The process has ended: changes that were not durable may be lost."""
         self._forget()
         self._serving.clear()
 
@@ -227,14 +227,14 @@ class Audit:
                 self._is_parked(consumer)
 
     def check_appends(self) -> None:
-        """Cheap checks of all partitions, whether or not anything happened."""
+        """Check the appends of all partitions: cheap, so run more often than `check`."""
         if self._node.serving:
             for journal in self._node.broker.shards.journals:
                 if not journal.refusal:
                     self._check_appends(journal)
 
     def _check_appends(self, journal: Any) -> None:
-        """Replies wait for facts that are not in the log, and fail when their append is late."""
+        """Raise Broken if a reply does not wait for the facts before it to be in the log, or is not failed when the append is late."""
         hold, end, in_flight = journal.shard.hold, journal._owned.log.next_offset, journal._in_flight
         known, first = self._first_offsets.get(journal.partition, (None, 0))
         if known is hold:
@@ -245,12 +245,12 @@ class Audit:
         waited_ms = self._node.broker.clock.tick() - journal._append_began
         if not in_flight or waited_ms < journal._late_ms + LATE_NS // MS or self._world.now - self._node.frozen_until < LATE_NS:
             return
-        # A reply that is held after that waits for as many facts as there were then.
+        # The journal fails late replies and then sets `_late_stamp`: replies held since then have at least that stamp, and more time.
         if any(stamp <= in_flight and stamp < journal._late_stamp for stamp, held in hold.held if not isinstance(held, UntilDurable)):
             raise Broken("answers", f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._late_ms} ms")
 
     def _is_parked(self, consumer: Any) -> None:
-        """A JoinGroup or SyncGroup that the broker has not answered is parked in its group, unless its reply waits for the log."""
+        """Raise Broken if an unanswered JoinGroup or SyncGroup is not parked in its group, although no reply waits for the log."""
         wire, node = consumer.wire, self._node
         transport = wire.stream.transport if wire.node is node and wire.life == node.life else None
         if transport is None or len(wire.waiting) > 1 or not transport.protocol.busy:
@@ -276,7 +276,10 @@ class Audit:
             raise Broken("bounds", f"{group.id} has {len(group.statics)} static members, and its clients are {self._processes[group.id]} processes", group.id)
 
     def _check_sessions(self, group: Any) -> None:
-        """A session's deadline is at most its timeout away, and not long past while the broker is undisturbed. A parked SyncGroup will begin one."""
+        """Raise Broken if a deadline is later than the session timeout allows, or long past in an undisturbed broker.
+
+        A session must also begin when a parked SyncGroup gets its assignment.
+        """
         node = self._node
         now = node.broker.clock.tick()
         undisturbed = self._world.now - max(node.frozen_until, node.disturbed_at) > LATE_NS
@@ -287,9 +290,9 @@ class Audit:
             waited = group.state == State.STABLE and self._waited.get(member.id) == (group, group.generation)
             if waited and member.deadline < group.phase_start_ms + member.session_timeout_ms:
                 raise Broken("sessions", f"no session of {member.id} began with the assignment that it waited for", group.id)
-            if member.deadline == NEVER or member.is_new:  # a new member has five minutes until the end of its first rebalance
+            if member.deadline == NEVER or member.is_new:  # until the end of its first rebalance, a new member has five minutes instead of its session timeout
                 continue
-            if member.deadline > now + member.session_timeout_ms and not self._run.plan.varied_sessions:  # the first session has the old timeout
+            if member.deadline > now + member.session_timeout_ms and not self._run.plan.varied_sessions:  # after a restart with another timeout, the first session still has the old one
                 raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms, although its timeout is {member.session_timeout_ms} ms", group.id)
             if member.extended_since_ms == member.seen_ms:
                 self._check_extended(group, member)
@@ -328,7 +331,7 @@ class Audit:
             )
 
     def all_answered(self) -> None:
-        """Without faults, every request is answered in time."""
+        """Called when faults have ended: raise Broken if a request has waited too long for its reply."""
         for consumer in self._run.consumers:
             self._is_answered(consumer.wire, consumer)
 

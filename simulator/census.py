@@ -11,9 +11,9 @@ from simulator.disk import SimDisk, SimLock
 from simulator.world import MS, World
 from storage import NodeInfo
 
-NOTICED_NS: Final = 5 * MS  # until the thread that waits for a lock runs
+NOTICED_NS: Final = 5 * MS  # the longest delay until the thread that waits for a lock runs
 LATE_NS: Final = 400 * MS  # the same on a busy machine
-LATE: Final = 0.02  # probability of the latter
+LATE: Final = 0.02  # probability of a delay up to LATE_NS
 
 
 class Census:
@@ -28,13 +28,13 @@ class Census:
         self._watchers.setdefault(path, []).append(ended)
 
     def later(self, moment: int, ended: NodeEnded, node: int) -> bool:
-        """Whether `moment` is in the future; then call `ended` at that moment."""
+        """If `moment` is in the future, call `ended` at that moment and return True."""
         if moment > self._world.now:
             self._world.at(moment, ended, node)
         return moment > self._world.now
 
     def ended(self, path: str, node: int) -> None:
-        """The lock of the file is free: notify each waiting node after a delay of its own."""
+        """The process of `node` has released its lock file: notify each waiting node, each after its own delay."""
         world = self._world
         for ended in self._watchers.pop(path, []):
             world.after(world.between(0, LATE_NS if world.chance(LATE) else NOTICED_NS), ended, node)
@@ -44,7 +44,7 @@ class SimNodeFiles:
     """The port `LiveNodes` for one process."""
 
     def __init__(self, census: Census, disk: SimDisk, folder: str, me: int, ended: NodeEnded, runs_at: Callable[[], int]) -> None:
-        """`runs_at`: the end of a freeze of the process."""
+        """`runs_at`: returns the moment at which the process runs again after a freeze (SIGSTOP)."""
         self._census = census
         self._runs_at = runs_at
         self._disk = disk
@@ -100,7 +100,7 @@ class SimNodeFiles:
     def _ended(self, node: int) -> None:
         if self._census.later(self._runs_at(), self._ended, node):
             return
-        if self._disk.is_locked(self._lock(node)):  # its next process was faster than this thread
+        if self._disk.is_locked(self._lock(node)):  # the ended node has restarted before this thread ran
             self._census.watch(self._lock(node), self._ended)
             return
         self._watched.discard(node)

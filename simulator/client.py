@@ -42,7 +42,7 @@ REPLY_HEADER: Final = {
 
 @lru_cache(REPLIES_KEPT)
 def decode_reply(key: int, version: int, data: bytes) -> tuple[Any, int]:
-    """A reply without its correlation id, and the number of bytes after it. Cached: most replies equal an earlier one."""
+    """Decode a reply from the bytes after its correlation id; also returns the number of undecoded bytes. Cached: most replies repeat an earlier one."""
     reply, end = APIS[key].response.decode(data, REPLY_HEADER[key, version], version)
     return reply, len(data) - end
 
@@ -59,12 +59,12 @@ class Request:
         self.message = message
         self.sent = sent
         self.reply: Any = None
-        self.done = False  # answered, lost, or no longer waited for
+        self.done = False  # answered or lost
         self.lost = False
         self.timeout = timeout
         self.late_at = sent + timeout
         self.waiter: Callable[[], None] | None = None
-        self.text = ""  # its description, where the trace has the requests of the group
+        self.text = ""  # the description of the request, if the trace shows the requests of this client
         self.on_settled: Callable[[Any], None] | None = None
 
     def when_settled(self, on_settled: Callable[[Any], None]) -> None:
@@ -106,11 +106,11 @@ class Wire:
 
     @property
     def arrives_at(self) -> int:
-        """When the last request reaches the broker: where the connection stalls, perhaps long after the end of its client."""
+        """When the last request reaches the broker. On a stalled connection this may be long after the client has ended."""
         return self.stream.arrives_at if self.stream is not None else -1
 
     def send(self, message: Any, version: int, timeout: int, body: bytes | None = None) -> Request:
-        """Send a request. After `timeout` the client closes the connection. `body`: the encoded message, if the caller has it."""
+        """Send a request. Without a reply within `timeout`, the client closes the connection. `body`: the message, if already encoded."""
         key = message.API_KEY
         self._number += 1
         request = Request(self._number, key, version, message, self.world.now, timeout)
@@ -168,7 +168,7 @@ class Wire:
         self.world.trace(text, self.client_id.partition("/")[0], routine)
 
     def _check_timeouts(self, moment: int) -> None:
-        """Close the connection if a request has timed out; otherwise check again when the next one would."""
+        """Close the connection if a request has timed out; otherwise check again at the earliest timeout."""
         if moment != self._next_check or not self.open:
             return
         self._next_check = NEVER
@@ -195,7 +195,7 @@ class Wire:
             raise Broken("answers", f"{self.client_id}: {api} of {format_time(request.sent)} has no reply", self.client_id.partition("/")[0])
 
     def close(self) -> None:
-        """The client closes the connection; what it sent may still be handled."""
+        """The client closes the connection; the broker may still handle requests that it sent before."""
         if self.open and self.stream is not None:
             self.stream.close()
             self._lost()
@@ -248,7 +248,7 @@ class Client:
         self.running = False
 
     def freeze(self, duration: int) -> None:
-        """Stop for a while, as a long garbage collection does."""
+        """Stop the client for a while, as a long garbage collection does."""
         self.frozen_until = max(self.frozen_until, self.world.now + duration)
 
     def _resume(self, process: Process, life: int) -> None:

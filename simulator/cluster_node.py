@@ -61,13 +61,13 @@ class ClusterNode(Node):
         return await connect_peer(site.world, site.peer_delays, self, site.at_port(port), protocol_factory)
 
     def accept(self, delays: Delays, address: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> Stream:
-        """A connection of another node."""
+        """Accept a connection from another node."""
         stream = self.site.network.connect(self, address, received, lost, delays)
         assert stream is not None
         return stream
 
     def stall(self, duration_ns: int) -> None:
-        """SIGSTOP, and SIGCONT after a while; the process keeps its locks."""
+        """Freeze the process, as SIGSTOP and a later SIGCONT do; it keeps its locks."""
         super().stall(duration_ns)
         self.loop.frozen_until = self.frozen_until
 
@@ -79,7 +79,7 @@ class ClusterNode(Node):
         self.site.census.ended(f"{NODES_FOLDER}/{self.id}.lock", self.id)
 
     def _lose_power(self) -> None:
-        """All processes of the machine end at the same moment."""
+        """End all processes of the machine at the same moment."""
         site = self.site
         if site.losing_power:
             return

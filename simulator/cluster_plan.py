@@ -1,4 +1,4 @@
-"""Plans of runs of several nodes, drawn from streams of their own so that all other draws stay the same."""
+"""Plans of runs of several nodes. They are drawn from random streams of their own, which leaves the draws of all other runs as they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nodes_of(seed: int) -> int:
 
 
 def several(plan: Plan, nodes: int | None = None) -> Plan:
-    """The plan for `nodes` nodes. 0: two to four, as the seed draws; None: several in some runs."""
+    """Change the plan for `nodes` nodes. 0: two to four, drawn from the seed; None: the seed decides whether there are several."""
     node_count = nodes_of(plan.seed) if nodes is None else nodes
     if node_count == 1:
         return plan

@@ -22,9 +22,9 @@ from simulator.world import MS, SECOND
 LOOKUP_NS: Final = 5 * SECOND
 FIND_COORDINATOR_VERSION: Final = 2
 METADATA_VERSION: Final = 8
-MISROUTED: Final = 0.03  # probability that a client uses a node without a lookup
+MISROUTED: Final = 0.03  # probability that a client sends a request without looking up the right node
 THE_COMMAND: Final = -1  # the sender of a request of `tenure node drain`
-PEER_STALL_NS: Final = 6 * SECOND  # a node waits five seconds for another node
+PEER_STALL_NS: Final = 6 * SECOND  # longer than the five seconds that a node waits for another node
 
 
 def new_run(plan: Plan, show: Callable[[str], object] | None = None) -> Run:
@@ -51,7 +51,7 @@ class ClusterRun(Run):
     # Lookups of clients.
 
     def wire(self, name: str, address: str) -> Wire | None:
-        """A connection to any node that serves."""
+        """A connection to a random serving node."""
         serving = [node for node in self.nodes if node.serving]
         return self._wire_to(self.world.random.choice(serving), name, address) if serving else None
 
@@ -128,7 +128,7 @@ class ClusterRun(Run):
         return next((node for node in self.nodes if node.running and self.audits[node].serves(group)), self.node)
 
     def _add_new_logs(self) -> None:
-        """Add the logs of topics created since."""
+        """Let `one_owner` also watch the logs of topics created since the last call."""
         for producer in self.producers:
             if producer.topic in self.created:
                 self.one_owner.add_logs(producer.topic, producer.partitions)
@@ -142,7 +142,7 @@ class ClusterRun(Run):
         super()._audit()
 
     def _live(self) -> None:
-        """End some nodes for good, and undrain the others."""
+        """End the faults: stop some nodes for good, and undrain all nodes."""
         random = self.world.random
         stopped = [node for node in self.nodes if self.world.chance(0.3)][: len(self.nodes) - 1]
         self._stays_away = set(stopped)
@@ -177,7 +177,7 @@ class ClusterRun(Run):
             node.crash(False)
 
     def _away(self) -> None:
-        """A node dies, and restarts at once or after longer than a session."""
+        """Kill a node, and restart it 1 to 40 seconds later."""
         node = self.node
         if node.running and not self._stays_away:
             self._fault(f"{node.name} dies and stays away")
@@ -208,7 +208,7 @@ class ClusterRun(Run):
         self.world.after(self.world.between(SECOND, 20 * SECOND), self._drain, node, False)
 
     def _drain(self, target: ClusterNode, drained: bool) -> None:
-        """`tenure node drain`, or `undrain`: a request to any node, which forwards it to the others."""
+        """Drain or undrain the target, as `tenure node drain` and `undrain` do: ask any node, which forwards the request to the others."""
         serving = [node for node in self.site.nodes if node.serving]
         if serving and (not self.faults_over or not drained):
             node = self.world.random.choice(serving)

@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     digest: str
     seconds: float
     counts: dict[str, int]
-    story: list[str]  # the end of the trace, where a promise is broken
+    story: list[str]  # the last lines of the trace, if a promise was broken
 
 
 class Limits(NamedTuple):
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     if min(options.seeds, options.jobs, options.step) < 1 or min(options.events, options.seconds, options.cpu_seconds) < 0:
         parser.error("numbers must be above 0")
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of killed processes are never awaited
-    gc.freeze()  # modules stay
+    gc.freeze()  # imported modules live as long as the process
     if options.explain:
         return explain(options.seed, options.events or None, options.nodes)
     known = read_seeds(options.also) if options.also is not None else []
@@ -83,7 +83,7 @@ def run_one(seed: int, events: int | None, show: bool, nodes: int | None = None)
 
 
 def print_line(line: str) -> None:
-    """End the process when its output is closed, as by `| head`: in a run the broker would contain the exception."""
+    """Print a line, or end the process if its output is closed (`| head`): the simulated broker would contain the exception."""
     try:
         print(line)
     except BrokenPipeError:
@@ -95,7 +95,7 @@ def simulate(seed: int, events: int | None = None, show: Callable[[str], object]
 
 
 def plan_for(seed: int, events: int | None, nodes: int | None = None) -> Plan:
-    """The plan of a seed. `events`: the first phase lasts until so many events."""
+    """The plan of a seed. `events`: the phase with faults lasts until this number of events."""
     plan = with_deletions(several(draw(seed), nodes))
     return plan if events is None else plan.lasting(1 << 40)
 
@@ -110,7 +110,7 @@ def simulate_plan(plan: Plan, events: int | None = None, show: Callable[[str], o
     except Broken as error:
         broken = str(error)
         run.world.trace(f"BROKEN PROMISE: {error}", error.about)
-    except Exception as error:  # most likely a reply that its client cannot handle
+    except Exception as error:  # most likely the broker sent a reply that the simulated client cannot handle
         last = traceback.extract_tb(error.__traceback__)[-1]
         broken = f"no defect: {error!r} in {Path(last.filename).name}, line {last.lineno}, at {format_time(run.world.now)}"
         for line in traceback.format_exc().splitlines():

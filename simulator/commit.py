@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch of a member. Within a generation its commits differ only in their offsets, so they are encoded once."""
+"""OffsetCommit and OffsetFetch of a member. A member encodes one OffsetCommit a generation, and then replaces only the offsets in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 
-# A commit refused with one of these has no effect; any other error leaves that open.
+# After one of these errors a commit certainly had no effect; after any other error it may have had one.
 REFUSING: Final = (
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -24,7 +24,7 @@ REFUSING: Final = (
     ErrorCode.INVALID_GROUP_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-MARK: Final = 0x7E57_0FF5_E700_0000  # offsets in the encoded request, until they are filled in
+MARK: Final = 0x7E57_0FF5_E700_0000  # placeholders of the offsets in the encoded request
 
 _OFFSET: Final = struct.Struct(">q")
 
@@ -51,7 +51,7 @@ class Commit:
         return bytes(body)
 
     def codes(self, reply: Any) -> list[int] | None:
-        """The error code of each partition; None: no errors."""
+        """The error code of each partition; None if no partition has an error."""
         if reply is self._accepted:
             return None
         answered = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
 BACKOFF_NS: Final = 100 * MS
-TAKE_OVER_LATE: Final = 0.2  # the minimum share of late SyncGroups, among those that take a seat over
+TAKE_OVER_LATE: Final = 0.2  # the least probability that a SyncGroup is late, of a member that an error made rejoin
 
 
 class Consumer(Client):
@@ -53,7 +53,7 @@ class Consumer(Client):
         self.retired = False  # it never starts again
         self._commit: Commit | None = None
         self.must_find_coordinator = False
-        self.poll_stops_at = 1 << 62  # from then on it heartbeats without polling, past its rebalance timeout
+        self.poll_stops_at = 1 << 62  # from then on it only heartbeats, and does not rejoin in a rebalance
 
     # Processes.
 
@@ -93,7 +93,7 @@ class Consumer(Client):
             self.wire.close()
 
     def close(self, leave: bool) -> None:
-        """End in order."""
+        """Close the consumer in order. `leave`: with LeaveGroup."""
         if not self.running:
             return
         self.world.trace(f"{self.name}: closes{', and leaves' if leave else ''}", self.group)
@@ -109,7 +109,7 @@ class Consumer(Client):
             wire.close()
 
     def waits_for(self, *requests: type[Any]) -> bool:
-        """Whether a request of one of these kinds has no reply yet."""
+        """Whether the oldest unanswered request is one of these."""
         wire = self.wire
         return wire is not None and wire.open and bool(wire.waiting) and isinstance(wire.waiting[0].message, requests)
 
@@ -162,7 +162,7 @@ class Consumer(Client):
             if self.fenced or not wire.open:
                 return
         if run.plan.sticky and world.chance(run.plan.sticky):
-            self.user_data = world.random.randbytes(4)  # as the assignor "sticky" does, which stores a generation in it
+            self.user_data = world.random.randbytes(4)  # as the assignor "sticky" does: it stores a generation in its user data
         message = JoinGroupRequest(
             self.group,
             settings.session_ns // MS,
@@ -202,7 +202,7 @@ class Consumer(Client):
         if self.leads:
             if not reply.members:
                 raise Broken("rebalances", f"{self.name} leads generation {self.generation}, and does not receive its members", self.group)
-            if run.served_since(self.group, request.sent):  # otherwise the generation may never have been stored, and stand for other members now
+            if run.served_since(self.group, request.sent):  # otherwise the generation may be lost, and its number used for other members
                 run.listed(self.group, reply)
             if not reply.skip_assignment:
                 assignments = self._assign(reply)
@@ -211,7 +211,7 @@ class Consumer(Client):
                 run.restart_later(self)
                 self.kill()
                 yield SECOND  # the process has ended
-            elif run.plan.slow_leaders and not run.faults_over and world.chance(run.plan.slow_leaders):  # the others' SyncGroups wait for it
+            elif run.plan.slow_leaders and not run.faults_over and world.chance(run.plan.slow_leaders):  # meanwhile the followers' SyncGroups are parked
                 pause = world.between(0, settings.rebalance_ns)
                 run.leader_is_slow(self.group, world.now + pause)
                 yield pause
@@ -222,9 +222,9 @@ class Consumer(Client):
         yield from self._sync(wire, assignments)
 
     def _revoke_late(self, wire: Wire) -> Process:
-        """Commit what was consumed from the revoked partitions, perhaps after the rebalance has ended without this member.
+        """Commit the offsets of the revoked partitions late, perhaps after the rebalance has ended without this member.
 
-        Heartbeats go on until one is refused, as in a client with a thread for them.
+        Until then send heartbeats until one is refused, as a client with a heartbeat thread does.
         """
         world = self.world
         commit_at = world.now + world.between(0, 2 * self.settings.rebalance_ns)
@@ -277,7 +277,7 @@ class Consumer(Client):
         return [SyncGroupRequestAssignment(member.member_id, assignment(mark, share)) for member, share in zip(members, shares, strict=True)]
 
     def _commit_early(self, wire: Wire) -> Process:
-        """Commit in a generation that is not assigned yet, which is refused."""
+        """Commit between JoinGroup and SyncGroup of a new generation. The broker refuses such a commit."""
         yield self._send_commit(wire, self._committed_early)
 
     def _committed_early(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
@@ -341,7 +341,7 @@ class Consumer(Client):
             if not (self.settled and wire.open) or self.must_find_coordinator:
                 break
             if world.now >= self.poll_stops_at:
-                # A client with a thread for heartbeats sends more of them; it does not rejoin.
+                # The heartbeat thread of a client goes on when the application no longer polls; only commits and rejoins end.
                 commit_at = 1 << 62
             if beat_at <= world.now:
                 beat_at = world.now + settings.heartbeat_ns
@@ -393,7 +393,7 @@ class Consumer(Client):
         return request
 
     def _settle_commit(self, request: Request, commit: Commit, values: list[int], reply: Any) -> int | None:
-        """Note which offsets were committed. Return the worst error; None: the reply is lost or void."""
+        """Pass the result of a commit to the promise about offsets. Return the worst error; None: the reply is lost, or a power failure voids it."""
         offsets = self._sim_run.offsets
         if reply is None or self._sim_run.is_void(request):
             for partition, value in zip(commit.partitions, values, strict=True):
@@ -463,7 +463,7 @@ class Consumer(Client):
             raise Broken("errors", f"{self.name}: {api} is answered with {code}", self.group)
 
     def _end_excluded(self, request: Request) -> None:
-        """End: the group's strict list excludes the instance. The process is started again later."""
+        """End the process, and restart it later: the group's strict list of instance ids excludes this instance."""
         run = self._sim_run
         if not run.is_void(request):
             run.policies.refused(self, request)

@@ -1,9 +1,9 @@
-"""A Disk in memory that fails as real disks do: a power failure may lose everything unsynced, in part or whole.
+"""A Disk in memory that fails as real disks do: a power failure may lose all or part of the unsynced data.
 
-Programs read the cache. A power failure leaves what was synced, and of the later writes a prefix, the last of them torn at any byte or
-with sectors that read as zeros; the same holds for names created, renamed or removed since their folder was synced. Faults to plant: a
-sync that fails (its data may be lost for good although it can still be read), a full disk, read errors, wrong bytes, a read-only disk,
-and a crash at the n-th change. Tests of the storage use it too.
+Programs read the cache. After a power failure a file has its synced content and the first few of the later writes; the last of these is
+torn at any byte, or has sectors that read as zeros. In the same way a folder keeps the first few changes of names (created, renamed,
+removed) since it was synced. Faults to plant: a failed sync (programs can still read its data, but a power failure loses them), a full
+disk, read errors, wrong bytes, a read-only disk, and a crash at the n-th change. Tests of the storage also use this disk.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Crashed(BaseException):
 
 NAME_MAX = 255  # of most file systems
 PAGE = 4096
-# As in storage/tearing.py. They are not imported: the simulator must notice other values there.
+# As in storage/tearing.py, but not imported from there: the simulator must notice if those values change.
 SECTOR = 512
-ZEROS_MIN = 32  # shorter zeros at the end of a file are no sign of an interrupted write
+ZEROS_MIN = 32  # only this many zeros at the end of a file show an interrupted write
 
 
 def system_error(number: int) -> OSError:
@@ -39,7 +39,7 @@ class Content:
         self.cached = bytearray()
         self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []  # (position, data) or (size, None) for a cut
-        self.mapped = False  # into memory: the system writes each page on its own, in any order
+        self.mapped = False  # whether the file is mapped into memory: then the system writes its pages in any order
         self.failed_syncs = 0
 
     def change(self, at: int, data: bytes | None) -> None:
@@ -72,7 +72,7 @@ class Content:
         self.pending.clear()
 
     def _lose_pages(self, random: Random) -> None:
-        """Leave of each page its content at some moment since it was synced."""
+        """Make durable, for each page, the first few of its pending writes: the system writes pages in any order."""
         pages: dict[int, list[tuple[int, bytes]]] = {}
         for at, data in self.pending:
             if data is not None:
@@ -149,7 +149,7 @@ class SimFile:
         self._path = path
         self._content = content
         self._life = disk.life
-        self._failed_syncs = content.failed_syncs  # those that this file need not report
+        self._failed_syncs = content.failed_syncs  # the failed syncs that this open file has reported, or that happened before it was opened
         disk.opened += 1
         self.descriptor = -1
 
@@ -202,14 +202,14 @@ class SimFile:
         if self._disk.fail_syncs and self._disk.fails_in in self._path:
             self._disk.fail_syncs -= 1
             if self._disk.stays_down and not self._disk.crash_at:
-                self._disk.crash_at = 1  # one change later: the process must learn of the failed sync before it dies
+                self._disk.crash_at = 1  # at the next change, so that the process learns of the failed sync before it dies
             self._disk.sync_failed(self._path)
             if self._disk.failed_sync_loses:
                 self._content.drop_pending_writes()
             self._content.failed_syncs += 1
         else:
             self._content.sync()
-        if self._failed_syncs < self._content.failed_syncs:  # as Linux does, each open file reports a failure once, whoever's sync met it
+        if self._failed_syncs < self._content.failed_syncs:  # as in Linux, each open file reports a failed sync once, also of another descriptor
             self._failed_syncs = self._content.failed_syncs
             raise system_error(errno.EIO)
 
@@ -258,7 +258,7 @@ class SimByteLocks:
 
 
 class SimSharedBytes:
-    """Mapped memory: reads and writes never fail, and a process may die between any two writes."""
+    """A file mapped into memory: reads and writes never fail, and the process may die between any two writes."""
 
     def __init__(self, disk: SimDisk, path: str, size: int) -> None:
         self._disk = disk
@@ -298,13 +298,13 @@ class SimDisk:
     """Paths begin with "/"; the root exists. Attributes plant faults."""
 
     def __init__(self, random: Random | None = None, shared: SimDisk | None = None) -> None:
-        """`shared`: the disk of another process, with the same files."""
+        """`shared`: another process's view of the disk, whose files the new one shares."""
         self.random = random or Random(0)
         self.root: Folder = Folder() if shared is None else shared.root
         self.life: int = 0  # number of the current process; the next one cannot use its open files
         self.opened: int = 0
-        self.room: int | None = None  # bytes that may still be written before the disk is full
-        self.fail_writes = 0  # the number of next writes that fail halfway
+        self.room: int | None = None  # free bytes; None: unlimited
+        self.fail_writes = 0  # how many of the next writes fail halfway
         self.fail_syncs = 0
         self.fails_in = ""  # only syncs of paths that contain this fail
         self.fail_folder_syncs = 0
@@ -319,7 +319,7 @@ class SimDisk:
         self.changing: Callable[[str], object] = lambda path: None  # called before each change
         self.crash_at = -1  # crash before this many more changes
         self.refuse_at = -1  # after this many more changes, every change fails
-        self.stays_down = False  # after a planted crash nothing changes until `crash` or `kill`
+        self.stays_down = False  # whether after a planted crash every change fails until `crash` or `kill`
         self.down = False
         self.recording = True  # collect `changes`, `reads` and `writes`
         self.syncs = 0
@@ -355,7 +355,7 @@ class SimDisk:
         self.drop_bytes()
 
     def drop_bytes(self, path: str = "") -> None:
-        """Drop this process's byte locks, of one file or of all."""
+        """Drop the byte locks of this process on one file, or on all files."""
         for key in [key for key, owner in self.byte_owners.items() if owner is self and path in ("", key[0])]:
             del self.byte_owners[key]
 
@@ -378,7 +378,7 @@ class SimDisk:
             self.changes.append(path)
 
     def room_for(self, content: Content, at: int, size: int) -> int:
-        """The number of bytes that fit; overwriting needs no room."""
+        """The number of bytes of a write that fit; overwriting old bytes needs no room. Takes the room."""
         if self.room is None:
             return size
         new = max(0, at + size - max(at, len(content.cached)))

@@ -21,7 +21,7 @@ class _Snapshot(NamedTuple):
 
 
 class Expiry:
-    """Offsets of topics that members consume stay; those of an empty group stay for the retention time after its last member."""
+    """Offsets of topics that members consume never expire. Offsets of an empty group expire only a retention time after its last member left."""
 
     def __init__(self, retention_ms: int, administered: bool) -> None:
         """`administered`: an administrator deletes groups, and offsets of empty groups."""

@@ -1,7 +1,8 @@
 """`--explain`: the shortest story that leads to a broken promise.
 
-The run is repeated with smaller plans (without half of the groups, one group, half of the kinds of faults, one kind, and so on), as long
-as the same promise is broken. The trace of the smallest run, with the requests of the clients of the concerned group, is the story.
+The search repeats the run with smaller plans, which leave out half of the groups or one group, half of the kinds of faults or one kind,
+and so on, as long as a smaller plan breaks the same promise. The story is the trace of the smallest run, with the requests of the
+clients of the concerned group.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def stop_run() -> None:
 
 
 def clients_of(about: str) -> Collection[str]:
-    """The group, or the producer and the reader of the topic, of a broken promise."""
+    """The clients whose requests explain a broken promise: those of the group, or the producer, reader and deleter of the topic."""
     number = about.removeprefix("data")
     return (f"producer-{number}", f"reader-{number}", f"deleter-{number}") if number != about else (about,) if about else ()
 
@@ -81,7 +82,7 @@ def broken_by(plan: Plan, events: int | None, *, traced: Collection[str] = (), l
 
 
 def parts_removed(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
-    """The items without each half, then without each quarter, and so on down to single items."""
+    """Yield the items without one half of them, then without each quarter, and so on down to each single item."""
     size = (len(items) + 1) // 2
     while items:
         for start in range(0, len(items), size):
@@ -92,7 +93,7 @@ def parts_removed(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
 
 
 def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
-    """Smaller plans, each with one reduction. `about`: the group of the broken promise, tried first alone."""
+    """Smaller plans, each with one reduction. `about`: the group of the broken promise. The first plan has only that group."""
     only = tuple(group for group in plan.groups if group.name == about)
     if len(plan.groups) > 1:
         if only:

@@ -1,4 +1,4 @@
-"""The faults of a run: a method for each kind of fault that a plan may name, called at random intervals."""
+"""The faults of a run. Each kind of fault that a plan may name is a method, called at random intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulator.world import MS, SECOND, World
 
 
 class Faults:
-    """The base of a run: it injects the faults of the plan."""
+    """The base class of a run, which injects the faults of the plan."""
 
     plan: Plan
     world: World
@@ -29,7 +29,7 @@ class Faults:
     administrator: Administrator
     rot: Rot
     faults_over: bool
-    flushes_since: int  # nothing has prevented flushes since
+    flushes_since: int  # the moment since which no fault has prevented flushes
 
     def start(self, consumer: Consumer) -> None:
         if not consumer.retired and (not consumer.running or consumer.fenced):
@@ -55,7 +55,7 @@ class Faults:
         self.world.count(f"fault: {text.split(':')[0]}", 1)
 
     def _kill(self) -> None:
-        if self.node.running and self.world.chance(0.3):  # soon after the next start, the power fails too
+        if self.node.running and self.world.chance(0.3):  # the power also fails, soon after the restart
             self.world.after(self.world.between(0, 5 * SECOND), self._power_if_allowed)
         self.node.crash(False)
 
@@ -66,7 +66,7 @@ class Faults:
         if self.node.serving:
             self._fault("orderly stop")
             power_follows = False
-            if self.world.chance(0.6):  # the last flush fails, and the power fails before or soon after the next start
+            if self.world.chance(0.6):  # the last flush fails, and the power fails before or soon after the restart
                 self._fail_some_syncs(self.world.random.randrange(1, 60))
                 power_follows = "power" in self.plan.faults and self.world.chance(0.5)
                 self.world.after(self.world.between(SECOND, 5 * SECOND), self._power_if_allowed)
@@ -92,13 +92,13 @@ class Faults:
         self._fail_some_syncs(self.world.random.randrange(1, 4))
 
     def _fail_some_syncs(self, count: int) -> None:
-        """Plant failing syncs of all files, or of one log of groups."""
+        """Plant failures of syncs: of all files, or of one partition of __consumer_offsets."""
         disk, random = self.node.disk, self.world.random
         disk.fail_syncs = count
         disk.fails_in = f"__consumer_offsets-{random.randrange(self.plan.partitions)}/" if self.world.chance(0.5) else ""
 
     def _sync_failed(self, path: str) -> None:
-        """After a failed sync, a restart or a power failure soon follows."""
+        """A planted sync failure happened: often let the process or the power fail soon after."""
         if "__consumer_offsets" not in path:
             return
         choice = self.world.random.random()
@@ -187,14 +187,14 @@ class Faults:
             consumer.freeze(duration)
 
     def _two_owners(self) -> None:
-        """Run a second process with the instance id of another one for a while."""
+        """Run a second process with the instance id of a static member for a while."""
         static = [consumer for consumer in self.consumers if consumer.instance is not None]
         if not static:
             return
         self._second_owner(self.world.random.choice(static))
 
     def _waiting(self) -> None:
-        """Disturb a member whose JoinGroup or SyncGroup waits. Without one, a leader may rejoin, as it does after its topics have changed."""
+        """Disturb a member whose JoinGroup or SyncGroup waits. If none waits, a leader may rejoin, as it does when its topics change."""
         waiting = [consumer for consumer in self.consumers if consumer.waits_for(*MAY_WAIT_FOR_MEMBERS)]
         if waiting:
             self._disturb(self.world.random.choice(waiting))
@@ -204,7 +204,7 @@ class Faults:
             self.world.random.choice(leaders).settled = False
 
     def leader_is_slow(self, group: str, until: int) -> None:
-        """Until then the other members' SyncGroups wait for the leader's."""
+        """The leader sends its SyncGroup only at `until`: perhaps disturb a member whose SyncGroup waits for that."""
         if "waiting" in self.plan.faults:
             self.world.at(self.world.between(self.world.now, until), self._disturb_followers, group)
 
@@ -214,7 +214,7 @@ class Faults:
             self._disturb(self.world.random.choice(waiting))
 
     def _disturb(self, consumer: Consumer) -> None:
-        """The member loses its connection, a second process takes its instance id, or the administrator removes it."""
+        """Start a second process with the member's instance id, let the administrator remove the member, or break its connection."""
         choice = self.world.random.random() if consumer.instance is not None else 1.0
         if choice < 0.45:
             self._second_owner(consumer)
@@ -241,7 +241,7 @@ class Faults:
             self.administrator.run(self.administrator.act())
 
     def _rot(self) -> None:
-        """Flip a bit while no process runs: a process trusts what it has verified."""
+        """Kill the process and flip a bit on the disk before it restarts: a running process does not verify a segment twice."""
         if self.node.running:
             self.node.crash(self.world.chance(0.5))
             where = self.rot.flip_bit()

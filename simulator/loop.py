@@ -1,4 +1,4 @@
-"""The event loop of one simulated process: as much of asyncio's as the broker uses, driven by the world's events."""
+"""The event loop of one simulated process: the part of asyncio's loop that the broker uses, driven by the events of the world."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """A scheduled callback; `cancel` prevents it until it runs."""
+    """A scheduled callback. `cancel` prevents its call if it has not run yet."""
 
     __slots__ = ("arguments", "call")
 
@@ -49,12 +49,12 @@ class TimerHandle:
 
 
 class SimLoop:
-    """Each pass runs the input that has arrived, then the callbacks scheduled before the pass. A pass takes virtual time."""
+    """A loop of passes. Each pass takes virtual time: it runs the input that has arrived, then the callbacks scheduled before the pass."""
 
-    connect: Callable[[Callable[[], Any], str, int], Coroutine[Any, Any, Any]]  # to another process on this machine
+    connect: Callable[[Callable[[], Any], str, int], Coroutine[Any, Any, Any]]  # connects to another node on this machine
 
     def __init__(self, world: World, disk: SimDisk, crashed: Callable[[], None]) -> None:
-        """`crashed`: called when the process dies in a callback; a task may have swallowed the exception."""
+        """`crashed`: called when the process dies in a callback, also if a task has swallowed the exception."""
         self._world = world
         self._disk = disk
         self._crashed = crashed
@@ -65,10 +65,10 @@ class SimLoop:
         self._readers: dict[int, Handle] = {}
         self.pass_ns = 3_000  # the shortest pass
         self.dead = False
-        self.name = ""  # in lines of the log, where there are several nodes
-        self.stall_ns = 0  # added to the next pass: the process is frozen
-        self.spent_ns = 0  # in this pass, by reading the clock
-        self.frozen_until = 0  # the threads of the process are frozen too
+        self.name = ""  # of the node, for its log lines, if there are several nodes
+        self.stall_ns = 0  # how long a freeze of the process prolongs the next pass
+        self.spent_ns = 0  # virtual time that calls of the clock and of `sleep` took in this pass
+        self.frozen_until = 0  # jobs of worker threads wait until this moment: a freeze also stops them
         self.problems: list[str] = []  # exceptions that reached the loop
 
     # Called by the simulation.
@@ -82,7 +82,7 @@ class SimLoop:
         return handle
 
     def readable(self, descriptor: int) -> None:
-        """Call the reader of the descriptor: it has data."""
+        """The descriptor has data: call its reader in the next pass."""
         reader = self._readers.get(descriptor)
         if reader is not None and reader.call is not None:
             self.post(reader.call, *reader.arguments)
@@ -123,7 +123,7 @@ class SimLoop:
         self._run_handles(self._ready)
 
     def _run_handles(self, handles: deque[Handle]) -> None:
-        """Run the callbacks in the queue, without those that they add to it."""
+        """Run the callbacks that are in the queue now. Those that they add wait for the next pass."""
         for _ in range(len(handles)):
             handle = handles.popleft()
             if handle.call is not None:

@@ -25,7 +25,7 @@ from storage import DamagedLog
 from storage.cleaner import Report, job_of, report_line
 
 SLOW_DISK_NS = 5 * SECOND  # the most that a job takes while the disk is slow
-SLICE_READ_NS = 200_000  # the duration of a step between two readings of the clock that bounds slices
+SLICE_READ_NS = 200_000  # virtual time that passes at each call of `monotonic`, by which the broker bounds its slices of work
 
 
 class DiskSpeed:
@@ -39,7 +39,7 @@ class DiskSpeed:
 
 
 class SimWorkers(Workers):
-    """Threads whose jobs have their effect at one moment within their duration."""
+    """Worker threads. A job takes some time, and has its whole effect at one moment within it."""
 
     def __init__(self, world: World, loop: SimLoop, speed: DiskSpeed, crashed: Callable[[], None], count: int) -> None:
         self._world = world
@@ -92,7 +92,7 @@ class SimWorkers(Workers):
 
 
 class NoGarbage:
-    """Garbage collection has no visible effect, and costs time."""
+    """Ignores the broker's calls of `gc`: garbage collection has no visible effect, and costs real time."""
 
     def enable(self) -> None: ...
 
@@ -108,7 +108,7 @@ class NoGarbage:
 
 
 class SimBatchChecker:
-    """Checks batches in the same process, after a delay."""
+    """Checks the batches of producers after a delay; in a real broker child processes check them."""
 
     def __init__(self, world: World, loop: SimLoop) -> None:
         self._world = world
@@ -128,7 +128,7 @@ class SimBatchChecker:
 
 
 class SimMachine:
-    """The machine as one process sees it. Wall clocks may be wrong; the monotonic clock counts from the machine's start."""
+    """The machine as one process sees it. The wall clock may be wrong; the monotonic clock counts from the begin of the run."""
 
     census: Census  # the live nodes, if several share this machine
 
@@ -174,7 +174,7 @@ class SimMachine:
         return SimNodeFiles(self.census, self.disk, folder, me, ended, lambda: self.loop.frozen_until)
 
     async def _run_cleaner(self, command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
-        """The child process, which is killed together with the broker, or alone."""
+        """Compact a log as the child process does. It dies with the broker, and sometimes alone."""
         world = self.world
         job = job_of(self.disk, request)
         try:

@@ -1,4 +1,4 @@
-"""Connections between clients and a broker: two byte streams with delays that stall, arrive in parts and break."""
+"""Connections between clients and a broker. Each has two byte streams, which are delayed, stall, arrive in parts and break."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Delays:
 
 
 class ListeningSocket:
-    """As much of a listening socket as the acceptor uses."""
+    """The part of a listening socket that the broker's acceptor uses."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -76,7 +76,7 @@ WRITES_PER_REFUSAL: Final = 50
 
 
 class SimSockets:
-    """The sockets of a process. One of `WRITES_PER_REFUSAL` writes is refused, and one is accepted by half, as with a slow client."""
+    """The sockets of a process. Of `WRITES_PER_REFUSAL` writes the socket refuses one and accepts half of another, as with a slow client."""
 
     def __init__(self) -> None:
         self.port = Sockets(self._socket_of, self._write)
@@ -92,7 +92,7 @@ class SimSockets:
         return descriptor
 
     def _write(self, descriptor: int, data: bytes) -> int:
-        transport = self._transports[descriptor]  # KeyError: the descriptor may be another connection's by now
+        transport = self._transports[descriptor]  # a KeyError is a defect: the broker wrote to a closed descriptor, which another connection may have by now
         self._writes += 1
         rest = self._writes % WRITES_PER_REFUSAL
         if transport.get_write_buffer_size() or rest == 1:
@@ -103,7 +103,7 @@ class SimSockets:
 
 
 class ServerTransport:
-    """The broker's end, as asyncio's transports."""
+    """The broker's end of a connection: a transport as asyncio has it."""
 
     def __init__(self, stream: Stream, protocol: Any) -> None:
         self._stream = stream
@@ -196,7 +196,7 @@ class ServerTransport:
 
 
 class Stream:
-    """One connection, seen from both ends. `received` and `lost` are the client's."""
+    """One connection, seen from both ends. `received` and `lost` are callbacks of the client."""
 
     def __init__(self, world: World, delays: Delays, node: Node, address: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         self._world = world
@@ -212,7 +212,7 @@ class Stream:
         self._client_at = 0
         self._to_server: deque[bytes] = deque()
         self._to_client: deque[bytes] = deque()
-        self.early: list[bytes] = []  # arrived before the connection was accepted
+        self.early: list[bytes] = []  # chunks that arrived before the broker accepted the connection
         self.on_settled: Callable[[], None] | None = None  # called when the broker can no longer handle a request of this connection
         self.client_reads = True
 
@@ -298,7 +298,7 @@ class Stream:
         self._received(data)
 
     def closed_by_broker(self) -> None:
-        """The bytes that the broker wrote before still arrive."""
+        """The broker has closed the connection; the bytes that it wrote before still arrive."""
         if not self.broken:
             self._world.at(max(self._client_at, self._world.now) + self._delays.low, self._end_client)
 
@@ -326,7 +326,7 @@ class Stream:
             self.node.loop.post(self.transport.ended)
 
     def broker_died(self) -> None:
-        """The bytes that the broker wrote before still arrive."""
+        """The broker's process has ended; the bytes that it wrote before still arrive, and unread requests are lost."""
         self._to_server.clear()
         self.settle()
         if not self.broken:
@@ -346,7 +346,7 @@ class Network:
     def connect(
         self, node: Node, address: str, received: Callable[[bytes], None], lost: Callable[[], None], delays: Delays | None = None
     ) -> Stream | None:
-        """None: nothing listens there."""
+        """Connect to the node, or return None if it does not listen."""
         listening = node.listening
         if listening is None or listening.closed:
             return None

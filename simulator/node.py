@@ -1,4 +1,4 @@
-"""One broker: a sequence of processes over one disk."""
+"""One broker: one disk, and the processes that run on it one after the other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Node:
     def __init__(
         self, world: World, settings: Mapping[str, object], disk: SimDisk | None = None, port: int = PORT, name: str = "node"
     ) -> None:
-        """`disk`: of an earlier node, or shared with other nodes."""
+        """`disk`: that of an earlier node, or one that several nodes share; None: a new disk."""
         self.world = world
         self.name = name
         self.disk = disk or SimDisk(world.random)
@@ -76,7 +76,7 @@ class Node:
         self.wall_offset_ns = EPOCH_NS
         self.cleaner_dies = 0.0
         self.pass_ns = 3_000
-        # Logs do not grow in minutes to the sizes at which a broker cleans them.
+        # Smaller than a real broker's limits: logs do not grow to those within the minutes of a run.
         self.dirty_bytes_min = 10_000
         self.turn_bytes_max = 30_000
         self.streams: dict[Stream, None] = {}
@@ -85,7 +85,7 @@ class Node:
         self.power_fails = False  # whether the crash planted in the disk is a power failure
         self.power_follows = False  # whether the power fails after the orderly stop in progress
         self.frozen_until = 0
-        self.disturbed_at = 0  # the last fault of the process, its disk or its clock
+        self.disturbed_at = 0  # the moment of the last fault of the process, its disk or its clock
         self.failed_starts = 0
         self.config: Config = load_config(
             listen=[f"127.0.0.1:{port}"], data=["/data"], settings=[f"{name}={value}" for name, value in settings.items()], environ={}
@@ -148,7 +148,7 @@ class Node:
         try:
             for observer in self.observers:
                 observer(self, journal, note)
-        except Broken as broken:  # the broker would contain it
+        except Broken as broken:  # the broker, which calls this, would contain the exception
             self.world.broken = self.world.broken or broken
 
     # Ends of a process.
@@ -193,14 +193,14 @@ class Node:
         self.disk.crash()
 
     def check(self) -> None:
-        """Raise Broken if an exception has reached the containment or the loop."""
+        """Raise Broken if the broker had to contain an exception (a defect), or one reached the loop."""
         if DEFECTS.count != self._defects:
             raise Broken("no defect", DEFECTS.last)
         if self.loop.problems:
             raise Broken("no defect", self.loop.problems[0])
 
     def stall(self, duration_ns: int) -> None:
-        """Freeze the process."""
+        """Freeze the process, as SIGSTOP does, for this long."""
         self.loop.stall_ns += duration_ns
         self.frozen_until = max(self.frozen_until, self.world.now) + duration_ns
         self.disturbed_at = self.world.now + duration_ns

@@ -1,6 +1,7 @@
 """The promises of several nodes about their logs: one owner at a time, one owner for each epoch, and epochs that never go down.
 
-The first is checked inside, whenever a node locks or unlocks a log and at every change of a file; clients see the others too.
+The first is checked inside the nodes: whenever a node locks or unlocks a log, and at every change of a file. The others also show in
+replies to clients.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class LeaderEpochs:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._named: dict[tuple[str, int], tuple[int, int]] = {}  # newest epoch, and the moment of its reply
+        self._named: dict[tuple[str, int], tuple[int, int]] = {}  # partition -> newest epoch in a reply, and the moment of the first such reply
 
     def named(self, partition: tuple[str, int], epoch: int, sent: int) -> None:
-        """A Metadata request sent at the moment `sent` was answered with this epoch."""
+        """A Metadata request, sent at `sent`, was answered with this leader epoch of the partition."""
         newest, moment = self._named.get(partition, (-1, 0))
         if epoch < newest and moment < sent:
             raise Broken(self.promise, f"{partition} has leader epoch {epoch}, and had {newest} at {format_time(moment)}", partition[0])
@@ -35,7 +36,7 @@ class LeaderEpochs:
             self._named[partition] = epoch, self._world.now
 
     def power_failed(self) -> None:
-        """An epoch at which nothing was written may be used by another owner afterwards."""
+        """After a power failure a log may reuse an epoch at which nothing was durable."""
         self._named.clear()
 
 
@@ -47,8 +48,8 @@ class OneOwner:
     def __init__(self, world: World, site: Site) -> None:
         self._world = world
         self._site = site
-        self._logs: dict[int, LogId] = {lock_byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # by their byte in the file of locks
-        self._bytes: dict[str, int] = {}  # by the folder
+        self._logs: dict[int, LogId] = {lock_byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # byte in the file of locks -> its log
+        self._bytes: dict[str, int] = {}  # folder of a log -> its byte in the file of locks
         self._epochs: dict[LogId, tuple[int, int, int]] = {}  # newest used epoch, its node and the life of that node
 
     def watch(self, node: ClusterNode) -> None:
@@ -87,14 +88,14 @@ class OneOwner:
             self._break(f"{node.name} changes {path} without the lock of the log", self._logs.get(at))
 
     def _lock_byte_of(self, folder: str) -> int:
-        """The byte of the log in the file of locks; 0: no folder of a log."""
+        """The byte in the file of locks of the log in this folder; 0 if the folder has no log."""
         name, _, number = folder.rpartition("-")
         if not number.isdigit():
             return 0
         return lock_byte_of(LogId(CONSUMER_OFFSETS if name == NOTES_LOG else name, int(number)))
 
     def _break(self, problem: str, id: LogId | None) -> None:
-        # The broker would contain an exception.
+        # Called by the simulated broker, which would contain an exception: `World.run_until` raises this.
         self._world.broken = self._world.broken or Broken(self.promise, problem, str(id or ""))
 
     def check(self) -> None:
@@ -111,15 +112,15 @@ class OneOwner:
         self._epochs[id] = epoch, node.id, node.life
 
     def power_failed(self) -> None:
-        """An epoch at which nothing was written may be used by another owner afterwards."""
+        """After a power failure another owner may reuse an epoch at which nothing was durable."""
         self._epochs.clear()
 
     def deleted(self, topic: str) -> None:
-        """Epochs of a recreated topic begin again."""
+        """A topic was deleted: when it is recreated, its epochs begin again."""
         self._epochs = {id: known for id, known in self._epochs.items() if id.name != topic}
 
     def problem(self, lost_topics: bool) -> str:
-        """Why not every log has exactly one owner; "" if it has. `lost_topics`: a power failure may have lost topics."""
+        """Say which log has no owner, or several; "" if each has one. `lost_topics`: a power failure may have lost topics."""
         live = [node for node in self._site.nodes if node.running]
         if not all(node.serving for node in live):
             return "a node does not serve"

@@ -1,4 +1,4 @@
-"""Connections between simulated nodes: the transport of the node that connects."""
+"""Connections between simulated nodes. This file has the end of the node that connects; the other end is as of a client's connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PeerTransport:
-    """The end of the node that connects."""
+    """An asyncio transport: the connecting node's end of a connection between two nodes."""
 
     def __init__(self, world: World, node: ClusterNode, protocol: Any) -> None:
         self._node = node
@@ -70,7 +70,7 @@ class PeerTransport:
             self._protocol.connection_lost(None)
 
     def process_died(self) -> None:
-        """The system closes the connection; the bytes sent still arrive."""
+        """The process of the node has ended: its system closes the connection, and the bytes already sent still arrive."""
         if self._stream is not None:
             self._stream.close()
 

@@ -64,8 +64,8 @@ class Plan:
     groups: tuple[GroupPlan, ...]
     producers: int
     faults: tuple[str, ...]
-    fault_rate: float  # 1.0: as in FAULT_SECONDS
-    # Probabilities: a leader dies between JoinGroup and SyncGroup, a SyncGroup is late, a member id is never used, a commit is read back.
+    fault_rate: float  # faults happen this many times as often as FAULT_SECONDS says
+    # Probabilities that a leader dies between JoinGroup and SyncGroup, a SyncGroup is late, a new member id is never used, a commit is read back.
     leader_dies: float
     slow_sync: float
     abandoned_ids: float
@@ -74,7 +74,7 @@ class Plan:
     reset: float
     stalled: float
     torn: float
-    pass_ns: int  # shortest pass of the broker's loop: in a long one many requests are answered together
+    pass_ns: int  # the shortest pass of the broker's event loop; a long pass answers many requests together
     segment_bytes: int
     retention_minutes: int
     safety_seconds: int
@@ -86,15 +86,15 @@ class Plan:
     varied_sessions: bool = False  # a restarted process may have a longer session timeout
     slow_leaders: float = 0.0  # probability that a leader's SyncGroup is late
     early_commits: float = 0.0  # probability that a member commits in a new generation before its SyncGroup
-    same_assignments: bool = False  # a leader assigns the same in each generation with the same members
-    write_back_seconds: int = WRITE_BACK_SECONDS  # the operating system writes unsynced data this often
+    same_assignments: bool = False  # whether a leader sends equal assignments in generations with the same members
+    write_back_seconds: int = WRITE_BACK_SECONDS  # how often the operating system writes unsynced data to the disk
     sticky: float = 0.0  # probability that a JoinGroup has new user data
     abandoned_ids_leave: float = 0.0  # share of the unused member ids for which the client sends LeaveGroup
     deletes_records: bool = False  # clients delete records of the producers' topics
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
     def with_faults(self, faults: tuple[str, ...]) -> Plan:
-        """The same run with only these kinds of its faults."""
+        """The same plan with only these of its kinds of faults."""
         removed = set(self.faults) - set(faults)
         return replace(
             self,
@@ -162,7 +162,7 @@ def draw(seed: int) -> Plan:
 
 
 def with_deletions(plan: Plan) -> Plan:
-    """In some runs with producers clients delete records, and retention also deletes by size; drawn as in `_with_rare_settings`."""
+    """In some runs with producers, clients delete records, and retention also deletes by size. Drawn from a random stream of its own."""
     random = Random(f"deleted records of {plan.seed}")
     if not plan.producers or random.random() < 0.5:
         return plan
@@ -175,7 +175,8 @@ def with_deletions(plan: Plan) -> Plan:
 def _draw_kind(seed: int) -> Plan:
     """Every third run is about the disk: many logs in one turn, and frequent crashes.
 
-    In every fourth run groups have policies, and another fourth is about policies: many absences and arrivals, few other faults.
+    In every fourth run groups also have policies (settings `group.policy.*`). Another fourth of the runs is only about policies: many
+    absences and arrivals of members, few other faults.
     """
     random = Random(f"plan {seed}")
     plan = replace(_draw(seed, random), late_revocations=Random(f"revocations {seed}").choice((0.05, 0.3)))
@@ -204,7 +205,7 @@ def _with_rare_faults(plan: Plan, random: Random) -> Plan:
 
 
 def _with_rare_settings(plan: Plan) -> Plan:
-    """Rare clients and settings, drawn from a stream of their own so that all other draws stay the same."""
+    """Settings that only some runs have. They are drawn from a random stream of their own, which leaves all other draws as they are."""
     random = Random(f"settings of few {plan.seed}")
     resets, varied, slow, checkpoints, ages = (random.random() < share for share in (0.6, 0.5, 0.6, 0.6, 0.5))
     if resets and plan.retention_minutes > SHORT_RETENTION_MINUTES and not {"delete_topic", "wall"} & set(plan.faults):
@@ -221,7 +222,9 @@ def _with_rare_settings(plan: Plan) -> Plan:
 
 
 def _with_few_partitions(plan: Plan) -> Plan:
-    """In some runs about the disk one append waits for another, and a reply waits for a single record of it. In small batches several appends wait."""
+    """Some runs about the disk have two partitions of __consumer_offsets, and groups that consume one partition: then an append waits for the append before it,
+    and a reply for a single record. With small batches several appends wait.
+    """
     random = Random(f"two partitions of {plan.seed}")
     if random.random() < 0.5:
         return plan
@@ -233,7 +236,7 @@ def _with_few_partitions(plan: Plan) -> Plan:
 
 
 def _with_rare_clients(plan: Plan) -> Plan:
-    """As `_with_rare_settings`."""
+    """Behaviour of clients that only some runs have. Drawn from a random stream of its own, as `_with_rare_settings` does."""
     random = Random(f"clients of few {plan.seed}")
     waiting, same, small = (random.random() < share for share in (0.6, 0.7, 0.3))
     if waiting:
@@ -248,7 +251,7 @@ def _with_rare_clients(plan: Plan) -> Plan:
 
 
 def _about_expiry(plan: Plan) -> Plan:
-    """Offsets are checked every second and expire only by time.
+    """A plan in which offsets often expire: the broker checks every second, and nothing else deletes offsets.
 
     Members commit less often than offsets are retained. Many groups have one member, which stays away for long.
     """
@@ -262,7 +265,7 @@ def _about_expiry(plan: Plan) -> Plan:
 
 
 def _about_retention(plan: Plan) -> Plan:
-    """Retention deletes records all the time, and the clock is never set: the age of records is known to the millisecond."""
+    """A plan in which retention deletes records all the time. The clock is never set, so the age of records is known to the millisecond."""
     topic_settings = {**dict(plan.topic_settings), "segment.ms": "3000", "retention.ms": "20000"}
     faults = tuple(fault for fault in plan.faults if fault != "wall")
     broker = {**plan.broker, "log.retention.check.interval.ms": 5_000}
@@ -270,7 +273,7 @@ def _about_retention(plan: Plan) -> Plan:
 
 
 def _with_policies(plan: Plan, random: Random) -> Plan:
-    """Policies of every kind, of single groups and as defaults of all groups."""
+    """Add policies of every kind: of single groups, and as defaults of all groups."""
     drawn = {
         "registration.timeout.ms": random.choice((5_000, 20_000)),
         "expansion.timeout.ms": random.choice((1_000, 4_000)),
@@ -324,7 +327,7 @@ def _about_the_disk(plan: Plan, random: Random) -> Plan:
         reset=0.0,
         stalled=0.0,
         torn=0.0,
-        pass_ns=random.choice((60 * MS, 100 * MS)),  # a turn appends to several logs
+        pass_ns=random.choice((60 * MS, 100 * MS)),  # in so long a pass the broker appends to several logs at once
         retention_minutes=10_080,
         broker={**plan.broker, "group.initial.rebalance.delay.ms": 0},
     )
@@ -344,7 +347,7 @@ def _draw(seed: int, random: Random) -> Plan:
             random.choice((200 * MS, SECOND, 5 * SECOND)),
             tuple((f"t{topic}", random.choice((1, 3, 7))) for topic in range(random.choice((1, 1, 2)))),
         )
-        if dynamic:  # a member must hear of a rebalance before it ends, or the group need not settle
+        if dynamic:  # a member must learn of a rebalance (by a heartbeat) before its end, or the group may never become stable
             settings = settings._replace(rebalance_ns=max(settings.rebalance_ns, 2 * settings.heartbeat_ns))
         styles = tuple(random.randrange(len(STYLES)) for _ in range(random.choice((1, 2, 3))))
         groups.append(GroupPlan(f"g{number}", static, dynamic, settings, styles))

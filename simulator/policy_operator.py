@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from simulator.consumer import Consumer
     from simulator.run import Run
 
-GROUP: Final = 32  # the resource type
-OF_THE_GROUP: Final = 8  # source of a setting of the group itself
+GROUP: Final = 32  # the resource type of DescribeConfigs
+OF_THE_GROUP: Final = 8  # the config source in DescribeConfigs for a value set for the group itself
 ALTER_VERSION: Final = 1
 DESCRIBE_VERSION: Final = 4
 LEAVE_VERSION: Final = 5
 REQUEST_NS: Final = 20 * SECOND
-REFUSING: Final = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)  # a request refused with one of these has no effect; other errors leave that open
+REFUSING: Final = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)  # after one of these errors a request had no effect; after others it may have had one
 
 
 class PolicyOperator(Client):
@@ -81,7 +81,7 @@ class PolicyOperator(Client):
             world.after(stops + world.between(0, 5 * session), run.start, consumer)
 
     def _remove(self, group: GroupPlan) -> Process:
-        """Remove an instance whose process may be alive."""
+        """Remove a static member whose process may still run."""
         wire = yield from self._coordinator(group.name)
         if wire is None:
             return
@@ -105,7 +105,7 @@ class PolicyOperator(Client):
         return Change(name, SET, value_of(random, name, static))
 
     def _change(self, group: str, changes: list[Change]) -> Generator[Any, Any, bool]:
-        """Send one request; returns whether there was a reply."""
+        """Send one IncrementalAlterConfigs. Returns whether it got a reply."""
         run = self._sim_run
         wire = yield from self._coordinator(group)
         if wire is None:

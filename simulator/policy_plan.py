@@ -1,4 +1,4 @@
-"""The part of a plan about policies: those that an operator sets for each group at first, and changes during the run."""
+"""The part of a plan about policies: which ones an operator sets for each group at the start, and which ones it changes during the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
 }
 INSTANCE_IDS: Final = "instance.ids"
 ROSTER: Final = (INSTANCE_IDS, "roster.timeout.ms", "roster.strict")
-# The policies of a group; the operator changes no others.
+# Each entry is a set of policies that a group may have. The operator changes only these.
 PURPOSES: Final[tuple[tuple[str, ...], ...]] = (
     ("registration.timeout.ms",),
     ("registration.timeout.ms", "subscription.change", "expansion.timeout.ms"),
@@ -33,7 +33,7 @@ PURPOSES: Final[tuple[tuple[str, ...], ...]] = (
 
 @dataclass(frozen=True)
 class GroupPolicyPlan:
-    """`first`: set once the broker serves. `names`: policies that are changed later."""
+    """`first`: policies that the operator sets once the broker serves. `names`: those that it changes later."""
 
     first: tuple[tuple[str, str], ...] = ()
     names: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class PolicyPlan:
     groups: tuple[tuple[str, GroupPolicyPlan], ...]
     change_seconds: float  # mean time between two actions of the operator
     other_topics: float  # probability that a process starts with other topics
-    user_data: bool  # the subscription of each process has other user data, as with cooperative-sticky
+    user_data: bool  # whether each process has user data of its own in its subscription, as with cooperative-sticky
     crashes: float  # probability that the broker dies just after a step caused by a policy
     log_ms: int  # added to the longest write or flush of a log
 
@@ -65,7 +65,7 @@ class PolicyPlan:
 
 
 def draw_policies(random: Random, groups: list[tuple[str, int]]) -> PolicyPlan:
-    """`groups`: names and numbers of static members. Some groups never have a policy."""
+    """Draw the policies of the groups; some groups get none. `groups`: for each group, its name and its number of static members."""
     plans = []
     for name, static in groups:
         purpose = random.choice(PURPOSES) if random.random() < 0.85 else ()
@@ -79,12 +79,12 @@ def _draw_crashes(random: Random) -> tuple[float, int]:
 
 
 def value_of(random: Random, policy: str, static: int) -> str:
-    if policy == INSTANCE_IDS:  # sometimes too few names, or a name without an instance
+    if policy == INSTANCE_IDS:  # the list sometimes lacks an instance, or has one too many
         return f"i[0-{max(0, static - 1 + random.choice((-1, 0, 0, 0, 1)))}]"
     return random.choice(VALUES[policy])
 
 
 def fitting(values: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without the policies that need a list of instance ids, if there is none."""
+    """Leave out the policies that need a list of instance ids, if `values` has no such list."""
     listed = any(name == INSTANCE_IDS for name, _ in values)
     return [(name, value) for name, value in values if listed or name not in ROSTER]

@@ -1,7 +1,7 @@
 """The promises about policies of groups, a class for each. tests/simulator/bugs has planted bugs for them.
 
-The inputs are replies to clients, notes of the coordinator, and the policies that a group may have had at a moment (policy_settings.py).
-A promise is broken only if it is broken under each possible set of policies.
+The inputs are replies to clients, notes of the coordinator (its records of state changes), and the policies that a group may have had at
+a moment (policy_settings.py). A class raises Broken only if its promise is broken under each possible set of policies.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from simulator.world import MS, SECOND, Broken, World, format_time
 CLOSE_NS: Final = 2 * MS  # notes are exact to the millisecond
 LATE_NS: Final = SECOND
 REBALANCE_NS: Final = 60 * SECOND  # the longest rebalance
-LOADS_NS: Final = 200 * MS  # sessions begin when the group is loaded, and the note is written after the last group
+LOADS_NS: Final = 200 * MS  # from the load of a group, where sessions begin, to the note after the partition's last group
 FOREVER: Final = 1 << 62
 
 Key = tuple[str, str]  # group, member id
 
 
 class Absences:
-    """A member that is away keeps its seat for registration.timeout.ms of the earliest absence, and for one session after a load.
+    """With registration.timeout.ms a static member whose session ended is away, but keeps its seat in the group.
 
-    All members away at that moment are removed in one rebalance, at most a second later.
+    Its group waits for that timeout from the earliest absence, and for at least one session after a load of the partition. Then it
+    removes all members that are away in one rebalance, at most a second later.
     """
 
     promise = "absences"
@@ -35,7 +36,7 @@ class Absences:
         self._world = world
         self._settings = settings
         self._away: dict[str, dict[str, int]] = {}  # group -> member id -> begin of the absence
-        self._stored: dict[Key, int] = {}  # absences with a note, which are in the log: their begin
+        self._stored: dict[Key, int] = {}  # begin of the absences that are in the log, since the coordinator has noted them
         self._leaving: dict[str, list[str]] = {}  # group -> members removed in the current step
         self._requests_arrive: dict[tuple[str, str | None], int] = {}  # group, instance -> arrival of its last request at the broker
         self._rebalance_ended: dict[str, int] = {}  # group -> when its last rebalance ended
@@ -63,7 +64,7 @@ class Absences:
             self.other_note(group, moment)
         else:
             timeout = least(policies.registration_timeout_ms for policies in self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS))
-            # Only the first removal of a step is checked; the others follow it.
+            # Check only the first removal of a step: the step removes all other away members with it.
             if timeout is not None and not self._leaving.get(group):
                 self._check_time(group, member_id, moment, timeout, loaded, session_ns)
             self._leaving.setdefault(group, []).append(member_id)
@@ -86,7 +87,9 @@ class Absences:
         self._rebalance_ended[group] = moment
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
-        """A static member of a generation was removed at the end of its session, as standbys are until a rebalance without target.group.size ends."""
+        """A static member of a generation was removed at the end of its session. Only standbys are; they exist until the first rebalance
+        without target.group.size has ended.
+        """
         since = min(moment - REBALANCE_NS, self._rebalance_ended.get(group, 0))
         standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, since, moment + CLOSE_NS))
         possible = self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS)
@@ -94,7 +97,7 @@ class Absences:
             raise Broken(self.promise, f"{member_id} was removed at the end of its session, instead of being away", group)
 
     def other_note(self, group: str, moment: int) -> None:
-        """A note of another kind ends the removals for absence of a step, which must include all members that were away."""
+        """A note of another kind follows: the step that removed absent members is complete, and must have removed all that were away."""
         removed_members = self._leaving.pop(group, None)
         if removed_members:
             still_away = [member_id for member_id, since in self._away.get(group, {}).items() if since < moment - CLOSE_NS]
@@ -102,7 +105,7 @@ class Absences:
                 raise Broken(self.promise, f"{', '.join(removed_members)} were removed at the end of the absences, and {', '.join(still_away)} were not", group)
 
     def check(self, group: str, undisturbed_since: int) -> None:
-        """Called while broker and disk are undisturbed."""
+        """Raise Broken if away members should have been removed by now. Called while broker and disk are undisturbed."""
         away = self._away.get(group)
         if not away:
             return
@@ -117,7 +120,7 @@ class Absences:
         self._stored.pop((group, member_id), None)
 
     def forget(self, groups: Iterable[str] | None = None) -> None:
-        """Forget what only memory has: the coordinator of these groups loads, or notes are missing."""
+        """Forget absences and removals, which the coordinator had only in memory: it loads these groups, or notes about them are missing."""
         for group in list(self._away) if groups is None else groups:
             self._away.pop(group, None)
             self._leaving.pop(group, None)
@@ -132,7 +135,7 @@ class Absences:
 
 
 class Arrivals:
-    """Newcomers wait at most expansion.timeout.ms, one rebalance admits all of them, and the wait begins again after a load."""
+    """Newcomers to a stable group wait at most expansion.timeout.ms; one rebalance admits all of them. After a load the wait begins again."""
 
     promise = "arrivals"
 
@@ -174,31 +177,33 @@ class Arrivals:
 
 
 class Seats:
-    """At most target.group.size members have a seat, a seat has one unfenced holder, and a take-over moves no generation."""
+    """At most target.group.size members have a seat (an assignment), the others are standbys. A seat has one unfenced holder, and a standby
+    takes a seat over without a new generation.
+    """
 
     promise = "seats"
 
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
         self._settings = settings
-        self._holders: dict[tuple[str, int, bytes], dict[str, int]] = {}  # seat -> member id -> moment of the reply
+        self._holders: dict[tuple[str, int, bytes], dict[str, int]] = {}  # group, generation, assignment -> member id -> moment of the reply
         self._ended: dict[Key, int] = {}  # the moment since which the member is known to have lost its seat
         self._succeeded: dict[Key, int] = {}  # moment at which the last successful request of a member was sent
         self._standbys: dict[str, set[str]] = {}  # group -> free standbys
-        self._assigned: dict[str, int] = {}  # group -> end of its last rebalance, in the log
+        self._assigned: dict[str, int] = {}  # group -> end of its last rebalance
 
     # Replies that clients received.
 
     def listed(self, group: str, members: int, sent: int) -> None:
-        """The leader received so many members to assign to."""
+        """The JoinGroup reply to the leader listed this number of members."""
         targets = [policies.target_group_size for policies in self._settings.during(group, sent, self._world.now)]
         if None not in targets and members > max(target or 0 for target in targets):
             raise Broken(self.promise, f"{members} members get partitions, and the target is {max(target or 0 for target in targets)}", group)
 
     def held(self, group: str, generation: int, seat: bytes, member_id: str, sent: int, announced: int) -> None:
-        """A SyncGroup, sent at that moment, was answered with this assignment, which has partitions.
+        """A SyncGroup, sent at `sent`, was answered with this assignment (`seat`), which has partitions.
 
-        `announced`: when an error made the member rejoin to take the seat over; its former holder was fenced by then. -1: not known.
+        `announced`: when an error made the member rejoin to take the seat over, and so fenced its former holder. -1: not known.
         """
         holders = self._holders.setdefault((group, generation, seat), {})
         for other, answered in holders.items():
@@ -237,7 +242,7 @@ class Seats:
     # Notes.
 
     def waiting(self, group: str, standbys: Iterable[str]) -> None:
-        """The free standbys of a stable group, all with the topics of the other members."""
+        """These standbys of a stable group have no seat and can take one over: they have the topics of the other members."""
         self._standbys[group] = set(standbys)
 
     def is_free(self, group: str, member_id: str) -> bool:
@@ -253,7 +258,7 @@ class Seats:
         self._standbys.get(group, set()).discard(member_id)
 
     def rebalance(self, group: str, cause: Cause, removed_count: int, was_stable: bool) -> None:
-        """`removed_count`: number of members with a seat removed in the step."""
+        """A rebalance begins. `removed_count`: how many members with a seat the same step removed."""
         free = len(self._standbys.pop(group, ()))
         if was_stable and cause in (Cause.SESSION_EXPIRED, Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED) and 0 < removed_count <= free:
             raise Broken(self.promise, f"all members rejoin ({cause.name}) since {removed_count} members were removed, although {free} standbys were free", group)
@@ -295,7 +300,7 @@ def excludes(policies: GroupPolicies, instance: str | None) -> bool:
 
 
 class RebalanceRequests:
-    """An accepted `rebalance.request` makes all members rejoin once, and never again."""
+    """An accepted `rebalance.request` makes all members rejoin exactly once."""
 
     promise = "rebalance requests"
 
@@ -322,7 +327,7 @@ class RebalanceRequests:
         self._moved[group] = self._world.now
 
     def acknowledged(self, group: str, changes: Sequence[Change], sent: int, has_members: bool) -> None:
-        """`has_members`: the group has members and is not in a join phase."""
+        """The request was accepted. `has_members`: the group has members and is not in a join phase."""
         for text in requests_in(changes):
             if has_members and (group, text) not in self._acted and self._moved.get(group, -1) < sent:
                 raise Broken(self.promise, f"{text!r} was accepted and no member rejoins", group)
@@ -338,7 +343,7 @@ class SubscriptionChanges:
         self._settings = settings
 
     def returned_without_rebalance(self, group: str, member_id: str, sent: int) -> None:
-        """A static member returned with other topics and caused no rebalance, as a standby does."""
+        """A static member returned with other topics, and no rebalance began. Only a standby may do so."""
         possible = self._settings.during(group, sent, self._world.now)
         if all(policies.subscription_change and policies.target_group_size is None for policies in possible):
             raise Broken(self.promise, f"{member_id} returned with other topics and keeps the old assignment", group)
@@ -353,7 +358,7 @@ class WithoutPolicy:
         self._settings = settings
 
     def shows(self, group: str, what: str, *names: str) -> None:
-        """`names`: fields of GroupPolicies, one of which must have been set."""
+        """The group shows the effect `what`. `names`: fields of GroupPolicies, one of which must have been set at some time."""
         no_policies = GroupPolicies()
         for policies in self._settings.ever(group):
             if any(getattr(policies, name) != getattr(no_policies, name) for name in names):

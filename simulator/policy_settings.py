@@ -1,4 +1,4 @@
-"""The policies that a group may have at a moment, by the replies to its operator, and the promise that none of them is lost."""
+"""The policies that a group may have at a moment, known from the replies to the operator, and the promise that no acknowledged one is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Change(NamedTuple):
 
 
 class PendingChange(NamedTuple):
-    """A request of the operator, and the policies that may have been set before it."""
+    """A request of the operator. `before`: each set of policies that the group may have had before."""
 
     group: str
     changes: Sequence[Change]
@@ -35,11 +35,11 @@ class PendingChange(NamedTuple):
 
 
 class Period(NamedTuple):
-    """The policies that a group may have had since a moment, until its next period."""
+    """Each set of policies that a group may have had, from `since` until its next period."""
 
     since: int
     texts: tuple[Texts, ...]
-    policies: tuple[GroupPolicies, ...]  # with the broker's defaults, each once
+    policies: tuple[GroupPolicies, ...]  # the same, parsed and with the broker's defaults, without duplicates
 
 
 class PolicySettings:
@@ -53,7 +53,7 @@ class PolicySettings:
         self._possible: dict[str, list[Texts]] = {}
         self._history: dict[str, list[Period]] = {}
         self._ever: dict[str, dict[GroupPolicies, None]] = {}  # the policies of all periods
-        self._open: dict[str, int] = {}  # requests that may still take effect
+        self._open: dict[str, int] = {}  # group -> number of unsettled requests, which may still take effect
         self._changed_at: dict[tuple[str, str], int] = {}  # group, policy -> the last moment at which a change of it may have taken effect
         self._resolved: dict[Texts, GroupPolicies] = {}
         self._unset = Period(0, ((),), (self._resolve(()),))
@@ -77,7 +77,7 @@ class PolicySettings:
         self._may_be(pending.group, pending.before)
 
     def unknown(self, pending: PendingChange) -> None:
-        """The request may have taken effect, and cannot take effect any more."""
+        """The request got no usable reply: it may have taken effect before, but cannot from now on."""
         self._settle(pending)
 
     def read(self, group: str, resolved: Mapping[str, str]) -> None:
@@ -88,7 +88,7 @@ class PolicySettings:
             self._may_be(group, [texts])
 
     def used(self, group: str, resolved: Mapping[str, str]) -> None:
-        """The coordinator has these policies in memory, which may be ahead of the log."""
+        """The coordinator has these policies in memory, perhaps not yet in its log."""
         self._check(group, as_texts(resolved), "the coordinator uses")
 
     def lost_since(self, moment: int) -> None:
@@ -122,7 +122,7 @@ class PolicySettings:
         return self._possible.get(group) or [()]
 
     def during(self, group: str, first: int, last: int) -> Sequence[GroupPolicies]:
-        """The policies, defaults of the broker included, that the group may have had at some moment between the two."""
+        """Each set of policies, with the broker's defaults, that the group may have had at some moment from `first` to `last`."""
         history = self._history.get(group)
         if history is None:
             return self._unset.policies
@@ -153,7 +153,7 @@ def since_of(period: Period) -> int:
 
 
 def first_at(history: Sequence[Period], moment: int) -> int:
-    """The index of the first period that had not ended before the moment."""
+    """The index of the period that lasted at the moment: the last one that began before it."""
     return max(0, bisect_left(history, moment, key=since_of) - 1)
 
 
@@ -162,7 +162,7 @@ def as_texts(resolved: Mapping[str, str]) -> Texts:
 
 
 def policies_after(texts: Texts, changes: Sequence[Change]) -> Texts:
-    """The policies after an accepted request."""
+    """The policies that `texts` become by an accepted request."""
     values = dict(texts)
     for change in changes:
         if change.operation == DELETE:

@@ -25,14 +25,14 @@ FETCH_VERSION: Final = 11
 LIST_OFFSETS_VERSION: Final = 5
 DELETE_RECORDS_VERSION: Final = 2
 EARLIEST: Final = -2
-HIGH_WATERMARK: Final = -1  # DeleteRecords: all records
+HIGH_WATERMARK: Final = -1  # as the offset in DeleteRecords: delete all records
 FETCH_BYTES: Final = 4_000
 BASE_OFFSET_BYTES: Final = 8
 
 
 @lru_cache(2_000)
 def read_batch(data: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Offset delta and value of each record of a batch, given without its base offset. Cached: readers read the same batches again and again."""
+    """Offset delta and value of each record of a batch, whose bytes begin after the base offset. Cached: readers read each batch many times."""
     batch = bytes(BASE_OFFSET_BYTES) + data
     validate(batch, 0, len(batch))
     return tuple((record.offset, bytes(record.value or b"")) for record in records(batch, 0))
@@ -52,7 +52,7 @@ class TopicClient(Client):
         return self._wire
 
     def _draw_partition(self, wire: Wire | None) -> Generator[Any, Any, tuple[int, Wire] | None]:
-        """A partition and a connection to its leader; None without one."""
+        """A random partition and a connection to its leader; None if there is no connection."""
         if wire is None:
             return None
         partition = self.world.random.randrange(self.partitions)
@@ -83,7 +83,7 @@ class Producer(TopicClient):
             message = ProduceRequest(None, -1, 10_000, [TopicProduceData(self.topic, [PartitionProduceData(partition, batch)])])
             request = leader.send(message, PRODUCE_VERSION, REQUEST_NS)
             yield request
-            if request.lost or request.sent <= run.power_failed_at:  # a power failure voids the reply: records are not flushed
+            if request.lost or request.sent <= run.power_failed_at:  # a power failure voids the reply, since a produce reply does not wait for a flush
                 continue
             answer = request.reply.responses[0].partition_responses[0]
             if incarnation != run.records.incarnation(self.topic):
@@ -139,7 +139,7 @@ class Reader(TopicClient):
                 offsets[partition] = 0
 
     def _seek(self, wire: Wire, offsets: list[int], partition: int) -> Process:
-        """Go to the first record of the partition."""
+        """Continue to read at the first record of the partition."""
         incarnation = self._sim_run.records.incarnation(self.topic)
         topic_request = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, EARLIEST)])
         request = wire.send(ListOffsetsRequest(-1, 0, [topic_request]), LIST_OFFSETS_VERSION, REQUEST_NS)

@@ -1,7 +1,7 @@
 """The promises of Tenure about groups, each as a check of the replies to clients. tests/simulator/bugs has a planted bug for each.
 
-The broker acts at some moment between a request and its reply. So the order of two requests is known only if one was answered before
-the other was sent.
+The broker acts at some unknown moment between a request and its reply. So clients know the order of two requests only if the first was
+answered before the second was sent.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from simulator.world import MS, SECOND, Broken, World, format_time
 
 GroupPartition = tuple[str, str, int]  # group, topic, partition
 NONE: Final = -1  # no committed offset
-KEPT_NS: Final = 120 * SECOND  # how long replaced values are known
+KEPT_NS: Final = 120 * SECOND  # how long replaced values are remembered
 FOREVER: Final = 1 << 62
-CLAIMS_KEPT: Final = 50  # of an instance id
+CLAIMS_KEPT: Final = 50  # for each instance id
 
 
 class Moments(Protocol):
-    """The clock of the simulated world, or of a soak of real brokers."""
+    """The clock: of the simulated world, or of a soak test, which runs real brokers for long."""
 
     @property
     def now(self) -> int: ...
@@ -60,7 +60,7 @@ class Offsets:
         return register
 
     def send(self, partitions: Iterable[GroupPartition]) -> list[int]:
-        """The offsets of a commit that is sent now."""
+        """Draw the offsets of a commit that is sent now: each differs from all earlier ones."""
         now = self._world.now
         values = []
         for partition in partitions:
@@ -90,13 +90,13 @@ class Offsets:
             register.replace(superseded, now)
 
     def unknown(self, partition: GroupPartition, value: int | SentValue) -> None:
-        """The commit failed in a way that leaves open whether it took effect. It cannot take effect from now on."""
+        """The commit has no clear result: it may have taken effect before now, but cannot from now on."""
         written = value if isinstance(value, SentValue) else self._of(partition).find(value)
         if written is not None:
             written.done = min(written.done, self._world.now)
 
     def refused(self, partition: GroupPartition, value: int | SentValue) -> None:
-        """The commit was answered with an error that promises that it has no effect."""
+        """The commit was answered with an error after which it certainly has no effect."""
         written = value if isinstance(value, SentValue) else self._of(partition).find(value)
         if written is not None:
             written.refused = True
@@ -119,7 +119,7 @@ class Offsets:
             reason = "although its commit was refused" if matching[0].refused else f"although it was replaced at {format_time(matching[0].replaced)}"
             instead = f"; the newest acknowledged offset is {newest.value}, of {format_time(newest.done)}" if newest is not None else ""
             raise Broken(self.promise, f"{offset} is read for {show(partition)}, {reason}{instead}", partition[0])
-        if len(readable) == 1:  # which of several removals was read is not known
+        if len(readable) == 1:  # with several, all removals, the read does not show which took effect
             readable[0].done = min(readable[0].done, now)
         superseded = [other for other in register.open if other.value != value and other.done < sent]
         if superseded:
@@ -150,7 +150,7 @@ class Offsets:
 
 
 class _Register:
-    """The values of one partition: those that a reader may see now (`open`), and those replaced lately."""
+    """The committed values of one partition: those that a reader may see now (`open`), and those replaced lately."""
 
     __slots__ = ("by_value", "open", "replaced")
 
@@ -181,7 +181,7 @@ class _Register:
 
 
 class _Claim:
-    """A JoinGroup that claims an instance id: it has no member id. `settled` once the broker has answered it, or never will handle it."""
+    """A JoinGroup with an instance id and without a member id: it claims the instance id. `settled`: when it was answered, or lost for good."""
 
     __slots__ = ("member_id", "sent", "settled")
 
@@ -192,7 +192,7 @@ class _Claim:
 
 
 class Instances:
-    """Requests of at most one member succeed for an instance id. A member is fenced only after another claim, and never succeeds again."""
+    """At most one member with an instance id has successful requests. Only another claim of the id fences a member, and then for ever."""
 
     promise = "instances"
 
@@ -257,20 +257,20 @@ class Instances:
 
 
 class Generations:
-    """A generation stands for one set of seats and one assignment, and a partition has one owner in it.
+    """A generation has one set of members and one assignment, in which each partition has one owner.
 
-    With warm standbys a seat may move to another member within a generation; its assignment stays whole.
+    In a group with standbys a seat may move to another member within a generation, with its whole assignment.
     """
 
     promise = "generations"
 
     def __init__(self, world: Moments, surely_has_offsets: Callable[[str], bool]) -> None:
-        """`surely_has_offsets`: an empty group without offsets may be removed, and begins again with generation 1."""
+        """`surely_has_offsets`: whether a group certainly has offsets. Without, the broker may remove it when empty; it then restarts at generation 1."""
         self._world = world
         self._surely_has_offsets = surely_has_offsets
         self._marks: dict[tuple[str, int], str] = {}
-        self._owners: dict[tuple[str, int], dict[tuple[str, int], bytes]] = {}  # partition -> the assignment that has it
-        self._seats: dict[tuple[str, int], dict[bytes, str]] = {}  # assignment with partitions -> its member
+        self._owners: dict[tuple[str, int], dict[tuple[str, int], bytes]] = {}  # group, generation -> partition -> the assignment that has it
+        self._seats: dict[tuple[str, int], dict[bytes, str]] = {}  # group, generation -> assignment with partitions -> its member
         self._assignments: dict[tuple[str, int], dict[str, bytes]] = {}
         self._at: dict[tuple[str, int], int] = {}
         self._newest: dict[str, tuple[int, int]] = {}  # generation, and the moment of its first SyncGroup reply
@@ -286,10 +286,10 @@ class Generations:
         sent: int,
         seats_move: bool = False,
     ) -> None:
-        """A SyncGroup was answered. `seat`: the instance, or the id of a dynamic member. `mark`: set by the leader, the same for all members.
-        `seats_move`: the group may have standbys.
+        """A SyncGroup was answered. `seat`: the instance id, or the member id of a dynamic member. `mark`: bytes that the leader puts into the
+        assignments of all members. `seats_move`: the group may have standbys.
 
-        A generation number that only JoinGroup replies had, and that was never stored, may be used again with other members.
+        JoinGroup replies do not count: a generation that was never stored, for want of a SyncGroup, may begin again with other members.
         """
         key = group, generation
         self._answered(key, sent)
@@ -315,7 +315,7 @@ class Generations:
             raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group}, and now no assignment", group)
 
     def succeeded(self, group: str, generation: int, sent: int, what: str) -> None:
-        """A member of that generation was answered without an error."""
+        """A request of a member of that generation was answered without an error."""
         newest, moment = self._newest.get(group, (0, 0))
         if generation < newest and moment < sent and self._surely_has_offsets(group):
             raise Broken(self.promise, f"{what} of generation {generation} of {group} succeeds, although generation {newest} began at {format_time(moment)}", group)
@@ -342,7 +342,7 @@ class Generations:
                 by_generation.pop(key, None)
 
     def may_begin_again(self, group: str) -> None:
-        """The group may be deleted; then it begins again with generation 1."""
+        """The group may be deleted now, and if recreated begins again with generation 1."""
         self._newest.pop(group, None)
         self._forget([key for key in self._at if key[0] == group])
 
@@ -355,13 +355,13 @@ class Generations:
 
 
 class Sessions:
-    """No member is removed before its session has ended, nor for a SyncGroup that was answered."""
+    """No member is removed before its session has ended, nor for want of a SyncGroup that it sent and that was answered."""
 
     promise = "sessions"
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._renewals: dict[tuple[str, str], tuple[int, int, str]] = {}  # newest answered request of a member: moment sent, session timeout, API
+        self._renewals: dict[tuple[str, str], tuple[int, int, str]] = {}  # the newest answered request of a member: when sent, session timeout, API
         self._synced: dict[tuple[str, str], tuple[object, int]] = {}  # a member's newest answered SyncGroup: node, generation
         self._parked: dict[tuple[str, str], tuple[object, int, int, int]] = {}  # a SyncGroup seen in memory: node, generation, moment, session timeout
 
@@ -371,7 +371,7 @@ class Sessions:
             self._renewals[group, member_id] = sent, session_ns, what
 
     def knows(self, group: str, member_id: str) -> bool:
-        """Whether the member was answered in a generation: a new member has five minutes until the end of its first rebalance."""
+        """Whether a request of the member has begun a session. Before its first rebalance ends, a new member has five minutes instead."""
         return (group, member_id) in self._renewals
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
@@ -379,7 +379,7 @@ class Sessions:
         self.removed(group, member_id)
 
     def ended(self, group: str, member_id: str, moment: int) -> None:
-        """Its session ended, and it is removed or away."""
+        """The session of the member ended: it was removed, or (by a policy) is away."""
         known = self._renewals.get((group, member_id))
         if known is not None and moment < known[0] + known[1] - 2 * MS:
             raise Broken(
@@ -395,18 +395,18 @@ class Sessions:
         self._parked.pop((group, member_id), None)
 
     def sync_is_parked(self, group: str, member_id: str, generation: int, node: object, session_ns: int) -> None:
-        """The SyncGroup of a member waits for the assignment, with which a session begins."""
+        """The SyncGroup of a member is parked until the leader's assignment, with which a new session begins."""
         self._parked[group, member_id] = node, generation, self._world.now, session_ns
 
     def synced(self, group: str, member_id: str, generation: int, node: object) -> None:
-        """The SyncGroup of a member was answered by this node without an error. In a stable group it begins no session."""
+        """The node answered the SyncGroup of a member without an error. It begins a session if it was parked; in a stable group it does not."""
         self._synced[group, member_id] = node, generation
         parked = self._parked.get((group, member_id))
         if parked is not None and parked[:2] == (node, generation):
             self.renewed(group, member_id, parked[2], parked[3], "parked SyncGroup")
 
     def no_sync(self, group: str, member_id: str, generation: int, node: object) -> None:
-        """The node removes the member, since it sent no SyncGroup in time."""
+        """The node removed the member, with the reason that it sent no SyncGroup in time."""
         if self._synced.get((group, member_id)) == (node, generation):
             raise Broken(self.promise, f"{member_id} is removed for want of a SyncGroup, although that of generation {generation} was answered", group)
 

@@ -18,14 +18,14 @@ class _JoinPhase(NamedTuple):
     began: int
     began_wall_ms: int
     deadline: int
-    delay_ms: int  # by which the first rebalance of a group may still be extended
+    delay_ms: int  # how much longer the first rebalance of a group may still be extended
     parked: dict[str, Any]  # member id -> its parked JoinGroup
     rejoined: set[str]  # parked ids of members of an earlier generation
-    pending: dict[str, Any]  # member ids handed out with MEMBER_ID_REQUIRED
+    pending: dict[str, Any]  # member ids given to clients with MEMBER_ID_REQUIRED, and not yet used
 
 
 class _FirstRebalance(NamedTuple):
-    """The first rebalance of an empty group, by its notes."""
+    """The first rebalance of an empty group, as the notes (records of the group's state changes) say."""
 
     began_ms: int
     newest_ms: int = -1  # when the newest member joined
@@ -43,7 +43,7 @@ class Rebalances:
     """A rebalance ends in time and waits for every member that it must wait for, and its generation keeps its members."""
 
     def __init__(self, size_max: int, timeouts_ms: dict[str, int], delay_ms: int) -> None:
-        """`timeouts_ms`: the rebalance timeout of each group. `delay_ms`: of the first rebalance; 0 if groups have policies."""
+        """`timeouts_ms`: the rebalance timeout of each group. `delay_ms`: group.initial.rebalance.delay.ms; 0 if groups have policies."""
         self._size_max = size_max
         self._timeouts_ms = timeouts_ms
         self._delay_ms = delay_ms
@@ -64,7 +64,7 @@ class Rebalances:
 
     def _check_join_phase(self, group: Any, before: _JoinPhase | None, moment: int) -> None:
         parked = {member.id: member.join_waiter for member in group.members.values() if member.join_waiter is not None}
-        if group.all_parked and not group.rebalance_is_initial and len(parked) < self._size_max:  # a member above the limit is removed, and the others wait on, as in Kafka
+        if group.all_parked and not group.rebalance_is_initial and len(parked) < self._size_max:  # as in Kafka, a group above the limit waits on after it removed a member
             raise Broken(PROMISE, f"all members of {group.id} have rejoined, and the join phase goes on", group.id)
         rejoined = {id for id in parked if not group.members[id].is_new}
         delay_ms = group.delay_remaining_ms if group.rebalance_is_initial else 0
@@ -115,7 +115,7 @@ class Rebalances:
             raise Broken(PROMISE, f"{what} succeeds although {group.id} rebalances", group.id)
 
     def ended(self, group: Any, cause: Cause, generation: int, at_ms: int) -> None:
-        """A join phase ended at `at_ms`. At the last check there may have been a later one already: notes wait for the log."""
+        """A note says that a join phase ended at `at_ms`. The last check may have seen a later phase, since notes wait for the log."""
         if cause == Cause.EVERYONE_JOINED and group.policy is None and group.generation == generation and group.laggards:
             raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for {group.laggards[0]}", group.id)
         joins = self._joins.get(group.id)
@@ -133,7 +133,10 @@ class Rebalances:
         known.add(member_id)
 
     def changed(self, group: str, before: State, after: State, cause: Cause, at_ms: int) -> None:
-        """A group went from one state to another. The first rebalance is extended while members join, up to the rebalance timeout."""
+        """A note says that a group changed its state.
+
+        Each new member extends the first rebalance by the initial delay, up to the rebalance timeout.
+        """
         if after is COMPLETING:
             self._completing_ms[group] = at_ms
         if before is EMPTY:
@@ -147,17 +150,17 @@ class Rebalances:
                 raise Broken(PROMISE, f"the first rebalance of {group} ended {at_ms - first.newest_ms} ms after a member had joined, and not after {self._delay_ms} ms", group)
 
     def sync_phase_ended(self, group: str, at_ms: int) -> None:
-        """A member is removed, since it sent no SyncGroup: all had the whole rebalance timeout."""
+        """A member was removed since it sent no SyncGroup. Members must have the whole rebalance timeout for that."""
         began_ms = self._completing_ms.get(group)
         if began_ms is not None and at_ms - began_ms < self._timeouts_ms.get(group, 0):
             raise Broken(PROMISE, f"{group} waits only {at_ms - began_ms} ms for SyncGroups", group)
 
     def forget_joins(self, group: str) -> None:
-        """Notes of the group are missing."""
+        """Notes of the group are missing, perhaps about joins."""
         self._first_rebalances.pop(group, None)
 
     def expired(self, group: Any, member_id: str) -> None:
-        """The session of a member has ended."""
+        """The broker ended the session of a member. It must not while a member's JoinGroup is parked."""
         joins = self._joins.get(group.id)
         if joins is not None and member_id in joins.rejoined and group.state is PREPARING and group.phase_start_ms == joins.began:
             raise Broken("sessions", f"the session of {member_id} ended while its JoinGroup waited", group.id)
@@ -171,7 +174,7 @@ class Rebalances:
 
 
 def check_subscription(group: Any, request: Any, reply: Any) -> None:
-    """A JoinGroup was answered without an error: the member has the subscription that it sent."""
+    """A JoinGroup was answered without an error: raise Broken if the group has another subscription of the member than it sent."""
     member = group.members.get(reply.member_id)
     if member is None or group.generation != reply.generation_id or group.state not in (COMPLETING, STABLE):
         return

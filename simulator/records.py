@@ -10,7 +10,7 @@ from simulator.world import Broken, World, format_time
 
 Partition = tuple[str, int]  # topic, number
 EVERYWHERE: Final = 1 << 62  # after every offset
-# The most bytes of a record besides its value, and of a batch besides its records.
+# How many bytes a record has at most besides its value, and a batch besides its records.
 RECORD_BYTES: Final = 10
 BATCH_BYTES: Final = 61
 
@@ -21,8 +21,8 @@ class Records:
     promise = "records"
 
     def __init__(self, world: World, rotten: Container[Partition] = (), retention_ns: int = 0, retention_bytes: int = EVERYWHERE) -> None:
-        """`rotten`: partitions whose wrong bytes must only be detectable. A record stays until it is older than `retention_ns`, or more than
-        `retention_bytes` follow it.
+        """`rotten`: partitions with a flipped bit, which are not checked here. A record stays until it is older than `retention_ns`, or more
+        than `retention_bytes` follow it.
         """
         self._world = world
         self.rotten = rotten
@@ -41,7 +41,7 @@ class Records:
         self._of(partition).sent.update(values)
 
     def stored(self, partition: Partition, base_offset: int, values: Iterable[bytes], made: int) -> None:
-        """A batch was acknowledged. `made`: the moment of its timestamps, from which retention counts."""
+        """A batch was acknowledged. `made`: the moment of its timestamps, by which retention deletes."""
         log = self._of(partition)
         if base_offset < log.deleted_before and made > log.deleted_at and partition not in self.rotten:
             raise Broken(self.promise, f"{show(partition, base_offset)} is acknowledged, although DeleteRecords had deleted it", partition[0])
@@ -68,18 +68,18 @@ class Records:
             raise Broken(self.promise, f"{show(partition, offset)} has {value!r} instead of {known[0]!r}", partition[0])
 
     def end_of_repeated_read(self, partition: Partition, offset: int, data: bytes) -> int:
-        """The offset after these bytes, if they equal an earlier reply whose records are still known; otherwise -1."""
+        """The offset after the records in `data`, if an earlier read of `offset` had equal bytes and its records are still known; otherwise -1."""
         known, end = self._of(partition).replies.get(offset, (b"", -1))
         return end if known == data else -1
 
     def read_whole(self, partition: Partition, offset: int, data: bytes, end: int) -> None:
-        """A reader compared each record of a reply to a read from `offset`, and there was no gap before `end`."""
+        """A reader read `data` from `offset`, and has checked each record in it; there is no gap before `end`."""
         log = self._of(partition)
         if partition not in self.rotten and offset >= log.forgotten_before:
             log.replies[offset] = data, end
 
     def skipped(self, partition: Partition, first: int, end: int, since: int) -> None:
-        """A reader got no records from `first` to `end`, although none were deleted. `since`: the moment of its request."""
+        """A reply to a reader has no records from `first` to before `end`, and none were deleted. `since`: when the reader sent the request."""
         if partition in self.rotten:
             return
         stored = self._of(partition).stored
@@ -92,7 +92,7 @@ class Records:
         self._incarnations[topic] = self.incarnation(topic) + 1
 
     def deleted(self, topic: str) -> None:
-        """The topic will be deleted: its records must not be there when it is recreated."""
+        """The topic will be deleted: when it is recreated, it must have none of the old records."""
         self._incarnations[topic] = self.incarnation(topic) + 1
         for partition, log in self._partitions.items():
             if partition[0] == topic:
@@ -100,7 +100,7 @@ class Records:
                 recreated.sent = log.sent
 
     def incarnation(self, topic: str) -> int:
-        """A number that changes with each creation and deletion; a reply counts only if it is the same before and after."""
+        """A number that changes with each creation and deletion of the topic. A reply counts only if the number is still that of its request."""
         return self._incarnations.get(topic, 0)
 
     def bounds(self, partition: Partition) -> tuple[int, int]:
@@ -109,9 +109,9 @@ class Records:
         return log.begin, max(log.begin, log.order[-1] + 1 if log.order else 0)
 
     def delete_before(self, partition: Partition, offset: int) -> Callable[[int], None]:
-        """DeleteRecords is sent; offset -1: for all records. Call the result with the low watermark of a reply without an error.
+        """DeleteRecords is sent (offset -1: for all records). Returns a function: call it with the low watermark of a reply without an error.
 
-        Deleted records never return, even after a power failure: the reply waits until their deletion is durable.
+        After that reply the records never return, even after a power failure: the broker answers once the deletion is durable.
         """
         log = self._of(partition)
         incarnation = self.incarnation(partition[0])
@@ -130,18 +130,18 @@ class Records:
         return answered
 
     def begins(self, partition: Partition, log_start: int, since: int) -> None:
-        """A reader was told the log start offset. `since`: the moment of its request."""
+        """A reply to a reader has this log start offset. `since`: when the reader sent the request."""
         log = self._of(partition)
         if log_start < log.deleted_before and log.deleted_at < since and partition not in self.rotten:
             raise Broken(self.promise, f"{show(partition, log_start)} is the log start, although DeleteRecords deleted the records before {log.deleted_before}", partition[0])
 
     def lost_since(self, moment: int) -> None:
-        """The power failed: the operating system may not have written what was appended since `moment`."""
+        """The power failed: records appended since `moment` may be lost, since the operating system may not have written them to the disk."""
         for log in self._partitions.values():
             log.lose_since(moment)
 
     def forget_before(self, partition: Partition, offset: int) -> None:
-        """The partition's log starts at `offset`."""
+        """The partition's log starts at `offset`: raise Broken if a record before it was deleted too early."""
         log = self._of(partition)
         if offset <= log.begin:
             return
@@ -164,13 +164,13 @@ class _Log:
         self.begin = 0
         self.restored_before = 0  # a power failure may have restored deleted segments before this offset
         self.deletable_before = 0  # DeleteRecords was sent for the records before this offset
-        self.deleted_before = 0  # it was acknowledged for the records before this offset, last
-        self.deleted_at = -1  # at this moment
+        self.deleted_before = 0  # the newest acknowledged DeleteRecords deleted the records before this offset
+        self.deleted_at = -1  # when that was acknowledged
         self.acknowledged: dict[int, int] = {}  # offset of an acknowledged record -> the moment of its timestamp
         self.stored: dict[int, tuple[bytes, int]] = {}  # offset -> value, and the moment of its acknowledgement or first read
         self.order: deque[int] = deque()  # offsets of `stored`, the oldest first
-        self.sent: set[bytes] = set()  # values of unknown offset
-        self.replies: dict[int, tuple[bytes, int]] = {}  # offset of a read -> its bytes, all records of which are in `stored`, and its end
+        self.sent: set[bytes] = set()  # values that producers have sent, and whose offset is not known
+        self.replies: dict[int, tuple[bytes, int]] = {}  # offset of a read -> bytes of the reply, whose records are all in `stored`, and the offset after them
 
     def put(self, offset: int, value: bytes, moment: int) -> None:
         self.sent.discard(value)
@@ -179,13 +179,13 @@ class _Log:
 
     @property
     def forgotten_before(self) -> int:
-        """Records before this offset are no longer known and may be read again: restored ones, and those of a DeleteRecords that a kill undid
-        before it was acknowledged.
+        """Readers may again get records before this offset, which are not known here: a power failure may have restored deleted segments, or a
+        kill may have undone a DeleteRecords that was not acknowledged.
         """
         return max(self.restored_before, min(self.begin, self.deletable_before))
 
     def bytes_from(self, offset: int) -> int:
-        """The most bytes that the records from `offset` on may take, with those of unknown offset."""
+        """The size that the records from `offset` on have at most, those of unknown offset included."""
         values = [self.stored[later][0] for later in self.order if later >= offset and later in self.stored]
         return sum(len(value) + RECORD_BYTES + BATCH_BYTES for value in (*values, *self.sent))
 

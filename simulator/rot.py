@@ -1,7 +1,7 @@
-"""Bits that rot in closed segments.
+"""Flips bits of closed segments, as a disk on which data rots.
 
-Of a log with such a segment the broker must return an error, never an older offset or another record. A partition of groups may stay
-closed for ever. The bit is one that a batch's checksum covers.
+Each flipped bit makes the checksum of its batch wrong. So the broker must answer with an error, never with an older offset or another
+record. A partition of __consumer_offsets with such a bit may stay closed for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simulator.disk import Content, Folder
 if TYPE_CHECKING:
     from simulator.run import Run
 
-CHECKSUM_AT: Final = 17  # the checksum's position in a batch; it covers all bytes after it
+CHECKSUM_AT: Final = 17  # position of the checksum in a batch; the checksum covers all bytes after itself
 OFFSETS: Final = "__consumer_offsets"
 
 
@@ -59,7 +59,7 @@ class Rot:
         return segments
 
     def allows_closed(self, group: str) -> bool:
-        """Whether the group's partition does not serve since it has a rotten bit."""
+        """Whether the group's partition is closed because of a rotten bit."""
         if not self.logs:
             return False
         journal = self._run.node.broker.shards.journal_of(group)

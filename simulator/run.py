@@ -1,7 +1,7 @@
 """One run: a broker, its clients and faults, in two phases.
 
-*Safety*: all faults of the plan happen, and the promises hold. *Liveness*: no more faults, and every group with living members is
-stable within a bounded time, with every living member in it.
+*Safety*: all faults of the plan happen, and the promises must hold. *Liveness*: the faults end, and every group with live members must
+become stable within a bounded time, with all of them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from simulator.rot import Rot
 from simulator.styles import SESSION_FACTOR, STYLES
 from simulator.world import MS, SECOND, Broken, World
 
-# A power failure may lose unsynced data up to this age: a failed sync drops what the system was about to write.
+# A power failure may lose unsynced data up to this age: also data that the system would have written back, but a failed sync dropped.
 LOST_NS: Final = 2 * WRITE_BACK_SECONDS * SECOND + SLOW_DISK_NS
-# Records of topics: written by the operating system and, after a failed flush, by the repair, which is retried with pauses.
+# The same for records of topics. After a failed flush the repair of the log writes them again, and is itself retried with pauses.
 RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
-FLUSHED_NS: Final = 4 * SECOND  # with offsets.flush=interval, where nothing prevents flushes: the longest interval, and two slow jobs
-GARBAGE_MAX: Final = 300_000  # new objects not freed, most of them of killed processes
+FLUSHED_NS: Final = 4 * SECOND  # with offsets.flush=interval, if no fault prevents flushes: the longest interval, and two slow jobs
+GARBAGE_MAX: Final = 300_000  # collect garbage above this number of new objects, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
 LEAVE_VERSION: Final = 5
 AUDIT_NS: Final = 2 * SECOND
-AUDIT_EVENTS: Final = 8  # memory is checked after so many events, or after AUDIT_NS_MAX
+AUDIT_EVENTS: Final = 8  # check memory after this many events, or after AUDIT_NS_MAX
 AUDIT_NS_MAX: Final = 20 * SECOND
-LIVENESS_MARGIN_NS: Final = 90 * SECOND  # retries of a suspended or unreadable log, pauses of clients
+LIVENESS_MARGIN_NS: Final = 90 * SECOND  # for retries of a suspended or unreadable log, and pauses of clients
 
 
 class Run(Faults):
@@ -103,7 +103,7 @@ class Run(Faults):
         self._audit_from = 0  # number of events at the next check of memory
         self._audit_at = 0
         self.flushes_since = 0
-        self._flushed_at = 0  # what was appended to the groups' logs before is flushed (offsets.flush=interval)
+        self._flushed_at = 0  # everything appended to logs of groups before this moment is flushed (offsets.flush=interval)
         self.lost_until = -1
         for group in plan.groups:
             for topic, partitions in group.settings.topics:
@@ -137,7 +137,7 @@ class Run(Faults):
     # Running.
 
     def run(self, events_max: int = 1 << 62) -> None:
-        """Raises Broken."""
+        """Run both phases; raise Broken if a promise is broken."""
         plan, world = self.plan, self.world
         for line in plan.lines():
             world.trace(line)
@@ -164,7 +164,7 @@ class Run(Faults):
         self._live()
 
     def _live(self) -> None:
-        """No more faults: every group becomes stable, with every living member in it."""
+        """End the faults; raise Broken unless every group becomes stable in time, with all its live members."""
         world = self.world
         self.faults_over = True
         world.trace("no more faults")
@@ -193,7 +193,7 @@ class Run(Faults):
         raise Broken("liveness", self._why_not_serving())
 
     def _end_late_appends(self) -> None:
-        """A log that is slower than `offsets.commit.timeout.ms` is a fault: while most appends are late, no group needs to become stable."""
+        """Make appends fast if the plan made them slower than `offsets.commit.timeout.ms`: with late appends a group need not become stable."""
         policies = self.plan.policies
         if policies is not None and policies.log_ms > int(str(self.plan.broker.get("offsets.commit.timeout.ms", 5_000))):
             for node in self.nodes:
@@ -206,7 +206,7 @@ class Run(Faults):
         return not self._closed_topics()
 
     def _closed_topics(self) -> str:
-        """Partitions of topics that their broker does not serve, and why; "" if it serves all."""
+        """Say which partitions of topics the broker does not serve, and why; "" if it serves all."""
         broker = self.node.broker
         closed = [
             f"{topic.name}-{number}: {partition.refusal_reason}"
@@ -220,7 +220,7 @@ class Run(Faults):
         return f"closed topics: {self._closed_topics()}" if self.node.serving else "the broker does not serve"
 
     def has_hole(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether `offset` is missing between two segments: a power failure has left the later one, and not the end of the earlier one."""
+        """Whether `offset` is missing between two segments: a power failure has lost the end of the earlier segment, but not the later one."""
         logs = [node.broker.partitions.find(topic, partition) for node in self.nodes if node.serving]
         return any(before.next_offset <= offset < after.base for found in logs if found is not None and found.opened for before, after in pairwise(found.log._segments))
 
@@ -255,12 +255,12 @@ class Run(Faults):
         return wire if wire.open else None
 
     def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
-        """A connection to the group's coordinator, looked up over this one."""
+        """A connection to the group's coordinator, which is looked up over `wire`. With one node, `wire` itself."""
         return wire
         yield
 
     def at_leader(self, wire: Wire, client: str, topic: str, partition: int) -> Generator[Any, Any, Wire | None]:
-        """A connection to the leader of a partition, looked up over this one."""
+        """A connection to the leader of a partition, which is looked up over `wire`. With one node, `wire` itself."""
         return wire
         yield
 
@@ -269,7 +269,7 @@ class Run(Faults):
         return False
 
     def lost_leader(self, client: str, topic: str, partition: int) -> None:
-        """A request for the partition got an error: the client has to look up its leader again."""
+        """A request for the partition got an error: the client must look up the leader again."""
 
     def in_memory(self, group: str) -> Any:
         """The group in its coordinator's memory; None if no node serves it."""
@@ -293,7 +293,7 @@ class Run(Faults):
                 audit.rebalances.listed(found, reply)
 
     def leave(self, wire: Wire, group: str, members: list[MemberIdentity]) -> Generator[Any, Any, None]:
-        """Remove members with LeaveGroup: member ids that are answered without an error are gone."""
+        """Remove members with LeaveGroup: raise Broken if a member id that was answered without an error is still in the group."""
         request = wire.send(LeaveGroupRequest(group, members), LEAVE_VERSION, REQUEST_NS)
         yield request
         if request.lost:
@@ -309,7 +309,7 @@ class Run(Faults):
                 raise Broken("members leave", f"{member.member_id} left and is still in {group}", group)
 
     def commit_refused(self, group: str, request: Request) -> None:
-        """A commit was answered with REBALANCE_IN_PROGRESS."""
+        """A commit was answered with REBALANCE_IN_PROGRESS. Broken in a join phase, in which members of the old generation may still commit."""
         found = self.in_memory(group)
         if found is not None and found.policy is None and found.state is PREPARING and found.phase_start_ms * MS < request.sent and self.served_since(group, request.sent):
             raise Broken("offsets", f"{group} refuses a commit in a join phase", group)
@@ -348,7 +348,7 @@ class Run(Faults):
             self.sessions.renewed(consumer.group, member_id, request.sent, consumer.settings.session_ns, what)
 
     def is_void(self, request: Request) -> bool:
-        """Whether a power failure voids the reply: `offsets.flush` promises nothing about the last moments before it."""
+        """Whether a power failure voids the reply: unless `offsets.flush` is `always`, a reply shortly before it promises nothing."""
         return request.sent <= self.lost_until
 
     def offsets_read(self, group: str, request: Request) -> None:
@@ -443,7 +443,10 @@ class Run(Faults):
         self.world.after(self._write_back_ns, self._write_back)
 
     def _watch_flushes(self) -> None:
-        """A process flushes what it appended, or read at its start, unless it is frozen. What a killed process left is not flushed before it is read."""
+        """Move `_flushed_at` on while every log of groups serves and no fault prevents flushes.
+
+        A process flushes the data that it appended or, from an earlier process, read at its start.
+        """
         now = self.world.now
         served = all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups)
         if not served or any(node.disk.fail_syncs for node in self.nodes):

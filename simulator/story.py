@@ -1,6 +1,6 @@
 """The story of a broken promise, for readers who do not know the simulator: the promise, and the lines of the trace that lead to its end.
 
-The run is repeated with the requests of the clients of the concerned group in the trace.
+The run is repeated for it, so that the trace also has the requests of the clients of the concerned group.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from simulator.world import SECOND, Broken, Line, World, format_time
 
 LINES_MAX: Final = 60
 BEFORE_NS: Final = 120 * SECOND
-LAST_NS: Final = SECOND  # before the end: every request is shown
+LAST_NS: Final = SECOND  # how long before the end the story shows every request
 ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch", "Produce", "Fetch")
 WITH_OFFSETS: Final = ("offsets", "records")  # promises that name an offset
 PARTITION: Final = re.compile(r"\b(?:t|data)\d+-\d+\b")
 NO_OFFSET: Final = re.compile(rf"{PARTITION.pattern}|\d+:\d+:[\d.]+|'[^']*'")  # partitions, times, values of records
-ROLES: Final = (  # the start of a line of the story, and what it means
+ROLES: Final = (  # the name at the start of a line of the story, and its explanation
     (re.compile(r"\b(g\d+)/s(\d+): "), "the process of the static member i{2} of group {1}"),
     (re.compile(r"\b(g\d+)/s(\d+)': "), "a second process with the instance id i{2}"),
     (re.compile(r"\b(g\d+)/d\d+: "), "the process of a dynamic member of group {1}"),
@@ -113,7 +113,7 @@ def describe_reply(reply: Any) -> str:
 
 
 class Story:
-    """The lines about the group or partition of the promise and about nodes, without most of the routine requests."""
+    """The lines of the trace about nodes, and about the group or partition of the broken promise, without most of its routine requests."""
 
     def __init__(self, world: World, broken: Broken) -> None:
         self._from = world.now - BEFORE_NS

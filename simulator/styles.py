@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-SESSION_FACTOR: Final = 2  # between the two session timeouts of a process
+SESSION_FACTOR: Final = 2  # how many times longer the longer of two session timeouts is, between which a process may change
 PROTOCOLS: Final = ("range", "roundrobin")
 
 
@@ -51,7 +51,7 @@ def subscription(topics: list[str], user_data: bytes | None = None) -> bytes:
 
 
 def assignment(mark: str, partitions: list[tuple[str, int]]) -> bytes:
-    """`mark`: unique to this assignment."""
+    """Encode the assignment of one member. `mark`: bytes that the leader gives all members of a generation."""
     return ";".join([mark, *[f"{topic}:{number}" for topic, number in partitions]]).encode()
 
 

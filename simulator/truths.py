@@ -27,7 +27,7 @@ from protocol.records import read_offsets_key, read_policy_key
 
 
 def check_documented(change: StateChange) -> None:
-    """The page of rebalances lists this change of state under its cause."""
+    """Check that docs/rebalances.py lists this change of state under its cause."""
     move = State(change.from_state), State(change.to_state)
     assert move in CAUSES[Cause(change.reason)].moves, f"docs/rebalances.py does not know {Cause(change.reason).name} from {move[0].name} to {move[1].name}"
 
@@ -88,7 +88,7 @@ def check_group(group: Group) -> None:
 
 
 def check_seats(group: Group, policy: PolicyState) -> None:
-    """Standbys have no seat and never lead; a take-over belongs to the member that has the seat."""
+    """Standbys have no seat and never lead; a member that takes a seat over already has it, and is no standby."""
     standbys = set(policy.standbys)
     assert standbys <= set(group.members), "a standby is no member"
     assert not policy.departed, "departed members are left after the step"
@@ -160,8 +160,8 @@ def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:
 
 
 def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
-    """A coordinator that loads the log has the same offsets and group records, and of a stable or empty group the same members."""
-    # With the default configuration: a group above group.max.size would rebalance.
+    """Check that loading the log gives the same offsets and group records as in memory, and the same members of stable or empty groups."""
+    # Load with the default configuration: with a limit in group.max.size, a group above it would rebalance.
     loaded = replayed(log, now, GroupConfig())
     stored = {id: group for id, group in shard.groups.items() if group.last_record is not None or group.offsets}
     known = {id for id, group in loaded.groups.items() if group.last_record is not None or group.offsets}
@@ -170,7 +170,7 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
         other = loaded.groups[id]
         assert offsets_of(other) == offsets_of(group), f"{id}: the log has other offsets"
         if other.last_record != group.last_record:
-            # The load removes members that a strict roster does not list, and stores the result.
+            # Only a strict list of instance ids explains another record: the load removes unlisted members, and stores the result.
             assert dict(log).get(group_key(id)) == group.last_record, f"{id}: the log has another group record"
             strict = other.policy is not None and other.policy.policies.roster_strict
             assert strict, f"{id}: a load changes the group record"
@@ -181,7 +181,7 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
 
 
 def commits_in_order(log: Iterable[Fact]) -> bool:
-    """Whether the times of commits never go back, as without a change of the clock."""
+    """Whether the commit times in the log never decrease. They may only if the wall clock was set back."""
     times = [read_offset(value).commit_ms for key, value in log if value is not None and key[:2] in OFFSET_KEYS]
     return times == sorted(times)
 
@@ -191,7 +191,7 @@ def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:
 
 
 def stored_values(group: Group) -> tuple[object, ...]:
-    """The values of a group in its record."""
+    """The values of a group that its record has."""
     name = group.protocol_name
     members = {
         member.id: (
@@ -205,6 +205,6 @@ def stored_values(group: Group) -> tuple[object, ...]:
         )
         for member in group.members.values()
     }
-    # The record of a stable group has the end of its join phase instead.
+    # The record of a stable group has another time than memory: the end of its join phase.
     since = group.state_ms if group.state == State.EMPTY else 0
     return group.protocol_type, group.generation, name, group.leader, since, group.statics, members

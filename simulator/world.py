@@ -1,4 +1,4 @@
-"""Virtual time: one heap of events, one source of chance, and the trace of a run."""
+"""Virtual time: one heap of scheduled calls, one source of random numbers, and the trace of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Line:
     __slots__ = ("about", "moment", "routine", "text")
 
     def __init__(self, moment: int, about: str, text: str, routine: bool = False) -> None:
-        """`routine`: a request that succeeded, as most do."""
+        """`routine`: a successful request, which a story mostly leaves out."""
         self.moment = moment
         self.about = about
         self.text = text
@@ -49,7 +49,7 @@ class World:
         self.now = 0
         self.events = 0  # requests handled, timers that changed something, and faults
         self.counts: dict[str, int] = {}
-        self.broken: Broken | None = None  # set where the broker would contain the exception
+        self.broken: Broken | None = None  # set by checks inside the broker, which would contain the exception
         self.lines: deque[Line] = deque(maxlen=LINES_KEPT)
         self.traced_clients: Collection[str] = ()  # groups, producers and readers whose requests and replies are added to the trace
         self._show = show
@@ -67,7 +67,7 @@ class World:
 
     @property
     def next_at(self) -> int:
-        """When the next event is due."""
+        """The moment of the next event."""
         heap = self._heap
         return heap[0][0] if heap else 1 << 62
 
@@ -89,7 +89,7 @@ class World:
         return self.random.random() < probability
 
     def between(self, low: int, high: int) -> int:
-        """A moment or delay between two: cheaper than `randint`."""
+        """A random moment or delay between two; cheaper than `randint`."""
         return low + int(self.random.random() * (high - low))
 
     # The trace.
