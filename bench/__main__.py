@@ -139,7 +139,7 @@ def measure_jetstream(built: Tools, options: argparse.Namespace) -> int:
 
 
 def leave(number: int, frame: object) -> NoReturn:
-    """Exit by an exception, so that the started processes are stopped."""
+    """A signal handler: exit by an exception, so that contexts stop the processes that they started."""
     sys.exit(128 + number)
 
 

@@ -1,5 +1,5 @@
 /*
- * Record batches as Kafka keeps them (format 2): built to be produced, checked when they were fetched.
+ * Record batches of format 2, as Kafka stores them: built here to be produced, and checked after a fetch.
  */
 #pragma once
 #include "wire.h"
@@ -49,9 +49,9 @@ static uint32_t crc32c(const uint8_t *p, size_t n) {
 
 /* ---------------------------------------------------------------- batches */
 
-/* Where the fields stand: base offset 0, length 8, leader epoch 12, magic 16, then these. */
+/* Positions of the fields: base offset 0, length 8, leader epoch 12, magic 16, then these. */
 enum { B_CRC = 17, B_CHECKED = 21, B_LAST_DELTA = 23, B_PRODUCER = 43, B_PRODUCER_EPOCH = 51, B_SEQUENCE = 53, B_COUNT = 57, B_HEADER = 61 };
-enum { LOG_OVERHEAD = 12 }; /* what the length does not count */
+enum { LOG_OVERHEAD = 12 }; /* bytes before those that the length field counts */
 
 static uint32_t get32(const uint8_t *p) { uint32_t x; memcpy(&x, p, 4); return ntohl(x); }
 static uint64_t get64(const uint8_t *p) { uint64_t x; memcpy(&x, p, 8); return __builtin_bswap64(x); }
@@ -61,7 +61,7 @@ static void set64(uint8_t *p, uint64_t v) { uint64_t x = __builtin_bswap64(v); m
 
 static void batch_seal(uint8_t *p, size_t n) { set32(p + B_CRC, crc32c(p + B_CHECKED, n - B_CHECKED)); }
 
-/* Numbers of an idempotent producer, in a batch that was built without. */
+/* Writes producer id, epoch and sequence of an idempotent producer into a batch that was built without them. */
 static void batch_number(uint8_t *p, size_t n, int64_t producer_id, int epoch, int32_t sequence) {
     set64(p + B_PRODUCER, producer_id);
     set16(p + B_PRODUCER_EPOCH, epoch);
@@ -69,7 +69,7 @@ static void batch_number(uint8_t *p, size_t n, int64_t producer_id, int epoch, i
     batch_seal(p, n);
 }
 
-/* Zigzag, as the numbers in a record are. */
+/* Writes a zigzag varint, the form of the numbers in a record. */
 static void wz(buf *b, int32_t v) { wv(b, (uint32_t)v << 1 ^ (uint32_t)(v >> 31)); }
 
 /* Appends one batch; the values are bytes that do not compress. Returns its size. */
@@ -77,7 +77,7 @@ static size_t batch_build(buf *b, int records, int value_bytes, int64_t now_ms) 
     size_t at = b->n;
     w64(b, 0);
     w32(b, 0);
-    w32(b, -1); /* leader epoch: the broker's */
+    w32(b, -1); /* leader epoch: the broker sets it */
     w8(b, 2);
     w32(b, 0);
     w16(b, 0);
@@ -112,8 +112,8 @@ static size_t batch_build(buf *b, int records, int value_bytes, int64_t now_ms) 
     return size;
 }
 
-/* Whole batches that follow each other from `*offset` on, which moves behind them; a last one that is cut short is left
- * alone, as clients do. Returns the bytes of the whole ones, or -1 with what is wrong in `*why`. */
+/* Checks that whole batches follow each other from `*offset` on, and moves `*offset` behind them. Ignores a last batch that
+ * is cut short, as clients do. Returns the bytes of the whole batches, or -1 with the reason in `*why`. */
 static int64_t batches_check(const uint8_t *p, size_t n, int64_t *offset, const char **why) {
     size_t at = 0;
     while (n - at >= B_HEADER) {

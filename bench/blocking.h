@@ -1,5 +1,5 @@
 /*
- * One request and its answer on a socket of its own: what comes before a run, where nothing is measured yet.
+ * Requests that wait for their answers, on a blocking socket: for the set-up before a run, which is not measured.
  */
 #pragma once
 #include <errno.h>
@@ -31,7 +31,7 @@ static void receive_exactly(int fd, uint8_t *p, size_t n) {
     }
 }
 
-/* Sends the frame that begins `q` and empties it; the answer is read behind its correlation id. */
+/* Sends the frame in `q`, empties `q`, and waits for the answer. Returns a reader that stands after the correlation id. */
 static rd exchange(int fd, buf *q, buf *a) {
     frame_end(q, 0);
     for (size_t at = 0; at < q->n;) {

@@ -1,4 +1,4 @@
-"""The data rows: the cost of topics. Figures in their own units, of the broker, Kafka, and the floor if it supports the request."""
+"""Measures the data rows: the cost of topics, in units of their own, of the broker, Kafka, and the floor if it supports the request."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from bench.servers import Server, broker, broker_on, first_line, floor, resident
 
 RESTARTS = 3
 IDLE_SECONDS = 1.0
-WARM_UP_LAPS, WARM_UP_LAP_SECONDS = 3, 8.0  # of Kafka, in each row
+WARM_UP_LAPS, WARM_UP_LAP_SECONDS = 3, 8.0  # Kafka warms up in each row
 TOUCHED_BYTES = 1 << 29  # before batches of 1 MB are produced: twice what a round writes
-FLOOR_TOPIC = "kgdata-topic"  # the only figure measured on the floor too
+FLOOR_TOPIC = "kgdata-topic"  # the topic in the floor's constant reply
 
 Result = dict[str, Any]
 Starting = Callable[[Path], AbstractContextManager[Server]]
@@ -87,7 +87,7 @@ class DataPlane:
         return generate(self._tools.kgdata, self._cores.generator, server, arguments, seconds)
 
     def _during_fetch(self, row: DataRow, server: Server, topic: str, seconds: float) -> Sample:
-        """Heartbeats while another process fetches at full speed; the fetch ends with them."""
+        """Measure heartbeats while another process fetches at full speed; then end that process."""
         arguments = (*rows.FETCH_BESIDE, "--announce", "--topic", topic)
         bound = SETUP_SECONDS + seconds + SLACK_SECONDS
         with pinned(self._cores.generator):

@@ -1,6 +1,6 @@
 /*
- * Produce v12 and Fetch v17 (the newest that need no topic id to produce, and that Java consumers send), one partition or
- * several of one topic a request; and reading their answers, which must name what was asked for.
+ * Produce v12 (the newest version without topic ids) and Fetch v17 (which Java consumers send), for one or several partitions
+ * of one topic a request; and readers of their answers, which must be about the requested topic and partitions.
  */
 #pragma once
 #include <stdio.h>
@@ -12,18 +12,18 @@ typedef struct {
     uint8_t id[16];
 } topic;
 
-/* What was said of one partition; `records` are within the answer's own bytes. */
+/* An answer about one partition; `records` points into the bytes of the answer. */
 typedef struct {
     int partition, error;
     int64_t base_offset;                /* Produce */
-    int64_t high_watermark, log_start;  /* Fetch, log_start both */
+    int64_t high_watermark, log_start;  /* high_watermark: Fetch; log_start: both */
     const uint8_t *records;
     int records_n;
 } said;
 
 /* ---------------------------------------------------------------- Produce */
 
-/* The same batch to each of these partitions. Returns where in `b` the first of them begins. */
+/* A request with the same batch for each of these partitions. Returns where in `b` the first copy of the batch begins. */
 static size_t produce_build(buf *b, int32_t corr, const topic *t, const int *parts, int count, const uint8_t *batch, size_t batch_n) {
     size_t at = frame_start(b, 0, 12, corr), found = 0;
     wv(b, 0); /* no transaction */
@@ -51,7 +51,7 @@ static bool names(rd *r, const topic *t) {
     return name && n == (int)strlen(t->name) && !memcmp(name, t->name, n);
 }
 
-/* Behind the correlation id; false when it is malformed or of another topic or number of partitions. */
+/* Reads an answer after its correlation id; false if it is malformed, or about another topic or number of partitions. */
 static bool produce_read(rd *r, const topic *t, said *each, int count) {
     int n;
     rtags(r);
@@ -93,7 +93,7 @@ static void fetch_topic(buf *b, const topic *t, const place *places, int count, 
     wv(b, count + 1);
     for (int i = 0; i < count; i++) {
         w32(b, places[i].partition);
-        w32(b, -1); /* whatever the leader's epoch */
+        w32(b, -1); /* current leader epoch: not checked */
         w64(b, places[i].offset);
         w32(b, -1);
         w64(b, -1);
@@ -110,7 +110,7 @@ static void fetch_finish(buf *b, size_t at) {
     frame_end(b, at);
 }
 
-/* The answer's head; returns its error code, and how many topics follow. */
+/* Reads the head of the answer; returns its error code, and in `*topics` the number of topics that follow. */
 static int fetch_read_head(rd *r, int *topics) {
     rtags(r);
     r32(r); /* throttle time */
@@ -120,7 +120,7 @@ static int fetch_read_head(rd *r, int *topics) {
     return error;
 }
 
-/* The topic's id; how many partitions follow. */
+/* Reads the head of a topic; returns its id, and in `*count` the number of partitions that follow. */
 static const uint8_t *fetch_read_topic(rd *r, int *count) {
     const uint8_t *id = have(r, 16) ? r->p : NULL;
     if (id) r->p += 16;
@@ -139,7 +139,7 @@ static void fetch_read_partition(rd *r, said *one) {
     rtags(r);
 }
 
-/* A whole answer about one partition; false when it is malformed or about another. */
+/* Reads a whole answer about one partition of `t`; false if it is malformed, or about another topic or several partitions. */
 static bool fetch_read_one(rd *r, const topic *t, int *error, said *one) {
     int topics, count;
     *error = fetch_read_head(r, &topics);
@@ -166,7 +166,7 @@ static int create_topics(buf *b, const topic *topics, int count, int partitions)
     return at;
 }
 
-static int create_topics_read(rd *r) { /* the first error; a topic that is there already is none */
+static int create_topics_read(rd *r) { /* returns the first error; TOPIC_ALREADY_EXISTS is no error */
     int n;
     rtags(r);
     r32(r);
@@ -190,7 +190,7 @@ static void metadata(buf *b, const topic *topics, int count) { /* Metadata v12 b
     frame_end(b, at);
 }
 
-/* Learns the ids; the first error code of a topic or a partition, or -1 when not all are there. */
+/* Stores the ids of the topics. Returns the first error code of a topic or a partition, or -1 if a topic or partition is missing. */
 static int metadata_read(rd *r, topic *topics, int count, int partitions) {
     int n, first = 0, found = 0;
     rtags(r);

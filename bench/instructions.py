@@ -2,8 +2,9 @@
 
     .venv/bin/python -m bench.instructions heartbeat-200 commit-1    # these rows; plain and compiled
 
-The broker runs in valgrind, some fifty times slower, with few connections and three loads: a warm-up, a short one and a long one. The
-difference of the long and the short one, divided by the difference of their requests, excludes joining and building fast paths.
+The broker runs in valgrind, some fifty times slower, with few connections and three loads: a warm-up, a short load and a long load. The
+instructions of the long load minus those of the short load, divided by the difference of their requests, exclude joining and the building
+of fast paths.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`make bench ARGS="--store nats"`: the cost of commits with NATS JetStream, compared with a broker on a directory for the same requests.
 
 One node over three nats-servers with `sync_interval: always`, and one broker that flushes before it replies, are measured alternately. Groups
-of one member each spread over the 50 partitions of the offsets. To measure the limit of the store itself, the same run appends batches of one
-commit to 50 logs without a broker, one at a time for each log, and lets `nats bench` publish as many to one stream. No process is pinned.
+of one member each spread over the 50 partitions of __consumer_offsets. To measure the limit of the store itself, the same run appends batches
+of one commit to 50 logs without a broker, one append at a time for each log, and lets `nats bench` publish as many messages to one stream. No
+process is pinned to a core.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.support.nats_engine import NatsEngine, binary
 
 CLUSTER = "bench"
 PARTITIONS = 50
-CPU_AT_MOST = 2.0  # times the directory's cost, if an append has COMMITS_AN_APPEND or more commits
+CPU_AT_MOST = 2.0  # how many times the cost over a directory a commit may have, if an append has COMMITS_AN_APPEND or more commits
 COMMITS_AN_APPEND = 4.0
 CONNECTIONS = (50, 1_000)
 COMMIT = ("-w", "commit", "-P", "1", "--create-topics", "1", "-M", "1")
@@ -46,10 +47,10 @@ class Round(NamedTuple):
 
 
 class Measured(NamedTuple):
-    rounds: dict[int, list[Round]]  # by connections
-    raw: list[Raw]  # from the node's own client of the engine
-    own: list[Raw] | str  # from the engine's own tool; or why there is none
-    replayed: int  # records
+    rounds: dict[int, list[Round]]  # number of connections -> rounds
+    raw: list[Raw]  # appends without a broker, by the node's own client of the nats-servers
+    own: list[Raw] | str  # messages published by `nats bench`; or why that tool is missing
+    replayed: int  # number of records
     replay_seconds: float
 
 
@@ -152,7 +153,7 @@ async def append_alone(store: JetStreamStore, logs: list[GroupLog], seconds: flo
 
 
 async def replay_all(store: JetStreamStore, logs: list[GroupLog]) -> tuple[int, float]:
-    """All logs of groups, one after the other."""
+    """Replay all logs of groups, one after the other. Returns the number of records, and seconds."""
     begun = time.monotonic()
     records = 0
     for log in logs:

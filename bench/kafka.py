@@ -59,7 +59,7 @@ def kafka(jars: Path, core: int | None) -> Iterator[Server]:
 
 @contextmanager
 def kafka_on(folder: Path, jars: Path, core: int | None) -> Iterator[Server]:
-    """Kafka on a directory, which is formatted first if it is new: the time from `born` to the first reply excludes that."""
+    """Kafka on a directory. A new directory is formatted first; the time from `born` to the first reply excludes this."""
     java = shutil.which("java")
     if java is None:
         raise ServerError("there is no java")

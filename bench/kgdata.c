@@ -1,11 +1,11 @@
 /*
- * kgdata: load on the topics of a Kafka broker, over the real wire protocol: record batches in and out.
+ * kgdata: load on the topics of a Kafka broker, over the real wire protocol: it produces and fetches record batches.
  *
  * One thread, epoll. It speaks one version of each request: ApiVersions v3, Metadata v12, CreateTopics v5,
- * InitProducerId v4, Produce v12, Fetch v17. Every answer is looked at: error codes, offsets that follow each other, and
- * the checksum of every batch that comes back. What is wrong is counted and makes it fail.
+ * InitProducerId v4, Produce v12, Fetch v17. It checks every answer: error codes, offsets without gaps, and the checksum of
+ * every fetched batch. It counts wrong answers, and fails if there are any.
  *
- * It is bounded: it ends after its set-up limit, its warm-up, the measured seconds and a few more for the last answers.
+ * Its duration is bounded: set-up limit, warm-up, the measured seconds and a few more for the last answers.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -68,17 +68,17 @@ static int64_t now_ms(void) {
 
 static double server_cpu(void) { return o.pid ? process_cpu(o.pid) : 0; }
 
-/* ---------------------------------------------------------------- what is known, counted and measured */
+/* ---------------------------------------------------------------- state, counts and measurements */
 
 typedef struct {
-    int64_t begin, end;    /* what was filled in before the run */
-    int64_t behind, acked; /* of the answers to Produce: behind the highest offset, records in all */
+    int64_t begin, end;    /* offsets of the records that `fill` produced before the run */
+    int64_t behind, acked; /* by the answers to Produce: the offset after the highest, and the number of records */
 } partition;
 
 static struct sockaddr_in addr;
 static topic *topics;
-static partition *partitions;    /* of the first topic: all others are for `fill` and `await` */
-static buf batch;                /* what is produced */
+static partition *partitions;    /* of the first topic; only `fill` and `await` use more topics */
+static buf batch;                /* the batch that every Produce sends */
 static enum { PH_WARM, PH_RUN, PH_DRAIN } phase;
 static hist H, H_reply;
 static uint64_t errors, malformed, measured_bytes;
@@ -99,7 +99,7 @@ static void wrong(uint64_t *count, const char *f, ...) {
 
 /* ---------------------------------------------------------------- connections of the run */
 
-enum { DEPTH_MAX = 5 }; /* what Java's max.in.flight.requests.per.connection may be for idempotent producers */
+enum { DEPTH_MAX = 5 }; /* Java's limit of max.in.flight.requests.per.connection for idempotent producers */
 
 typedef struct {
     int fd, part, in_flight, next;
@@ -108,7 +108,7 @@ typedef struct {
     buf frame, in;
     size_t batch_at, sent_n;
     bool sending, want_out;
-    int64_t offset;              /* fetching: the next; producing: the newest that was answered */
+    int64_t offset;              /* fetching: the next offset; producing: the newest acknowledged offset */
     int64_t producer_id;
     int32_t sequence;
 } conn;
@@ -181,7 +181,7 @@ static void on_produced(conn *c, rd *r, uint64_t now) {
     p->acked += o.records;
 }
 
-/* Records of this connection's partition from its offset on; the bytes of their batches, 0 when there are none. */
+/* Checks a Fetch answer: records of the connection's partition from its offset on. Returns the bytes of whole batches; 0: none, or wrong. */
 static int64_t fetched(conn *c, rd *r) {
     said one;
     int error;
@@ -217,7 +217,7 @@ static void receive(conn *c) {
     c->in.n += k;
 }
 
-/* Whether a whole answer has come; `r` then stands behind its correlation id. */
+/* Whether a whole answer has arrived; if so, `r` stands after its correlation id. */
 static bool answered(const conn *c, rd *r) {
     if (c->in.n < 4 || c->in.n - 4 < get32(c->in.p)) return false;
     *r = (rd){c->in.p + 4, c->in.p + 4 + get32(c->in.p), false};
@@ -265,7 +265,7 @@ static void ask_versions(int fd, buf *q, buf *a) {
     if (offered < (int)(sizeof api_used / sizeof *api_used)) die("the broker does not offer what this sends");
 }
 
-static bool passing(int e) { /* what a client meets while a partition is not there yet */
+static bool passing(int e) { /* errors that a client gets while a partition is not available yet */
     return e == 3 || e == 5 || e == 6 || e == 9 || e == 13 || e == 14 || e == 15 || e == 100 || e == 103;
 }
 
@@ -293,7 +293,7 @@ static void filled(partition *p, int64_t base_offset) {
     p->end += o.records;
 }
 
-/* One batch to each partition of a topic, and again to those that are not there yet. */
+/* Produces one batch to each partition of a topic; repeats this for partitions that are not available yet. */
 static void fill_once(int fd, buf *q, buf *a, int t) {
     static said each[PARTS_MAX];
     static int parts[PARTS_MAX];
@@ -353,7 +353,7 @@ static void number_producers(void) { /* InitProducerId v4 */
     free(a.p);
 }
 
-/* ---------------------------------------------------------------- as fast as answers come */
+/* ---------------------------------------------------------------- load without pauses */
 
 static void send_next(conn *c) {
     while (phase != PH_DRAIN && !c->sending && c->in_flight < o.depth) {
@@ -370,7 +370,7 @@ static void end_early(int number) {
 }
 
 static double run_at_full_speed(double *cpu, double *own) {
-    signal(SIGTERM, end_early); /* it ran beside something else, which is done */
+    signal(SIGTERM, end_early); /* sent by a caller that used this run as load beside its own, and has finished */
     struct epoll_event ev[256];
     uint64_t t_phase = now_ns();
     double secs = 0, cpu0 = 0, own0 = 0;
@@ -395,7 +395,7 @@ static double run_at_full_speed(double *cpu, double *own) {
             *own = own_cpu() - own0;
             phase = PH_DRAIN;
             t_phase = now;
-        } else if (phase != PH_DRAIN && errors + malformed) { /* one is enough */
+        } else if (phase != PH_DRAIN && errors + malformed) { /* one wrong answer ends the run */
             phase = PH_DRAIN;
             t_phase = now;
         }
@@ -421,7 +421,7 @@ static double run_at_full_speed(double *cpu, double *own) {
     }
 }
 
-/* What was acknowledged is what stands behind that: no offset was given twice, none left out. */
+/* Checks that the acknowledged records fill the offsets after those of `fill`: no offset twice, none left out. */
 static void check_acknowledged(void) {
     for (int i = 0; i < o.parts; i++) {
         partition *p = &partitions[i];
@@ -433,8 +433,8 @@ static void check_acknowledged(void) {
 
 /* ---------------------------------------------------------------- a fetch that waits */
 
-/* One fetch waits, then a record is produced on another connection: how long until the fetch is answered, from the sending
- * of the record (H) and from the answer to its producer (H_reply; 0 when the fetch was answered before that). */
+/* One fetch waits, then a record is produced on another connection. Measures the time until the answer to the fetch, from the
+ * sending of the record (H) and from the answer to its producer (H_reply; 0 if the fetch was answered first). */
 static double run_long_poll(double *cpu, double *own) {
     enum { FETCHER, PRODUCER };
     conn *c[2] = {&cn[FETCHER], &cn[PRODUCER]};
@@ -489,8 +489,8 @@ static int find_topic(const uint8_t *id) {
     die("Fetch: an answer about a topic that was not asked for");
 }
 
-/* What one answer says of the partitions that were asked for; those whose record is there are `served`. Returns the last
- * passing error. */
+/* Reads a Fetch answer about many partitions, and marks those whose records it has as `served`. Returns the last error of a
+ * partition that is not available yet. */
 static int read_served(rd *r, bool *served, int *left) {
     int topics_n, count, waiting = 0, e = fetch_read_head(r, &topics_n);
     if (e) die("Fetch: error %d", e);

@@ -1,8 +1,8 @@
 /*
- * kgfloor: the limit line. An epoll server, one thread, that reads Kafka frames and answers each at once with a
- * constant of the right shape, doing nothing else. What a broker on the same machine spends beyond this is its own work.
+ * kgfloor: the floor, with which brokers are compared. An epoll server of one thread that reads Kafka frames and at once answers
+ * each with constant bytes of the right form. Any cost of a broker above this is the broker's own work, not that of sockets.
  *
- *   kgfloor [port [seconds]]     port 0 takes a free one; it ends by itself after the seconds
+ *   kgfloor [port [seconds]]     port 0: a free port; after `seconds` it ends by itself
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,9 +24,9 @@
 static struct { uint8_t *p; uint32_t n, cap; } part[MAXFD];
 static uint8_t in[1 << 18], out[1 << 18];
 
-/* ---------------------------------------------------------------- answers, behind the correlation id */
+/* ---------------------------------------------------------------- answers, without the correlation id */
 
-#define TAGS "\0"      /* no tagged fields; also the end of a response header, save that of ApiVersions */
+#define TAGS "\0"      /* no tagged fields; also ends every response header except that of ApiVersions */
 #define NULL_ "\0"
 #define NONE "\0\0"    /* error code */
 #define ZERO "\0\0\0\0"
@@ -49,7 +49,7 @@ static const char metadata_v12[] = TAGS ZERO LIST("\2") ONE "\12" "127.0.0.1" "\
 static const char produce_v12[] = TAGS LIST("\2") "\17" "kgdata-topic-0" LIST("\2") ZERO NONE ZERO ZERO
     "\377\377\377\377\377\377\377\377" ZERO ZERO LIST("\1") NULL_ TAGS TAGS ZERO TAGS;
 
-/* Fetch: a mebibyte of records, once in memory, with its size and a correlation id in front. */
+/* Fetch: one mebibyte of records, which is in memory once, after the size of the answer and the correlation id. */
 #define ZERO16 ZERO ZERO ZERO ZERO
 #define RECORDS (1u << 20)
 static const char fetch_v17_head[] = TAGS ZERO NONE ZERO LIST("\2") ZERO16 LIST("\2") ZERO NONE
@@ -87,7 +87,7 @@ static size_t answer(uint8_t *w, const uint8_t *f, uint32_t n) {
 
 /* ---------------------------------------------------------------- server */
 
-/* All of it: this floor has nothing else to do than to wait for a reader who takes more. */
+/* Sends everything. If the client reads slowly it waits, since the floor has no other work. */
 static bool send_all(int fd, const uint8_t *p, size_t n) {
     while (n) {
         ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
@@ -141,7 +141,7 @@ static void accept_all(int ep, int ls) {
 static void serve(int fd) {
     uint8_t *into = in;
     size_t room = sizeof in, before = part[fd].n;
-    if (before) { /* the rest of a frame whose beginning came earlier */
+    if (before) { /* append to a frame whose beginning arrived earlier */
         if (part[fd].cap < before + sizeof in) {
             part[fd].cap = (before + sizeof in) * 2;
             part[fd].p = realloc(part[fd].p, part[fd].cap);

@@ -5,7 +5,7 @@
  * --depth says otherwise. It speaks one version of each request: ApiVersions v3, Metadata v12, FindCoordinator v4,
  * CreateTopics v5, JoinGroup v9, SyncGroup v5, Heartbeat v4, OffsetCommit v8, OffsetFetch v8, LeaveGroup v5.
  *
- * It is bounded: it ends after its set-up limit, its warm-up and the measured seconds.
+ * Its duration is bounded: set-up limit, warm-up and the measured seconds.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,7 +34,7 @@
 
 /* ---------------------------------------------------------------- options */
 
-/* The kinds of work, of which all but the last are one request each: the operation of the same number. */
+/* The kinds of work. Each kind but the last is a single request: the OP_ of the same number. */
 enum { W_HB, W_COMMIT, W_FETCH, W_VERSIONS, W_METADATA, W_REBALANCE, W_NKIND };
 enum { OP_HB, OP_COMMIT, OP_FETCH, OP_VERSIONS, OP_METADATA, OP_JOIN, OP_SYNC, OP_LEAVE, OP_N };
 static const char *work_name[W_NKIND] = {"heartbeat", "commit", "fetch", "api_versions", "metadata", "rebalance"};
@@ -84,8 +84,8 @@ typedef struct {
     uint8_t state;
     bool busy, confirmed, is_leader, queued;
     buf assign;      /* leader only: body of the SyncGroup assignments array */
-    int next;        /* link in the connection's list of due members */
-    uint64_t due, sched, last; /* next due time; due time of the request now queued; last answer */
+    int next;        /* the next member in the connection's list of due members */
+    uint64_t due, sched, last; /* next due time; due time of the queued request; time of the last answer */
     int64_t offset;
 } member;
 
@@ -100,7 +100,7 @@ typedef struct {
     int fd;
     bool connected, want_out;
     int cursor, nmem;
-    int head, count;       /* ring of flights */
+    int head, count;       /* ring of requests in flight */
     flight *ring;
     buf in, out;
     size_t out_at;
@@ -113,8 +113,8 @@ static conn *cn;
 static int ep;
 static int n_stable, n_confirmed, n_connected, n_joining;
 static enum { PH_SETUP, PH_WARM, PH_RUN, PH_DRAIN, PH_LEAVE } phase;
-/* set-up goes in waves, one member a connection each, so that a JoinGroup that waits for the rest
- * of its group never blocks another member of that group behind it on the same connection */
+/* Members join in waves of one member a connection. Otherwise a JoinGroup that waits for other members of its group could
+ * block a JoinGroup of one of them, which follows on the same connection. */
 static int wave;
 static bool confirming;
 static int wave_target(void) { long t = (long)(wave + 1) * o.conns; return t < o.members ? (int)t : o.members; }
@@ -279,7 +279,7 @@ static void conn_dead(int ci, const char *why) {
     conn_errs++;
     close(c->fd);
     c->fd = -1;
-    while (c->count) { /* its members are out of the game */
+    while (c->count) { /* forget its requests in flight: its members take no further part */
         flight *f = &c->ring[c->head];
         c->head = (c->head + 1) % o.depth;
         c->count--;
@@ -334,7 +334,7 @@ static void set_stable(member *m, bool v) {
     if (!v && m->confirmed) { m->confirmed = false; n_confirmed--; }
 }
 
-/* let connection ci send what it may; frames go to sb and out in one send() */
+/* let connection ci send as many requests as it may: collect their frames in sb, and send them in one send() */
 static void pump(int ci, uint64_t now) {
     conn *c = &cn[ci];
     if (c->fd < 0 || !c->connected) return;
@@ -382,7 +382,7 @@ static void pump(int ci, uint64_t now) {
     if (sb.n) flush_out(ci, sb.p, sb.n);
 }
 
-/* ApiVersions v3: its error code, or that of a list without entries */
+/* ApiVersions v3: returns its error code, or -1 if the list has no entries */
 static int read_api_versions(rd *r) {
     int e = r16(r), count = (int)rv(r) - 1;
     for (int k = count; k > 0 && !r->bad; k--) { r16(r); r16(r); r16(r); rtags(r); }
@@ -395,7 +395,7 @@ static void skip_ints(rd *r) {
     for (int k = (int)rv(r) - 1; k > 0 && !r->bad; k--) r32(r);
 }
 
-/* Metadata v12: the first error code of a topic or partition; no topic at all is an error too */
+/* Metadata v12: returns the first error code of a topic or partition, or -1 if there is no topic */
 static int read_metadata(rd *r) {
     int n, e = 0;
     r32(r);
@@ -437,7 +437,7 @@ static void on_response(int ci, flight f, rd *r, uint64_t now) {
     member *m = &mem[f.mi];
     int e = 0, n;
     const uint8_t *s;
-    if (f.op != OP_VERSIONS) rtags(r); /* the one response whose header never has tags */
+    if (f.op != OP_VERSIONS) rtags(r); /* only the header of an ApiVersions response never has tags */
     m->busy = false;
     m->last = now;
     switch (f.op) {
@@ -518,7 +518,7 @@ static void on_response(int ci, flight f, rd *r, uint64_t now) {
             }
         } else {
             if (e == 25 || e == 82) m->id[0] = 0;
-            if (e == 79) e = 0; /* MEMBER_ID_REQUIRED is a normal step of the dance */
+            if (e == 79) e = 0; /* MEMBER_ID_REQUIRED is a normal step of joining */
         }
         break;
     }
@@ -634,8 +634,8 @@ static void connect_all(void) {
     }
 }
 
-/* Every connection at once, an ApiVersions on each as soon as it is there. Returns the seconds from the first connect()
- * to the last answer; Hall has each connection's time from that same beginning. */
+/* Opens all connections at once, and sends an ApiVersions on each as soon as it is open. Returns the seconds from the first
+ * connect() to the last answer; Hall gets the time from the first connect() to each answer. */
 static double handshake_all(void) {
     struct epoll_event ev[512];
     buf q = {0};
@@ -727,7 +727,7 @@ static void preflight(void) {
             break;
         }
     }
-    for (int tries = 0; o.setup; tries++) { /* the offsets topic may have to be made first */
+    for (int tries = 0; o.setup; tries++) { /* the broker may first have to create __consumer_offsets */
         char g[96];
         group_name(g, 0);
         frame_start(&q, 10, 4, 3);
@@ -914,7 +914,7 @@ int main(int argc, char **argv) {
     if ((o.group && strlen(o.group) > 64) || strlen(o.topic) > 64) die("name prefix too long");
     if (!o.members) o.members = o.conns;
     static char run_group[64];
-    if (!o.group) { /* a run of its own: members left over from an earlier run would hold a group up */
+    if (!o.group) { /* new names in each run: members left over from an earlier run would delay a rebalance */
         sprintf(run_group, "kgload-%05x", (unsigned)(now_ns() / 1000) & 0xfffff);
         o.group = run_group;
     }
@@ -923,7 +923,7 @@ int main(int argc, char **argv) {
     if (o.depth > 1 && o.w[W_REBALANCE]) die("rebalance needs --depth 1");
     if (!o.w[W_HB] && !o.w[W_COMMIT] && !o.w[W_FETCH] && !o.w[W_REBALANCE]) o.setup = false;
     total_w = 0;
-    for (int left = 1, i = 0, used[W_REBALANCE] = {0}; left;) { /* interleave the kinds */
+    for (int left = 1, i = 0, used[W_REBALANCE] = {0}; left;) { /* interleave the kinds of work */
         left = 0;
         for (i = 0; i < W_REBALANCE; i++)
             if (used[i] < o.w[i] && total_w < 256) { wheel_kind[total_w++] = i; used[i]++; left = 1; }
@@ -982,7 +982,7 @@ int main(int argc, char **argv) {
         if (phase == PH_SETUP) {
             int target = wave_target(), below = wave * o.conns;
             if (n_stable < target) confirming = false;
-            else if (!confirming) { /* every member must heartbeat once with the group at rest */
+            else if (!confirming) { /* every member must heartbeat once in a stable group */
                 confirming = true;
                 for (int i = below; i < target; i++) mem[i].confirmed = false;
                 n_confirmed = 0;
@@ -1045,7 +1045,7 @@ int main(int argc, char **argv) {
                     if (d < (uint64_t)ts.tv_nsec) ts.tv_nsec = d;
                     break;
                 }
-                if (m->queued || m->busy) { /* its previous request is still out: that one's latency tells */
+                if (m->queued || m->busy) { /* its previous request is still unanswered: skip this one, as the latency of the previous shows the delay */
                     m->due += iv;
                 } else {
                     int ci = mi % o.conns;

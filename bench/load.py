@@ -1,4 +1,4 @@
-"""The generators' runs, and the comparison of floor and brokers over several rounds."""
+"""Runs of the load generators (kgload, kgdata), and the comparison of floor and brokers over several rounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.witness import Witness, measure_alternately
 SETUP_SECONDS = 150
 WARMUP_SECONDS = 0.3
 SLACK_SECONDS = 15.0
-# Kafka is warm when two consecutive laps over all rows each cost at least WARMER times the cheapest lap before them.
+# Kafka is warm when its cost no longer falls: two consecutive laps over all rows each cost at least WARMER times the cheapest lap before.
 LAP_SECONDS = 3.0
 WARMER = 0.98
 WARM_UP_SECONDS_MIN, WARM_UP_SECONDS_MAX = 60.0, 420.0
@@ -31,7 +31,7 @@ Sample = dict[str, Any]
 
 
 class LoadError(Exception):
-    """The broker lost a connection, answered wrongly or not at all."""
+    """The broker closed a connection, or a reply was wrong or missing."""
 
 
 def generate(program: Path, core: int | None, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
@@ -54,7 +54,7 @@ def command_line(program: Path, server: Server, arguments: tuple[str, ...], seco
 
 
 def parse_result(name: str, code: int, out: str, complaints: str) -> Sample:
-    """A generator's result; LoadError with its message if it failed."""
+    """The result that a generator printed; raises LoadError with its message if it failed."""
     if code == 0:
         sample: Sample = json.loads(out)
         return sample
@@ -118,7 +118,7 @@ class Comparison:
         return compared(row, rounds.samples) | {"rounds": counts} | {f"{name}_failed": reason for name, reason in lost.items()}
 
     def warm_up(self, server: Server, chosen: list[LoadRow]) -> list[float]:
-        """Run the rows' load on a JVM until its cost no longer falls. Return the cost of each lap, relative to the first."""
+        """Run the load of the rows on Kafka until the cost of a request no longer falls. Return the cost in each lap, relative to the first lap."""
         served = served_versions(server.port)
         warming = [row for row in chosen if not row.paced and not row.missing(served)] or [row for row in chosen if not row.missing(served)]
         laps: list[float] = []
@@ -161,9 +161,9 @@ def warm(laps: list[float], seconds: float) -> bool:
 
 
 def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
-    """The ratios within each round, in which a slow moment of the machine affects both sides, and their medians.
+    """The ratios to the floor within each round, since a slow moment of the machine affects both sides, and their medians.
 
-    For processor time also the ratio of the minima, since other load can only add to it.
+    For processor time also the ratio of the minima over all rounds: other load on the machine can only increase both.
     """
     floors = samples["floor"]
     result: dict[str, Any] = {name: summary(taken) for name, taken in samples.items()}

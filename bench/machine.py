@@ -1,4 +1,4 @@
-"""The measuring machine: the cores of server and generator, and how much else was running."""
+"""The machine that measures: the cores of server and generator, and the load of other processes and virtual machines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-STEAL_NOISY = 0.02  # share of the time in which the host ran others on our cores
+# The figures are noisy above these, and below BUSY_NOISY.
+STEAL_NOISY = 0.02  # share of the time in which the host ran other virtual machines on our cores
 LOAD_NOISY = 1.0  # runnable tasks before the measurement
-BUSY_NOISY = 0.7  # with a smaller share of its core, the generator could not keep the broker busy
-SPREAD_NOISY = 0.15  # of the floor's cost between rounds, which should be constant
+BUSY_NOISY = 0.7  # share of its core that the broker uses; below, the generator did not keep the broker busy
+SPREAD_NOISY = 0.15  # how much the floor's cost, which should be constant, varies between rounds
 
 
 class Cores(NamedTuple):
@@ -53,7 +54,7 @@ def _siblings(core: int) -> set[int]:
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """Run the processes that are started in this context on this core, from their start on."""
+    """Pin processes started in this context to this core, from their start on."""
     if core is None:
         yield
         return
@@ -68,8 +69,8 @@ def pinned(core: int | None) -> Iterator[None]:
 def touch_memory(size: int) -> None:
     """Write to `size` bytes of free memory once, so that the files of the next measurement use memory that the host has provided.
 
-    A virtual machine gets memory from its host when it first writes there. That costs several times as much as the copy, and whichever
-    server fills the page cache first would pay for it.
+    A virtual machine gets a page of memory from its host at the first write to it. That costs several times as much as the copy, and would
+    count for the server that fills the page cache first.
     """
     with mmap.mmap(-1, size) as memory:
         for at in range(0, size, mmap.PAGESIZE):
@@ -84,13 +85,13 @@ class Watch:
         self._begin = _jiffies()
 
     def steal(self) -> float:
-        """The share of processor time that the host gave to others; 0 where the system does not report it."""
+        """The share of processor time that the host gave to other virtual machines; 0 if the system does not report it."""
         spent = [now - then for now, then in zip(_jiffies(), self._begin, strict=True)]
         return spent[7] / total if (total := sum(spent)) else 0.0
 
 
 def _jiffies() -> list[int]:
-    """user, nice, system, idle, iowait, irq, softirq, steal."""
+    """Ticks of all processors since boot: user, nice, system, idle, iowait, irq, softirq, steal."""
     try:
         return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     except OSError:

@@ -16,7 +16,7 @@ COMPILE_SECONDS = 60
 
 
 class BuildError(Exception):
-    """The reason for a missing load generator, in one line."""
+    """A load generator cannot be built; the message is the reason, in one line."""
 
 
 class Tools(NamedTuple):
@@ -45,7 +45,7 @@ def _built(name: str) -> Path:
     if program.exists() and program.stat().st_mtime > newest:
         return program
     compiler = _compiler()
-    # Under another name first, so that concurrent compilations cannot leave an incomplete program.
+    # Compile to a temporary name, and rename: concurrent compilations cannot leave an incomplete program.
     fresh = BUILD / f"{name}.{os.getpid()}"
     command = [*compiler.split(), "-O2", "-g", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCES / f"{name}.c")]
     try:

@@ -1,4 +1,4 @@
-"""`nats bench`, the engine's own tool: that of the system, or built once by Go into `build/bench`."""
+"""`nats bench`, NATS's own tool for measurements: an installed one, or one that Go builds once into `build/bench`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATENCIES: Final = re.compile(r"P50:? ([\d.,]+)us .*P99:? ([\d.,]+)us")
 
 
 class Raw(NamedTuple):
-    """Appends without a broker."""
+    """The rate and latency of appends without a broker."""
 
     rate: float
     p50_ms: float
@@ -50,7 +50,10 @@ def nats_tool() -> Path:
 
 
 def publish(tool: Path, url: str, stream: str, messages: int, size: int) -> Raw:
-    """So many messages from `CLIENTS` clients that each wait for an acknowledgement, to one stream with three replicas. Raises LoadError."""
+    """Publish this number of messages to one stream with three replicas, from `CLIENTS` clients that each wait for every acknowledgement.
+
+    Raises LoadError.
+    """
     command = [
         tool, "--server", url, "--no-context", "bench", "js", "pub", "sync", f"{stream}.all", "--stream", stream, "--create", "--storage", "file",
         "--replicas", "3", "--clients", str(CLIENTS), "--msgs", str(messages), "--size", str(size), "--no-progress",

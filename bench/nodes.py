@@ -34,11 +34,11 @@ class Round(NamedTuple):
 
     cpu_us: float  # processor time of a request, of all processes of the broker
     rate: float  # requests a second
-    generators: float  # their share of all processor time
+    generators: float  # share of all processor time that the generators used
 
 
 class Target(NamedTuple):
-    """The broker of a generator: its port, its processes, and how to name a group that it coordinates."""
+    """The broker or node that a generator loads: its port and processes, and names of groups that it coordinates."""
 
     port: int
     pids: str
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
 
 def measure(tools: Tools, nodes: int, rounds: int, seconds: float) -> dict[str, list[tuple[Round, Round]]]:
-    """The rounds of each row: of the one broker, and of the nodes. Raises LoadError."""
+    """Measure the rounds of each row, each on the one broker and on the nodes. Raises LoadError."""
     results: dict[str, list[tuple[Round, Round]]] = {row: [] for row in ROWS}
     with tempfile.TemporaryDirectory(prefix="tenure-bench-", ignore_cleanup_errors=True) as folder, broker(None) as broker_alone:
         cluster = Nodes(Path(folder) / "data", nodes, *SETTINGS)

@@ -40,8 +40,8 @@ ROUNDS: Final = 3
 GROUPS: Final = 400
 BATCH_RECORDS: Final = 14
 PARTITIONS: Final = 8
-LOOP_RECORDS: Final = 100_000  # it is slow
-TOPICS: Final = 50  # of write_commits
+LOOP_RECORDS: Final = 100_000  # fewer than the input, since the plain loop is slow
+TOPICS: Final = 50  # as write_commits uses
 MINUTE_MS: Final = 60_000
 QUIET: Final = Progress()
 
@@ -62,14 +62,14 @@ def write_logs(folder: Path, count: int, groups: int) -> None:
 
 
 def _ends(topic: str, minute: int) -> bytes:
-    """The end offsets of a topic that grows a little faster than its groups read."""
+    """A note with the end offsets of a topic, which grows a little faster than its groups commit."""
     end = (1 + minute * MINUTE_MS // EVERY_MS) * 102
     header = NoteHeader(Kind.END_OFFSETS, START_MS + minute * MINUTE_MS)
     return write_note(header, EndOffsets(topic, [PartitionEnds(number, 0, end) for number in range(BATCH_RECORDS)]))
 
 
 def plain_loop(path: Path, records_max: int) -> int:
-    """The bronze step as a plain Python program: our codec without numpy."""
+    """Decode the records as the bronze step does, but in plain Python: with our codec, without numpy."""
     data = path.read_bytes()
     rows = []
     at = 0

@@ -1,5 +1,5 @@
 /*
- * What a process has used: its own clock counts in nanoseconds, all threads, those that ended included.
+ * Processor time and memory of a process. Its processor clock counts nanoseconds of all threads, also of those that ended.
  */
 #pragma once
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds of processor time, user and system; 0 when it is gone. */
+/* Seconds of processor time, user and system; 0 if the process has ended. */
 static double process_cpu(int pid) {
     clockid_t clock;
     struct timespec t;

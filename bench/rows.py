@@ -18,12 +18,12 @@ NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetF
 MEMBER = (COORDINATOR, JOIN, SYNC, HEARTBEAT)
 
 CPU_FIELD = "srv_us_per_req"  # processor time of the server, from kgload's output
-# The maximum, as a share of Kafka's processor time in the same run; not for a row that costs at most GOOD_ENOUGH floors.
+# The maximum, as a share of Kafka's processor time in the same run. A row that costs at most GOOD_ENOUGH times the floor is exempt.
 OF_KAFKA_AT_MOST = {"ours": 0.6, "compiled": 0.4}
 GOOD_ENOUGH = 1.15
-# The allowed factor for stored requests when each reply waits for a flush (offsets.flush=always).
+# How many times as much a request that writes to the log may cost if its reply waits for a flush (offsets.flush=always).
 ALWAYS_AT_MOST = 2.0
-SECONDS_OF_TAILS = 3.0  # a 99.9th percentile needs many requests
+SECONDS_OF_TAILS = 3.0  # the least duration of rows with a 99.9th percentile, which needs many requests
 
 
 class Targets(NamedTuple):
@@ -44,7 +44,7 @@ class Metric(NamedTuple):
 
 
 class LoadRow(NamedTuple):
-    """kgload's arguments for both sides; `broker` are arguments that the floor does not need."""
+    """A load of kgload. `arguments`: those for floor and broker; `broker`: further arguments for the broker only."""
 
     name: str
     title: str
@@ -53,7 +53,7 @@ class LoadRow(NamedTuple):
     needs: tuple[tuple[int, int], ...]
     broker: tuple[str, ...] = ()
     seconds_min: float = 0.0
-    stored: bool = False  # its requests write to a log, so the flush policy matters
+    stored: bool = False  # whether its requests write to the log, so that `offsets.flush` affects their cost
 
     @property
     def paced(self) -> bool:
@@ -61,7 +61,7 @@ class LoadRow(NamedTuple):
         return "-i" in self.arguments
 
     def missing(self, served: dict[int, tuple[int, int]]) -> list[str]:
-        """The APIs that the broker lacks, by name."""
+        """The names of the APIs that the row needs and the broker lacks."""
         return missing(self.needs, served)
 
 
@@ -79,7 +79,7 @@ def cpu(plain: float, compiled: float, good: float, kafka: str) -> tuple[Metric,
 
 
 UNTARGETED = (Metric("CPU", CPU_FIELD, None),)
-# Each request on a connection has another client id, so that no fast path answers it.
+# Each request on a connection has another client id: no fast path, which answers repeated requests, applies.
 CLIENTS_IN_TURN = ("--vary-client-id",)
 
 LOAD_ROWS = (
@@ -166,15 +166,15 @@ LOAD_ROWS = (
 
 
 class Figure(NamedTuple):
-    """One figure of a data row, in its own unit; a target is its minimum, or its maximum."""
+    """One figure of a data row, in a unit of its own. Its target is a minimum (`at_least`) or a maximum (`at_most`)."""
 
     name: str
-    field: str  # of the generator's answer
+    field: str  # in the generator's output
     unit: str
     at_least: float | None = None
     at_most: float | None = None
-    divisor: float = 1.0  # from the field's unit to ours
-    of_kafka: float | None = None  # the minimum of the compiled broker, as a multiple of Kafka's figure in the same run
+    divisor: float = 1.0  # converts the field's unit into `unit`
+    of_kafka: float | None = None  # minimum for the compiled broker, as a multiple of Kafka's figure in the same run
 
     def met(self, value: float) -> bool:
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
@@ -187,7 +187,7 @@ class Figure(NamedTuple):
 
 
 class DataRow(NamedTuple):
-    """kgdata's arguments. `seconds_min`: of each round; `on_floor`: the floor supports the request."""
+    """A load of kgdata. `seconds_min`: the least duration of a round; `on_floor`: whether the floor supports the request."""
 
     name: str
     title: str
@@ -243,7 +243,7 @@ PRODUCE_IDEMPOTENT = DataRow(
 HEARTBEATS = DataRow(
     "heartbeats-beside-fetch",
     "200 members' heartbeats during fetches of 1 MB",
-    ("-c", "200", "-i", "200"),  # kgload's; the concurrent fetch has FETCH_BESIDE
+    ("-c", "200", "-i", "200"),  # arguments of kgload; the concurrent fetch, by kgdata, has those in FETCH_BESIDE
     (
         Figure("p50", "p50_us", "ms", divisor=1000),
         Figure("p99", "p99_us", "ms", at_most=10, divisor=1000),

@@ -20,7 +20,7 @@ Result = dict[str, Any]
 
 
 class Run:
-    """The other servers of a run, and the results by row."""
+    """A run: the servers that are measured beside the broker, and the results by row."""
 
     def __init__(self, tools: Tools | None, cores: Cores, rounds: int, seconds: float, patience: float, only: set[str]) -> None:
         self._witness = Witness(cores.server)
@@ -35,7 +35,7 @@ class Run:
         self.results: dict[str, Result] = {}
 
     def add_kafka(self, jars: Path, server: Server) -> None:
-        """Warm up a Kafka, and measure it too in every row that it supports."""
+        """Warm up a Kafka, and then measure it in every row that it supports."""
         self._jars = jars
         self._others["kafka"] = server
         if self._comparison is not None and self._has_load:
@@ -44,7 +44,7 @@ class Run:
             self.kafka_laps = self._comparison.warm_up(server, chosen)
 
     def add_compiled(self, packages: Path, server: Server) -> None:
-        """Measure a compiled broker too in every row."""
+        """Measure this compiled broker in every row."""
         self._compiled = packages
         self._others["compiled"] = server
 
@@ -72,7 +72,7 @@ class Run:
         return median(spreads) if spreads else 0.0
 
     def busy(self) -> float:
-        """The processor utilization of the broker in the least busy row without a fixed request rate."""
+        """How much of its core the broker used, in the row where it used least. Rows with a fixed request rate do not count."""
         closed = [self.results[row.name] for row in rows.LOAD_ROWS if row.name in self.results and not row.paced]
         return min((result["ours"]["srv_util"] for result in closed if "ours" in result), default=1.0)
 

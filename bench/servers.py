@@ -1,4 +1,4 @@
-"""The measured servers, each in its own process: the floor and the broker. Always killed, by process id."""
+"""The measured servers, floor and broker, each in its own process, which is always ended, by its process id."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ START_SECONDS = 20.0
 VALGRIND_START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 WORDS_MAX = 300
-FLOOR_SECONDS = 900  # after which it ends by itself, if nothing has stopped it
+FLOOR_SECONDS = 900  # after this time the floor ends by itself, if nothing has stopped it
 
-# The targets assume these: no fsync, as in Kafka by default, and no initial rebalance delay.
+# The targets assume these: replies do not wait for an fsync, as in Kafka by default, and there is no initial rebalance delay.
 SETTINGS = ("offsets.flush=interval", "group.initial.rebalance.delay.ms=0")
 
 
@@ -83,7 +83,7 @@ def started(
 ) -> Iterator[Server]:  # fmt: skip
     """Run a process that prints its port on standard output, and stop it at the end of the context.
 
-    Errors get a note with the last line of its error output. Unless `may_end`, it is an error if the process ends early.
+    Errors get a note with the last line of the process's error output. Unless `may_end`, an early end of the process is an error.
     """
     with tempfile.TemporaryFile("w+") as stderr:
         born = time.monotonic()
@@ -115,7 +115,7 @@ def started(
 
 
 def environment(packages: Path = ROOT) -> dict[str, str]:
-    """The environment without Tenure's and Python's variables, and with PYTHONPATH at these packages."""
+    """The environment for a server: without variables of Tenure and Python, except PYTHONPATH, which names these packages."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
     return inherited | {"PYTHONPATH": str(packages)}
 
@@ -126,7 +126,7 @@ def last_line(stderr: IO[str]) -> str:
 
 
 def first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    """The first line on its standard output; "" if it ends or prints nothing in time."""
+    """The first line that the process prints; "" if it ends, or prints nothing in time."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

@@ -27,9 +27,9 @@ def measured(row: SingleRow, each: list[float]) -> dict[str, Any]:
 
 
 class Start(NamedTuple):
-    seconds: float  # from before the process is started to its first reply
-    mib: float  # after an idle second
-    import_uvloop_seconds: float  # in a process that does nothing else, right after the broker
+    seconds: float  # from before the start of the process to its first reply
+    mib: float  # resident memory, one idle second after the first reply
+    import_uvloop_seconds: float  # of a Python process that only imports uvloop, run right after the broker
 
 
 def starts(core: int | None) -> list[Start]:

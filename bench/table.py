@@ -28,7 +28,7 @@ Report = dict[str, Any]
 
 
 def target_column(compiled: bool) -> str:
-    """The name of the target for this build."""
+    """The field of `Targets` for this build."""
     return "compiled" if compiled else "plain"
 
 
@@ -66,7 +66,7 @@ def _targets_missed_beside_kafka(report: Report) -> Iterator[str]:
 
 
 def _held_to_kafka(report: Report) -> dict[str, float]:
-    """The maximum of each column relative to Kafka: our column is compiled if the tree is."""
+    """The maximum of each column, relative to Kafka. If this tree is compiled, the column `ours` has the target for compiled code."""
     return OF_KAFKA_AT_MOST | ({"ours": OF_KAFKA_AT_MOST["compiled"]} if report["compiled"] else {})
 
 
@@ -123,7 +123,7 @@ def heading(report: Report) -> list[str]:
 
 
 def load(report: Report) -> list[str]:
-    """One line for each metric of each row; an unmeasured row has its targets, and the reason below."""
+    """One line for each metric of each row. A row that was not measured shows its targets, and below the reason."""
     rows = [(row, report["rows"][row.name]) for row in LOAD_ROWS if row.name in report["rows"]]
     if not rows:
         return []
@@ -145,7 +145,7 @@ def load(report: Report) -> list[str]:
 
 
 def _cells(metric: Metric, result: Report, measured: Report, held: str, other: str) -> Iterator[str]:
-    """One line of the load, after its title."""
+    """The cells of one line of the load table, after the title."""
     ours = measured.get("ours")
     yield metric.name
     yield f"{result['floor'][metric.field]:.2f}" if "floor" in result else "-"
@@ -286,7 +286,7 @@ R = TypeVar("R", SingleRow, PipelineRow)
 
 
 def measured(report: Report, rows: Iterable[R], notes: list[str]) -> Iterator[tuple[R, Any]]:
-    """The measured rows with their results; for the others a note with the reason."""
+    """Yield the measured rows with their results; for each other row append the reason to `notes`."""
     for row in rows:
         result = report["rows"].get(row.name)
         if result is None:

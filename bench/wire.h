@@ -1,6 +1,6 @@
 /*
- * Kafka's primitive types, written to a growing buffer and read from a frame. A frame that ends too early
- * makes the reader `bad` and everything after it zero; the caller looks once, at the end.
+ * Kafka's primitive types, written to a growing buffer and read from a frame. If a frame ends too early, the reader is `bad` from
+ * then on, and all further values are zero; so callers check `bad` only once, at the end.
  */
 #pragma once
 #include <arpa/inet.h>
@@ -53,7 +53,7 @@ static void frame_end(buf *b, size_t at) {
     memcpy(b->p + at, &x, 4);
 }
 
-/* Gives the request that begins here another client id: no fast path that compares a request with the one before then applies. */
+/* Gives the request in `frame` another client id than the request before. Then no fast path, which answers repeated requests, applies. */
 static inline void vary_client_id(uint8_t *frame) {
     enum { CLIENT_ID_AT = 14, CLIENT_ID_BYTES = 6 };
     static uint32_t number;

@@ -1,7 +1,7 @@
-"""A fixed piece of Python on the server's core, whose duration tells the present speed of that core for an interpreter.
+"""The witness: a fixed piece of Python on the server's core. Its duration shows how fast that core runs an interpreter at the moment.
 
-Another guest of the host on the same physical core, invisible from here, halves that speed. It hardly affects the floor, which spends its time
-in the kernel. So rounds are measured while the witness is fast, after a bounded wait.
+Another virtual machine on the same physical core, invisible from this one, halves that speed. It hardly slows the floor, which spends its
+time in the kernel. So each round waits, for a bounded time, until the witness is fast.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from bench.machine import pinned
 
-CALM_AT_MOST = 1.4  # times its shortest duration: it varies by a quarter alone, and doubles with another guest
+CALM_AT_MOST = 1.4  # times the shortest duration: alone on a core it varies by a quarter; beside another virtual machine it doubles
 LOOK_INTERVAL_SECONDS = 0.1
-FIRST_LOOKS_SECONDS = 3.0  # long enough to reach the best duration once, most likely
-WAIT_SECONDS = 10.0  # for one round to begin
-CALM_ENOUGH = 3  # calm rounds, whose median is better than that of more rounds of both kinds
+FIRST_LOOKS_SECONDS = 3.0  # long enough to measure the shortest duration once, most likely
+WAIT_SECONDS = 10.0  # how long one round may wait to begin
+CALM_ENOUGH = 3  # from this number of calm rounds on, the others do not count
 STEPS = 10_000
 
 Sample = dict[str, Any]
@@ -55,7 +55,7 @@ class Witness:
         return self.measure() <= CALM_AT_MOST
 
     def _time(self) -> float:
-        """The time of a mix of attributes, a dict, bytes and large numbers over some memory, as in a broker."""
+        """Time a mix of work as a broker has it: attributes, a dict, bytes and large numbers, spread over some memory."""
         items = self._items
         with pinned(self._core):
             begin = thread_time()
@@ -73,7 +73,7 @@ class Witness:
 
 
 class Rounds(NamedTuple):
-    """The measurements of the calm rounds, or of all rounds if too few were calm, by subject."""
+    """The measurements of each server: of the calm rounds, or of all rounds if too few were calm."""
 
     samples: dict[str, list[Sample]]
     calm_enough: bool
@@ -86,7 +86,7 @@ def measure_alternately(
 ) -> Rounds:
     """Measure until there are `rounds` calm rounds, or `patience` seconds have gone into waiting and noisy rounds.
 
-    `names`: the subjects to measure, in order. A subject whose measurement returns None is no longer among them.
+    `names`: returns the servers to measure, in order. After `measure` has returned None for a server (a failure), `names` leaves it out.
     """
     taken: list[tuple[bool, dict[str, Sample]]] = []
     calm = 0
