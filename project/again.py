@@ -1,7 +1,7 @@
 """A pytest plugin: reruns failed tests, if they are few, three times with no other test in parallel. Tests that pass each time count as passed.
 
-Clients, brokers and timers share two cores with other tests, so that some are late by chance. A defect of the code fails again, as a test
-gets the same random numbers. The last lines and the report that `make test` reads name the tests that failed at first.
+Clients, brokers and timers of a test share two cores with other tests, so some are late by chance. A test with a defect fails again, since
+a rerun gets the same random numbers. The last lines, and the report that `make test` reads, name the tests that failed at first.
 """
 
 from __future__ import annotations

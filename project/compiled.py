@@ -1,6 +1,6 @@
 """Build with mypyc: in place (`make compile`), or in a copy for the tests (`make compiled-test`).
 
-The copy has all files of a wheel, so `--wheel` packs the tested build (`make dist-compiled`).
+The copy has all files of a wheel, so `--wheel` (`make dist-compiled`) packs the build that was tested.
 
 Python imports a compiled module instead of its source. So every make target that runs the project's code first runs `--fresh`, which refuses
 a compiled module that is older than its source.
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure")
 BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
 INSIDE = Path("tenure/_inside")  # as setup.py says
-MADE = (".so", ".pyc")
+MADE = (".so", ".pyc")  # endings of files that builds make
 SHARED = "tenure__mypyc*.so"  # the code of all modules; the file of each module only loads it
 
 
@@ -74,7 +74,7 @@ def missing_compiler() -> str | None:
 
 
 def mirror(source: Path, copy: Path) -> None:
-    """Copy the files of `source`; unchanged files keep their modification time, so that they are not built again."""
+    """Copy the files of `source`. Unchanged files keep their modification time in the copy, so that they are not compiled again."""
     wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file() and path.suffix not in MADE}
     for path in [path for path in copy.rglob("*") if path.is_file() and path.suffix not in MADE]:
         if path.relative_to(copy) not in wanted:
@@ -98,7 +98,7 @@ def build(root: Path) -> int:
         return done.returncode
     modules = [module for module, _ in compiled_files(root)]
     for path in [*modules, *root.glob(SHARED)]:
-        os.utime(path)  # so that unchanged modules are newer than their sources, too
+        os.utime(path)  # also modules that were not compiled again must be newer than their sources, for `--fresh`
     print(f"compile: {len(modules)} modules")
     return 0
 
@@ -117,7 +117,7 @@ def pack(root: Path, folder: Path) -> int:
 
 
 def forget_removed(root: Path) -> None:
-    """Remove stale files from the build folder: setuptools would pack them."""
+    """Remove build files of sources that no longer exist: setuptools would pack them."""
     for lib in root.glob(f"build/lib*/{INSIDE}"):
         for path in [path for package in PACKAGES for path in (lib / package).rglob("*.*")]:
             if not (root / path.relative_to(lib)).with_name(path.name.split(".")[0] + ".py").exists():

@@ -31,12 +31,12 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     data = FOLDER / "data"
     print(f"demo: writing seven days of thirteen services to {data}", flush=True)
-    # It ends at the last midnight, so that all of it is within a broker's week of retention.
+    # The week ends at the last midnight, so that all its offsets are younger than a broker's retention of a week.
     end_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
     write_world(data, options.seed, DAYS, start_ms=end_ms - DAYS * DAY_MS)
     tenure = str(Path(sys.executable).with_name("tenure"))
     print(f"demo: what really happened: {data / TRUTH}")
-    # Before the broker serves: it has no clients, so soon every member expires.
+    # Analyze before the broker serves: the made-up members have no clients, so their sessions soon expire there.
     report = FOLDER / "report.html"
     analyze = [tenure, "analyze", "run", "--offsets", str(data), "--out", str(FOLDER / "tables"), "--report", str(report), "--master", options.master]
     if subprocess.run(analyze, check=False).returncode:

@@ -1,8 +1,8 @@
 """Check the contents of a built wheel and sdist: `python -m project.distribution dist`.
 
-They contain the code that runs, licence and notice; a wheel has all of it inside the package `tenure`. Tests, bench, docker and the message
-generator stay in the repository. `--compiled` checks the wheel with machine code (`make dist-compiled`), which has the compiled modules in
-addition to their sources; those make tracebacks readable.
+They must contain the code that runs, licence and notice; a wheel has the code inside the package `tenure`. Tests, bench, docker and the
+message generator stay in the repository. `--compiled` checks the wheel with machine code (`make dist-compiled`): it has compiled modules,
+and also their sources, which make tracebacks readable.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from setup import compiled_modules
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "tenure/_inside/"
 PACKAGES = {"protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli"}
-OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py"}  # all that `import tenure` can reach
+OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py"}  # the only modules that other programs can import
 ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # further files of the sdist
 DEVELOPMENT = ("protocol/generator/", "protocol/generate.py", "protocol/schema/")
-PAGE = "pipeline/report/"  # whose files with these endings make up the report
+PAGE = "pipeline/report/"  # its files with PAGE_ENDINGS make up the report
 PAGE_ENDINGS = (".css", ".html", ".js", ".json")
 ENTRY_POINTS, LICENCES = "entry_points.txt", ("licenses/LICENSE", "licenses/NOTICE")
 SHARED = f"{INSIDE}tenure__mypyc"  # the code of all compiled modules; the file of each module only loads it
@@ -68,7 +68,7 @@ def sdist_names(archive: Path) -> list[str]:
 
 
 def problems_of(names: list[str], *, wheel: bool, machine_code: bool = False) -> list[str]:
-    """The problems of an archive with these files. Names of compiled modules continue after the first dot with Python version and system."""
+    """The problems of an archive with these files. In names of compiled modules, Python version and system follow the first dot."""
     expected = {f"{INSIDE}{module.removesuffix('.py')}" for module in compiled_modules(ROOT)} | {SHARED} if machine_code else set()
     built = {name for name in names if name.endswith(".so") and name.split(".")[0] in expected}
     absent = expected - {name.split(".")[0] for name in built}

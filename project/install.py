@@ -1,8 +1,8 @@
 """Creates a virtual environment from the locks: `python project/install.py .venv`. Needs only the standard library.
 
-`--serving` installs only what `tenure serve` needs, a tenth of everything; a later run without it adds the rest. `--analyze` adds the packages
-of `tenure analyze`, half a gigabyte. A second run changes nothing: a stamp in the environment, written last, names its locks. With another
-lock, an incomplete environment or a Python that was moved, it is created again.
+`--serving` installs only the packages that `tenure serve` needs, a tenth of all; a later run without the option adds the others. `--analyze`
+adds the packages of `tenure analyze`, half a gigabyte. A second run changes nothing: a stamp in the environment, written last, names its
+locks. If a lock has changed, the environment is incomplete or its Python was moved, the program creates the environment again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STAMP = "tenure.json"
 WHEELS = "serving-wheels"  # packages that tests/project installs into an empty environment, without a package index
 OLDEST = (3, 11)
 LOCKED = ("--require-hashes", "--only-binary=:all:", "--no-deps")
-FROM_SOURCE = ("--no-build-isolation", "--no-binary=pyspark")  # no wheel of it is published
+FROM_SOURCE = ("--no-build-isolation", "--no-binary=pyspark")  # PySpark is published only as source
 REDIRECTING = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
 
 
@@ -45,7 +45,7 @@ def main() -> int:
         print(f"setup: needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
         return 1
     with DEVELOPMENT.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the second of two concurrent runs waits, and has nothing to do
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a concurrent run waits, and then finds a complete environment
         try:
             bring_up_to_date(options.folder.absolute(), options.this_python, development=not options.serving, analyze=options.analyze)
             write_bytecode(options.folder.absolute())
@@ -64,7 +64,7 @@ def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze
         installed = create(folder)
     locks = {name: lock_of(folder, lock) for name, lock, requested in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if requested}
     if any(installed[name] not in ("", digest) for name, digest in locks.items()):
-        installed = create(folder)  # no packages of another lock may remain
+        installed = create(folder)  # remove packages that only the old lock has
     for name, digest in locks.items():
         if installed[name] != digest:
             {"development": install_development, "analyze": install_analyze}[name](folder)
@@ -73,7 +73,7 @@ def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze
 
 
 def create(folder: Path) -> dict[str, str]:
-    """Create an environment for serving; return its stamp."""
+    """Create an environment with the packages for serving; return its stamp."""
     print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {SERVING.relative_to(ROOT)}", flush=True)
     (folder / STAMP).unlink(missing_ok=True)  # first, so that an interrupted installation does not count as complete
     venv.create(folder, clear=True, with_pip=True, symlinks=True)
@@ -105,7 +105,7 @@ def install_analyze(folder: Path) -> None:
 
 
 def install_project(folder: Path) -> None:
-    """Install in place, by a .pth file with the checkout's path, so that compiled modules next to the sources are imported, too."""
+    """Install in place: a .pth file names the checkout, so that Python imports its sources, and compiled modules beside them."""
     (site_packages,) = folder.glob("lib/python3.*/site-packages")
     (site_packages / "tenure.pth").write_text(f"{ROOT}\n")
     launcher = folder / "bin" / "tenure"
@@ -114,13 +114,13 @@ def install_project(folder: Path) -> None:
 
 
 def write_bytecode(folder: Path) -> None:
-    """If PYTHONDONTWRITEBYTECODE is set, every start would compile all modules again: 0.5 s instead of 0.2."""
+    """Compile all modules to bytecode now: with PYTHONDONTWRITEBYTECODE every start would do so again, in 0.5 s instead of 0.2."""
     packages = [str(path.parent) for path in sorted(ROOT.glob("*/__init__.py"))]
     subprocess.run([str(folder / "bin" / "python"), "-I", "-m", "compileall", "-qq", *packages], check=False, stdin=subprocess.DEVNULL)
 
 
 def lock_of(folder: Path, lock: Path) -> str:
-    """A digest of the lock and the folder: an environment does not work after a move."""
+    """A digest of the lock and the folder, since an environment does not work in another folder."""
     return hashlib.sha256(f"{folder} {LAUNCHER}".encode() + lock.read_bytes()).hexdigest()
 
 
@@ -129,7 +129,7 @@ def python() -> str:
 
 
 def stamp(folder: Path) -> dict[str, str] | None:
-    """The stamp of a complete environment; None if it is missing or does not run."""
+    """The stamp of a complete environment; None if the environment is incomplete or does not run."""
     try:
         content = json.loads((folder / STAMP).read_text())
     except (OSError, ValueError):

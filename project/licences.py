@@ -1,6 +1,6 @@
 """Check the licence of every locked package by its installed metadata: `python -m project.licences`.
 
-`make check` fails for a package whose licence is not listed here, also if it is needed for development only.
+`make check` fails for a package whose licence is not listed here, also for a package used only in development.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib"}
 
 # Accepted for development only, by package:
-IN_DEVELOPMENT = {"crc32c": "LGPL-2.1-or-later"}  # kio's checksum: a library of its own, never changed, shipped or linked
+IN_DEVELOPMENT = {"crc32c": "LGPL-2.1-or-later"}  # computes kio's checksums: a separate library, which we neither change nor ship nor link
 
 # Licence names in classifiers or `License` fields of packages without an SPDX expression, in lower case.
 OTHER_NAMES = {
@@ -65,7 +65,7 @@ def locked(lock: Path) -> dict[str, bool]:
     for line in lock.read_text().splitlines():
         if line and not line.startswith((" ", "#")):
             pin = Requirement(line.removesuffix("\\").strip())
-            installable[pin.name] = installable.get(pin.name, False) or pin.marker is None or pin.marker.evaluate()  # a release may be for older Pythons only
+            installable[pin.name] = installable.get(pin.name, False) or pin.marker is None or pin.marker.evaluate()  # one of several pins may be for older Pythons only
     return installable
 
 
@@ -80,7 +80,7 @@ def licence(package: PackageMetadata) -> str:
 
 
 def allowed(expression: str) -> bool:
-    """Whether an SPDX expression is acceptable: OR needs one side, AND both; an exception (WITH) only adds rights."""
+    """Whether an SPDX expression is acceptable. Of an OR one side must be allowed, of an AND both; an exception (WITH) only adds rights."""
     parts = re.findall(r"[()]|[^()\s]+", expression)
     if not parts:
         return False

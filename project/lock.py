@@ -1,7 +1,7 @@
 """Writes the locks from pyproject.toml: `make lock`, or `make lock UPGRADE=name` for the newest release of one package.
 
-Without UPGRADE, pins that still match stay; UPGRADE=all uses the newest releases of all packages. The locks contain the hashes of the wheels
-for every system, but no index address: each machine configures its own.
+Without UPGRADE, pins that still match pyproject.toml stay; UPGRADE=all uses the newest releases of all packages. The locks contain the hashes
+of the wheels for every system, but no address of a package index: each machine configures its own.
 """
 
 from __future__ import annotations

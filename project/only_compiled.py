@@ -1,6 +1,6 @@
 """A pytest plugin for `make compiled-test`: imports all modules that setup.py compiles, and fails if one of them is not compiled.
 
-Without it the tests might run on the plain sources, which are on the import path, too.
+Without this plugin the tests might unnoticed run on the plain sources, which are also on the import path.
 """
 
 from __future__ import annotations

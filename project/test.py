@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 MINORS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 WORKERS_MAX = 8
-WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # the mark of all its tests
+WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # a test file that marks all its tests
 OTHER_TARGETS = ("clients", "jetstream", "kafka", "spark")  # marks of tests with their own make target: `make clients-test` and so on
 PASSED_ALONE = "passed_alone"  # the property by which project/again.py reports a test that failed in parallel with others and passed alone
 NO_TESTS = 5  # pytest's exit code when nothing was selected
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def environment_of(minor: str) -> Path | None:
-    """The environment with this Python, created if it is missing; None: no such Python."""
+    """The environment with this Python, created if it is missing; None if this Python is not installed."""
     if sys.version_info[:2] == tuple(map(int, minor.split("."))):
         return Path(sys.prefix)
     for python in pythons(minor):
@@ -78,7 +78,7 @@ def environment_of(minor: str) -> Path | None:
 
 
 def pythons(minor: str) -> Iterator[Path]:
-    """Interpreters of this version that run: PATH may have pyenv shims of versions that are not active."""
+    """Interpreters of this version that run. Others are left out: PATH may have pyenv shims of versions that are not active."""
     folders = [Path(folder) for folder in os.get_exec_path()]
     folders += sorted(Path.home().glob(f".pyenv/versions/{minor}.*/bin"), reverse=True)
     for folder in folders:
@@ -95,12 +95,12 @@ def version_of(python: Path) -> str:
 
 
 def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> Tally:
-    """All tests on the first Python; on the others those that may depend on the Python version."""
+    """Run all tests on the first Python, and on each other Python those that may depend on the Python version."""
     if arguments:
         return pytest(environment, minor, "chosen", arguments)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # The tests of a file stay on one worker until another is idle. On the first Python many tests wait for a process or a deadline, so two
-    # workers share a core. Rewriting all asserts in each worker takes longer than importing the tests, so failures show locals instead.
+    # workers share a core. Asserts stay plain, since rewriting them in each worker takes longer than importing the tests; failures show locals.
     workers = 2 * cores if first else cores
     together = ["-n", str(min(WORKERS_MAX, workers)), "--dist", "worksteal", "--assert=plain", "--showlocals"]
     elsewhere = ["alone", *OTHER_TARGETS] if first else ["alone", "once", *OTHER_TARGETS]
@@ -113,7 +113,7 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
 
 
 def files_with(pattern: str) -> list[str]:
-    """The test files that contain this: each process would need seconds to collect the others."""
+    """The test files that contain this pattern. Only these are passed to pytest, since each process needs seconds to collect all files."""
     mark = re.compile(pattern, re.MULTILINE)
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if mark.search(path.read_text()))
 

@@ -1,4 +1,4 @@
-"""`make mutants`: everything; ARGS="coordinator storage/log.py", ARGS="--sample 150", ARGS="--show ID". `make check` has --check."""
+"""`make mutants` judges all mutations; ARGS="coordinator storage/log.py", "--sample 150" or "--show ID" fewer. `make check` runs --check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from project.mutants.report import Report
 from project.mutants.results import KEPT, Results, Sources, digest, write_atomically
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
 
-# At least KILLED_PERCENT_MIN of the mutations of JUDGED must be killed; FAST_PATHS are only counted.
+# Tests must kill at least KILLED_PERCENT_MIN of the mutations of JUDGED. Those of FAST_PATHS are counted, without a minimum.
 JUDGED = ("coordinator", "storage", "broker/runtime/turn.py", "broker/runtime/contain.py", "broker/groups/journal.py", "broker/groups/group_journal.py", "broker/groups/shards.py")
 FAST_PATHS = (
     "coordinator/repeats.py",
@@ -36,7 +36,7 @@ FAST_PATHS = (
 )
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
-# Imports of test files that start processes, whose lines are not traced: these files are left out.
+# A test file with one of these imports is left out: it starts processes, whose lines are not traced.
 STARTS_PROCESSES = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
 # The time budget for the tests of one mutation, the most promising first.
 SECONDS_OF_TESTS = 6.0
@@ -119,7 +119,7 @@ def tests_to_collect() -> list[str]:
 
 
 class Work:
-    """Judges the mutations instead of running the tests once."""
+    """Runs in pytest in place of the tests: judges each mutation by the tests that may detect it."""
 
     def __init__(self, trees: Trees, mutations: list[Mutation], listed: dict[Key, str], report: Report, results: Results) -> None:
         self.trees = trees
@@ -131,7 +131,7 @@ class Work:
         self.touched: dict[str, Touched] = {}
         self.by_line: dict[tuple[str, int], list[str]] = {}
         self.by_file: dict[str, list[str]] = {}
-        self.killers: dict[tuple[str, int], list[str]] = {}  # by function, the newest first
+        self.killers: dict[tuple[str, int], list[str]] = {}  # function -> tests that killed its mutations, the newest first
 
     def __call__(self, runner: Runner) -> None:
         began = time.monotonic()
@@ -191,24 +191,25 @@ class Work:
             killers.insert(0, verdict.by)
 
     def _tests(self, mutation: Mutation) -> list[str]:
-        """The tests that touch the mutated lines, the most promising first: those that killed other mutations of the function, then those named like
-        the file, then those of its folder. Limited by the time budget."""
+        """The tests that touch the mutated lines, within the time budget, the most promising first.
+
+        These are tests that killed other mutations of the function, then those named like the file, then those of its folder."""
         file = mutation.key.file
         folder, stem = file.rpartition("/")[0], Path(file).stem
         budget = SECONDS_OF_TESTS
-        if mutation.outer is None:  # any test of a user of the file, or of its folder, may detect it
+        if mutation.outer is None:  # code that runs at import: any test that touches the file, or its folder, may detect the mutation
             same_folder = [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some]
             candidates = dict.fromkeys([*self.by_file.get(file, ()), *same_folder])
             budget *= 4
         else:
             first, last = mutation.lines
             candidates = dict.fromkeys([test for line in range(first, last + 1) for test in self.by_line.get((file, line), ())])
-            if not candidates and mutation.parent is mutation.outer.args:  # a default
+            if not candidates and mutation.parent is mutation.outer.args:  # the default of a parameter: take the tests that run the body
                 body = range(mutation.outer.body[0].lineno, (mutation.outer.end_lineno or 0) + 1)
                 candidates = dict.fromkeys([test for line in body for test in self.by_line.get((file, line), ())])
         killers = {test: number for number, test in enumerate(self.killers.get(position_of(mutation), ())[:20])}
 
-        turns: dict[str, int] = {}  # alternate between test files, as tests of one file are similar
+        turns: dict[str, int] = {}  # by these, tests of different files alternate, since tests of one file are similar
         turn: dict[str, int] = {}
         for test in sorted(candidates, key=lambda test: digest(test)):
             name = test.partition("::")[0]

@@ -1,7 +1,7 @@
 """The mutations of a source file.
 
 A mutation replaces one node of the syntax tree. Its key consists of file, function, text of the line, description of the change, and a number
-if that is ambiguous, so that other changes of the file do not affect it.
+if these are ambiguous. So changes elsewhere in the file leave the key as it is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Key(NamedTuple):
 
 
 class Mutation:
-    """The field `name` of `parent`, or its element `index`, becomes `new`."""
+    """A change of one node: the field `name` of `parent`, or element `index` of that field, becomes `new`."""
 
     __slots__ = ("index", "key", "lines", "name", "new", "number", "old", "outer", "parent", "source")
 
@@ -59,8 +59,8 @@ class Mutation:
         self.new = new
         self.key = Key("", "", "", "")
         self.number = 0  # the line number
-        self.lines: tuple[int, int] = (0, 0)  # a test must run one of them to detect it
-        self.outer: Function | None = None  # the outermost function around it
+        self.lines: tuple[int, int] = (0, 0)  # first and last line of the node: a test must run one of them to detect the mutation
+        self.outer: Function | None = None  # the outermost function around the node
         self.source = ""  # the text of that function, or of the statement
 
     def apply(self) -> None:
@@ -109,7 +109,7 @@ class Finder:
     # The traversal.
 
     def mutate_statements(self, owner: ast.AST, outer: Function | None, prefix: str) -> None:
-        """The statements of a module, a class, a function, or of a branch in one of these."""
+        """Mutate the statements of a module, a class or a function, or of a branch in one of these."""
         for name, value in ast.iter_fields(owner):
             if name in ("decorator_list", "returns", "annotation", "bases", "keywords", "type_params"):
                 continue
@@ -153,7 +153,7 @@ class Finder:
                     self._add(function.args, outer, f"{path}.", changes)
 
     def _mutate_expressions(self, parent: ast.AST, field: str, value: object, outer: Function | None, prefix: str) -> None:
-        """Everything below one field of a statement or expression, except statements."""
+        """Mutate the expressions below one field of a statement or expression."""
         if isinstance(value, list):
             for index, one in enumerate(value):
                 if isinstance(one, (ast.expr, ast.comprehension, ast.keyword, ast.withitem)):
@@ -279,7 +279,7 @@ class Finder:
 
 
 class _Inside(tuple[ast.AST, object]):
-    """The replaced node, and its parent."""
+    """The parent of the replaced node, and the node."""
 
     def __new__(cls, parent: ast.AST, old: object) -> _Inside:
         return super().__new__(cls, (parent, old))
@@ -325,7 +325,7 @@ def _short(node: ast.AST | None) -> str:
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Whether arithmetic on it would be a TypeError, which tells nothing about the tests."""
+    """Whether other arithmetic on this node raises a TypeError. Every test detects that, so such a mutation is no measure of the tests."""
     if isinstance(node, ast.BinOp):
         return _is_text(node.left) or _is_text(node.right)
     return isinstance(node, (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)) or (

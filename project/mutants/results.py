@@ -19,7 +19,7 @@ def digest(*texts: str) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file atomically, since a concurrent run may read it."""
+    """Replace a file atomically: a concurrent run may read the file at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new_file = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -57,7 +57,7 @@ class Results:
         self._new: dict[str, list[str]] = {}
 
     def known(self, mutation: Mutation, tests: list[str]) -> Verdict | None:
-        """The cached verdict. It is valid while the killing test or, for a mutation that was not killed, all of its tests are unchanged."""
+        """The cached verdict, if the function and the killing test (for a mutation that no test killed: all its tests) are unchanged."""
         cached = self._saved.get(mutation.key.id)
         if cached is None:
             return None
@@ -77,7 +77,7 @@ class Results:
         return digest(mutation.source, self._sources.combined_digest(files))
 
     def save(self) -> None:
-        """Save, and keep the verdicts of concurrent runs."""
+        """Save the new verdicts beside those in the file, which may have new ones of concurrent runs."""
         saved = json.loads(self._path.read_text()) if self._path.exists() else {}
         write_atomically(self._path, json.dumps(saved | self._new, indent=0))
         self._new.clear()

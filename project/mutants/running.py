@@ -1,4 +1,4 @@
-"""Runs pytest with one collection, and forks its process: to trace the lines that tests touch, and for each mutation."""
+"""Runs pytest, which collects the tests once, and forks it: to trace the lines that tests touch, and to judge each mutation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = [
     *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"),
     *("-m", "not (alone or clients or kafka or spark)", "-o", "tmp_path_retention_policy=none"),
 ]
-# Slower tests are left out, since they would run for every mutation of the code they touch.
+# Slower tests are left out: each would run for every mutation of the code that it touches.
 TEST_SECONDS_MAX = 1.0
 # Limits for endless loops and memory. CPU_SECONDS_MORE is added to five times the test's duration.
 CPU_SECONDS_MORE = 0.5
@@ -41,7 +41,7 @@ KILLED, SURVIVED, TIMEOUT, UNTOUCHED = "killed", "survived", "timeout", "untouch
 
 
 def use_hypothesis() -> None:
-    """Let Hypothesis run few examples, the same each time."""
+    """Let Hypothesis run only a few examples, and the same ones each time."""
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("mutants", derandomize=True, max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
@@ -57,7 +57,7 @@ class Touched(NamedTuple):
 
 class Verdict(NamedTuple):
     outcome: str
-    by: str  # the test that killed it
+    by: str  # the test that killed the mutation
     seconds: float
 
 
@@ -124,7 +124,7 @@ class Runner:
             found: dict[str, tuple[dict[str, list[int]], float]] = {}
             parent = os.getppid()
             for test in tests:
-                if os.getppid() != parent:  # the parent was ended
+                if os.getppid() != parent:  # the parent process has ended
                     break
                 lines: dict[str, set[int]] = {}
                 trace = tracer(names, lines)
@@ -171,7 +171,7 @@ class Runner:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _begin(self, job: Job, tests: list[str], scratch: str) -> Running:
-        read_end, write_end = os.pipe()  # never written to: it closes when the process ends
+        read_end, write_end = os.pipe()  # shows the end of the child: nothing is written, and the write end closes with the process
         pid = os.fork()
         if not pid:
             os.close(read_end)
@@ -181,7 +181,7 @@ class Runner:
         return Running(job, pid, read_end, time.monotonic())
 
     def _ended(self, running: list[Running]) -> list[Running]:
-        """The runs that have ended by now, at least one if there are any; a run over its time limit is killed."""
+        """Wait until at least one run has ended, and return those that have. Kill runs over their time limit."""
         ended: list[Running] = []
         while running and not ended:
             ready, _, _ = select.select([run.pipe for run in running], [], [], 1.0)
@@ -201,7 +201,7 @@ class Runner:
         seconds = time.monotonic() - run.began
         if code == 0:
             return Verdict(SURVIVED, "", seconds)
-        return Verdict(KILLED if code > 0 else TIMEOUT, last, seconds)  # a signal: too much time or memory, or a crash
+        return Verdict(KILLED if code > 0 else TIMEOUT, last, seconds)  # below 0: a signal ended the run, for too much time or memory, or a crash
 
     def _run_mutant(self, job: Job, tests: list[str], scratch: str) -> None:
         """Run the tests on a mutant and end the process: exit code 0 if no test fails."""
@@ -219,7 +219,7 @@ class Runner:
                     at.truncate()
                     at.write(test)
                     at.flush()
-                    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MORE + 5 * job.touched[test].seconds)  # its signal ends the process
+                    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MORE + 5 * job.touched[test].seconds)  # SIGPROF ends the process
                     if self.run_test(self.items[test]) == "failed":
                         break
                 else:

@@ -15,7 +15,7 @@ class NotSwapped(Exception):
 
 
 def swap(tree: ast.Module, mutation: Mutation, path: str, module: str) -> None:
-    """Apply a mutation. Raises NotSwapped if it is outside of functions, or changes the closure of its function."""
+    """Replace the code of the mutated function. Raises NotSwapped if the mutation is outside of functions, or changes the closure of its function."""
     outer = mutation.outer
     if outer is None:
         raise NotSwapped
@@ -43,7 +43,7 @@ def first_line(function: Function) -> int:
 
 
 def evaluated_defaults(outer: Function, function: FunctionType) -> tuple[tuple[object, ...] | None, dict[str, object] | None]:
-    """The values of the default arguments in the tree."""
+    """Evaluate the default arguments that the function has in the mutated syntax tree."""
     scope = function.__globals__
 
     def value(node: ast.expr) -> object:
@@ -90,5 +90,5 @@ def functions_in(value: object, module: str, seen: set[int]) -> Iterator[Functio
             yield from functions_in(accessor, module, seen)
     elif isinstance(value, type):
         yield from in_scope(value, module, seen)
-    if hasattr(value, "__wrapped__"):  # by lru_cache, contextmanager and the like
+    if hasattr(value, "__wrapped__"):  # set by lru_cache, contextmanager and similar decorators
         yield from functions_in(value.__wrapped__, module, seen)
