@@ -1,7 +1,7 @@
-"""The start of the command: puts Tenure's packages first on the import path, before PYTHONPATH and the current folder.
+"""Starts the command `tenure`: puts Tenure's packages first on the import path, before PYTHONPATH and the current folder.
 
 Tenure's packages have common names (`storage`, `cli`, `protocol`). In a checkout they are siblings of this folder. A wheel has them in
-`tenure/_inside/`, where only Tenure's own processes import them, and no other package's import finds them.
+`tenure/_inside/`: there only Tenure's own processes find them, and they cannot hide another package of the same name.
 """
 
 from __future__ import annotations
