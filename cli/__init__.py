@@ -23,12 +23,14 @@ SOFTWARE = 70
 PLATFORM = 71
 DISK = 74
 INTERRUPTED = 130
-SIGNALLED = 128  # and the number of the signal
+SIGNALLED = 128  # plus the number of the signal
 PIPE_CLOSED = 141
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal arrived. A KeyboardInterrupt for callers that do not distinguish signals. `forced`: an earlier one had not ended the command yet."""
+    """A signal arrived. A KeyboardInterrupt for callers that do not distinguish signals. `forced`: it is the second one, as the first did not
+    end the command.
+    """
 
     def __init__(self, number: int, *, forced: bool = False) -> None:
         super().__init__(number)
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cli.command_line import read
 
         options = read(words)
-        if options is not None and options.command != "serve":  # which handles signals itself
+        if options is not None and options.command != "serve":  # `serve` handles signals itself
             handler_before = handle_sigterm()
         if closed and (options is None or needs_output(options)):
             raise output_closed_failure()
@@ -77,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def handle_sigterm() -> signal.Handlers | None:
-    """Let SIGTERM end the command as Ctrl-C does, and return the handler before; None if another handler stays."""
+    """Let SIGTERM end the command as Ctrl-C does. Returns the previous handler; None if another handler was set, which stays."""
     if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return None
     try:
@@ -92,7 +94,7 @@ def raise_interrupted(number: int, frame: object) -> None:
 
 
 def code_of_interrupt(interrupted: KeyboardInterrupt, options: argparse.Namespace | None) -> int:
-    """128 and the number of the signal; 0 for a command that only a signal ends (`options.endless`), as service managers expect."""
+    """128 plus the number of the signal; 0 for a command that only a signal ends (`options.endless`), as service managers expect."""
     if not isinstance(interrupted, Interrupted):
         interrupted = Interrupted(signal.SIGINT)
     endless = getattr(options, "endless", False) and not interrupted.forced and interrupted.number in (signal.SIGINT, signal.SIGTERM)
@@ -109,7 +111,7 @@ def open_closed_streams() -> bool:
 
 
 def needs_output(options: argparse.Namespace) -> bool:
-    """Whether the command is useless without standard output: it changes nothing and its exit code says nothing."""
+    """Whether the command is useless without standard output: it changes nothing, and its exit code tells nothing."""
     return bool(getattr(options, "dry_run", getattr(options, "for_output", True)))
 
 
@@ -119,7 +121,7 @@ def output_closed_failure() -> Failure:
 
 
 def make_failure(code: int, line: str, hint: str | None = None) -> Failure:
-    """A Failure, imported only when needed."""
+    """Make a Failure, whose module is imported only when needed."""
     from cli.failure import Failure
 
     return Failure(code, line, hint=hint)

@@ -26,7 +26,7 @@ def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON
         type=addresses,
         help=f"bootstrap servers; default: ${BOOTSTRAP}, else {BOOTSTRAP_DEFAULT}",
     )
-    # Cluster has the default: `tenure consume` must know whether the option was given.
+    # No default here: `Cluster` has it, since `tenure consume` must know whether the option was given.
     group.add_argument("--timeout", metavar="SECONDS", type=positive_seconds, help=timeout_help)
     group.add_argument("--json", action="store_true", help=json_help)
 
@@ -39,7 +39,7 @@ def add_change(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Wraps prose; keeps indented lines (examples) as they are."""
+    """Formats help texts: wraps prose, and keeps indented lines (examples) as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap
@@ -89,7 +89,9 @@ def example_epilog(*examples: str, notes: str = "") -> str | None:
 
 
 def bootstrap_of(options: argparse.Namespace) -> list[Address]:
-    """The bootstrap addresses: of the command line, of the environment, or the default. ValueError if the environment's are malformed."""
+    """The bootstrap addresses: from the command line, else the environment, else the default. Raises ValueError for malformed ones in the
+    environment.
+    """
     addresses_given: list[Address] | None = options.bootstrap
     if addresses_given:
         return addresses_given
@@ -106,7 +108,7 @@ def bootstrap_of(options: argparse.Namespace) -> list[Address]:
 
 
 def addresses(text: str) -> list[Address]:
-    """HOST:PORT, comma, HOST:PORT; each once, in the order given."""
+    """Parse HOST:PORT[,HOST:PORT...]: each address once, in the order given."""
     brokers = dict.fromkeys(address(part.strip()) for part in text.split(",") if part.strip())
     if not brokers:
         raise argparse.ArgumentTypeError("name at least one broker: HOST:PORT")
@@ -114,7 +116,7 @@ def addresses(text: str) -> list[Address]:
 
 
 def address(text: str) -> Address:
-    """HOST:PORT. A listener's name (PLAINTEXT://) is ignored; the default port is Kafka's."""
+    """Parse HOST:PORT. Ignores a listener name before it (PLAINTEXT://); the default port is Kafka's."""
     from broker.settings.endpoints import check_host, packed_address, parse_endpoint
 
     scheme, separator, rest = text.partition("://")
@@ -157,7 +159,7 @@ def number_in(text: str, range_text: str) -> int:
 
 
 def too_large(digits: str, maximum: int) -> bool:
-    """Compare lengths first: Python refuses to parse thousands of digits."""
+    """Whether a number is above the maximum. Compares lengths first, since Python refuses to parse thousands of digits."""
     digits = digits.lstrip("0") or "0"
     return len(digits) > len(str(maximum)) or int(digits) > maximum
 

@@ -19,7 +19,7 @@ from protocol.messages.list_groups import ListGroupsRequest
 # An internal topic that only Tenure has; Metadata reports it only to a request that names it.
 NOTES_TOPIC = "__coordinator_notes"
 OFFSETS_TOPIC = "__consumer_offsets"
-QUORUM_TOPIC = "__cluster_metadata"  # its one partition is led by the controller
+QUORUM_TOPIC = "__cluster_metadata"  # the leader of its only partition is the controller
 Versions = dict[int, tuple[int, int]]
 
 
@@ -86,7 +86,7 @@ def view_of(cluster: Cluster) -> View:
 
 
 def controller_id(cluster: Cluster) -> int | None:
-    """None if unknown. With KRaft it is the leader of the quorum: Metadata names any broker, which forwards requests to the controller."""
+    """The id of the controller; None if unknown. With KRaft only DescribeQuorum tells it: Metadata names a random broker as controller."""
     if DescribeQuorumRequest.API_KEY not in cluster.served_apis():
         return cluster.controller_id if cluster.controller_id >= 0 else None
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, [DescribeQuorumRequestPartitionData(0)])])
@@ -117,7 +117,7 @@ def advertised_versions(cluster: Cluster, id: int) -> tuple[Versions | None, str
 
 
 def fenced_brokers(cluster: Cluster) -> list[Any]:
-    """Brokers that are registered but not up. Before Kafka 4.0 they are not reported: none."""
+    """Brokers that are registered but not running. Before Kafka 4.0 the cluster does not report them: none."""
     if cluster.version(DescribeClusterRequest.API_KEY) < 2:
         return []
     reply = cluster.any(DescribeClusterRequest(include_fenced_brokers=True))
@@ -134,7 +134,7 @@ def features(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def all_groups_served(cluster: Cluster, brokers: list[BrokerView]) -> bool:
-    """Whether the nodes own all partitions of groups: after a restart some have no owner for a moment, and nobody lists their groups."""
+    """Whether each partition of __consumer_offsets has an owner. After a restart some have none for a moment, and no node lists their groups."""
     owned = [broker.node.groups_partitions for broker in brokers if broker.node is not None]
     return not owned or sum(owned) >= len(cluster.topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
 
@@ -206,7 +206,7 @@ def milliseconds(number: int | None) -> str | None:
 
 
 def quarantined(brokers: list[BrokerView]) -> list[str]:
-    """The logs that nodes found damaged, each once."""
+    """A line for each log that a node found damaged and does not serve."""
     damaged = {line for broker in brokers if broker.node and broker.node.store for line in broker.node.store.quarantined}
     return [f"no node serves {line}" for line in sorted(damaged)]
 

@@ -68,6 +68,6 @@ def add_completion(commands: Any) -> None:
         notes="Names of groups and topics come from --bootstrap on the line or from $TENURE_BOOTSTRAP, if it answers within a second.",
     )
     completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="which shell")
-    # For the completion scripts: the words of the line, the last one unfinished, each after a colon so that none looks like an option.
-    # bash passes the whole line as one word.
+    # For the completion scripts, which pass the words of the line; the last word may be unfinished. A colon precedes each word, so that none
+    # looks like an option. bash passes the whole line as one word.
     completion.add_argument("--words", nargs="+", help=argparse.SUPPRESS)

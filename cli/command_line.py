@@ -1,6 +1,6 @@
 """The command line: the list of commands, and the messages for usage errors.
 
-Only the arguments of the named command are built; for help, completion and an unknown name all of them are.
+Only the parser of the named command is built. For help, completion and an unknown name the parsers of all commands are built.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ARGUMENTS = {
     "store": ("cli.store.arguments", "add"),
     "completion": ("cli.cluster_commands", "add_completion"),
 }
-# Also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
+# Options that are also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
 WITH_VALUE = ("--bootstrap", "--timeout")
 WITHOUT_VALUE = ("--json",)
 
@@ -63,7 +63,7 @@ class Version(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises Failure for a usage error, with a suggestion. argparse's exit code 2 has another meaning in `tenure health`."""
+    """Raises Failure for a usage error, with a suggestion, instead of ending with argparse's exit code 2, which `tenure health` uses otherwise."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         return message.removeprefix("argument ").replace("expected one argument", "a value is missing")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Let the subcommand report its unknown arguments: the parent command has other options."""
+        """Report unknown arguments here, in the parser of the subcommand: the parser of its parent command has other options to suggest."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown_arguments_text(unknown))
@@ -137,7 +137,7 @@ def closest(word: str, among: Iterable[str]) -> str:
 
 
 def suggested_commands(parser: argparse.ArgumentParser, name: str) -> str:
-    """A suggestion of the subcommands with that name, at any depth."""
+    """A suggestion that names the subcommands called `name`, at any depth; "" if there is none."""
     programs = [below.prog for below in all_subcommands(parser) if below.prog.endswith(f" {name}")]
     return f"; did you mean {' or '.join(programs)}?" if programs else ""
 
@@ -163,7 +163,7 @@ def read(arguments: Sequence[str]) -> argparse.Namespace | None:
 
 
 def first_word(arguments: Sequence[str]) -> str | None:
-    """The command, after any options in front of it."""
+    """The first word that is not an option: the command."""
     at = 0
     while at < len(arguments):
         size = option_size(arguments[at])
@@ -174,13 +174,13 @@ def first_word(arguments: Sequence[str]) -> str | None:
 
 
 def option_size(word: str) -> int:
-    """The number of words of an option that may precede the command, with its value; 0: not such an option."""
+    """How many words an option before the command has, its value included; 0 if the word is no such option."""
     name, equals, _ = word.partition("=")
     return (1 if equals else 2) if name in WITH_VALUE else word in WITHOUT_VALUE
 
 
 def options_moved(parser: Parser, arguments: Sequence[str]) -> list[str]:
-    """The arguments with options that precede the command or its action moved after it."""
+    """The arguments, with options before the command or its action moved behind these."""
     words: list[str] = []
     options: list[str] = []
     at = 0

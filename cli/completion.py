@@ -1,7 +1,7 @@
 """`tenure completion`: prints the script for a shell, and with --words the completions that this script requests at each TAB.
 
-The scripts contain no command or option, so that they never become stale. A reply is one line with its kind (`words`, or `files` or
-`folders`, which the shell completes itself), then one word a line, for zsh and fish with a tab and a description.
+The scripts contain no command or option, so that they never become stale. The first line of a reply is its kind: `words`, or `files` or
+`folders`, which the shell completes itself. Each further line is a word, for zsh and fish followed by a tab and a description.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ complete -c tenure -f -a '(__tenure_offer)'
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-# Characters at which bash breaks unquoted words: it replaces only the part after them.
+# At these characters bash splits an unquoted word, and replaces only the part after the last of them.
 BASH_BREAKS = "=:@"
 
 

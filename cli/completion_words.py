@@ -18,7 +18,7 @@ class Completions(NamedTuple):
 
 
 class ParsedWords(NamedTuple):
-    """The words so far, as argparse would read them: the last subcommand and what it has been given."""
+    """The words before the current one, as argparse reads them: the subcommand, and its arguments so far."""
 
     parser: argparse.ArgumentParser
     path: list[str]  # commands
@@ -41,7 +41,7 @@ def complete(before: list[str], current: str) -> Completions:
         return filtered(current, options(parsed))
     below = subcommands(parsed.parser)
     if below:
-        words = [] if parsed.positionals else list(below)  # none after an unknown command
+        words = [] if parsed.positionals else list(below)  # after an unknown command there are no completions
         return filtered(current, ((word, summary(parsed.parser, word)) for word in words))
     action = next_positional(parsed)
     if action is None:
@@ -93,7 +93,7 @@ def takes_value(action: argparse.Action) -> bool:
 
 
 def options(parsed: ParsedWords) -> Iterable[tuple[str, str]]:
-    """The options that may follow: none twice, unless it may be repeated, and none excluded by another."""
+    """The options that may follow: without those given already, unless they may be repeated, and without those that a given one excludes."""
     excluded = {
         id(other)
         for group in parsed.parser._mutually_exclusive_groups
@@ -175,7 +175,7 @@ def words_for(action: argparse.Action, parsed: ParsedWords) -> Iterable[str]:
 
 
 def names_for(action: argparse.Action, parsed: ParsedWords) -> Callable[[argparse.Namespace], list[str]] | None:
-    """How to fetch the names of existing groups, topics or instances for an argument; None if it names something new or something else."""
+    """A function that fetches the names of existing groups, topics or instances for an argument; None if it takes no such names."""
     if "--bootstrap" not in parsed.parser._option_string_actions or parsed.path == ["topic", "create"]:
         return None
     if action.dest in ("group", "groups"):

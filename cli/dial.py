@@ -1,4 +1,4 @@
-"""Connect to a host name over TCP before a deadline, whatever the resolver and firewalls do."""
+"""Connects to a host name over TCP, and fails at the deadline even if the resolver or a firewall does not answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def remaining(deadline: float) -> float:
 
 
 def dial(host: str, port: int, deadline: float) -> socket.socket:
-    """Connect to the first address of the name that accepts. Each gets a share of the time, in case a firewall drops packets."""
+    """Connect to the first address of the name that accepts. Each address gets a share of the time, as a firewall may drop packets to one."""
     entries = look_up(host, port, deadline)
     failure: Exception = TimeoutError()
     for number, entry in enumerate(entries):

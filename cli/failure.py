@@ -15,18 +15,18 @@ class EXIT(IntEnum):
     USAGE = 64
     DAMAGED = 65  # the input is invalid
     MISSING = 66  # no such group, topic, member or file
-    UNREACHABLE = 69  # no broker answers, or only with TLS or SASL
+    UNREACHABLE = 69  # no broker answers, or its listener requires TLS or SASL
     SOFTWARE = 70  # a defect of this command
     PLATFORM = 71
     OUTPUT = 74  # standard output cannot be written
-    AGAIN = 75  # loading, or no coordinator or leader within the timeout
+    AGAIN = 75  # a coordinator loads, or there was no coordinator or leader within the timeout
     UNSUPPORTED = 76  # the cluster does not serve the API in a usable version
     FORBIDDEN = 77
     CONFIG = 78
     INTERRUPTED = 130
 
 
-# The `code` of an error in --json without a more exact one.
+# The `code` in --json of errors that have no more exact code.
 WORDS: Final[dict[int, str]] = {
     EXIT.REFUSED: "refused",
     EXIT.USAGE: "usage",
@@ -47,7 +47,7 @@ HINTS: Final[dict[int, str]] = {
     EXIT.SOFTWARE: "TENURE_DEBUG=1 shows where",
     EXIT.AGAIN: "try again, or wait longer with --timeout",
 }
-# More exact codes. For an error of the cluster it is Kafka's name, unless listed here.
+# More exact codes. Errors of the cluster have Kafka's name for them as code, unless listed here.
 UNKNOWN_GROUP: Final = "unknown-group"
 UNKNOWN_TOPIC: Final = "unknown-topic"
 UNKNOWN_MEMBER: Final = "unknown-member"
@@ -57,7 +57,7 @@ UNDECODED: Final = re.compile(r"[\udc80-\udcff]|\\udc([89a-f][0-9a-f])")
 
 
 def readable(text: str) -> str:
-    """The text with undecoded bytes as \\xNN: Python keeps bytes of the command line that are not UTF-8 as surrogates, \\udcNN in a repr()."""
+    """The text with bytes that are not UTF-8 as \\xNN. Python keeps such bytes of the command line as surrogates, \\udcNN in a repr()."""
     return UNDECODED.sub(lambda match: f"\\x{match[1] or f'{ord(match[0]) & 0xFF:02x}'}", text)
 
 
@@ -76,5 +76,5 @@ class Failure(Exception):
         return Failure(self.code, line, word=self.word, hint=self.hint)
 
     def document(self) -> dict[str, str | None]:
-        """The JSON object of every error."""
+        """The JSON object of the error."""
         return {"code": self.word, "message": self.line, "hint": self.hint}

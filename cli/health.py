@@ -1,9 +1,9 @@
 """`tenure health`: checks whether a broker is ready, cheaply enough to run every second.
 
-It sends ApiVersions, ListGroups and FindCoordinator. A broker that is loading partitions of groups answers ListGroups with
-COORDINATOR_LOAD_IN_PROGRESS, one that has suspended some with COORDINATOR_NOT_AVAILABLE. The error message of FindCoordinator, "NONE" in
-Kafka, has the reason why the broker is not ready, and then other remarks for its operator. The frames are encoded here: importing the
-codec would take longer than the rest of the command.
+It sends ApiVersions, ListGroups and FindCoordinator. A Tenure broker answers ListGroups with COORDINATOR_LOAD_IN_PROGRESS while it loads
+partitions of __consumer_offsets, and with COORDINATOR_NOT_AVAILABLE while it has suspended some. Its error message in FindCoordinator, "NONE"
+in Kafka, has the reason why the broker is not ready, and then other remarks for its operator. The frames are encoded here, since importing
+the codec would take longer than the rest of the command.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
 LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
 CONDITIONS = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
-STORE = "; store: "  # followed by figures of a node whose logs are in JetStream: name=number
+STORE = "; store: "  # followed by figures (name=number) of a node whose logs are in JetStream
 DEFECTS = "; defects: "  # followed by the number of defects, and the last one
 PROBE_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
 REPLY_BYTES_MAX = 1 << 20
 CLIENT_ID = b"tenure-health"
-# Listing only groups in this state keeps the reply small: no live group has it.
+# ListGroups asks only for groups in this state, which no group has: that keeps the reply small.
 STATE_WITHOUT_GROUPS = b"Dead"
 NO_REASON = "NONE"  # the broker is ready
 
 
 class NotKafkaError(Exception):
-    """The peer does not answer in Kafka's protocol; `begins`: the first bytes of its answer, if they are not those of a reply."""
+    """The peer does not answer in Kafka's protocol. `begins`: the first bytes of its answer, if these are the reason."""
 
     def __init__(self, reason: str, begins: bytes = b"") -> None:
         super().__init__(reason)
@@ -102,7 +102,7 @@ def defects_in(text: str) -> int:
 
 
 def store_in(text: str) -> dict[str, int] | None:
-    """The state of a node's access to its logs in JetStream; None: they are in a directory."""
+    """Figures about a node's access to its logs in JetStream; None: its logs are in a directory."""
     figures = [word.partition("=") for word in text.partition(STORE)[2].split()]
     return {name.replace(".", "_"): int(value) for name, _, value in figures if value.isdecimal()} or None
 
@@ -127,7 +127,7 @@ def parsed_address(text: str) -> tuple[str, int]:
 
 
 def configured_targets(config_file: str | None) -> list[tuple[str, int]]:
-    """The addresses of the broker that the environment and the file configure, as reachable from this machine; one for each node."""
+    """The addresses, one for each node, at which this machine reaches the broker that the environment and the file configure."""
     from broker.settings.config import ConfigError, load_config
 
     try:
@@ -151,7 +151,7 @@ def failure(code: int, line: str) -> Exception:
 
 
 def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
-    """The exit code and the message, within `seconds` whatever the peer does."""
+    """Check a broker. Returns the exit code and the message, after `seconds` at the latest."""
     deadline = time.monotonic() + seconds
     accepted = ""
     protocol_probe = ProtocolProbe(host, port, seconds)
@@ -175,7 +175,7 @@ def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
 
 
 class ProtocolProbe(threading.Timer):
-    """Probes the listener for other protocols if no reply arrived in half of the time: a web server waits for the end of a line."""
+    """Probes the listener for other protocols after half of the time without a reply: a web server waits for a line feed before it answers."""
 
     def __init__(self, host: str, port: int, seconds: float) -> None:
         super().__init__(seconds / 2, self._probe)
@@ -192,7 +192,7 @@ class ProtocolProbe(threading.Timer):
 
 
 def describe_listener(host: str, port: int, deadline: float, begins: bytes = b"") -> str | None:
-    """A predicate about a listener that does not answer as a broker: TLS, HTTP, an unknown protocol; None if it is unknown."""
+    """A predicate about a listener that does not answer as a broker ("is a web server"); None if nothing is known about it."""
     from cli.client import other_protocols
 
     return other_protocols.sender_of(begins) if begins else other_protocols.listener_at(host, port, deadline)
@@ -230,7 +230,7 @@ class Exchange:
         return data
 
     def read_available(self) -> bytes:
-        """Bytes that have arrived."""
+        """Read bytes that have arrived, or arrive within a tenth of a second."""
         try:
             self._connection.settimeout(min(0.1, remaining(self._deadline)))
             return self._connection.recv(200)
@@ -258,7 +258,7 @@ def query_state(exchange: Exchange) -> tuple[int, str]:
 
 
 def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
-    """The oldest and newest version of each API, from the body of ApiVersions version 0."""
+    """The oldest and newest version of each API, from the body of an ApiVersions reply of version 0."""
     if len(reply) < 6:
         raise NotKafkaError("its ApiVersions reply is too short")
     error, count = struct.unpack_from(">hi", reply)
@@ -270,7 +270,7 @@ def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
 
 
 def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
-    """The error code of ListGroups. From version 4 on the request filters by state, which keeps the reply small."""
+    """Send ListGroups; returns its error code. From version 4 on the request filters by state, which keeps the reply small."""
     if versions[1] >= 4:
         names = b"\x02" + bytes([len(STATE_WITHOUT_GROUPS) + 1]) + STATE_WITHOUT_GROUPS
         reply = exchange.read_reply(exchange.request(LIST_GROUPS, 4, names + b"\0", flexible=True))
@@ -284,7 +284,7 @@ def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
 
 
 def readiness_message(exchange: Exchange, versions: tuple[int, int]) -> str:
-    """The error message of FindCoordinator version 2: NO_REASON and other remarks if the broker is ready, else the reason."""
+    """Send FindCoordinator version 2; returns its error message: NO_REASON if the broker is ready, else the reason; then other remarks."""
     if not versions[0] <= 2 <= versions[1]:
         return ""
     key = CLIENT_ID

@@ -113,7 +113,7 @@ group history --follow, and analyze --follow.
 
 
 def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str, str]) -> str:
-    """The text of `tenure help`. `parsers` and `summaries` are by command name."""
+    """The text of `tenure help`. `parsers`, `summaries`: command name -> its parser, and its summary."""
     parts = [OPENING]
     for title, names in GROUPS.items():
         lines = [f"{title}:"]
@@ -126,7 +126,7 @@ def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str,
 
 
 def actions(parser: argparse.ArgumentParser, prefix: str = "") -> list[str]:
-    """A line for each action of a command, with the actions of sub-commands."""
+    """A line for each action of a command; actions of sub-commands are included."""
     lines = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -17,7 +17,7 @@ from protocol.messages.node_requests import NodeRequest
 
 BROKER: Final = 4  # resource type
 STATUS_PREFIX: Final = "status."
-THE_COMMAND: Final = -1  # in place of the sending node's id
+THE_COMMAND: Final = -1  # the sender in a request of this command, in place of a node's id
 STATUS_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 0.1
 
@@ -27,9 +27,9 @@ class StoreStatus(NamedTuple):
 
     connected: bool
     lease_left_ms: int | None
-    appends: int | None  # not acknowledged yet
+    appends: int | None  # number of appends that JetStream has not acknowledged yet
     oldest_append_ms: int | None
-    quarantined: list[str]  # damaged logs, each with what was found and the way out
+    quarantined: list[str]  # damaged logs, each with the damage and the remedy
 
 
 class NodeStatus(NamedTuple):
@@ -37,11 +37,11 @@ class NodeStatus(NamedTuple):
     controller: bool
     groups_partitions: int  # of __consumer_offsets
     topics_partitions: int
-    settled: bool  # whether each log is at its intended node, as far as this node knows
+    settled: bool  # whether each log is owned by the node that should own it, as far as this node knows
     started_ms: int | None
     since_ms: int | None  # when it took over its newest log
     groups_owned: list[int]
-    topics_owned: list[str]  # the first thousand
+    topics_owned: list[str]  # the first thousand partitions of topics
     store: StoreStatus | None  # for a node whose logs are in JetStream
 
     @property
@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def checked_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
-    """The status of the node; Failure if it is not one of several nodes, or no other could own its logs."""
+    """The status of the node. Raises Failure if it is not one of several nodes, or if no other node could own its logs."""
     if id not in cluster.brokers:
         raise Failure(EXIT.MISSING, f"there is no node {id} at the moment; there is {', '.join(map(str, sorted(cluster.brokers)))}")
     status = node_status(cluster, id)
@@ -165,7 +165,7 @@ def send(cluster: Cluster, id: int, drain: bool) -> None:
 
 
 def await_moved(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
-    """Wait until the node owns nothing, or its share again; return its status."""
+    """Wait until a drained node owns no logs, or an undrained one its share again. Returns its status."""
     deadline = time.monotonic() + cluster.timeout
     while True:
         status = node_status(cluster, id)

@@ -20,7 +20,7 @@ from cli.failure import readable
 
 
 def run(options: argparse.Namespace) -> int:
-    # Until the broker handles SIGTERM: the first process of a container ignores it by default.
+    # Remember a SIGTERM that arrives before the broker handles it: the first process of a container ignores it by default.
     before = signal.signal(signal.SIGTERM, remember_signal)
     try:
         return run_until_stopped(options)
@@ -70,7 +70,7 @@ def load(options: argparse.Namespace) -> Config:
 
     config = with_settings()
     if options.node_id is not None and "cluster.nodes" not in config.given:
-        config = with_settings("cluster.nodes=2")  # any number above 1 means that there are other nodes
+        config = with_settings("cluster.nodes=2")  # the exact number does not matter: above 1 it means that there are other nodes
     if options.nodes is not None and options.nodes > 1 and "node.id" in config.given:
         raise ConfigError([f"--nodes {options.nodes}: node.id={config.node_id} is set too, but each node gets its own id; leave it out"])
     problems = [problem for flag in ("listen", "advertise") for text in getattr(options, flag) for problem in range_problem(flag, text, config)]
@@ -88,7 +88,7 @@ def with_first_port(text: str) -> str:
 
 
 def range_problem(flag: str, text: str, config: Config) -> Iterator[str]:
-    """The problem of a port range, if any. A single port begins a range of one port for each node."""
+    """The problem of a range of ports, if any. A single port is no range: each node takes the next port from it on."""
     match = PORTS.fullmatch(text)
     if match is None:
         return
@@ -130,7 +130,7 @@ def serve(config: Config) -> int:
     from broker.logging import logs
     from broker.logging.logs import log
 
-    # Several nodes share one standard error.
+    # Several nodes share one standard error, so each log line has the node's id.
     logs.configure(config.log_level, config.log_format, common={"node_id": config.node_id} if config.cluster_nodes > 1 else None)
     mark("logs")
     try:
@@ -149,13 +149,13 @@ def serve(config: Config) -> int:
 
 @contextmanager
 def prepared_config(config: Config) -> Iterator[Config]:
-    """The configuration, with a temporary data directory if the profile wants one. Its name has the process id, in case it is not removed."""
+    """The configuration, with a temporary data directory if the profile wants one. Its name has the process id, for the case that it is left behind."""
     if not config.temporary_data:
         yield config
         return
     import tempfile
 
-    # With an explicit folder: tempfile would probe for one by creating a file, which a signal could leave behind.
+    # Name the folder: otherwise tempfile tries folders by creating a file, which a signal could leave behind.
     directory = tempfile.mkdtemp(prefix=f"tenure-{config.profile}-{os.getpid()}-", dir=os.environ.get("TMPDIR") or "/tmp")
     try:
         yield replace(config, data_directory=directory)
@@ -171,9 +171,9 @@ def reserve_standard_descriptors() -> None:
 
 
 def print_problems(*problems: str) -> None:
-    """Print one line for each problem, like log lines without waiting for a reader, so that a stuck pipe cannot block the end of the process.
+    """Print one line for each problem. As with log lines, this waits for no reader: a stuck pipe cannot block the end of the process.
 
-    A node sends them to its supervisor, which prints each problem of several nodes once.
+    A node prints to its supervisor, which prints a problem that several nodes have only once.
     """
     sink = LineSink(1 if SUPERVISED else 2, lambda count: b"")
     for problem in problems:

@@ -1,4 +1,4 @@
-"""Output of commands: tables, JSON, and confirmation before changes. Control characters in text from a peer are escaped."""
+"""Output of commands: tables, JSON, and questions before changes. Control characters in text from the cluster are escaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GAP = "  "
 SIGNALLED = 128  # the lowest exit code of a command that a signal ended
-INDENT = "    "  # of columns that are moved to a line below
+INDENT = "    "  # before columns that do not fit and follow in a line below
 
 
 class Role(Enum):
@@ -87,9 +87,9 @@ class Screen:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Screen:
         screen = cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout), columns=terminal_columns(sys.stdout))
-        if isinstance(screen.out, io.TextIOWrapper):  # characters outside of the terminal's encoding are escaped
+        if isinstance(screen.out, io.TextIOWrapper):  # escape characters that the terminal's encoding lacks
             screen.out.reconfigure(errors="backslashreplace")
-        options.screen = screen  # main() ends the JSON output with it
+        options.screen = screen  # main() uses it to end the JSON output
         return screen
 
     @property
@@ -151,7 +151,7 @@ class Screen:
         return GAP.join(parts).rstrip(" ")
 
     def confirm(self, question: str, options: argparse.Namespace) -> bool:
-        """Ask on a terminal whether to proceed; without one the answer is yes."""
+        """Ask on a terminal whether to proceed; without a terminal the answer is yes."""
         if getattr(options, "yes", False) or not (sys.stdin and sys.stdin.isatty() and self.out.isatty()):
             return True
         self.out.write(f"{question} [y/N] ")
@@ -167,7 +167,7 @@ class Screen:
 
 
 def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
-    """Print the command's JSON document with its error: the given one, or the first failed part's, preferably with this exit code."""
+    """Print the command's JSON document with its error: `error`, or else the first failure of a part, preferably one with this exit code."""
     import json
 
     screen = screen or Screen()
@@ -182,7 +182,7 @@ def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
 
 
 def null_stream() -> TextIO:
-    """In place of a stream that the parent process has closed."""
+    """A stream to use in place of one that the parent process has closed."""
     return io.StringIO()
 
 

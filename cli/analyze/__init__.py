@@ -1,1 +1,1 @@
-"""`tenure analyze`: coordinator logs turned into answers about rebalances, static membership and lag."""
+"""`tenure analyze`: answers about rebalances, static membership and lag, computed from the logs of group coordinators."""

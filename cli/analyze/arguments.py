@@ -216,7 +216,7 @@ def _add_output(command: argparse.ArgumentParser, *, json: bool = True) -> None:
 
 
 def duration(text: str) -> float:
-    """In seconds: 500ms, 45s, 2m, 1h."""
+    """Seconds, from 500ms, 45s, 2m or 1h."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)?", text)
     if match is None or not float(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 500ms, 45s, 2m or 1h")

@@ -1,4 +1,4 @@
-"""Open the folder of the tables for a command; every problem becomes a Failure."""
+"""Opens the folder with the tables of an analysis; every problem becomes a Failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXTRA = "`make setup-analyze` in the checkout adds it"
 
 @contextmanager
 def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iterator[Warehouse]:
-    """The warehouse in --out. Errors with a message for users become a Failure."""
+    """The warehouse: the folder of tables in --out. Errors with a message for users become a Failure."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
         raise Failure(EXIT.UNSUPPORTED, f"analyses need {missing[0]}, which is not installed: {EXTRA}", word="missing-extra", hint=EXTRA)
@@ -53,7 +53,10 @@ def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None
 
 
 def check_names(warehouse: Warehouse, options: argparse.Namespace) -> bool:
-    """Raise Failure if the cluster or group of the command is not in the tables. Whether the tables have several clusters, to be named in the output."""
+    """Raise Failure if the cluster or group of the command is not in the tables.
+
+    Returns whether the tables have several clusters, so that the output must name them.
+    """
     from cli.command_line import closest
 
     clusters, groups = known_names(warehouse, options.cluster)

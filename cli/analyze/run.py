@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         progress = to_standard_error(options.quiet)
         try:
             if options.action != "build":
-                inputs = inputs_of(options)  # problems with them are reported before Spark is started
+                inputs = inputs_of(options)  # raises for wrong inputs before Spark is started
                 check_limits(inputs, folders_of(inputs))
             if interrupts is None:
                 with warehouse.locked(), open_runner(options, progress) as runner:
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_once(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
-    """Ingest, build and report, as far as the command does. The caller holds the lock."""
+    """Run those of ingest, build and report that the command includes. The caller holds the lock of the warehouse."""
     summary = ingest(options, warehouse, runner, progress) if options.action != "build" else {}
     if options.action != "ingest":
         summary |= build(options, warehouse, runner, progress)
@@ -76,7 +76,10 @@ def run_once(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, 
 
 
 def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, progress: Progress) -> None:
-    """Repeat until interrupted. The lock is released between two runs; a run removes what an interrupted one left, and reads its input again."""
+    """Repeat the run until interrupted, and release the lock of the warehouse between two runs.
+
+    A run removes the remains of an interrupted run, and reads its input again.
+    """
     from pipeline.inputs import NoAnswer
     from pipeline.warehouse import WarehouseBusy
 

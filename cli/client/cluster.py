@@ -1,7 +1,7 @@
 """Requests to the broker that serves them: any broker, one broker, the controller, a group's coordinator, a partition's leader.
 
-Within its limits a call reconnects, tries other addresses and retries. It fails at once if waiting is useless: if no broker has ever answered
-and every address gives a reason, or if the broker does not support the request.
+Within its time limits a call reconnects, tries other addresses and retries. It fails at once if a retry is useless: if no broker has ever
+answered and every address has failed, or if the broker does not support the request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
-CLOCK_SECONDS = 0.01  # a wait may end this much before its deadline
+CLOCK_SECONDS = 0.01  # a wait that ends this much before its deadline counts as expired
 NO_LEADER_YET = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
 NO_CREATION_VERSION = 4
 CHECK_FIRST = "check whether it was done before trying again"
@@ -39,14 +39,14 @@ class Limits(NamedTuple):
 
 
 class Cluster:
-    """Not thread-safe: each thread needs its own."""
+    """A client of one cluster. Not thread-safe: each thread needs a client of its own (`separate_client`)."""
 
     def __init__(self, bootstrap: Sequence[Address], timeout: float | None = None) -> None:
         timeout = TIMEOUT_DEFAULT if timeout is None else timeout
         self.limits = Limits(timeout, timeout)  # of calls without a timeout of their own
         self._current = self.limits  # of the call that runs
         self._pool = Pool(bootstrap)
-        self._retries = True  # False while `by_coordinator` retries itself
+        self._retries = True  # False while `by_coordinator` runs, which retries by itself
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
@@ -62,7 +62,7 @@ class Cluster:
             raise Failure(EXIT.USAGE, str(error)) from error
 
     def separate_client(self) -> Cluster:
-        """The same cluster with separate connections, for another thread."""
+        """A client of the same cluster with connections of its own, for another thread."""
         return Cluster(list(dict.fromkeys([*self._pool.bootstrap, *self._addresses()])), self.timeout)
 
     def __enter__(self) -> Cluster:
@@ -97,7 +97,7 @@ class Cluster:
         return self._controller_id
 
     def version(self, api_key: int, broker_id: int | None = None) -> int:
-        """The version that a request would be sent in; -1 if client and broker have none in common."""
+        """The newest version of an API that client and broker have in common; -1: none."""
         from protocol.apis import APIS
 
         return self._connect(broker_id).version(api_key, APIS[api_key].served) if api_key in APIS else -1
@@ -112,7 +112,7 @@ class Cluster:
         return connection
 
     def advertised(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
-        """The APIs of a broker, requested at its advertised address; Failure if this client cannot reach it."""
+        """The APIs that a broker serves, requested at its advertised address. Raises Failure if this client cannot reach that address."""
         deadline = self._deadline(timeout)
         self._load_metadata(deadline)
         broker = self._brokers[broker_id]
@@ -128,7 +128,7 @@ class Cluster:
         return self._call(Route(self._any_broker), request, oldest, self._deadline(timeout))
 
     def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None, retry: bool = True) -> Any:
-        """Ask that broker; `retry`: retry while it is down."""
+        """Ask this broker. `retry`: retry while it is down."""
         route = Route(lambda deadline: self._broker(broker_id, deadline), retry=retry)
         return self._call(route, request, oldest, self._deadline(timeout))
 
@@ -169,7 +169,7 @@ class Cluster:
         return by_broker
 
     def by_coordinator(self, group_ids: Iterable[str], request_groups: Callable[[int, list[str]], dict[str, Any]]) -> dict[str, Any]:
-        """Run `request_groups` for the groups of each coordinator; if one is lost, wait until other brokers have taken over its groups."""
+        """Run `request_groups` for the groups of each coordinator. If a coordinator is lost, wait until other brokers have taken over its groups."""
         deadline = self._deadline(None)
         pause = PAUSE_SECONDS
         results: dict[str, Any] = {}
@@ -200,7 +200,7 @@ class Cluster:
         self._coordinators.pop(group_id, None)
 
     def leader(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
-        """The broker that leads the partition; waits while there is none."""
+        """The id of the partition's leader; waits while there is none."""
         deadline = self._deadline(timeout)
         about = f"topic {topic} partition {partition}"
         pause = PAUSE_SECONDS
@@ -291,7 +291,7 @@ class Cluster:
                 if problem is None:
                     return reply
             except Broken as broken:
-                if problem and self._expired(deadline):  # the earlier error explains more than a timeout
+                if problem and self._expired(deadline):  # raise the earlier error, which explains more than a timeout
                     raise problem from broken
                 line = f"{broken.line} within {self._current.attempt:.3g} s" if broken.late else broken.line
                 problem = Failure(EXIT.UNREACHABLE, line)
@@ -302,7 +302,7 @@ class Cluster:
                 if broken.final or not self._pool.has_connected:
                     raise problem from broken
                 self._metadata_valid = False
-            except Failure as failure:  # of a request that found the broker
+            except Failure as failure:  # of the request by which `route` looks up the broker
                 raise (problem if problem and self._expired(deadline) else failure) from failure
             except TimeoutError as error:
                 raise problem or Failure(EXIT.UNREACHABLE, f"{description} was not answered within {self._current.call:.3g} s") from error
@@ -317,13 +317,13 @@ class Cluster:
         return time.monotonic() >= deadline - CLOCK_SECONDS
 
     def _attempt_deadline(self, route: Route, deadline: float) -> float:
-        """The deadline for one broker: if others could answer too, each gets a share of the time."""
+        """The deadline for one attempt. If any of several brokers may answer, each gets a share of the time."""
         candidates = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
         now = time.monotonic()
         return now + (self._limited(deadline) - now) / candidates
 
     def _addresses(self) -> list[Address]:
-        """The addresses of the brokers if there are several; a single broker is contacted at the address where it answered."""
+        """The addresses of the brokers in the metadata, if there are several. A single broker is used at the address at which it answered."""
         return [(broker.host, broker.port) for broker in self._brokers.values()] if len(self._brokers) > 1 else []
 
     def _any_broker(self, deadline: float) -> Connection:
@@ -332,7 +332,7 @@ class Cluster:
     def _broker(self, broker_id: int, deadline: float) -> Connection:
         self._load_metadata(deadline)
         if len(self._brokers) == 1 and broker_id in self._brokers:
-            return self._any_broker(deadline)  # at the address that answered, whatever it advertises
+            return self._any_broker(deadline)  # a single broker: use the address that answered, not the advertised one
         broker = self._brokers.get(broker_id)
         if broker is None:
             self._metadata_valid = False

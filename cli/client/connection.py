@@ -24,10 +24,10 @@ VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
 SASL_HANDSHAKE = 17
 METADATA = 3
-# More than any reply to this client; less than the first four bytes of a TLS alert or a line of text, read as a size.
+# More than any reply to this client, but less than the size that the first four bytes of a TLS alert or of a line of text would mean.
 REPLY_BYTES_MAX = 1 << 28
 READ_BYTES = 1 << 18
-# After so long without an answer the peer is probed for other protocols; the answer may still arrive.
+# Without an answer after this time (or share of the time), probe the peer for other protocols. The answer may still arrive.
 PROBE_AFTER_SECONDS = 3.0
 PROBE_AFTER_SHARE = 0.5
 
@@ -35,8 +35,8 @@ unpack_int = Struct(">i").unpack_from
 
 
 class Broken(Exception):
-    """No reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time limit is over, which the
-    caller adds to `line`.
+    """There is no reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time limit has passed,
+    and the caller adds it to `line`.
     """
 
     def __init__(self, line: str, *, final: bool = False, sent: bool = False, late: bool = False) -> None:
@@ -62,7 +62,7 @@ def response_class(request: Message) -> type[Message]:
 
 
 class Connection:
-    """A connection with negotiated versions. It closes after any failure, so that a late reply is not read as the next one."""
+    """A connection with negotiated versions. Any failure closes it, so that a late reply is not taken for the reply to the next request."""
 
     __slots__ = ("_correlation_id", "_replies", "_socket", "host", "port", "versions")
 
@@ -95,12 +95,12 @@ class Connection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """For a caller that polls several connections."""
+        """The descriptor, for callers that poll several connections."""
         return self._socket.fileno()
 
     @property
     def stale(self) -> bool:
-        """Whether the broker has closed it: a broker sends nothing without a request, so readable means closed."""
+        """Whether the broker has closed the connection. A broker sends nothing without a request, so a readable connection is closed."""
         if self._socket.fileno() < 0:
             return True
         return self._readable(0)
@@ -116,7 +116,7 @@ class Connection:
         return newest if newest >= max(offered[0], known[0]) else -1
 
     def version_for(self, request: Message, oldest: int) -> int:
-        """The version to send the request in; Failure if the broker serves none from `oldest` on."""
+        """The version to send the request in. Raises Failure if the broker serves none that is `oldest` or newer."""
         key: int = request.API_KEY  # type: ignore[attr-defined]
         version = self.version(key, request.VERSIONS)
         if version < max(oldest, 0):
@@ -144,7 +144,7 @@ class Connection:
         except (EOFError, OSError) as error:
             self.close()
             raise self._other_protocol(deadline) from error
-        refused = body[:2] == b"\0\x23"  # UNSUPPORTED_VERSION arrives in version 0, whatever the request's version
+        refused = body[:2] == b"\0\x23"  # UNSUPPORTED_VERSION, which a broker always answers in version 0
         try:
             return ApiVersionsResponse.decode(body, 0, 0 if refused else version)[0]
         except ProtocolError as error:
@@ -208,7 +208,7 @@ class Connection:
         return reply
 
     def _connection_cut(self, name: str, deadline: float) -> Broken:
-        """The error for a connection closed at a request. A broker with SASL closes at the first request after ApiVersions."""
+        """The error for a connection that was closed during a request. A listener with SASL closes it at the first request after ApiVersions."""
         if not self._replies and SASL_HANDSHAKE in self.versions:
             mechanisms = other_protocols.sasl_mechanisms(self.host, self.port, deadline)
             if mechanisms is not None:
@@ -246,7 +246,7 @@ class Connection:
         return bytes(data)
 
     def _read_banner(self, deadline: float) -> bytes:
-        """Read more of a banner, if it has arrived."""
+        """Read the bytes of another protocol's banner that have arrived."""
         try:
             self._socket.settimeout(min(0.2, remaining(deadline)))
             return self._socket.recv(200)

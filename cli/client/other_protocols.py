@@ -1,4 +1,4 @@
-"""Find out what listens on a port that does not answer as a Kafka broker: TLS, SASL, a web server, or something else."""
+"""Finds out which protocol a listener speaks that does not answer as a Kafka broker: TLS, SASL, HTTP, or another one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wants_sasl(mechanisms: list[str]) -> str:
 
 
 def sender_of(data: bytes) -> str:
-    """A predicate about the peer, by the first bytes of its answer to a Kafka request."""
+    """A predicate about the peer ("is a web server"), by the first bytes of its answer to a Kafka request."""
     if is_tls(data):
         return WANTS_TLS
     if data.startswith(b"HTTP/"):
@@ -44,7 +44,7 @@ def is_tls(data: bytes) -> bool:
 
 
 def listener_at(host: str, port: int, deadline: float) -> str | None:
-    """A predicate that describes the listener at the address; None if it is unknown."""
+    """A predicate about the listener at the address ("is a web server"); None if its protocol is unknown."""
     if speaks_tls(host, port, deadline - max(0.0, deadline - time.monotonic()) / 2):
         return WANTS_TLS
     return HTTP if speaks_http(host, port, deadline) else None
@@ -62,7 +62,7 @@ def speaks_tls(host: str, port: int, deadline: float) -> bool:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # no data is sent: this only detects the protocol
+    context.verify_mode = ssl.CERT_NONE  # no certificate is needed: this only detects TLS, and sends no data
     try:
         with probe_socket(host, port, deadline) as plain_socket, context.wrap_socket(plain_socket):
             return True
@@ -83,7 +83,7 @@ def speaks_http(host: str, port: int, deadline: float) -> bool:
 
 
 def sasl_mechanisms(host: str, port: int, deadline: float) -> list[str] | None:
-    """The mechanisms of a SASL listener, found by asking for one that does not exist; None if the listener has no SASL."""
+    """The mechanisms of a SASL listener, which its refusal of an unknown mechanism names; None if the listener has no SASL."""
     try:
         with probe_socket(host, port, deadline) as connection:
             body = struct.pack(">hhih6sh4s", SASL_HANDSHAKE, 0, 1, 6, b"tenure", 4, b"NONE")

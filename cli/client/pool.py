@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from cli.arguments import Address
 from cli.client.connection import METADATA, Broken, Connection
 
-# The limit for one address while there are others. The system resends a lost SYN after one second.
+# The limit for one address while there are others. It leaves time for a lost SYN, which the system resends after one second.
 ATTEMPT_SECONDS = 2.5
 
 
 class Pool:
     def __init__(self, bootstrap: Sequence[Address]) -> None:
         self.bootstrap = list(bootstrap)
-        self.has_connected = False  # a broker has answered once, so it may come back
+        self.has_connected = False  # whether a broker has ever answered: it may come back
         self._open: dict[Address, Connection] = {}
-        self._failed: set[Address] = set()  # at the last attempt
+        self._failed: set[Address] = set()  # addresses whose last attempt failed
 
     def close(self) -> None:
         for connection in self._open.values():
@@ -45,11 +45,11 @@ class Pool:
         return connection
 
     def failed(self, connection: Connection) -> None:
-        """Try other addresses before this one, which did not answer."""
+        """The connection did not answer: from now on try other addresses first."""
         self._failed.add((connection.host, connection.port))
 
     def candidates(self, more: Iterable[Address]) -> list[Address]:
-        """Addresses in the order to try them: connected, then untried, failed last."""
+        """The addresses in the order to try them: those with a connection, then the others; failed ones last."""
         known = dict.fromkeys([*(address for address, open in self._open.items() if not open.stale), *self.bootstrap, *more])
         return sorted(known, key=lambda address: address in self._failed)
 

@@ -10,7 +10,7 @@ from cli.failure import EXIT, Failure
 Release = tuple[int, int]
 
 OLDEST: Final[Release] = (2, 4)
-# Not used to detect a release: Tenure serves Kafka 4.1's version of it, and Kafka 4.0's versions of all other requests.
+# ListConfigResources does not show the release: Tenure serves it as Kafka 4.1, and all other requests as Kafka 4.0.
 LIST_CONFIG_RESOURCES: Final = 74
 # (key, version): release. Kafka 2.4 serves all others.
 SINCE: Final[dict[tuple[int, int], Release]] = {
@@ -52,7 +52,7 @@ def since(key: int, version: int) -> Release:
 
 
 def matching_release(versions: Mapping[int, tuple[int, int]]) -> Release | None:
-    """The Kafka release that matches a broker's newest request versions; None before 2.4."""
+    """The Kafka release with the same newest request versions as the broker; None if it is older than 2.4."""
     if versions.get(47) is None:  # OffsetDelete came with 2.4
         return None
     newest_versions = ((key, newest) for key, (_, newest) in versions.items() if key != LIST_CONFIG_RESOURCES)

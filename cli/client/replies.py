@@ -13,7 +13,7 @@ MOVED_CONTROLLER = (41,)
 
 
 def first_error(reply: Any, codes: Collection[int], group_id: str | None = None) -> int | None:
-    """The first of these codes in the reply, without entries of other groups; None if there is none."""
+    """The first error code in the reply that is one of `codes`; None if there is none. `group_id`: ignore entries of other groups."""
     return next((code for code in error_codes(reply, group_id) if code in codes), None)
 
 

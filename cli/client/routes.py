@@ -1,4 +1,4 @@
-"""The route of one request to the broker that answers it."""
+"""The route of a request: how to find the broker that answers it, and when to retry."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from cli.client.connection import Connection
 from cli.failure import Failure
 
-# Idempotent requests: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, Heartbeat, DescribeGroups, ListGroups,
-# ApiVersions, InitProducerId, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs, OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions,
-# ListConfigResources.
+# API keys of idempotent requests, which may be sent again after a lost reply: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch,
+# FindCoordinator, Heartbeat, DescribeGroups, ListGroups, ApiVersions, InitProducerId, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs,
+# OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions, ListConfigResources.
 REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 74, 75))
 
 
@@ -23,8 +23,8 @@ def no_broker() -> None:
 
 
 class Route(NamedTuple):
-    """`find`: connects to the broker before a deadline; `retriable_problem`: the retriable problem of a reply, if any; `forget`: runs before a retry;
-    `retry`: whether to try again after a retriable problem.
+    """`find`: connects to the broker before a deadline; `retriable_problem`: returns the retriable error of a reply, if any; `forget`: drops
+    what is known about the broker, before a retry; `retry`: whether to retry at all.
     """
 
     find: Callable[[float], Connection]

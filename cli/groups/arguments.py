@@ -152,7 +152,7 @@ def add_delete(actions: Any) -> None:
 
 
 def past_time(text: str) -> int:
-    """Milliseconds since 1970, from a time or a duration before now."""
+    """Milliseconds since 1970. `text`: a time, or a duration before now."""
     import time
 
     from cli.groups.offset_formats import parse_duration, parse_time

@@ -76,7 +76,7 @@ def group_count(names: list[str]) -> str:
 
 
 def show(screen: Screen, names: list[str], committed: dict[str, dict[TopicPartition, Committed]]) -> None:
-    """Show the committed offsets that are deleted with the groups."""
+    """Show the committed offsets that the deletion of the groups also deletes."""
     rows = [(name, *tp, offset.offset) for name in names for tp, offset in sorted(committed.get(name, {}).items())]
     if rows:
         screen.line("these offsets are deleted with it:" if len(names) == 1 else "these offsets are deleted with them:")

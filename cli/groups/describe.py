@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """One partition. None: no committed offset, unknown end, or no owner."""
+    """One partition. A field is None if there is no committed offset, the log end is unknown, or there is no owner."""
 
     topic: str
     partition: int
@@ -133,7 +133,7 @@ def idle_members(group: Group) -> list[GroupMember]:
 
 
 def unread_rows(group: Group, rows: list[Row]) -> list[Row]:
-    """Partitions with lag that no member reads. Empty during a rebalance, when no member has partitions."""
+    """Partitions with lag and without an owner. None are reported during a rebalance, as then no member has partitions."""
     if group.occupied and not group.readable:
         return []
     return [row for row in rows if row.owner is None and row.lag] if group.state in ("Stable", "Empty") else []

@@ -1,7 +1,7 @@
-"""Descriptions of groups, from the API of their type.
+"""Describes groups, each by the API for its type.
 
 The coordinator describes a classic group with DescribeGroups and a consumer group (KIP-848) with ConsumerGroupDescribe. Share and streams
-groups have their own APIs, which this client lacks: it knows only their entries in ListGroups.
+groups have their own APIs, which this client lacks: of these groups it knows only the entries in ListGroups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
-PROTOCOL = "consumer"  # the protocol type whose member metadata this client can decode; Connect and others have their own
+PROTOCOL = "consumer"  # the protocol type whose member metadata this client can decode; Connect and others use other formats
 TYPES_VERSION = 5  # of ListGroups
 COORDINATOR_UNAVAILABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 ABSENT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
@@ -30,7 +30,9 @@ GROUPS_AT_ONCE = 500
 
 
 class GroupMember(NamedTuple):
-    """None: not reported. `owned`: the partitions that a cooperative member claimed when it joined; `target`: its target assignment."""
+    """A field is None if the cluster does not report it. `owned`: the partitions that a cooperative member claimed when it joined; `target`: its
+    target assignment (KIP-848).
+    """
 
     member_id: str
     instance_id: str | None
@@ -44,7 +46,7 @@ class GroupMember(NamedTuple):
 
     @property
     def seat(self) -> str:
-        """The instance id, which survives a restart, else the member id."""
+        """The instance id of a static member, which survives a restart; else the member id."""
         return self.instance_id if self.instance_id is not None else self.member_id
 
     def document(self) -> dict[str, object]:
@@ -70,7 +72,7 @@ class Group(NamedTuple):
     coordinator: int
     members: tuple[GroupMember, ...] = ()
     epoch: int | None = None
-    readable: bool = True  # False: of a type whose members this client cannot request
+    readable: bool = True  # whether this client can request the members of groups of this type
 
     @property
     def static(self) -> int:
@@ -78,7 +80,7 @@ class Group(NamedTuple):
 
     @property
     def occupied(self) -> bool:
-        """Whether the group has members, for an unreadable type by its state."""
+        """Whether the group has members. If the client cannot read them, the state tells."""
         return bool(self.members) if self.readable else self.state.lower() not in ("empty", "dead")
 
     @property
@@ -152,7 +154,7 @@ def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, 
 
 
 def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
-    """Those of the groups that are share or streams groups, which DescribeGroups reports as missing."""
+    """Those of the named groups that are share or streams groups, by ListGroups: DescribeGroups reports these as missing."""
     groups_found: dict[str, Group] = {}
     for broker_id, groups in cluster.coordinators(names).items():
         if cluster.version(ListGroupsRequest.API_KEY, broker_id) >= TYPES_VERSION:

@@ -20,7 +20,7 @@ def unknown_group(cluster: Cluster, group: str) -> Failure:
     unreachable: dict[int, Failure] = {}
     try:
         replies = cluster.ask_all_brokers(ListGroupsRequest(), missing=unreachable)
-    except Failure:  # the unknown name is the problem to report
+    except Failure:  # report only the unknown name
         replies = {}
     known = {listed.group_id for reply in replies.values() for listed in reply.groups if listed.group_id}
     similar = difflib.get_close_matches(group, sorted(known - {group}), n=1, cutoff=0.8)
@@ -37,7 +37,7 @@ def unknown_group_failure(group: str, more: str = "") -> Failure:
 
 
 def nonempty_group(line: str, group: str, members: int) -> Failure:
-    """The Failure for a change that needs an empty group, with the cluster's error word."""
+    """The Failure for a change that needs a group without members. Its `code` in --json is that of the cluster's error NON_EMPTY_GROUP."""
     return Failure(EXIT.REFUSED, f"{line}: {stop_first(group, members)}", word=word_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
 
 

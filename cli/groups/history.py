@@ -1,4 +1,4 @@
-"""`tenure group history`: the events of a group, from a Tenure broker's notes and the records of `__consumer_offsets`."""
+"""`tenure group history`: the events of a group, from a Tenure broker's notes (records of each event) and the records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from history.note_records import NoteRecord
 
 MEMBER_EVENTS: Final = (AbsenceChanged, CommitsRefused, HeartbeatsLate, InstanceRefused, MemberJoined, MemberRemoved, StandbyChanged, StaticReturned)
-# Reading starts so long before --since: a rebalance in progress is shown from its beginning, and new members are recognized.
+# Start to read this long before --since, to show a rebalance in progress from its beginning, and to recognize new members.
 CONTEXT_MS = 1_800_000
 
 
-# The longest wait for notes, which the broker writes a moment after the group's records.
+# How long to wait for the notes of the newest records: the broker writes notes a moment after the group's records.
 WRITTEN_SECONDS: Final = 1.0
-# A broker that cannot write notes tries again after this time at most: younger records may lack only their notes.
+# A broker that cannot write notes retries within this time. So the notes of younger records may still follow.
 WRITTEN_LATE_MS: Final = 5_000
 NOT_YET_WRITTEN: Final = "what happened in the last seconds is left out: the broker has not written its notes yet; try again in a moment"
 
 
 class Reading:
-    """Merges the notes and records of a group in the order of events and folds them into entries."""
+    """Merges the notes and records of a group in the order of events, and makes the entries of the history from them."""
 
     def __init__(self, notes: Notes, since_ms: int | None) -> None:
         self._notes = notes
         self._order = Order()
         group_records = notes.group_records()
-        # The newest record before --since has the group's state at that time.
+        # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
         self.story = Story(notes.group, from_start=since_ms is None, recorded=notes.recorded if since_ms is None else bool(group_records))
         for record in old[-1:]:
@@ -78,11 +78,11 @@ class Reading:
         return entries
 
     def pending_entries(self) -> list[Entry]:
-        """The entries of the records without notes, without those that are too young to be told from records whose notes are lost."""
+        """The entries of records whose notes are lost. Leaves out young records, whose notes may still be written."""
         entries: list[Entry] = []
         now_ms = time.time_ns() // 1_000_000
         for record in self._order.remaining_records():
-            # A deletion has no notes. A time far ahead is that of another clock.
+            # Young records; but not deletions, which have no notes, and no times far ahead, which another clock wrote.
             if self._notes.has_notes and record.stored is not None and abs(now_ms - record.at_ms) < WRITTEN_LATE_MS:
                 self.has_young_records = True
                 break
@@ -161,7 +161,7 @@ def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argpa
 
 
 def in_order_of_begin(entries: list[Entry]) -> list[Entry]:
-    """A story has a rebalance where it ends; here it comes before what happened to members meanwhile."""
+    """Move each rebalance, which a story has at its end, before the events of members that happened during it."""
     ordered: list[Entry] = []
     for entry in entries:
         at = len(ordered)
@@ -173,7 +173,7 @@ def in_order_of_begin(entries: list[Entry]) -> list[Entry]:
 
 
 def since_first_event(entries: list[Entry]) -> list[Entry]:
-    """Drop coordinator changes from before the group existed."""
+    """Leave out the coordinator changes before the first event of the group."""
     first = next((at for at, entry in enumerate(entries) if not isinstance(entry, CoordinatorChanged)), len(entries))
     return entries[first:]
 

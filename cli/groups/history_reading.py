@@ -1,7 +1,8 @@
 """Fetches the notes of a group, and its records in `__consumer_offsets`.
 
-The notes are in the partition of `__coordinator_notes` with the number of the group's partition in `__consumer_offsets`. A cluster without
-that topic is not Tenure: then only the records are read, as far as compaction has not removed them.
+Notes are a Tenure broker's records of each event of a group. They are in `__coordinator_notes`, in the partition with the number of the
+group's partition in `__consumer_offsets`. A cluster without that topic is not Tenure: then only the group's records that compaction has
+left are read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Batches(NamedTuple):
 
 
 class Notes:
-    """The notes and records of one group, each in log order. A read continues at the last position."""
+    """Reads the notes and the records of one group, each in log order. Each read continues where the last one ended."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self.group = group
@@ -51,16 +52,16 @@ class Notes:
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
         self.partition = partition_of(group, len((notes if self.has_notes else offsets).partitions))
         self.offset = -1
-        self.recorded = False  # whether the log has all records since the first: compaction has removed none
+        self.recorded = False  # whether the log still has all records, since compaction has removed none
         self._records_at = -1
         self._key = group_key(group)
 
     def begin(self, since_ms: int | None) -> None:
-        """Start at the first note at or after that time, or at the oldest note."""
+        """Start at the first note at or after this time; None: at the oldest note."""
         if not self.has_notes:
             return
         offset = -1 if since_ms is None else self._list_offset(NOTES, max(since_ms, 0))
-        if since_ms is not None and offset < 0:  # nothing since then
+        if since_ms is not None and offset < 0:  # there is no note since then: start at the log end
             offset = self._list_offset(NOTES, -1)
         self.offset = offset if offset >= 0 else self._list_offset(NOTES, EARLIEST)
 
@@ -118,14 +119,14 @@ class Notes:
             check(reply.error_code, topic)
             fetched = reply.responses[0].partitions[0]
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                part.fetch_offset = self._list_offset(topic, EARLIEST)  # retention deleted the oldest meanwhile
+                part.fetch_offset = self._list_offset(topic, EARLIEST)  # retention deleted the oldest notes meanwhile
                 if topic == NOTES:
                     self.offset = part.fetch_offset
             elif fetched.error_code not in NOT_YET:
                 check(fetched.error_code, f"{topic}-{self.partition}")
                 batches = Batches(bytes(fetched.records or b""), fetched.high_watermark)
-                # An empty reply before the log end: the broker first reads older records from its store, and the fetch did not wait for
-                # them. Or compaction has removed the last records; notes are not compacted.
+                # An empty reply before the log end: the broker still reads older records from its store, so fetch again, and wait. If
+                # waiting does not help, compaction has removed the last records; notes are not compacted.
                 if batches.data or batches.end <= part.fetch_offset or (topic == OFFSETS and request.max_wait_ms):
                     return batches
                 if time.monotonic() >= deadline:
@@ -154,7 +155,7 @@ class Notes:
         except Failure as trouble:
             if trouble.code in (EXIT.UNREACHABLE, EXIT.UNSUPPORTED):
                 raise
-            return collected  # the notes are enough for a history
+            return collected  # the notes alone also make a history
 
     def _read_group_records(self, data: bytes, collected: list[GroupRecord]) -> None:
         for at, header in positions_and_headers(data):

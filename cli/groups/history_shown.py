@@ -44,7 +44,7 @@ from history.words import (
 if TYPE_CHECKING:
     from history import Entry, Move
 
-LONG_MS = 10_000  # a rebalance this long is marked
+LONG_MS = 10_000  # mark a rebalance that took this long
 LABEL_WIDTH = 8
 MOVES_SHOWN = 12
 
@@ -105,7 +105,7 @@ def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partition
 
 
 def missing(entry: RebalancesMissing) -> str:
-    """`one rebalance is missing here: generation 1 -> 2, its notes were lost`"""
+    """A line such as `one rebalance is missing here: generation 1 -> 2, its notes were lost`."""
     if entry.count_min == entry.count_max:
         count = "one rebalance is" if entry.count_min == 1 else f"{entry.count_min} rebalances are"
     elif entry.count_min == 0:
@@ -121,7 +121,7 @@ def missing(entry: RebalancesMissing) -> str:
 
 
 def show_begun(screen: Screen, entry: Rebalance) -> None:
-    """Print the start of an open rebalance, for --follow."""
+    """Print the beginning of a rebalance that has not ended, for --follow."""
     screen.line(f"{when(screen, entry.began_ms)}  {screen.paint('rebalance begins', Role.CAREFUL)}: {plain(title(entry))}")
 
 
@@ -166,7 +166,7 @@ def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, st
 
 
 def cause_text(entry: Rebalance, partitions: Partitions) -> str:
-    """The cause. The notes alone do not identify the second step of a cooperative rebalance; the moves do."""
+    """The cause of a rebalance. The second step of a cooperative rebalance shows only in the moves of partitions, not in the notes."""
     rejoined = entry.cause in (Cause.MEMBER_METADATA_CHANGED, Cause.LEADER_REJOINED)
     if rejoined and partitions.cooperative and partitions.moves and all(move.before is None for move in partitions.moves):
         who = mover(entry) or "a member"
@@ -411,7 +411,7 @@ def moved_document(partitions: Partitions) -> list[dict[str, object]] | None:
 
 
 def gap(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
-    """Rebalances without notes. `stored` is the group record of __consumer_offsets after the last of them."""
+    """The JSON of rebalances without notes. `stored`: the group record in __consumer_offsets after the last of them."""
     stored = entry.after.stored if entry.after is not None else None
     return {
         "kind": "gap",

@@ -20,7 +20,7 @@ NOTES = "__coordinator_notes"  # an internal topic that only Tenure has
 STATES_VERSION = 4
 LOADING = (14, 15)
 PAUSE_SECONDS = 0.2
-# Up to so many groups are described to count their members; each may have thousands.
+# Describe at most this many groups to count their members, since each may have thousands.
 DESCRIBED_MAX = 200
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead", "Assigning", "Reconciling", "NotReady")
 TYPES = ("classic", "consumer", "share", "streams")
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def unreadable_partitions(cluster: Cluster) -> list[Failure]:
-    """Failures for partitions that a Tenure broker cannot read, so that it lists none of their groups. `tenure health` reports them."""
+    """Failures for Tenure brokers that cannot read some partitions, and so list none of their groups: found as `tenure health` does."""
     if cluster.topics([NOTES])[NOTES].error:
         return []
     troubles = []
@@ -113,7 +113,7 @@ def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: 
         reply = list_loaded_groups(cluster, broker_id, request)
         check(reply.error_code, f"broker {broker_id}")
         for group in reply.groups:
-            type = group.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # older versions have only this type
+            type = group.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # older versions of ListGroups list only this type
             if not types or type in types:
                 groups[group.group_id] = ListedGroup(group.group_id, group.group_state or None, type, group.protocol_type, broker_id)
     return list(groups.values())
@@ -131,7 +131,7 @@ def cluster_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure
 
 
 def list_loaded_groups(cluster: Cluster, broker_id: int, request: ListGroupsRequest) -> Any:
-    """Ask again while the broker loads groups: it does not list them all yet."""
+    """Send ListGroups; repeat it while the broker loads groups, and so does not list all."""
     deadline = time.monotonic() + cluster.timeout
     while True:
         reply = cluster.node(broker_id, request)
@@ -181,7 +181,7 @@ def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, 
 
 
 def protocol(group: ListedGroup) -> str | None:
-    """`range` for consumers; for other types with the protocol type: `connect/compatible`."""
+    """The assignor of a group of consumers (`range`); of other groups with the protocol type before it (`connect/compatible`)."""
     if group.protocol_type in ("", "consumer"):
         return group.protocol or None
     return f"{group.protocol_type}/{group.protocol}" if group.protocol else group.protocol_type

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 MS = 1000
 PARTITION_LIMIT = 1 << 31  # Kafka's partition numbers are signed 32 bit integers
-RANGE_LIMIT = 100_000  # for one T:A-B, more than any topic has: a mistyped number must not allocate a gigabyte
+RANGE_LIMIT = 100_000  # of partitions in one T:A-B, more than any topic has: a mistyped number must not allocate a gigabyte
 TIME_MIN_MS = -62_135_596_800_000  # the years 1 to 9999, the range of datetime
 TIME_MAX_MS = 253_402_300_799_999
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": MS, "ms": 1}
@@ -22,7 +22,7 @@ PLAIN_DURATION = re.compile(r"(\d{1,15})(ms|[wdhms])", re.ASCII)
 
 
 class Scope(NamedTuple):
-    """`orders` or `orders:0,3-5`: a topic and some of its partitions (None: all)."""
+    """A topic and some of its partitions (None: all), as in `orders:0,3-5` or `orders`."""
 
     topic: str
     partitions: tuple[int, ...] | None
@@ -54,7 +54,7 @@ def digits(text: str) -> bool:
 
 
 def partition_ranges(partitions: Iterable[int]) -> str:
-    """0,1,2,5 as `0-2,5`, which `parse_scope` can parse."""
+    """The numbers as ranges (0, 1, 2, 5: `0-2,5`), which `parse_scope` can parse."""
     runs: list[list[int]] = []
     for partition in sorted(partitions):
         if runs and partition == runs[-1][1] + 1:
@@ -65,7 +65,7 @@ def partition_ranges(partitions: Iterable[int]) -> str:
 
 
 def merge_scopes(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
-    """The partitions of each topic in several `--topic` values; None: all, if one of them names no partitions."""
+    """The partitions of each topic in several `--topic` values. None: all, since one of the values names no partitions."""
     partitions: dict[str, set[int] | None] = {}
     for scope in scopes:
         earlier = partitions.get(scope.topic, set())
@@ -74,7 +74,7 @@ def merge_scopes(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time; one without a zone is UTC."""
+    """Parse an ISO 8601 time, in UTC if it has no zone. Returns milliseconds since 1970."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -99,7 +99,7 @@ def time_text(ms: int) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of PT1H30M, P2DT6H, 90s, 15m, 1h30m, 2d."""
+    """Parse PT1H30M, P2DT6H, 90s, 15m, 1h30m or 2d. Returns milliseconds."""
     if match := ISO_DURATION.fullmatch(text):
         values = {unit: match[unit].replace(",", ".") for unit in ("w", "d", "h", "m", "s") if match[unit] is not None}
         if values and match["T"] not in ("T", "t"):

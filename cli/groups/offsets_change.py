@@ -20,7 +20,7 @@ PARTITIONS_AT_ONCE = 2000  # partitions in one request, far below any broker's l
 NO_MEMBER = ""  # the member id of a commit without a member; accepted while the group is empty
 NO_GENERATION = -1
 
-# Errors for a commit without a member while the group has members.
+# With these errors the broker refuses a commit without a member while the group has members.
 HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
 
 

@@ -1,7 +1,8 @@
 """Files of offsets: CSV as kafka-consumer-groups exports and imports it (`[group,]topic,partition,offset`), and JSON.
 
-In a JSON document every object with a topic, a partition and an offset is read, at any depth: the output of `offsets show` and
-`offsets reset`, or a list written by hand. The offset has the first of OFFSET_NAMES that is present; objects with null are skipped.
+Of a JSON document every object with a topic, a partition and an offset is read, at any depth. So the output of `offsets show` and
+`offsets reset` can be read, and a list written by hand. The offset is in the first of the fields OFFSET_NAMES that the object has; null: the
+object is skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Line(NamedTuple):
 
 
 def read(text: str, group: str) -> dict[TopicPartition, Committed]:
-    """The offsets of the group in the file. The text of a ValueError reads after the name of the file."""
+    """The offsets of the group in the file. The text of a ValueError continues a line that begins with the file's name."""
     lines = from_json(text) if text.lstrip()[:1] in ("{", "[") else list(from_csv(text))
     lines_of_group = [line for line in lines if line.group in (None, group)]
     if not lines_of_group:

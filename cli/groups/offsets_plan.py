@@ -22,21 +22,21 @@ class Bounds(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One partition of a plan."""
+    """The planned change of one partition's committed offset."""
 
     topic: str
     partition: int
     before: int | None  # the committed offset
     after: Committed
     bounds: Bounds
-    remark: str | None = None  # why it is not the requested offset
+    remark: str | None = None  # why `after` is not the requested offset
 
     @property
     def difference(self) -> int | None:
         return None if self.before is None else self.after.offset - self.before
 
     def document(self) -> dict[str, object]:
-        """For --json; `offsets reset --from-file` can read it."""
+        """The JSON object, which `offsets reset --from-file` can read."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -52,7 +52,7 @@ class Move(NamedTuple):
 
 
 class NotCommitted(Exception):
-    """Partitions without a committed offset, for a plan that starts from committed offsets."""
+    """These partitions have no committed offset, which the plan needs to shift it."""
 
     def __init__(self, partitions: list[TopicPartition]) -> None:
         super().__init__(partitions)
@@ -72,7 +72,7 @@ def to_offset(offset: int, bounds: Mapping[TopicPartition, Bounds], committed: M
 def to_wanted(
     wanted: Mapping[TopicPartition, Committed], bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]
 ) -> list[Move]:
-    """Move each partition to its wanted offset, clamped to its log."""
+    """Move each partition to its wanted offset, or to the nearest offset within its log."""
     return [clamped(tp, wanted[tp], bounds[tp], committed) for tp in sorted(bounds)]
 
 

@@ -54,14 +54,14 @@ class GroupStatus(NamedTuple):
 
 
 def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Committed]]:
-    """The committed offsets of each group; none for a group that does not exist."""
+    """The committed offsets of each group: an empty dict for a group that does not exist."""
     offsets: dict[str, dict[TopicPartition, Committed]] = {}
     if len(groups) > 1:
         for broker_id, names in cluster.coordinators(groups).items():
             if len(names) > 1 and cluster.version(OffsetFetchRequest.API_KEY, broker_id) >= MANY_GROUPS_VERSION:
                 reply = cluster.node(broker_id, OffsetFetchRequest([OffsetFetchRequestGroup(name) for name in names]))
                 for group in reply.groups:
-                    if group.error_code not in RETRIABLE:  # otherwise requested alone below, with retries
+                    if group.error_code not in RETRIABLE:  # with a retriable error, request the group alone below, with retries
                         offsets[group.group_id] = offsets_of(group, group.group_id)
     for name in groups:
         if name not in offsets:
@@ -89,7 +89,7 @@ def offsets_of(reply: Any, group: str) -> dict[TopicPartition, Committed]:
 
 
 def partitions_of(cluster: Cluster, scopes: Mapping[str, Collection[int] | None]) -> set[TopicPartition]:
-    """The named partitions of each topic (None: all of it); Failure if one does not exist."""
+    """The named partitions of each topic (None: all its partitions). Raises Failure if one does not exist."""
     topics = required_topics(cluster, list(scopes)) if scopes else {}
     partitions: set[TopicPartition] = set()
     for topic, numbers in scopes.items():
@@ -102,7 +102,7 @@ def partitions_of(cluster: Cluster, scopes: Mapping[str, Collection[int] | None]
 
 
 def missing_partitions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Those of the partitions that do not exist or are not authorized, with their error code."""
+    """The error code of each of these partitions that does not exist, or that this client may not see."""
     partitions = set(partitions)
     topics = cluster.topics(sorted({topic for topic, _ in partitions})) if partitions else {}
     return {tp: error for tp in partitions if (error := metadata_error(topics[tp[0]], tp[1]))}
@@ -117,7 +117,7 @@ def metadata_error(topic: TopicInfo, partition: int) -> int:
 
 
 def bounds(cluster: Cluster, partitions: Iterable[TopicPartition], *, retry: bool = True) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, int]]:
-    """The start and end offset of each log, and the error codes of the others."""
+    """The start and end offset of each log, and the error code of each partition without them."""
     partitions = sorted(partitions)
     if not partitions:
         return {}, {}
@@ -129,14 +129,14 @@ def bounds(cluster: Cluster, partitions: Iterable[TopicPartition], *, retry: boo
 
 
 def first_since(cluster: Cluster, partitions: Iterable[TopicPartition], ms: int) -> dict[TopicPartition, Committed | None]:
-    """The offset of the first record at or after that time, or None."""
+    """For each partition the offset of the first record at or after this time; None: no such record."""
     results = log_offsets(cluster, dict.fromkeys(partitions, ms))
     raise_for({tp: result.error for tp, result in results.items() if result.error})
     return {tp: None if result.offset < 0 else Committed(result.offset) for tp, result in results.items()}
 
 
 def raise_for(errors: Mapping[TopicPartition, int]) -> None:
-    """Raise Failure for the first of the errors: no partial changes."""
+    """Raise Failure for the first error, if there is one, so that nothing is changed in part."""
     if errors:
         (topic, partition), error = min(errors.items())
         raise failure(error, f"topic {topic} partition {partition}")
@@ -146,7 +146,7 @@ def raise_for(errors: Mapping[TopicPartition, int]) -> None:
 
 
 def group_status(cluster: Cluster, group: str) -> GroupStatus:
-    """Describe a group, with the API of KIP-848 or that of classic groups."""
+    """Describe a group, by ConsumerGroupDescribe (KIP-848) or else by DescribeGroups."""
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY) >= 0:
         consumer_group = cluster.coordinator(group, ConsumerGroupDescribeRequest([group])).groups[0]
         if consumer_group.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):

@@ -1,4 +1,4 @@
-"""`tenure group offsets reset`: plans, shows and commits offsets, all or none."""
+"""`tenure group offsets reset`: plans, shows and commits offsets; it commits all of them or none."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Planner:
         return offsets_plan.to_time(first_offsets, self.since, bounds, committed)
 
     def partitions(self, committed: Mapping[TopicPartition, Committed]) -> set[TopicPartition]:
-        """The partitions of the reset; Failure for names that do not exist."""
+        """The partitions to reset. Raises Failure if a named one does not exist."""
         if self.options.all_topics and self.wanted is None:
             return self.existing_committed(committed)
         scopes = merge_scopes(self.options.topics)
@@ -167,7 +167,7 @@ def export(name: str, group: str, plan: list[Move]) -> None:
 
 
 def nonempty_text(group: str, status: GroupStatus) -> str:
-    if not status.members:  # a streams group, or one whose last member is leaving
+    if not status.members:  # a streams group, whose members are unknown, or a group whose last member leaves
         return f"group {group} is {status.state}: stop its members first"
     return f"group {group} has {counted(status.members, 'member')} ({status.state}): {stop_first(group, status.members)}"
 
@@ -224,7 +224,7 @@ def refusal(group: str, error: int) -> Failure:
 
 
 def report_errors(screen: Screen, errors: Mapping[TopicPartition, int], failure_of: Callable[[int], Failure], action: str) -> int:
-    """Report each kind of error with its partitions; return the exit code of the first."""
+    """Report each error code with its partitions. Returns the exit code for the first."""
     kinds: dict[int, list[TopicPartition]] = {}
     for tp, error in sorted(errors.items()):
         kinds.setdefault(error, []).append(tp)

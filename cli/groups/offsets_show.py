@@ -27,7 +27,7 @@ class Row(NamedTuple):
         return None if self.committed is None or self.bounds is None else self.bounds.latest - self.committed.offset
 
     def document(self) -> dict[str, object]:
-        """For --json; `offsets reset --from-file` can read it."""
+        """The JSON object, which `offsets reset --from-file` can read."""
         committed = self.committed
         return {
             "topic": self.topic,

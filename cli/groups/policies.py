@@ -1,4 +1,4 @@
-"""Policies of groups as DescribeConfigs and ListConfigResources report them."""
+"""Policies of groups (Tenure's settings of a group), as DescribeConfigs and ListConfigResources report them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cli.groups.described import Group
 
 GROUP: Final = 32  # the resource type
-OWN, BROKER = 8, 4  # the sources of a value
+OWN, BROKER = 8, 4  # config sources: the value was set for the group itself, or is the broker's
 BY_TYPE_VERSION: Final = 1
 STATUS_PREFIX: Final = "status."
 KAFKA_PREFIXES: Final = ("consumer.", "share.", "streams.")  # prefixes of Kafka's group configs
@@ -33,7 +33,7 @@ class Policy(NamedTuple):
 
 
 class GroupPolicies(NamedTuple):
-    """The policies that apply to a group, and their current status by name without "status."."""
+    """The policies that apply to a group, and their current status; its names are without the prefix "status."."""
 
     group: str
     policies: tuple[Policy, ...]

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         changes, remarks = requested_changes(options, before)
         if not changes:
             return print_result(screen, options, before, [], remarks or [f"{plain(options.group)}: every policy has this value already"])
-        send(cluster, options.group, changes, dry_run=True)  # the broker refuses invalid changes before the question
+        send(cluster, options.group, changes, dry_run=True)  # let the broker refuse invalid changes before the user is asked
         group = describe(cluster, [options.group])[options.group]
         requested = any(change.name == REQUEST and change.config_operation == SET for change in changes)
         predicted_effects = effects(group, before.effective, expected(before, changes), before.status, requested)
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
-    """The changes of the command line, without those that would change nothing, and remarks about these."""
+    """The changes of the command line. Those that would change nothing are left out; the second list has remarks about them."""
     if hasattr(options, "reason"):
         return [AlterableConfig(REQUEST, SET, options.reason)], []
     if options.policy_action == "unset":
@@ -78,7 +78,7 @@ def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig
 def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
     try:
         names = expand_names(text)
-    except ValueError:  # which the broker refuses with a text
+    except ValueError:  # invalid names: send them, as the broker's refusal has a text
         return [AlterableConfig(INSTANCE_IDS, operation, text)], []
     present = frozenset(expand_names(before.own.get(INSTANCE_IDS, "")))
     useless = [name for name in names if (name in present) == (operation == APPEND)]

@@ -19,7 +19,9 @@ NONE = "none"
 def effects(
     group: Group | None, before: Mapping[str, str], after: Mapping[str, str], status: Mapping[str, str], requested: bool
 ) -> list[str]:
-    """A sentence for each effect, or one if there is none. `before`, `after`: all policies of the group; `requested`: it requests a rebalance."""
+    """A sentence for each effect, or one sentence that there is none. `before`, `after`: all policies of the group; `requested`: the change
+    requests a rebalance.
+    """
     if group is None or not group.members:
         return ["the group has no members now: the policies apply from its first member on"]
     sentences = list(_effects(group, without_none(before), without_none(after), status, requested))

@@ -1,7 +1,7 @@
 """Predicts the effect of removing members: whether a rebalance follows, which partitions move, and to which members.
 
-The group's leader assigns with a client-side assignor. If the rule of the named assignor reproduces the current assignment, it also
-predicts the next one; otherwise the targets of moves are unknown.
+The assignor runs in the group's leader, so the command computes the assignment by the assignor's known rule. If this gives the current
+assignment, it also predicts the next one; otherwise the new owners are unknown.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from cli.client import TopicPartition
     from cli.groups.described import Group, GroupMember
 
-Owners = dict["TopicPartition", str]  # partition: member id
+Owners = dict["TopicPartition", str]  # partition -> member id
 
 
 class Move(NamedTuple):
-    """A partition with its current and its predicted owner; `known`: whether the latter could be predicted. None: no owner."""
+    """A partition that changes its owner. `after`: the predicted owner, None for no owner; `known`: whether it could be predicted."""
 
     partition: TopicPartition
     before: GroupMember
@@ -32,7 +32,7 @@ class Removal(NamedTuple):
     staying: list[GroupMember]
     rebalances: bool
     moves: list[Move]
-    stops: bool  # the staying members also give up their partitions during the rebalance
+    stops: bool  # whether the staying members also give up their partitions during the rebalance (eager assignors)
 
 
 def predict(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[str, int]) -> Removal:
@@ -65,7 +65,7 @@ def move_to_last_member(partition: TopicPartition, before: GroupMember, last_mem
 def next_assignment(group: Group, staying: Sequence[GroupMember], partitions: Mapping[str, int]) -> Owners | None:
     """The predicted owner of each partition, if the current assignment follows the assignor's rule.
 
-    Java orders members by instance id; other clients order them by member id.
+    Java's assignors order static members by instance id, those of other clients by member id: try both.
     """
     assign = ASSIGNORS.get(group.protocol)
     if assign is None or group.state != "Stable" or any(member.topics is None for member in group.members):

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
-    """The members named by the options; Failure if one of them does not exist."""
+    """The members that the options name. Raises Failure if one of them does not exist."""
     if options.all:
         return sorted(group.members, key=lambda member: (member.instance_id is None, member.seat))
     members: dict[str, GroupMember] = {}
@@ -94,8 +94,10 @@ def partition_counts(cluster: Cluster, group: Group) -> dict[str, int]:
 
 
 def remove(cluster: Cluster, group: str, leaving: list[GroupMember], named_by_id: Collection[str], reason: str) -> dict[str, int]:
-    """Remove the members; return errors by member id. A static member is removed by its instance id alone, as Java's admin client does; one
-    named by its member id is removed by both ids, so that a process that has taken over its seat stays.
+    """Remove the members; return errors by member id.
+
+    LeaveGroup names a static member by its instance id alone, as Java's admin client does. If the user named it by its member id, LeaveGroup
+    has both ids, so that another process that has taken the instance id over stays.
     """
     identities = [
         MemberIdentity("" if member.instance_id is not None and member.member_id not in named_by_id else member.member_id, member.instance_id, reason)
@@ -226,7 +228,7 @@ def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int
 
 
 def outcome(group: Group, after: Group | None) -> str:
-    """The group after the removal, as the cluster reports it."""
+    """A text about the group after the removal, as the cluster reports it."""
     if after is None or not after.members:
         return "it is empty now"
     before = {member.member_id for member in group.members}

@@ -21,21 +21,21 @@ CONTIGUOUS = "contiguous"  # no gaps between offsets
 UNKNOWN = "unknown"
 
 OUR_LOGS = (OFFSETS_LOG, NOTES_LOG, REGISTRY_LOG)
-LEFTOVERS = (REWRITING, PROBE, ".new", ".cleaned", ".swap", ".deleted")
-REPLACEMENT = "\ufffd"  # of a name that was not UTF-8, whose hash is unknown
+LEFTOVERS = (REWRITING, PROBE, ".new", ".cleaned", ".swap", ".deleted")  # endings of temporary files
+REPLACEMENT = "\ufffd"  # in a group id that was not UTF-8: its hash, and so its partition, is unknown
 
 
 @dataclass(slots=True)
 class Expected:
-    """The state of a log according to other files of the data directory."""
+    """What other files of the data directory say about a log."""
 
     in_use: bool = False  # a broker has it open
     clean: bool = False  # the last stop was orderly: no crash has torn the end
-    partitions: int = 0  # of a topic with groups placed by hash; 0 if unknown
+    partitions: int = 0  # of __consumer_offsets, in which the hash of a group id gives the partition; 0 if unknown
     policy: str = UNKNOWN
     recovery_point: int = 0
-    log_start: int = -1  # of the last orderly stop's checkpoint; -1 if unknown
-    cleaned_to: int = -1  # no compaction from this offset on; -1 if unknown
+    log_start: int = -1  # in the checkpoint of the last orderly stop; -1 if unknown
+    cleaned_to: int = -1  # records from this offset on were never compacted; -1 if unknown
 
 
 @dataclass(slots=True)
@@ -58,11 +58,11 @@ class LogCheck:
         self.result = CheckResult()
         self.problems = self.result.problems
         self._epochs = EpochCheck(self.problems)
-        self._last_base = 0  # of the active segment
+        self._last_base = 0  # base offset of the active segment
         self._next_offset = -1  # the expected base offset of the next batch; -1 if unknown
-        self._last_group = ""  # of the previous record: commits of a group are often consecutive
+        self._last_group = ""  # the group of the previous record, which is often also that of the next one
         self._misplaced: set[str] = set()
-        self._duplicates: dict[str, tuple[str, int, str]] = {}  # groups whose last record has an instance twice: file, position, problem
+        self._duplicates: dict[str, tuple[str, int, str]] = {}  # group whose last record has an instance id twice -> file, position, problem
 
     def run(self) -> CheckResult:
         segments = segments_of(self.log.path)
@@ -83,7 +83,7 @@ class LogCheck:
         try:
             file = open_for_reading(segment.path)
         except OSError as error:
-            # The broker may have deleted it since its name was read.
+            # A running broker may have deleted the segment since its name was read.
             if not (self.expected.in_use and isinstance(error, FileNotFoundError)):
                 self.problems.add("read-failed", segment.path, None, error.strerror or str(error))
             self._next_offset = -1
@@ -185,7 +185,7 @@ class LogCheck:
         text = f"offsets {before} to {offset - 1} are missing"
         policy = self.expected.policy
         if policy == CONTIGUOUS and offset <= self.expected.cleaned_to:
-            return  # compacted before the topic's cleanup.policy was changed
+            return  # compaction removed them, before the topic's cleanup.policy was changed
         if policy == CONTIGUOUS:
             self.problems.add("offsets-missing", segment.path, position, text)
         elif policy == UNKNOWN:
@@ -214,12 +214,12 @@ class LogCheck:
         self._last_group = group
         partition = partition_of(group, partitions)
         if partition != self.log.partition:
-            if len(self._misplaced) < 100_000:  # bounds memory if the folder has the wrong name
+            if len(self._misplaced) < 100_000:  # a limit, as all groups are misplaced if the folder has the wrong name
                 self._misplaced.add(group)
             self.problems.add("wrong-partition", file, position, f"offset {offset}: group {shown(group)} belongs to partition {partition} of {partitions}")
 
     def _note_duplicates(self, file: str, position: int, offset: int, record: Decoded) -> None:
-        """Note a group record with an instance twice; only the group's last record counts."""
+        """Note whether a group record has an instance id twice. Only the group's last record counts."""
         assert record.group is not None
         self._duplicates.pop(record.group, None)
         owners: dict[str, str] = {}

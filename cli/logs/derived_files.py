@@ -23,7 +23,7 @@ READ_BYTES = 12 << 10  # a multiple of both entry sizes
 
 
 def entries(path: str, layout: Struct) -> Iterator[tuple[int, int] | str]:
-    """The entries before the zeros that Kafka preallocates, then a text if the file is damaged."""
+    """The entries of an index, up to the zeros that Kafka preallocates. If the file is damaged, the last item is a text about that."""
     file = open_for_reading(path)
     try:
         at, end = 0, file.size()
@@ -69,7 +69,7 @@ class IndexCheck:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Do not check the other entries: the segment is damaged, or still being written."""
+        """Leave the other entries unchecked: the segment is damaged, or a broker is writing to it."""
         self._entries = iter(())
         self._entry = None
 
@@ -100,9 +100,10 @@ class IndexCheck:
 
 
 class OffsetIndexCheck(IndexCheck):
-    """An entry (relative offset, position) has the position of a batch and its last offset.
+    """An entry (relative offset, position) has the position of a batch, and the batch's last offset.
 
-    Older Kafka versions wrote the last offset of a set of batches appended together, so any batch before the next entry may end at it.
+    Older Kafka versions wrote the last offset of several batches that were appended together. So the offset may be that of any batch before
+    the next entry.
     """
 
     def __init__(self, segment_path: str, base: int, problems: Problems) -> None:
@@ -142,7 +143,7 @@ class OffsetIndexCheck(IndexCheck):
 
 
 class TimeIndexCheck(IndexCheck):
-    """An entry (timestamp, relative offset) has the largest timestamp so far, and an offset of its batch."""
+    """An entry (timestamp, relative offset) has the largest timestamp so far, and an offset in the batch with that timestamp."""
 
     layout = TIME_ENTRY
     ending = ".timeindex"
@@ -175,7 +176,7 @@ class EpochRun(NamedTuple):
 
 
 class EpochCheck:
-    """Collects the runs of batches under one leader epoch, and compares them with the checkpoint at the end."""
+    """Collects runs of consecutive batches with one leader epoch, and at the end compares them with the leader-epoch checkpoint."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -194,7 +195,7 @@ class EpochCheck:
             self._problems.add("epoch-order", file, batch.position, f"offset {offset} has epoch {epoch}, but follows epoch {before.epoch}")
 
     def compare(self, folder: str, log_start: int) -> None:
-        """Report differences. Like Kafka, Tenure drops entries before the log start, so older batches need none. `log_start`: -1 if unknown."""
+        """Report differences. Batches before the log start need no entry, since Tenure drops such entries, as Kafka does. `log_start`: -1 if unknown."""
         path = os.path.join(folder, EPOCHS)
         if not os.path.lexists(path):
             if self._runs:
@@ -227,7 +228,7 @@ class EpochCheck:
 
 
 def read_checkpoint(path: str, words: int) -> list[list[str]] | str:
-    """The entries of a checkpoint file of Kafka's, split into `words`, the last of them numbers; or the reason why it is invalid."""
+    """The entries of one of Kafka's checkpoint files, each with this number of words, of which the last ones are numbers; or why it is invalid."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()

@@ -12,7 +12,7 @@ from storage.node_merge import SHARED_FORMAT
 
 
 def format_text(directory: str) -> str | None:
-    """The text of the file of the format. None without the file: the directory is new, or Kafka's."""
+    """The content of the file that names the directory's format. None without that file: the directory is new, or Kafka's."""
     path = os.path.join(directory, FORMAT_FILE)
     if not os.path.lexists(path):
         return None
@@ -29,12 +29,12 @@ def format_problem(directory: str) -> str:
 
 
 def nodes_of(directory: str) -> NodesDirectory | None:
-    """The directory's nodes; None if a single broker uses it."""
+    """The nodes of the directory; None if it is that of a single broker."""
     return NodesDirectory(directory) if directory and format_text(directory) == str(SHARED_FORMAT) else None
 
 
 def user_of(directory: str, nodes: NodesDirectory | None) -> str | None:
-    """The running broker or nodes; None if the directory is not in use."""
+    """The broker or nodes that use the directory, as text; None if it is not in use."""
     return lock_holder(directory) if nodes is None else nodes.used_by()
 
 

@@ -34,12 +34,12 @@ from cli.logs.text import batch_fields, batch_line, record_lines, shown
 from protocol.batch import CorruptBatch, Record, records
 
 KINDS = {"offsets": "offset", "groups": "group", "notes": "note", "topics": "topic", "records": "record"}
-# The only log with records of a kind; with --kind other logs are not read.
+# For each kind the only log that has such records. With --kind the command reads no other logs.
 LOGS_OF_KINDS = {"offset": OFFSETS_LOG, "group": OFFSETS_LOG, "note": NOTES_LOG, "topic": REGISTRY_LOG}
 
 
 class LimitReached(Exception):
-    """--limit records are printed."""
+    """The number of records in --limit is printed."""
 
 
 def run(options: argparse.Namespace, output: Output) -> None:
@@ -96,7 +96,7 @@ class Dump:
                 self.dump_log(log)
 
     def check_directory(self, directory: str) -> None:
-        """Check the data directory of the next logs ("": none): its format, and whether a broker uses it."""
+        """Check the data directory around the logs that are read next ("": none): its format, and whether a broker uses it."""
         refuse_newer_format(directory)
         self.in_use = bool(directory) and user_of(directory, nodes_of(directory)) is not None
 
@@ -232,11 +232,11 @@ def lines_of(record: Record, decoded: Decoded) -> Iterator[str]:
 
 
 def holds_a_batch(data: bytes) -> bool:
-    """Whether the magic byte is that of a batch, also of an older format."""
+    """Whether the first 17 bytes look like those of a batch, also of an older format: by the magic byte and the base offset."""
     return len(data) == 17 and data[16] in (0, 1, 2) and data[:2] in (b"\0\0", b"\0\1")
 
 
 def log_name(name: str | None) -> str | None:
-    """The name of the log in --log; for an internal topic, the name of a partition's folder is accepted too."""
+    """The log that --log names. For an internal topic the name of a partition's folder is also accepted."""
     match = re.fullmatch(r"(.+)-\d+", name or "")
     return match[1] if match and match[1] in LOGS_OF_KINDS.values() else name

@@ -1,7 +1,7 @@
 """The input of `tenure log`: logs and segments of a folder, and batches of a segment.
 
 Nothing is opened for writing or locked, so a broker may run on the directory, and may remove files meanwhile. A segment is read a MiB at
-a time. After damage the next sound batch is searched: a torn end has none, damage in the middle has one.
+a time. After damage the reader searches the next sound batch: if there is none, the end of the file is torn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KNOWN_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".che
 
 
 class InputError(Exception):
-    """The message for a path with nothing to read."""
+    """A path has nothing to read; the text is the message for the user."""
 
 
 class LogFolder(NamedTuple):
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are not a sound batch. `torn`: no sound batch follows in the file; `interrupted`: an interrupted write can leave such an end."""
+    """Bytes that are not a sound batch. `torn`: no sound batch follows in the file; `interrupted`: an interrupted write may have left them."""
 
     position: int
     size: int
@@ -108,7 +108,7 @@ def is_log(path: str) -> bool:
 
 
 def nothing_to_read(path: str) -> InputError:
-    """The message for a folder with nothing to read."""
+    """The error for a folder with nothing to read."""
     if not os.listdir(path):
         return InputError(f"{path} is empty")
     return InputError(f"{path} is neither a data directory nor a log: it contains no folder NAME-PARTITION and no segment")
@@ -120,7 +120,7 @@ def nothing_to_read(path: str) -> InputError:
 def lock_holder(directory: str) -> str | None:
     """The process that has locked the data directory, as its lock file describes it; None if it is not locked.
 
-    This does not lock the file even for a moment, which could make a starting broker fail.
+    Only asks for the lock: to take it, even for a moment, could make a starting broker fail.
     """
     path = os.path.join(directory, ".lock")
     try:
@@ -137,7 +137,7 @@ def lock_holder(directory: str) -> str | None:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Whether a POSIX record lock is held: Tenure takes one besides its flock, Kafka (Java) takes only this kind."""
+    """Whether a process holds a POSIX record lock on the file. Kafka (Java) takes such a lock, and Tenure one beside its flock."""
     darwin = sys.platform == "darwin"
     layout = struct.Struct("qqihh" if darwin else "hhqqi0q")
     query = layout.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if darwin else layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

@@ -1,4 +1,6 @@
-"""A data directory of several nodes, read without writing: who runs, and the checkpoints and turn logs of each log's last writer."""
+"""A data directory of several nodes, read without writing: which nodes run, and which node wrote a log last, whose folder then has the
+checkpoints and turn logs (`turns.N`) for that log.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from storage.store import LogId
 
 
 class TableCopy(OsSharedBytes):
-    """The table of owners as it was when it was read; zeros without it."""
+    """A copy of the file with the owner of each log, made when it is read; zeros if there is no such file."""
 
     def __init__(self, path: str, size: int) -> None:
         try:
@@ -55,7 +57,7 @@ class NodesDirectory:
         return " and ".join(running) or lock_holder(self.path)
 
     def table_problem(self) -> str:
-        """Why the last writers of logs are unknown, or ""."""
+        """Why the last writer of each log is unknown; "" if it is known."""
         path = os.path.join(self.path, OWNERS_FILE)
         if not os.path.lexists(path):
             return "there is no such file"
@@ -65,9 +67,9 @@ class NodesDirectory:
         return self.last_writer(LogId(*id)) == name
 
     def is_clean(self, log: LogFolder) -> bool:
-        """Whether the log's last writer has flushed it: it stopped in order, or handed the log over."""
+        """Whether the node that wrote the log last has flushed it, since it stopped in order or handed the log over."""
         id = LogId(log.name, log.partition)
         if os.path.lexists(os.path.join(self.folder(self.last_writer(id)), CLEAN_SHUTDOWN_FILE)):
             return True
-        # Only the logs of groups, the registry and topics have a slot of their own.
+        # The file of owners has a slot for each log, except for logs of notes.
         return log.name != NOTES and NO_WRITER < self._table.read(id).writer < 0

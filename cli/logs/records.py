@@ -1,7 +1,7 @@
-"""Decodes a record by the log that it is from: its kind, group or topic, and fields.
+"""Decodes a record according to its log: its kind, group or topic, and fields.
 
-A record that is unreadable or from a newer version stays as bytes, with a remark. Fields are computed on access: a check of a million records
-needs few of them.
+A record that is unreadable or from a newer version is shown as bytes, with a remark. Fields are computed on access, since a check of a million
+records needs few of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from protocol.records import (
 OFFSETS_LOG = "__consumer_offsets"
 NOTES_LOG = "__coordinator_notes"
 REGISTRY_LOG = "__tenure_topics"
-REGISTRY_KEY_VERSION = 2  # the newest that read_registry_key reads
+REGISTRY_KEY_VERSION = 2  # the newest version of a key that read_registry_key reads
 CONSUMER = "consumer"
 NO_UUID = bytes(16)
 
@@ -198,7 +198,7 @@ def _group_fields(group: GroupMetadataValue) -> Fields:
 
 
 def _embedded(data: bytes, read: Callable[[bytes], Part]) -> Any:
-    """Decode bytes that a client wrote; if they are unreadable, the log is not damaged."""
+    """Decode bytes that a client wrote: if they are unreadable, the log is not damaged."""
     if not data:
         return None
     try:
@@ -259,7 +259,7 @@ def topic_id_text(id: bytes) -> str | None:
 
 
 def shown_bytes(data: bytes | None) -> Any:
-    """Printable text as it is, else {"hex": ...}."""
+    """Printable text as text, other bytes as {"hex": ...}."""
     if data is None:
         return None
     try:

@@ -19,11 +19,11 @@ SOUND, DAMAGED, NO_INPUT, DISK = 0, 65, 66, 74
 
 
 class OutputError(Exception):
-    """Standard output cannot be written. Not an OSError, which means an unreadable file here."""
+    """Standard output cannot be written. No OSError: in this command an OSError means an unreadable file."""
 
 
 class Output:
-    """Prints lines and messages, and keeps the exit code: that of the first failure."""
+    """Prints lines and messages, and keeps the exit code, which is that of the first failure."""
 
     def __init__(self) -> None:
         self.code = SOUND
@@ -48,7 +48,7 @@ class Output:
                 raise OutputError from error
 
     def report(self, text: str, code: int = SOUND) -> None:
-        """Print a message to standard error, after the output so far; with a code, also fail."""
+        """Print a message to standard error, after the output so far. With a code, the command also fails."""
         if code:
             self.fail(code, text)
         self.flush()

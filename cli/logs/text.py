@@ -22,7 +22,7 @@ def time_text(ms: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """One value in a line: simple names unquoted, ambiguous text in quotes."""
+    """A value as text for one line: simple names without quotes, ambiguous text in quotes."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -155,7 +155,7 @@ def _assignment(value: Any) -> str:
 
 
 def _embedded(value: Any) -> str:
-    """Metadata of another protocol, or unreadable metadata of a consumer."""
+    """The text for member metadata of another protocol, or for unreadable metadata of a consumer."""
     if value is None or value == "":
         return "nothing"
     remark = f" ({value['remark']})" if isinstance(value, dict) and "remark" in value else ""

@@ -37,7 +37,7 @@ from storage.turn_log import Turns, is_turn_log, number_of
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
-# The cleanup policies of topics that the registry does not contain.
+# The cleanup policies of internal topics, for those that the registry of topics does not contain.
 POLICIES = {
     OFFSETS_LOG: COMPACTED,
     REGISTRY_LOG: COMPACTED,
@@ -128,17 +128,17 @@ class Verify:
     # The directory itself
 
     def _is_clean(self, directory: str, logs: list[LogFolder]) -> bool:
-        """Whether nothing can be missing at the ends of the logs, as their last writers stopped in order."""
+        """Whether the brokers that wrote the logs last stopped in order, so that nothing can be missing at the ends of the logs."""
         if self.nodes is not None:
             return all(map(self.nodes.is_clean, logs))
         return os.path.lexists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
 
     def _folders(self) -> list[str]:
-        """The folders with checkpoints and turn logs: the directory itself, or those of its nodes."""
+        """The folders with checkpoints and turn logs (`turns.N`): the directory itself, or the folder of each node."""
         return [self.path] if self.nodes is None else list(map(self.nodes.folder, self.nodes.names))
 
     def _is_writer(self, folder: str, id: TopicPartition) -> bool:
-        """Whether the checkpoints and turn logs in the folder are those of the log."""
+        """Whether the checkpoints and turn logs in this folder are those that count for the log."""
         return self.nodes is None or self.nodes.is_writer(os.path.basename(folder), id)
 
     def _check_directory_files(self, problems: Problems, has_logs: bool) -> bool:
@@ -175,13 +175,13 @@ class Verify:
             known = self._offsets.setdefault(name, {})
             for topic, partition, text in lines:
                 id, offset = (topic, int(partition)), int(text)
-                if name == CLEANED:  # by any node
+                if name == CLEANED:  # any node may have compacted the log: the highest offset counts
                     known[id] = max(offset, known.get(id, -1))
                 elif self._is_writer(folder, id):
                     known[id] = offset
 
     def _check_registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str, str]]:
-        """Check the topic registry, and return its topics, against which the other logs are checked."""
+        """Check the topic registry. Returns its topics, with which the other logs are compared."""
         topics: dict[str, tuple[int, str, str]] = {}
         for log in logs:
             if log.name == REGISTRY_LOG:
@@ -202,7 +202,7 @@ class Verify:
         )
 
     def _group_partitions(self, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> int:
-        """The number of partitions that groups are placed in: from the registry, else of the folders if none is missing; 0 if unknown."""
+        """The number of partitions of __consumer_offsets: from the registry, or without a registry from the folders if none is missing; 0 if unknown."""
         if OFFSETS_LOG in topics:
             return topics[OFFSETS_LOG][0]
         if any(log.name == REGISTRY_LOG for log in logs):
@@ -238,7 +238,7 @@ class Verify:
             problems.add("topic-id-damaged", path, None, f"it does not have the topic's id, {expected}")
 
     def _check_turn_logs(self, problems: Problems, folder: str) -> None:
-        """Check the turn logs in the folder, and whether they can complete each log that may need them."""
+        """Check the turn logs (`turns.N`) in the folder, and whether they can complete each log that ends too early."""
         names = sorted((name for name in os.listdir(folder) if is_turn_log(name)), key=number_of)
         files = [(os.path.join(folder, name), read_or_empty(os.path.join(folder, name))) for name in names]
         try:
@@ -330,7 +330,7 @@ class Verify:
         )
 
     def _turn_logs_text(self) -> str:
-        """The turn logs from which the next start completes logs that end too early."""
+        """A text that names the turn logs from which the next start of the broker completes logs; "" if there are none."""
         names = sorted(os.path.relpath(os.path.join(folder, name), self.path) for folder in self._folders() for name in os.listdir(folder) if is_turn_log(name))
         return f", and completes logs from {' and '.join(names)}" if names else ""
 

@@ -1,1 +1,1 @@
-"""`tenure produce` and `tenure consume`: records into topics, and out of them."""
+"""`tenure produce` and `tenure consume`: write records to topics, and read them."""

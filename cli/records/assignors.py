@@ -1,7 +1,7 @@
 """Kafka's range and round robin assignors, for a member that leads its group.
 
-Any member may become the leader, and a change of leader must not move partitions. So these assign exactly as the Java client's:
-members in the same order, larger shares to the first ones.
+Any member may become the leader, and a change of leader must not move partitions. So these assignors give exactly the assignments of the
+Java client: members are in the same order, and the first ones get the larger shares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def member_order(subscriber: Subscriber) -> tuple[bool, str]:
 
 
 def assign_ranges(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Assignment:
-    """For each topic: consecutive partitions in equal shares; the first subscribers get one of the remainder each."""
+    """Divide the partitions of each topic into ranges of equal size. The first subscribers get one partition of the remainder each."""
     assignment: Assignment = {subscriber.member_id: {} for subscriber in subscribers}
     for topic in sorted({topic for subscriber in subscribers for topic in subscriber.topics}):
         topic_subscribers = sorted((subscriber for subscriber in subscribers if topic in subscriber.topics), key=member_order)
@@ -41,7 +41,7 @@ def assign_ranges(subscribers: Sequence[Subscriber], partitions: Mapping[str, in
 
 
 def assign_round_robin(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Assignment:
-    """The partitions of all topics, in order, go in turn to the next member that is subscribed to the topic."""
+    """Give each partition, in the order of topics and numbers, to the next member in turn that subscribes to the topic."""
     assignment: Assignment = {subscriber.member_id: {} for subscriber in subscribers}
     circle = sorted(subscribers, key=member_order)
     at = 0

@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
 
 
 def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Sequence[AbortedTransaction] | None) -> Chunk:
-    """The records from `position` on. An incomplete last batch is left for the next fetch; `aborted` transactions are skipped."""
+    """The records from `position` on, without those of `aborted` transactions. An incomplete last batch is left for the next fetch."""
     consumed: list[ConsumedRecord] = []
     pending = sorted(aborted or (), key=lambda transaction: transaction.first_offset, reverse=True)
     aborted_producers: set[int] = set()

@@ -56,7 +56,7 @@ def committed_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPa
 
 
 class Commits:
-    """Offsets of printed records that are not committed yet."""
+    """The offsets to commit: of printed records that are not committed yet."""
 
     def __init__(self, cluster: Cluster, member: Member, *, enabled: bool) -> None:
         self._cluster = cluster
@@ -84,7 +84,7 @@ class Commits:
         return dropped
 
     def commit(self, seat: Seat) -> bool:
-        """Commit; return whether the seat is still valid. Offsets that could not be committed stay due."""
+        """Commit; return whether the seat (the member's place in this generation) is still valid. Offsets that could not be committed stay due."""
         self._last = time.monotonic()
         if not self._due:
             return True

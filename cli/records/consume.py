@@ -1,4 +1,4 @@
-"""`tenure consume`: reads all partitions from --from, or as a member of a group from the committed offsets."""
+"""`tenure consume`: reads all partitions from the position in --from, or as a member of a group from the committed offsets."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def checked_start(options: argparse.Namespace) -> Begin:
 
 
 def member_limits(options: argparse.Namespace, limits: Limits) -> Limits:
-    """A session outlasts the take-over from a failed broker, so a member's calls do, too, unless --timeout is given."""
+    """The time limits of a member's calls: at least the session timeout, in which another broker takes over from a failed one. --timeout overrides."""
     return limits if options.timeout is not None else limits._replace(call=max(limits.call, options.session_timeout))
 
 
@@ -96,7 +96,7 @@ class Consumption:
         self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed)
         self.verbose = not options.quiet and (options.verbose or (sys.stderr is not None and sys.stderr.isatty()))
         self.positions: dict[TopicPartition, int] = {}  # the next offset to print
-        self.known_partitions: set[TopicPartition] = set()  # partitions from before this command or its group started: --from applies to them
+        self.known_partitions: set[TopicPartition] = set()  # partitions to which --from applies: they existed when this command or its group started
         self._ends: dict[TopicPartition, int] | None = None
         self._last_record = time.monotonic()
         self._metadata_checked = time.monotonic()
@@ -133,7 +133,7 @@ class Consumption:
         return [tp for tp in partitions if tp[1] in numbers]
 
     def add_new_partitions(self) -> None:
-        """Read new partitions from their start: all of their records are new."""
+        """Add partitions created since the last check. Read them from their start, since all of their records are new."""
         if self.options.partition or not self.options.follow or time.monotonic() - self._metadata_checked < METADATA_SECONDS:
             return
         self._metadata_checked = time.monotonic()
@@ -200,7 +200,7 @@ class Consumption:
                 seat = self.rejoin(member, commits, seat)
 
     def commit_new_partitions(self, commits: Commits) -> None:
-        """Commit the start offsets of new partitions: a member that starts later and gets one could not tell that it is new."""
+        """Commit the start offsets of new partitions: without these, a member that starts later could not tell that a partition is new."""
         topics = self.cluster.topics(sorted({topic for topic, _ in self.known_partitions}))
         new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.known_partitions]
         committed = committed_offsets(self.cluster, self.options.group, new)
@@ -222,7 +222,7 @@ class Consumption:
         with self.interrupts.waiting():
             seat = member.join()
             committed = committed_offsets(self.cluster, group, seat.partitions)
-            # Printed but not committed in time, and assigned to no other member since: not printed again.
+            # Of these partitions records were printed, but not committed in time. No other member has had them since: do not print these again.
             if before is not None and seat.generation == before.generation + 1:
                 committed |= {tp: self.positions[tp] for tp in uncommitted if tp in seat.partitions}
             new = [tp for tp in seat.partitions if tp not in committed]
@@ -278,8 +278,10 @@ class Consumption:
 
 
 def known_partitions_of_group(partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-    """The partitions that existed when the group began to read their topics. Members commit a start offset for every partition, so in a topic
-    with committed offsets a partition without one was added later, and is read from its start.
+    """The partitions that existed when the group began to read their topics.
+
+    Members commit a start offset for every partition. So in a topic with committed offsets, a partition without one was added later, and is
+    read from its start.
     """
     topics = {topic for topic, _ in committed}
     return {tp for tp in partitions if tp in committed or tp[0] not in topics}

@@ -14,8 +14,8 @@ from protocol.batch import Record
 
 Header = tuple[bytes, bytes | None]
 FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
-IGNORED_FIELDS: Final = ("topic", "offset", "timestamp_type", "leader_epoch")  # fields of `consume --json` that the new record gets from the broker
-RECORD_OVERHEAD: Final = 64  # upper bound for the lengths and deltas of a record, to limit the size of batches
+IGNORED_FIELDS: Final = ("topic", "offset", "timestamp_type", "leader_epoch")  # fields that `consume --json` prints; for the new record the broker sets them
+RECORD_OVERHEAD: Final = 64  # the most bytes of a record besides key, value and headers, to bound the size of batches
 
 
 class Draft(NamedTuple):
@@ -32,7 +32,7 @@ class Draft(NamedTuple):
         return size + sum(len(name) + len(value or b"") + 10 for name, value in self.headers)
 
     def record(self, offset: int, timestamp: int) -> Record:
-        """The record in a batch; `timestamp`: for a draft without one."""
+        """The record in a batch. `timestamp`: used if the draft has none."""
         return Record(offset, timestamp if self.timestamp is None else self.timestamp, self.key, self.value, self.headers)
 
     @property
@@ -62,7 +62,7 @@ def plain_lines(
 
 
 def json_lines(key: bytes | None, headers: Sequence[Header], partition: int | None, any_partition: bool) -> Parse:
-    """Parse a line as an object, as `tenure consume --json` prints it. Arguments override its fields."""
+    """Parse a line as an object, as `tenure consume --json` prints it. The command's arguments override its fields."""
 
     def parse(line: bytes, number: int) -> Draft:
         fields = read_object(line, number)

@@ -23,7 +23,7 @@ BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
 BY_ID_VERSION: Final = 13
 PAUSE_SECONDS: Final = 0.1
-DELETED_AFTER_SECONDS: Final = 2.0  # a topic unknown for so long is deleted; not every broker knows a new one yet
+DELETED_AFTER_SECONDS: Final = 2.0  # a topic that is unknown for this long is deleted; before, it may be new and not known to every broker
 NO_TOPIC: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
 )
@@ -39,7 +39,7 @@ class PendingFetch(NamedTuple):
 
 
 class Fetcher:
-    """poll() returns records and advances `positions`, the next offsets."""
+    """Fetches records: `poll` returns them and advances `positions`, the next offsets."""
 
     def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False) -> None:
         self.positions: dict[TopicPartition, int] = {}
@@ -68,7 +68,7 @@ class Fetcher:
         self._pending.clear()
 
     def poll(self, seconds: float) -> list[Chunk]:
-        """The records that arrive within `seconds`; returns with the first."""
+        """Return the first records that arrive, or nothing after `seconds`."""
         deadline = time.monotonic() + seconds
         if self._stale and time.monotonic() >= self._refresh_at:
             self._refresh_metadata()
@@ -168,7 +168,7 @@ class Fetcher:
                 aborted = data.aborted_transactions if self._committed else None
                 chunk = chunk_of(*tp, self.positions[tp], data.records, aborted)
                 if chunk.next_offset > self.positions[tp]:
-                    del self.positions[tp]  # to the end, so that each partition is requested first in turn
+                    del self.positions[tp]  # move the partition to the end of the dict, so that each partition is requested first in turn
                     self.positions[tp] = chunk.next_offset
                     return [chunk]
         return []
@@ -188,7 +188,7 @@ class Fetcher:
         self._mark_stale()
 
     def _mark_stale(self) -> None:
-        """Refresh the metadata after a pause."""
+        """Let `poll` refresh the metadata after a pause."""
         if not self._stale:
             self._stale = True
             self._refresh_at = time.monotonic() + PAUSE_SECONDS
@@ -216,7 +216,7 @@ class Fetcher:
         begin = offsets_at(self._cluster, [tp], EARLIEST)[tp]
         end = offsets_at(self._cluster, [tp], LATEST)[tp]
         if begin <= position <= end:
-            return  # the bounds have changed meanwhile
+            return  # the position is valid again: log start or end have moved meanwhile
         about = f"{tp[0]}-{tp[1]}"
         if position < begin:
             self._warn(f"{about}: offsets {position} to {begin - 1} were deleted, perhaps by the topic's retention; continuing at {begin}")

@@ -12,13 +12,13 @@ from protocol.messages.heartbeat import HeartbeatRequest
 if TYPE_CHECKING:
     from cli.client import Cluster
 
-# Like Kafka's max.poll.interval.ms: a member without progress for so long stops its heartbeats and loses its partitions.
+# As Kafka's max.poll.interval.ms: a member without progress for this time stops its heartbeats, and so loses its partitions.
 PROGRESS_SECONDS_MAX: Final = 300.0
 LAST_HEARTBEAT_SECONDS: Final = 1.0
 
 
 class Seat(NamedTuple):
-    """A member's identity and partitions between two rebalances."""
+    """A member's place in one generation: its identity and its partitions."""
 
     generation: int
     member_id: str
@@ -27,10 +27,10 @@ class Seat(NamedTuple):
 
 
 class Heartbeats:
-    """Sends the heartbeats of one seat until it is stopped or the seat is lost."""
+    """Sends the heartbeats of a member until `stop`, or until the member has lost its seat (its place in the generation)."""
 
     def __init__(self, cluster: Cluster, group: str, seat: Seat, seconds: float) -> None:
-        self.code = 0  # the error that ended the seat
+        self.code = 0  # the error code by which the member lost its seat
         self.failure: Failure | None = None
         self.progress = time.monotonic()
         self.changed = threading.Event()
@@ -43,7 +43,7 @@ class Heartbeats:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. The reply to its last heartbeat does not matter any more, so the wait is short."""
+        """End the thread. Waits only briefly, since the reply to its last heartbeat is not needed."""
         self._stop.set()
         self._thread.join(LAST_HEARTBEAT_SECONDS)
 

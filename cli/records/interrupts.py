@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command only while it waits, so that printed records are also committed."""
+"""Lets Ctrl-C, SIGTERM and SIGHUP end a command only while it waits, so that it also commits the records that it has printed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from cli import Interrupted
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: its terminal was closed
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal of the command was closed
 
 
 class Interrupts:
-    """Between __enter__ and __exit__ a signal raises Interrupted only inside waiting(); a second one at once."""
+    """In this context the first signal raises Interrupted only inside `waiting`, and a second signal at once."""
 
     def __init__(self) -> None:
         self._signal: int | None = None
@@ -24,7 +24,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         for number in SIGNALS:
             before = signal.getsignal(number)
-            if before != signal.SIG_IGN:  # set by nohup and for background jobs
+            if before != signal.SIG_IGN:  # nohup, and shells for background jobs, let a command ignore the signal: keep that
                 self._before[number] = before
                 signal.signal(number, self._on_signal)
         return self

@@ -1,6 +1,6 @@
-"""Formats a record for output: its value, a template, a long line, or JSON.
+"""Formats a record for output: as its value, by a template, as a long line, or as JSON.
 
-On a terminal control characters from a topic are escaped. In a pipe text is written unchanged, line feeds included, and invalid
+On a terminal, control characters from a topic are escaped. In a pipe, text is written unchanged, line feeds included, and invalid
 UTF-8 is escaped as \\xNN. With --raw no byte is changed.
 """
 
@@ -34,7 +34,7 @@ class ConsumedRecord(NamedTuple):
 
 
 def as_text(data: bytes | None) -> bytes:
-    """Bytes for a pipe: UTF-8 unchanged, else with invalid bytes and control characters escaped."""
+    """Bytes for a pipe. Valid UTF-8 is unchanged; other bytes get invalid bytes and control characters escaped."""
     if data is None:
         return NULL.encode()
     try:
@@ -140,7 +140,7 @@ def timestamp_shown(timestamp: int) -> str | int | None:
 
 
 def document(consumed: ConsumedRecord) -> dict[str, Any]:
-    """The JSON object of --json, which `produce --json` accepts."""
+    """The JSON object that `consume --json` prints and `produce --json` accepts."""
     record = consumed.record
     value: dict[str, Any] = {
         "topic": consumed.topic,

@@ -1,4 +1,4 @@
-"""Reads lines of standard input or a file in chunks of the available bytes: typed lines are sent at once, others in large batches."""
+"""Reads lines of standard input or a file, as many as are available at a time: so typed lines are sent at once, others in large batches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cli.failure import EXIT, Failure
 
 GROUP_BYTES: Final = 1 << 20
 READ_BYTES: Final = 1 << 16
-LINE_BYTES_MAX: Final = 100 << 20  # the maximum of one request (socket.request.max.bytes)
+LINE_BYTES_MAX: Final = 100 << 20  # as the largest request that a broker accepts (socket.request.max.bytes)
 
 
 @contextmanager
 def open_input(path: str | None) -> Iterator[int | bytes]:
-    """The descriptor of a file or of standard input; its bytes if standard input has no descriptor."""
+    """The descriptor of a file or of standard input. If standard input has no descriptor: its bytes."""
     if path is None or path == "-":
         yield standard_input()
         return
@@ -46,7 +46,7 @@ def standard_input() -> int | bytes:
 
 
 def line_groups(source: int | bytes, name: str | None = None) -> Iterator[list[bytes]]:
-    """Groups of lines without their line feeds. Text after the last line feed is a line too. `name`: of the file, for a failure to read it."""
+    """Yield groups of lines, without their line feeds. Text after the last line feed is also a line. `name`: of the file, for errors."""
     if isinstance(source, bytes):
         lines = source.split(b"\n")
         if not lines[-1]:
@@ -78,7 +78,7 @@ def line_groups(source: int | bytes, name: str | None = None) -> Iterator[list[b
 
 
 def read_available(descriptor: int) -> tuple[bytes, bool]:
-    """The available bytes, at least one before the end, and whether this is the end. A terminal reports its end (Ctrl-D) only once."""
+    """Wait for bytes; return those that are available, and whether the input has ended. A terminal reports its end (Ctrl-D) only once."""
     pieces = [os.read(descriptor, READ_BYTES)]
     size = len(pieces[0])
     while pieces[-1] and size < GROUP_BYTES and select.select([descriptor], [], [], 0)[0]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 E = ErrorCode
 CONSUMER: Final = "consumer"
 PAUSE_SECONDS: Final = 0.1
-REJOIN_SECONDS_MAX: Final = 300.0  # for other members to join again: usually their max.poll.interval.ms
+REJOIN_SECONDS_MAX: Final = 300.0  # how long other members may take to join again: usually their max.poll.interval.ms
 LEAVE_SECONDS: Final = 2.0
 WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: enough for an eager member, and readable by every client
 
@@ -52,7 +52,7 @@ class Member:
     ) -> None:
         self.group = group
         self.seat: Seat | None = None
-        self.leader_remark = ""  # a remark if this member leads its group
+        self.leader_remark = ""  # a remark for the user, if this member leads its group
         self.counts: dict[str, int] = {}  # the numbers of partitions that this member, as leader, has assigned
         self._cluster = cluster
         self._topics = sorted(set(topics))
@@ -65,14 +65,14 @@ class Member:
     # Rebalances
 
     def join(self) -> Seat:
-        """Rejoin until the member has a seat. Failure: the group refuses this member."""
+        """Join the group, as often as needed, until the member has an assignment (a seat). Raises Failure if the group refuses this member."""
         self.stop_heartbeats()
         self.seat = None
         trouble_since: float | None = None
         while True:
             lookup_at: float | None = time.monotonic()
             try:
-                # This request finds a ready coordinator within the time limit of calls; the join itself waits longer, for other members.
+                # First wait, within the time limit of calls, until the coordinator answers. JoinGroup has a longer limit, as it waits for other members.
                 self._cluster.coordinator(self.group, DescribeGroupsRequest([self.group]))
                 lookup_at = None
                 join_reply = self._join()
@@ -96,7 +96,7 @@ class Member:
         return self.seat
 
     def _join(self) -> JoinGroupResponse | None:
-        """Send JoinGroup; None: join again."""
+        """Send JoinGroup. Returns its reply; None: join again."""
         subscription = with_version(ConsumerProtocolSubscription(self._topics), WRITTEN_VERSION)
         request = JoinGroupRequest(
             self.group,
@@ -136,7 +136,7 @@ class Member:
         return decode_assignment(reply.assignment)
 
     def _is_seat_lost(self, code: int) -> bool:
-        """Whether the error requires the member to join again."""
+        """Whether the error means that the member must join again."""
         if code == E.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         return code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS)
@@ -167,7 +167,7 @@ class Member:
 
     @property
     def seat_lost(self) -> bool:
-        """Whether the member has to join again. Failure: it cannot."""
+        """Whether the member must join again, by its last heartbeat. Raises Failure if it cannot."""
         heartbeats = self._heartbeats
         if heartbeats is None:
             return True
@@ -180,11 +180,11 @@ class Member:
 
     @property
     def partitions_changed(self) -> bool:
-        """Whether topics have other numbers of partitions than this member, as leader, has assigned. Asks the cluster."""
+        """Whether topics now have other numbers of partitions than those that this member, as leader, has assigned. Asks the cluster."""
         return bool(self.counts) and self._partition_counts(sorted(self.counts)) != self.counts
 
     def wait(self, seconds: float) -> None:
-        """Wait, for a member without partitions, or until a heartbeat reports a change."""
+        """Wait, in a member without partitions, for `seconds` or until a heartbeat reports a rebalance or an error."""
         if self._heartbeats is None:
             time.sleep(seconds)
         else:
@@ -196,14 +196,14 @@ class Member:
             self._heartbeats = None
 
     def loses_seat(self, code: int) -> bool:
-        """Whether a commit error means that the member has to join again. Failure: it cannot."""
+        """Whether a commit error means that the member must join again. Raises Failure if it cannot."""
         if self._is_seat_lost(code):
             return True
         check_member(code, self.group, self._instance_id, self._assignors)
         return False
 
     def leave(self) -> None:
-        """Leave the group, so that other members get the partitions at once. Errors are ignored: the session will expire."""
+        """Leave the group, so that other members get the partitions at once. Errors are ignored, since the session will expire anyway."""
         self.stop_heartbeats()
         if not self._member_id:
             return

@@ -13,7 +13,7 @@ from cli.records.batches import Chunk
 from cli.records.layout import LONG, LONG_COLOURED, ConsumedRecord, Layout, as_bytes, as_safe_text, as_text, document
 from cli.shown import Screen
 
-LINES_PER_WRITE: Final = 200  # few enough that a closed pipe is noticed soon
+LINES_PER_WRITE: Final = 200  # few, to notice a closed pipe soon
 
 
 class Output:
@@ -57,7 +57,7 @@ def json_line(record: ConsumedRecord) -> bytes:
 
 
 def safe_json_line(record: ConsumedRecord) -> bytes:
-    """The line with control characters escaped that JSON does not escape."""
+    """The JSON line of a record for a terminal: also escapes the control characters that JSON leaves unescaped."""
     text = json.dumps(document(record), ensure_ascii=False)
     if text.isprintable():
         return text.encode() + b"\n"

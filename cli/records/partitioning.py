@@ -1,4 +1,4 @@
-"""Chooses the partition of a record: by its key as Kafka's clients do, or without a key the same partition for a whole batch."""
+"""Chooses the partition of a record: by its key, as Kafka's clients do. Records without a key stay at one partition for a whole batch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 SEED: Final = 0x9747B28C
 FACTOR: Final = 0x5BD1E995
 WORD: Final = 0xFFFFFFFF
-STICK_BYTES: Final = 64 * 1024  # for one partition before switching to another: large batches, but spread
+STICK_BYTES: Final = 64 * 1024  # bytes of records without a key for one partition, before the next: gives large batches, but spreads them
 
 
 def murmur2(data: bytes) -> int:
-    """32-bit MurmurHash2 with the seed of Kafka's Java client, which other clients use too."""
+    """32-bit MurmurHash2 with the seed of Kafka's Java client, which other clients also use."""
     size = len(data)
     code = SEED ^ size
     aligned = size & ~3
@@ -32,7 +32,7 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 class Partitioner:
-    """Chooses a partition. `usable`: those with a leader, for records without a key."""
+    """Chooses partitions. `usable`: partitions with a leader, among which it chooses for records without a key."""
 
     __slots__ = ("_at", "_bytes", "_random", "partitions", "usable")
 

@@ -1,4 +1,4 @@
-"""Resolves --from to a start offset for each partition."""
+"""Finds the start offset of each partition for --from."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def parse_begin(text: str) -> Begin:
 def begin_offsets(
     cluster: Cluster, partitions: Iterable[TopicPartition], begin: Begin, warn: Callable[[str], None], *, committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """The start offset of each partition. `committed`: logs end at the first open transaction, whose records are read after its commit."""
+    """The start offset of each partition. `committed`: take the last stable offset, before the first open transaction, as the log end."""
     partitions = list(partitions)
     if begin.kind == "earliest":
         return offsets_at(cluster, partitions, EARLIEST)

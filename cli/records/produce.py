@@ -93,7 +93,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def drafts_of(options: argparse.Namespace) -> Iterator[list[Draft]]:
-    """The records to send, in groups that are available together."""
+    """The records to send, in groups of those that are available at the same time."""
     key = None if options.key is None else os.fsencode(options.key)
     partition = None if options.partition == ANY else options.partition
     if options.value is not None:
@@ -141,7 +141,7 @@ def read_whole(path: str) -> bytes:
 
 
 def checked_sizes(cluster: Cluster, options: argparse.Namespace, drafts: Iterable[list[Draft]]) -> Iterator[list[Draft]]:
-    """Raise Failure for a record above max.message.bytes without sending it, unless compression may make it fit."""
+    """Pass records on; raise Failure for one above max.message.bytes before it is sent, unless compression may make it fit."""
     limit: int | None = None
     for group in drafts:
         if options.compression == "none" and any(draft.size > LARGE_BYTES for draft in group):
@@ -195,7 +195,7 @@ def check_partition(name: str, topic: TopicInfo, partition: int, source: str) ->
 
 
 def print_partial_result(screen: Screen, options: argparse.Namespace, sender: Sender) -> None:
-    """Print what was sent before a failure."""
+    """Print the result for the records that were sent before a failure."""
     if sender.records or screen.json:
         send_without_reply(screen, options, sender)
 

@@ -1,7 +1,7 @@
 """Sends batches to the leaders of their partitions.
 
-With acks=all batches have sequence numbers (an idempotent producer), so that a batch whose reply was lost can be sent again. Without
-them it is not sent again, and the caller learns that it may have been written.
+With acks=all, batches have sequence numbers (an idempotent producer), so that a batch can be sent again after its reply was lost. A batch
+without sequence numbers is not sent again, and the caller learns that it may have been written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ E = ErrorCode
 BATCH_BYTES: Final = 256 * 1024  # before compression; a larger record gets its own batch
 RECORDS_MAX: Final = 10_000  # in one batch
 PAUSE_SECONDS: Final = 0.1
-RETRY_TIMEOUTS: Final = 3  # times --timeout, after the first success: Kafka needs 9 s to notice a killed broker and elect other leaders
+RETRY_TIMEOUTS: Final = 3  # after a first success retry for 3 times --timeout: Kafka needs 9 s to notice a killed broker and elect leaders
 SEQUENCE_LIMIT: Final = 1 << 31
 OFFSET_UNKNOWN: Final = -1
 
@@ -49,7 +49,7 @@ class Stopped(Exception):
 
 
 class Sent:
-    """The result for one partition's records."""
+    """The number of records sent to one partition, and their offsets."""
 
     __slots__ = ("first", "last", "records")
 
@@ -61,7 +61,7 @@ class Sent:
 
 class Batch(NamedTuple):
     drafts: list[Draft]
-    sequence: int  # of its first record; -1 without sequence numbers
+    sequence: int  # sequence number of the first record; -1 without sequence numbers
 
 
 class Sender:
@@ -95,7 +95,7 @@ class Sender:
             raise Stopped(reason, [draft for draft in unsent if id(draft) not in ids_in_doubt], self._in_doubt) from reason
 
     def _request_producer_id(self) -> None:
-        """Request a producer id, once. Before Kafka 2.8 that needs a separate permission; without it batches have no sequence numbers."""
+        """Request a producer id, once. Before Kafka 2.8 this needs a separate permission; if it is refused, batches have no sequence numbers."""
         if self._producer_requested or self._acks != -1:
             return
         self._producer_requested = True
@@ -107,7 +107,7 @@ class Sender:
                 if refused.code != EXIT.UNSUPPORTED:
                     raise
                 return
-            # A broker that has just started may have no ids yet.
+            # A broker that has just started may have no producer ids yet.
             if reply.error_code not in NO_IDS_YET or time.monotonic() + PAUSE_SECONDS >= deadline:
                 break
             time.sleep(PAUSE_SECONDS)
@@ -217,7 +217,7 @@ class Sender:
 
 
 def unreachable(lost: Failure) -> Failure:
-    """The failure of an unreachable broker, which is retriable as another may lead soon; raises any other."""
+    """Return the failure if the broker is unreachable: it is retriable, as another broker may lead soon. Raise any other failure."""
     if lost.code != EXIT.UNREACHABLE:
         raise lost
     return lost
@@ -245,7 +245,7 @@ def halves(batch: Batch) -> list[Batch]:
 
 
 def error_message(answer: PartitionProduceResponse, batch: Batch) -> str | None:
-    """The error message of the broker, with the line of the record if it names one."""
+    """The error message of the broker; if it is about a single record, with that record's line number."""
     for error in answer.record_errors:
         if 0 <= error.batch_index < len(batch.drafts):
             return f"{batch.drafts[error.batch_index].source}: {error.batch_index_error_message or answer.error_message or 'refused'}"

@@ -1,4 +1,4 @@
-"""A data directory as the source of a copy. It is only read, also while a broker uses it."""
+"""A data directory as the source of a copy: it is only read, and a broker may use it meanwhile."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from storage.owners import OwnerTable
 from storage.snapshots import read_snapshot, snapshot_offsets
 
 SLICE_BYTES = 1 << 20  # bytes read before other tasks run
-SETTLE_SECONDS = 10.0  # to wait for a running broker to finish replacing compacted segments
+SETTLE_SECONDS = 10.0  # how long to wait until a running broker has replaced segments by compacted ones
 PAUSE_SECONDS = 0.02
-NODE_ID = 1  # of the single broker that may serve the copy of several nodes' directory
+NODE_ID = 1  # node id in the copy of a directory of several nodes, which a single broker may serve
 
 
 class ReadOnlyDisk(OsDisk):
@@ -61,7 +61,7 @@ class DirectorySource:
         self._find_users()
         raise_limit()
         if os.path.lexists(f"{self.path}/{OWNERS_FILE}"):
-            with contextlib.suppress(OSError):  # without write permission: then no node runs that would increment epochs
+            with contextlib.suppress(OSError):  # without write permission the table of owners stays unread
                 self._table = OwnerTable(OsDisk(), self.path)
         self._recovery_points = read_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}") if self.used_by is None else {}
 
@@ -86,7 +86,7 @@ class DirectorySource:
         return parse_properties(self.disk.read_text(path))
 
     def _find_users(self) -> None:
-        """Lock the directory against brokers, or find the broker that uses it."""
+        """Lock the directory, so that no broker starts on it, or find the broker that uses it."""
         try:
             lock = OsDisk().lock(f"{self.path}/{LOCK_FILE}", f"process {os.getpid()}, tenure store")
         except OSError as error:
@@ -110,7 +110,7 @@ class DirectorySource:
         return f"{self.path}/{id}"
 
     async def _open(self, log: CopiedLog) -> LogFiles | None:
-        """Open the log's files; None: the folder does not exist."""
+        """Open the log's files, or return None if its folder does not exist. Waits while a running broker replaces segments."""
         folder = self._folder(log.id)
         if not os.path.lexists(folder):
             return None
@@ -199,14 +199,16 @@ class FolderReading:
             if slice_bytes >= SLICE_BYTES:
                 slice_bytes = 0
                 await asyncio.sleep(0)
-        # A broker serves the log at the epoch after the newest epoch in it.
+        # The copy's broker must serve the log at a newer epoch than any in it.
         state.epoch = max(state.epoch, state.epochs[-1][0] + 1 if state.epochs else 0)
 
     def _load_producers(self) -> int:
-        """Read the newest snapshot and return its offset: later batches must be noted. -1: the log has no producers, so no batch is noted."""
+        """Load the state of producers from the newest snapshot. Returns the snapshot's offset, from which on `batches` notes producers; -1: the log
+        has no producers.
+        """
         try:
             offsets = snapshot_offsets(self._disk.list(self._folder))
-        except FileNotFoundError:  # its topic was deleted meanwhile
+        except FileNotFoundError:  # the topic was deleted meanwhile
             offsets = []
         for offset in reversed(offsets):
             if self.first_offset <= offset <= self.state.next_offset and read_snapshot(self._disk, self._folder, offset, self.state.producers):

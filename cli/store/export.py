@@ -1,8 +1,8 @@
 """`tenure store export`: copy a cluster into a new data directory.
 
-The cluster may be in use, so the order is fixed: the logs of groups; then the end offset of each topic's partitions; then the registry of
-topics; then the records up to those ends. Consumers commit offsets of records that they have read, so a copied commit is never after the
-end offset, which is read later. The registry is copied after the ends are read, so it has every producer id in those records.
+The cluster may be in use, so the order matters: copy the logs of groups; read the end offset of each topic's partitions; copy the registry
+of topics; copy the records up to those ends. Consumers commit offsets of records that they have read, so no copied commit is after an end
+offset, which is read later. And a registry that is copied after the ends are read has every producer id in the records before them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Target:
 
     @property
     def continues(self) -> bool:
-        """Whether an interrupted export of this source is continued: its journal has a plan."""
+        """Whether this continues an interrupted export of the same source, whose journal has a plan (the end of each topic's logs)."""
         return self.journal.plan is not None
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class Target:
         return f"{self.path}/{log}"
 
     def finish(self, node_id: int) -> None:
-        """All logs are copied: write the files that make the folder a data directory."""
+        """Write the files that make the folder a data directory, after all logs were copied."""
         logs = {(copied.log.rpartition("-")[0], int(copied.log.rpartition("-")[2])): copied for copied in self.journal.done.values()}
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", {id: copied.next for id, copied in logs.items()})
         write_offsets(self.disk, f"{self.path}/{LOG_STARTS}", {id: copied.start for id, copied in logs.items() if copied.start})
@@ -134,7 +134,10 @@ class Export:
         return self.document()
 
     async def _copy_groups(self) -> None:
-        """Copy groups, read the topics' ends, copy the registry. Repeated if a topic was deleted meanwhile, since groups may have its offsets."""
+        """Copy groups, read the ends of topics, and copy the registry.
+
+        Repeat all of it if a topic was deleted meanwhile, since the copied groups may have offsets of that topic.
+        """
         for _ in range(ATTEMPTS_MAX):
             before = await topics_of(self._source)
             logs = logs_of_groups(before)
@@ -179,7 +182,7 @@ class Export:
                     await asyncio.sleep(PAUSE_SECONDS)
                 elif end is None:
                     raise Failure(EXIT.AGAIN, f"{log} loses old records faster than they are read; try again with less load on the cluster") from None
-                else:  # its topic was deleted, or retention is faster than the export: its records no longer exist
+                else:  # the topic was deleted, or retention is faster than the export: the log's records up to `end` no longer exist
                     self._journal.add_done(self._copy_empty(log, copy_end))
         self._progress.add_log()
 
@@ -201,7 +204,7 @@ class Export:
         return done(log, reading.state, copied)
 
     def _copy_empty(self, log: CopiedLog, end: LogEnd) -> Done:
-        """Write an empty log that continues at `end`, so that no offset is used twice."""
+        """Write an empty log whose next offset is that of `end`, so that no offset is used twice."""
         copy = LogCopy(self._target.disk, self._target.folder(log))
         state = LogState(end.next_offset, end.next_offset, end.epoch)
         copy.finish(state, log.topic_id_text)

@@ -1,7 +1,7 @@
 """`tenure store import`: copy a data directory into JetStream, as a new cluster.
 
-First all logs are read and verified. Then groups are written, then topics, and the registry last; nodes refuse the cluster until the
-import is complete.
+An import first reads and verifies all logs. Then it writes the logs of groups, those of topics, and last the registry. Nodes do not start on
+the cluster until the import is complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROBLEMS_SHOWN_MAX: Final = 20
 
 class Import:
     def __init__(self, source: DirectorySource, config_for: Callable[[int], Config], progress: Progress, warn: Callable[[str], None]) -> None:
-        """`config_for`: returns a node's settings for a number of partitions of groups."""
+        """`config_for`: returns a node's settings for this number of partitions of __consumer_offsets."""
         self._source = source
         self._config_for = config_for
         self._progress = progress
@@ -120,7 +120,7 @@ class Import:
 
     @property
     def import_id(self) -> str:
-        """Identifies the imported content: a repeated import of the same directory has the same id."""
+        """An id of the imported content: by it a repeated import of the same directory continues the first one."""
         text = "\n".join(map(str, [self._source.cluster_id, *sorted(self._checked.values())]))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -140,7 +140,7 @@ class Import:
         self._progress.end()
 
     async def write_log(self, store_client: StoreClient, log: CopiedLog, import_id: str) -> None:
-        """Write one log, and publish it to the nodes."""
+        """Write one log into its stream, and then let nodes see it."""
         stream = store_client.stream_of(log.id, None if log.internal else log.topic_id)
         reading = await self._source.read(log, self._ends[str(log)])
         try:
@@ -156,7 +156,7 @@ class Import:
             reading.close()
 
     async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
-        """Hook of `Restore`: append what must follow the copied batches. An import appends nothing."""
+        """Append batches that must follow the copied ones. An import has none; `Restore` overrides this."""
 
     def document(self, target: str, continued: bool) -> dict[str, Any]:
         checked = self._checked.values()

@@ -1,7 +1,7 @@
 """The journal of an export: `tenure.export` in the target, an append-only file of JSON lines. Incomplete lines are ignored.
 
-The first line has the source. The line `plan` has the end of each topic's log: a repeated export continues if the journal has a plan, and
-starts over otherwise. Each completely copied log has a line with the checksum of its batches.
+The first line names the source. The line `plan` has the end of each topic's logs. Each completely copied log has a line with the checksum of
+its batches. An export that is repeated after an interruption continues if the journal has a plan, and starts over otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BatchTotals:
     def __init__(self) -> None:
         self.batches = 0
         self.bytes = 0
-        self.compacted_to = 0  # offset after the last gap between batches; only compaction leaves gaps
+        self.compacted_to = 0  # offset after the last gap between batches: compaction, which alone leaves gaps, has reached it
         self._next_offset = -1
         self._crc = 0
 
@@ -100,7 +100,7 @@ class Journal:
         return parsed
 
     def begin(self, source: str, cluster_id: str, began: str) -> None:
-        """Replace the journal by one with only this header."""
+        """Replace the journal by one that has only this header."""
         self.header = {"export": VERSION, "source": source, "cluster_id": cluster_id, "began": began}
         self.plan, self.done = None, {}
         new = f"{self._path}.new"
@@ -120,7 +120,7 @@ class Journal:
 
     def _append(self, value: dict[str, Any]) -> None:
         with open(self._path, "ab") as file:
-            file.write(b"\n" + _line(value))  # after a line that a killed process may have left incomplete
+            file.write(b"\n" + _line(value))  # begin with a line feed: a killed process may have left the last line incomplete
             file.flush()
             os.fsync(file.fileno())
 

@@ -15,7 +15,7 @@ from storage.log_copy import LogEnd, LogState
 
 
 class CopiedLog(NamedTuple):
-    """A log to copy. `topic_id`: of its topic; b"" for the registry."""
+    """A log to copy. `topic_id`: the id of its topic; b"" for the registry of topics."""
 
     id: LogId
     topic_id: bytes = b""
@@ -42,7 +42,10 @@ class Reading(Protocol):
     state: LogState  # complete when all batches were read
 
     def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
-        """Each batch, verified, with the base offset of its segment. Raises DamagedLog and OSError, and StartMoved: read again from the start."""
+        """Each batch, verified, with the base offset of its segment.
+
+        Raises DamagedLog, OSError, or StartMoved: records were deleted meanwhile, so the log must be read again from its start.
+        """
         ...
 
     def close(self) -> None: ...
@@ -57,7 +60,7 @@ class Source(Protocol):
     def cluster_id(self) -> str: ...
 
     async def end_of(self, log: CopiedLog) -> LogEnd | None:
-        """The log's current end, after every record that was acknowledged before the source was opened; None: the log does not exist."""
+        """The current end of the log; None: the log does not exist. Every record acknowledged before the source was opened is before this end."""
         ...
 
     async def read(self, log: CopiedLog, end: LogEnd) -> Reading: ...
@@ -90,7 +93,7 @@ async def topics_of(source: Source) -> Topics:
 
 
 def logs_of_groups(topics: Topics) -> list[CopiedLog]:
-    """The logs of offsets, then those of notes."""
+    """The logs of __consumer_offsets, then those of __coordinator_notes."""
     return [log for name in (CONSUMER_OFFSETS, NOTES_LOG) for log in _partitions(topics, name)]
 
 

@@ -1,4 +1,4 @@
-"""The progress of a copy on standard error: on a terminal one line that is updated, else a line from time to time."""
+"""Shows the progress of a copy on standard error: on a terminal in one line that it updates, else in a line from time to time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Progress:
         self._width = 0
 
     def begin(self, stage: str, logs: int, size: int) -> None:
-        """Begin a stage with this number of logs and bytes; 0: unknown."""
+        """Begin a stage with this number of logs, and this number of bytes (0: unknown)."""
         self.end()
         self._stage, self._logs_total, self._bytes_total = stage, logs, size
         self._logs_done = self._bytes_done = 0

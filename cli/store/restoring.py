@@ -1,7 +1,7 @@
 """`tenure store import --only`: replace damaged logs of a cluster in JetStream by those of an older export, while its nodes are stopped.
 
-Groups return to the committed offsets of the export, so their consumers read some records again. A topic continues at the offset at which
-the damaged log ended: records since the export are missing, and no offset is used twice.
+A restored log of groups has the committed offsets of the export, so consumers read some records again. A restored log of a topic continues at
+the offset at which the damaged log ended: the records since the export are missing, but no offset is used twice.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Restore(Import):
         state.epoch = max(state.epoch, epoch + 1)
         if not log.internal:
             state.next_offset = max(state.next_offset, offset)
-            state.producers.clear()  # they have produced since the export: any sequence is accepted, as after an expiration
+            state.producers.clear()  # forget all producers, which have produced since the export: as after an expiration, any next sequence is accepted
         elif log.id.name == CONSUMER_OFFSETS and (stale := await self._stale_offsets(log)):
             batch = bytearray(build_facts(stale, 0))
             stamp(batch, 0, state.next_offset, state.epoch)
@@ -103,7 +103,7 @@ class Restore(Import):
             state.next_offset = header.next_offset
 
     async def _stale_offsets(self, log: CopiedLog) -> list[Fact]:
-        """Tombstones for the offsets of topics deleted since the export, so that a new topic of such a name has no committed offsets."""
+        """Tombstones for committed offsets of topics deleted since the export. Without these, a new topic of the same name would have the offsets."""
         keys: dict[bytes, None] = {}
         reading = await self._source.read(log, self._ends[str(log)])
         try:

@@ -51,7 +51,7 @@ def first_of(error: BaseException) -> BaseException:
 
 
 def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseException:
-    """The error as a Failure with a text for users of `tenure store`."""
+    """Convert an error into a Failure with a text for users of `tenure store`, if it is of a known kind."""
     if isinstance(error, DamagedLog):
         hint = "docs/cluster.md, How do I restore a partition that no node serves?"
         return Failure(EXIT.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; no damaged record is skipped, so the command ends here", hint=hint)

@@ -14,11 +14,14 @@ from cli.failure import EXIT, Failure
 from cli.store.logs import CopiedLog
 from storage.log_copy import LogEnd
 
-NODE_ID = 1  # node id of the broker that may serve the copy
+NODE_ID = 1  # node id in a copy, which a single broker may serve
 
 
 def config_of(option: str, store: str, cluster: str | None, settings: list[str], partitions: int = 0) -> Config:
-    """The settings of a node of the cluster, with this number of partitions of groups. `option`: for error texts. Raises Failure."""
+    """The settings of a node of the cluster, with this number of partitions of __consumer_offsets (0: the default).
+
+    `option`: the name of the option with the address, for errors. Raises Failure.
+    """
     try:
         parse_servers(store)
     except ValueError as error:
@@ -32,7 +35,7 @@ def config_of(option: str, store: str, cluster: str | None, settings: list[str],
 
 
 async def reach(store_client: StoreClient) -> bool:
-    """Whether the cluster exists. Raises Failure if the engine cannot be used."""
+    """Connect to NATS; return whether the cluster exists in it. Raises Failure if the servers cannot be reached or are too old."""
     try:
         return await store_client.open()
     except TooOld as error:
@@ -43,7 +46,7 @@ async def reach(store_client: StoreClient) -> bool:
 
 
 def reason_text(error: Exception) -> str:
-    """The error without the numbers and tuples that Python has in it."""
+    """The text of an error, without the numbers and tuples that Python puts into it."""
     text = str(error)
     number = re.search(r"\[Errno (\d+)\]", text)  # asyncio: "[Errno 111] Connect call failed ('127.0.0.1', 4222)", perhaps of several addresses
     return os.strerror(int(number[1])).lower() if number else re.sub(r"^\[Errno -\d+\] ", "", text) or "no answer"

@@ -20,7 +20,7 @@ DELETE: Final = 1
 class Change(NamedTuple):
     name: str
     before: object
-    after: object  # None: unknown default
+    after: object  # None: the default, which is unknown
     operation: int = SET
 
     def text(self) -> str:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         changes = [*([partitions] if partitions else []), *settings]
         if changes and not options.dry_run:
             confirm(screen, options, partitions, changes)
-        # Both changes are validated before either is made.
+        # Let the cluster validate both kinds of changes before it makes either.
         if settings:
             send_settings(cluster, options, settings, dry_run=True)
         if partitions:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def requested_settings(options: argparse.Namespace) -> dict[str, str | None]:
-    """The requested settings: name -> value, None for the default."""
+    """The requested settings: name -> value; None: back to the default."""
     requested: dict[str, str | None] = dict(options.settings)
     for name in options.unset:
         if name in requested:
@@ -92,7 +92,7 @@ def setting_changes(requested: dict[str, str | None], current: dict[str, Setting
         setting = current.get(name)
         before = None if setting is None or setting.sensitive else setting.value
         if value is None:
-            if setting is None:  # Kafka accepts this without an error
+            if setting is None:  # refuse an unknown name here, since Kafka accepts it without an error
                 raise Failure(EXIT.REFUSED, f"topics have no setting {name}{similar_names([name])}")
             if setting.own:
                 changes.append(Change(name, before, setting.inherited, DELETE))

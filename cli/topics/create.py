@@ -65,7 +65,7 @@ def request(options: argparse.Namespace, names: list[str], timeout: float) -> Cr
 
 
 def create_if_missing(cluster: Cluster, name: str) -> bool:
-    """Create a topic with the cluster's defaults, for a producer; return False if it existed."""
+    """Create a topic with the cluster's defaults, for `tenure produce`. Returns False if the topic existed."""
     options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False)
     reply = cluster.controller(request(options, [name], cluster.timeout), oldest=4)
     result = next((result for result in reply.topics if result.name == name), None)
@@ -99,7 +99,7 @@ def entry(name: str, result: CreatableTopicResult | None, options: argparse.Name
 
 
 def reported_or_requested(reported: int, requested: int | None) -> int | None:
-    """The value in the reply; older clusters do not return it."""
+    """The value in the reply, or the requested one, as older clusters report none."""
     return reported if reported > 0 else requested
 
 

@@ -1,4 +1,4 @@
-"""`tenure topic delete`: shows what would be lost, asks for confirmation, and deletes."""
+"""`tenure topic delete`: shows the records and committed offsets that would be lost, asks for confirmation, and deletes."""
 
 from __future__ import annotations
 

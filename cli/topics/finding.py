@@ -21,11 +21,11 @@ PAUSE_SECONDS: Final = 0.02
 
 
 def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInfo], list[str]]:
-    """The existing topics in the order of `names`, and the names of missing ones. Failure: an invalid name, or an error of the cluster."""
+    """The existing topics in the order of `names`, and the names of missing ones. Raises Failure for an invalid name or an error of the cluster."""
     names = list(dict.fromkeys(names))
     topics = cluster.topics(names)
     if any(topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
-        time.sleep(KNOWN_SECONDS)  # perhaps created a moment ago through another broker
+        time.sleep(KNOWN_SECONDS)  # another broker may have created it a moment ago: ask once more
         topics = cluster.topics(names)
     existing: dict[str, TopicInfo] = {}
     missing: list[str] = []
@@ -37,14 +37,14 @@ def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, T
             line = f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores"
             raise Failure(EXIT.MISSING, line, word=word_of(topic.error))
         else:
-            if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # while a topic is being created; its partitions have the details
+            if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # answered while a topic is being created; the errors of its partitions tell more
                 check(topic.error, f"topic {name}")
             existing[name] = topic
     return existing, missing
 
 
 def await_change(cluster: Cluster, names: Sequence[str], has_change: Callable[[TopicInfo], bool]) -> None:
-    """Wait briefly until the brokers know the controller's change, so that the next request sees it."""
+    """Wait briefly until a broker's metadata has the change that the controller made, so that the next request of the user sees it."""
     deadline = time.monotonic() + min(SPREAD_SECONDS, cluster.timeout)
     while names and not all(has_change(topic) for topic in cluster.topics(names, refresh=True).values()) and time.monotonic() < deadline:
         time.sleep(PAUSE_SECONDS)

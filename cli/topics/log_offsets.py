@@ -40,8 +40,8 @@ class LogOffset(NamedTuple):
 
 
 def log_offsets(cluster: Cluster, requested: Mapping[TopicPartition, int], *, retry: bool = True, committed: bool = False) -> dict[TopicPartition, LogOffset]:
-    """The offset of each partition at a timestamp, EARLIEST or LATEST. `retry`: wait for a leader; `committed`: logs end at the first
-    open transaction.
+    """The offset of each partition at the requested timestamp, EARLIEST or LATEST. `retry`: wait for a leader; `committed`: LATEST is the last
+    stable offset, before the first open transaction.
     """
     results: dict[TopicPartition, LogOffset] = {}
     remaining = dict(requested)
@@ -61,7 +61,7 @@ def log_offsets(cluster: Cluster, requested: Mapping[TopicPartition, int], *, re
 
 
 def ask_leaders(cluster: Cluster, requested: Mapping[TopicPartition, int], committed: bool, unreachable: list[Failure]) -> dict[TopicPartition, LogOffset]:
-    """Send one request to each leader. Failures of unreachable ones go into `unreachable`: another broker may lead soon."""
+    """Send one ListOffsets to each leader. For an unreachable leader, append the Failure to `unreachable`: another broker may lead soon."""
     topics = cluster.topics(sorted({topic for topic, _ in requested}))
     results: dict[TopicPartition, LogOffset] = {}
     by_leader: dict[int, list[TopicPartition]] = {}

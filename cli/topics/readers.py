@@ -1,4 +1,4 @@
-"""Finds the groups with committed offsets in a topic, which are lost when the topic is deleted."""
+"""Finds the groups with committed offsets in a topic: these offsets are lost when the topic is deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPS_AT_ONCE: Final = 200
 
 
 def groups_with_offsets(cluster: Cluster, topics: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
-    """For each topic the groups with committed offsets in it, as far as this user may list them."""
+    """For each topic the groups with committed offsets in it, of those groups that this user may list."""
     readers: dict[str, set[str]] = {topic: set() for topic in topics}
     for broker_id, listed in cluster.ask_all_brokers(ListGroupsRequest()).items():
         groups = [group.group_id for group in listed.groups if not group.protocol_type or group.protocol_type == "consumer"]
@@ -35,7 +35,7 @@ def groups_with_offsets(cluster: Cluster, topics: Mapping[str, Sequence[int]]) -
 
 
 def topics_with_offsets(cluster: Cluster, broker_id: int, groups: Sequence[str], topics: Mapping[str, Sequence[int]]) -> list[tuple[str, list[str]]]:
-    """Each group with the topics for which it has committed offsets."""
+    """For each group its name, and the topics in which it has committed offsets."""
     request = OffsetFetchRequest(
         [
             OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name, list(partitions)) for name, partitions in topics.items()])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 TOPIC: Final = 2  # a resource's type
-OWN: Final = 1  # the source of a topic's own value
+OWN: Final = 1  # config source: the value was set for the topic itself
 DEFAULT: Final = 5
 SOURCES: Final = {
     OWN: "topic",
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     value: str | None  # None: sensitive, so the broker does not send it
     source: int
     sensitive: bool
-    inherited: str | None  # the value without the topic's own setting
+    inherited: str | None  # the value that applies if the topic's own one is removed
 
     @property
     def is_default(self) -> bool:

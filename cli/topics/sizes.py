@@ -17,14 +17,14 @@ UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 class Contents(NamedTuple):
-    """The totals of a topic; None if unknown for one of its partitions."""
+    """The totals of a topic. A total is None if it is unknown for one of the partitions."""
 
     records: int | None
     bytes: int | None
 
 
 def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
-    """The size of each partition whose leader reports it. This needs a separate permission; without it there are no sizes."""
+    """The size of each partition whose leader reports it. Without the permission for DescribeLogDirs the result is empty."""
     sizes: dict[TopicPartition, int] = {}
     for leader, partitions in partitions_by_leader(topics).items():
         if leader not in cluster.brokers:
@@ -35,7 +35,7 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[T
         except Failure as failure:
             if failure.code in (EXIT.UNSUPPORTED, EXIT.FORBIDDEN):
                 return {}
-            if failure.code == EXIT.UNREACHABLE:  # and still in the metadata
+            if failure.code == EXIT.UNREACHABLE:  # the leader has just failed, and is still in the metadata
                 continue
             raise
         for directory in reply.results:
