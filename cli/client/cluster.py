@@ -28,6 +28,7 @@ PAUSE_SECONDS_MAX = 1.0
 CLOCK_SECONDS = 0.01  # a wait that ends this much before its deadline counts as expired
 NO_LEADER_YET = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
 NO_CREATION_VERSION = 4
+UNCERTAIN = "; it may have taken effect"  # ends the message of a request that was sent and not answered
 CHECK_FIRST = "check whether it was done before trying again"
 
 
@@ -298,7 +299,7 @@ class Cluster:
                 if connection is not None:
                     self._pool.failed(connection)
                     if broken.sent and not repeatable:
-                        raise Failure(EXIT.UNREACHABLE, f"{line}; it may have taken effect: check before trying again", hint=CHECK_FIRST) from broken
+                        raise Failure(EXIT.UNREACHABLE, f"{line}{UNCERTAIN}: check before trying again", hint=CHECK_FIRST) from broken
                 if broken.final or not self._pool.has_connected:
                     raise problem from broken
                 self._metadata_valid = False

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
+from cli.client.cluster import UNCERTAIN
 from cli.client.connection import Broken
 from cli.client.words import word_of
 from cli.records.drafts import Draft
@@ -159,7 +160,7 @@ class Sender:
             was_sent = isinstance(lost.__cause__, Broken) and lost.__cause__.sent
             if was_sent:
                 add_missing(self._in_doubt, drafts)
-                unanswered = Failure(EXIT.UNREACHABLE, lost.line.partition("; it may have been done")[0])
+                unanswered = Failure(EXIT.UNREACHABLE, lost.line.partition(UNCERTAIN)[0])
                 if self._producer is not None:
                     return unanswered
                 raise unanswered from lost

@@ -17,6 +17,7 @@ import pytest
 
 from cli.arguments import addresses
 from cli.client import Cluster, Failure
+from cli.client.cluster import UNCERTAIN
 from cli.client.connection import Broken
 from cli.records.drafts import Draft
 from cli.records.lines import line_groups
@@ -262,7 +263,7 @@ class Breaking(Cluster):
         reply = super().node(broker_id, request, **more)
         if type(request).__name__ == "ProduceRequest" and self.breaks:
             self.breaks -= 1
-            raise Failure(69, "the connection broke; it may have been done all the same") from Broken("the connection broke", sent=True)
+            raise Failure(69, f"the connection broke{UNCERTAIN}: check before trying again") from Broken("the connection broke", sent=True)
         return reply
 
 
@@ -281,6 +282,7 @@ def test_without_idempotence_nothing_is_resent_and_uncertain_records_are_named(b
         with pytest.raises(Stopped) as stopped:
             sender.send([(0, Draft(1, None, b"one")), (0, Draft(2, None, b"two"))])
     assert [draft.line for draft in stopped.value.in_doubt] == [1, 2]
+    assert str(stopped.value) == "the connection broke"  # the lines in doubt say the rest
     assert stopped.value.refused == []
     assert [record["value"] for record in stored()] == ["one", "two"]
 
