@@ -1,4 +1,4 @@
-"""Batches as logs store them, also changed byte by byte under a valid checksum."""
+"""Batches in the bytes that a log stores, and copies with changed bytes but a valid checksum."""
 
 from __future__ import annotations
 

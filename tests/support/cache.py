@@ -13,11 +13,11 @@ CACHE = Path(__file__).parents[2] / ".cache"
 
 
 class Unavailable(Exception):
-    """The reason why something that tests use cannot be had."""
+    """A file that tests need cannot be fetched or built; the message has the reason."""
 
 
 def run_maven(user: str, goal: str, *options: str, folder: Path, timeout_s: float) -> None:
-    """Run a goal of the `pom.xml` in `folder`. Raises Unavailable, with the name of the `user` of what it fetches."""
+    """Run a goal of the `pom.xml` in `folder`. A failure raises Unavailable; its message begins with `user`, the purpose of the files."""
     command = ["mvn", "-q", "-B", goal, *options]
     try:
         done = subprocess.run(
@@ -30,9 +30,9 @@ def run_maven(user: str, goal: str, *options: str, folder: Path, timeout_s: floa
 
 
 def cached(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """`folder`, in the cache. If it is missing, `make` returns the complete one, which it made in the temporary folder that it is given.
+    """Return `folder`, a folder of the cache. If it is missing, `make` builds its content below a temporary folder and returns the path to rename.
 
-    Of several processes at once, one makes it and the others wait.
+    If several processes need the folder at once, one builds it and the others wait.
     """
     if not folder.is_dir():
         cache = folder.parent

@@ -19,7 +19,7 @@ BEAT_SECONDS = 1
 
 
 class CrowdMember:
-    """A member."""
+    """A member on a connection of its own."""
 
     def __init__(self, number: int, static: bool) -> None:
         self.instance = f"seat-{number:04}" if static else None
@@ -66,7 +66,7 @@ class CrowdMember:
         return code
 
     async def take_part(self) -> None:
-        """Join and sync until the member has an assignment; a rebalance meanwhile restarts this."""
+        """Join and sync until the member has an assignment; after a rebalance meanwhile, join again."""
         while await self.sync(await self.join()):
             pass
 
@@ -74,7 +74,7 @@ class CrowdMember:
 async def gather(port: int, count: int, static: bool) -> list[CrowdMember]:
     """Join all members until they are stable in one generation.
 
-    The first may be assigned before the last have joined: they send heartbeats until then, and rejoin when told to.
+    The first members may get assignments before the last have joined: they heartbeat until all are in, and rejoin after a heartbeat with an error.
     """
     members = [CrowdMember(number, static) for number in range(count)]
     joining = set(members)
@@ -95,7 +95,7 @@ async def gather(port: int, count: int, static: bool) -> list[CrowdMember]:
 
 
 async def settle(members: list[CrowdMember]) -> None:
-    """Members that must rejoin do so, until the group is stable."""
+    """Heartbeat all members, and rejoin those that get an error, until no heartbeat gets one."""
     while True:
         codes = await asyncio.gather(*(member.beat() for member in members))
         unsettled = [member for member, code in zip(members, codes, strict=True) if code]

@@ -36,7 +36,7 @@ def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000) ->
 
 
 class Written:
-    """A log on the disk, as its partition has it."""
+    """The port `TopicLog` over a log on the disk, as far as a partition needs it; appends end at once."""
 
     immediate = True
 
@@ -49,7 +49,7 @@ class Written:
 
 
 class Finder:
-    """The part of `Partitions` that handlers use, over logs that are open at once."""
+    """The part of `Partitions` that handlers use; `find` opens the logs of a topic without a delay."""
 
     def __init__(self, topics: Topics, disk: SimDisk, segment_bytes: int) -> None:
         self.handles = Handles(disk)
@@ -79,7 +79,7 @@ class Finder:
 
 
 class Wire(BareTransport):
-    """The bytes that the peer got, frame by frame."""
+    """The transport of a connection: collects the bytes that the broker writes, and splits them into frames."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -111,7 +111,7 @@ class Wire(BareTransport):
 
 
 class Consumer:
-    """A connection."""
+    """A client on its own connection."""
 
     def __init__(self, harness: FetchHarness) -> None:
         self.harness = harness
@@ -140,7 +140,7 @@ class Consumer:
         return replies
 
     def ask(self, request: Any, version: int) -> Any:
-        """The reply, which must be immediate; long replies take some turns."""
+        """The reply, which must arrive without waiting for time to pass; a long reply may take some turns of the loop."""
         self.send(request, version)
         for _ in range(1_000):
             if not self.harness.loop.busy:

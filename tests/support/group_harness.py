@@ -32,7 +32,7 @@ DIALLED = Address("PLAIN", "here.example", 9092)
 
 
 def refusing(*refused: tuple[int, int, str | None], checks: list[tuple[int, int, str]] | None = None) -> Authorizer:
-    """An authorizer that refuses these requests: (operation, resource, name), None standing for any name. `checks`: gets all that are asked."""
+    """An authorizer that refuses these (operation, resource, name); name None means any name. `checks` collects every check that a handler makes."""
 
     def allows(call: Any, operation: int, resource: int, name: str) -> bool:
         if checks is not None:
@@ -64,7 +64,7 @@ class Defective:
 
 
 class Harness(World):
-    """A node whose appends end at once. Time passes only when the test advances it."""
+    """A node that serves groups. Its appends end at once, and only the test advances its time."""
 
     def __init__(
         self,
@@ -106,13 +106,13 @@ class Harness(World):
         return self.log(self.shards.journal_of(group_id).partition)
 
     def hold_appends(self) -> ScriptedLog:
-        """The log of group "g", whose appends wait from now on."""
+        """Let appends to the log of group "g" wait from now on; returns that log."""
         log = self.log_of("g")
         log.immediate = False
         return log
 
     def append_succeeds(self) -> None:
-        """The oldest waiting append of group "g"."""
+        """Complete the oldest waiting append to the log of group "g"."""
         self.log_of("g").succeed()
         self.loop.run()
 
@@ -135,7 +135,7 @@ class Peer(BareTransport):
         self.connection = Connection(harness.context, listener, address)
         self.connection.connection_made(self)
 
-    # As a transport.
+    # Called by the connection, as its transport.
 
     def write(self, data: bytes, /) -> None:
         self._received += data
@@ -146,7 +146,7 @@ class Peer(BareTransport):
     def abort(self) -> None:
         self.open = False
 
-    # As a client.
+    # Called by tests, as a client.
 
     def send(self, request: Any, version: int, body: bytes | None = None) -> None:
         """Send the request; `body` replaces bytes that our codec would not write."""
@@ -164,7 +164,7 @@ class Peer(BareTransport):
         return reply
 
     def reply(self) -> Any:
-        """The next reply, None if there is none; its bytes are those of the generated codec."""
+        """The next reply, or None; checks that its bytes equal the encoding of the generated codec."""
         if len(self._received) < 4:
             return None
         (size,) = unpack(">i", self._received[:4])

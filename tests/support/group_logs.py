@@ -36,10 +36,10 @@ class Cluster:
 
 
 class Store:
-    """A LogStore of scripted logs; while `waiting`, the test opens them."""
+    """A LogStore of scripted logs. While `waiting`, a requested log opens only when the test calls `open`."""
 
     def __init__(self, immediate: bool = False) -> None:
-        """`immediate`: of its logs."""
+        """`immediate`: appends to its logs end at once."""
         self.cluster = Cluster()
         self._immediate = immediate
         self.logs: dict[LogId, ScriptedLog] = {}
@@ -119,9 +119,9 @@ class World:
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
         self.store = Store(immediate)
         self.recorded_notes = RecordedNotes()
-        self.begun = 0  # times at which loading began, and ended
+        self.begun = 0  # how often loading began; `loaded`: how often it ended
         self.loaded = 0
-        self.slice_seconds = 0.0  # the cost of each reading of the time
+        self.slice_seconds = 0.0  # how far each reading of the time advances it
         ids = (f"id-{number}" for number in range(1, 1 << 30))
         self.shards = Shards(
             partitions,
@@ -148,23 +148,23 @@ class World:
         self.loop.run()
 
     def unload_first(self) -> list[bool]:
-        """Unload the first partition. The list has an item once it is unloaded."""
+        """Begin to unload the first partition. The returned list gets an item when the unloading ends."""
         unloaded: list[bool] = []
         self.journal.unload(lambda: unloaded.append(True))
         return unloaded
 
     def append_succeeds(self) -> None:
-        """The oldest append in flight to the first partition."""
+        """Complete the oldest append in flight to the first partition."""
         self.log().succeed()
         self.loop.run()
 
     def recovery_succeeds(self) -> None:
-        """The log of the first partition is repaired."""
+        """Complete the repair of the log of the first partition."""
         self.log().recoveries.pop()(None)
         self.loop.run()
 
     def fail_step(self) -> None:
-        """A step of the first partition raised."""
+        """Report that a step of the first partition raised an exception."""
         self.journal.broken()
         self.loop.run()
 
@@ -214,7 +214,7 @@ class World:
         return waiter
 
     def heartbeat(self, member_id: str) -> int:
-        """A Heartbeat of the static member of `settled`."""
+        """Heartbeat as the static member that `settled` created; returns the error code."""
         return self.journal.shard.heartbeat("g", 1, member_id, "i", self.clock.tick())
 
     def offset(self, group: str = "g") -> int | None:
@@ -224,7 +224,7 @@ class World:
 
 
 def settled(world: World, group: str = "g", metadata: bytes = b"all") -> str:
-    """A static member in a stable group; its id."""
+    """Make a stable group of one static member; returns its member id."""
     log = world.log()
     waiter = world.join(group, metadata=metadata)
     while waiter.error is None:

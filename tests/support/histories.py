@@ -42,15 +42,15 @@ class TopicHistory:
         self.id = id
         self.compacted = compacted
         self.records: dict[int, tuple[bytes, bytes]] = {}  # acknowledged records
-        self.in_flight: dict[int, tuple[bytes, bytes]] = {}  # a batch that is stored whole or not at all, if the process dies
-        self.start = 0  # the acknowledged log start
+        self.in_flight: dict[int, tuple[bytes, bytes]] = {}  # the batch being appended: if the process dies, all of it is stored or nothing
+        self.start = 0  # the highest log start offset that a DeleteRecords reply confirmed
 
 
 class World(TopicBroker):
-    """A history. `run` does so many actions."""
+    """A broker under random actions and kills, and the expected state of its topics."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        """`folder`: on the real disk, for `tenure log verify`."""
+        """`folder`: on the real disk; copies of the data go there for `tenure log verify`."""
         self.chance = Random(seed)
         self.folder = folder
         self.now = self.verified = 0
@@ -85,7 +85,7 @@ class World(TopicBroker):
         self.verify()
 
     def _come_back(self) -> None:
-        """The process was killed, perhaps once more while starting."""
+        """Restart the killed process, and perhaps kill it once more while it starts."""
         self.kills += 1
         self._learn_acknowledged()
         self.calls.clear()
@@ -124,7 +124,7 @@ class World(TopicBroker):
         self.chance.choices(actions, (6, 6, 6, 3, 3, 3, 1, 1))[0](name)
 
     def _create_topic(self, name: str) -> None:
-        """Recreate a topic, deleting it first if it exists."""
+        """Create a topic; one that has this name is deleted first."""
         self.histories.pop(name, None)
         if name in self.topics.by_name:
             self.delete(name)
@@ -195,7 +195,7 @@ class World(TopicBroker):
             disk_log(partition).roll(0)
 
     def _run_pending_work(self) -> None:
-        """Work of threads, timers and turns."""
+        """Run one job of the threads, or else let 50 ms pass, in which turns and timers run."""
         if self.threads.jobs and self.chance.random() < 0.7:
             self.threads.run()
             return
@@ -211,7 +211,7 @@ class World(TopicBroker):
     def _check(self) -> None:
         for name, topic_history in list(self.histories.items()):
             topic = self.topics.by_name.get(name)
-            if topic is None or topic.id != topic_history.id:  # it was not created before the kill
+            if topic is None or topic.id != topic_history.id:  # the kill came before its creation was durable
                 del self.histories[name]
                 continue
             partition = self.find(name)

@@ -1,6 +1,6 @@
-"""A broker served in the running event loop, and clients of it: a whole broker except for the process.
+"""A whole broker in the event loop of the test, instead of a process of its own, and clients for it.
 
-A test can inspect it between two requests, and plant failures; tests of signals, exit codes or speed start a process
+A test can inspect the broker between two requests, and plant failures; tests of signals, exit codes or speed start a process
 (`tests/running.py`).
 """
 
@@ -44,7 +44,7 @@ class Served:
         self._clients: list[AsyncClient] = []
 
     async def start(self, **settings: object) -> None:
-        """`settings` with underscores for dots. It can be restarted after a stop."""
+        """Start, or start again after `stop`. `settings`: names have underscores in place of dots."""
         values = {"group_initial_rebalance_delay_ms": 0} | settings
         words = [f"{name.replace('_', '.')}={value}" for name, value in values.items()]
         config = load_config(listen=["127.0.0.1:0"], data=[str(self.folder)], settings=words, environ={})
@@ -52,7 +52,7 @@ class Served:
         self._serving = asyncio.create_task(self.server.run())
         await asyncio.wait([self._serving, self.server.listening], return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
-            self._serving.result()  # raises the failure of the start
+            self._serving.result()  # raises the exception with which the start failed
         self.port = self.server.listening.result()
 
     async def connect(self, client_id: str | None = "test") -> AsyncClient:
@@ -88,7 +88,7 @@ class AsyncClient:
         await self.close()
 
     def frame(self, request: Any, version: int) -> bytes:
-        """The frame of a request about to be written; its reply is expected in its place."""
+        """The frame of a request, which the caller must write next: `reply` expects replies in the order of these calls."""
         self._correlation_id += 1
         self._unanswered.append((self._correlation_id, request, version))
         return encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version))
@@ -114,7 +114,7 @@ class AsyncClient:
         return await self.reply()
 
     async def ended(self) -> bool:
-        """Wait until the broker closes; whether it did."""
+        """Wait for the broker to close the connection; whether it did so, and sent nothing before."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._reader.read(1) == b""

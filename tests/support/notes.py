@@ -1,4 +1,4 @@
-"""Notes over scripted logs."""
+"""The writer of coordinator notes, over scripted logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.stepped_loop import SteppedLoop
 
 
 def loaded_partition(partition: int = 0, epoch: int = 4, replayed: int = 10) -> GroupJournal:
-    """A partition with one group, as after loading."""
+    """A partition of the offsets topic with one group, in the state after loading."""
     loop = SteppedLoop()
     turn = Turn(loop, loop.clock())  # type: ignore[arg-type]
     journal = GroupJournal(partition, f"offsets-{partition}", GroupConfig(), lambda: "id", turn, LATE_MS, RecordedNotes(), lambda journal: None)
@@ -44,7 +44,7 @@ class NoteHarness:
         return self.store.log(LogId("__coordinator_notes", partition))
 
     def passes(self, ms: int = GATHER_MS, partitions: int = 1) -> None:
-        """Advance the time; the logs accept the notes."""
+        """Advance the time, and complete the appends of notes."""
         self.loop.pass_ms(ms)
         for partition in range(partitions):
             while self.log(partition).pending:

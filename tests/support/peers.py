@@ -36,7 +36,7 @@ os.fdatasync = fdatasync
 
 
 def on(loop: str, *settings: str) -> tuple[str, ...]:
-    """Arguments for the test profile on one event loop, with further settings."""
+    """Command-line arguments: the test profile, this event loop, and further settings."""
     return ("--profile", "test", *(part for setting in (f"event.loop={loop}", *settings) for part in ("--set", setting)))
 
 
@@ -70,7 +70,7 @@ def clients(count: int, port: int) -> Iterator[list[Client]]:
 
 
 def may_open(descriptors: int) -> bool:
-    """Raise this process's own limit of open files; False where that many are not allowed."""
+    """Raise the open-file limit of this process; False if the system does not allow that many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < descriptors <= hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
@@ -90,7 +90,7 @@ def send_until_stuck(sock: socket.socket, data: bytes, bytes_max: int, quiet: fl
 
 
 def frames_until_end(sock: socket.socket) -> tuple[list[bytes], bytes]:
-    """All bytes until the broker closes in order: whole frames, and the incomplete rest."""
+    """Read until the broker closes the connection: the whole frames, and the bytes of an incomplete last frame."""
     sock.settimeout(ANSWER_SECONDS)
     data = bytearray()
     while chunk := sock.recv(1 << 20):
@@ -125,7 +125,7 @@ def eventually(true: Callable[[], bool], seconds: float = 10) -> bool:
 
 
 def readable(peers: Iterable[socket.socket], seconds: float = 0) -> list[socket.socket]:
-    """The sockets with data after at most so long. select() would refuse the high descriptors of a process that opens many."""
+    """The sockets that have data within `seconds`. Uses poll(), as select() refuses descriptors above 1,023."""
     with selectors.PollSelector() as selector:
         for peer in peers:
             selector.register(peer, selectors.EVENT_READ)
@@ -148,12 +148,12 @@ def entries(broker: Broker, event: str = "") -> list[dict[str, Any]]:
 
 
 def reasons(broker: Broker) -> list[str]:
-    """The reasons for which the broker closed connections; repeated lines are counted in one."""
+    """The logged reasons for which the broker closed connections; the broker logs a repeated reason once, with a count."""
     return [entry["reason"] for entry in entries(broker, "connection closed") for _ in range(entry.get("repeated", 1))]
 
 
 def defects(broker: Broker) -> list[str]:
-    """Lines that only a defect of ours writes."""
+    """Log lines that only a defect of the broker causes: exceptions and errors."""
     return [line for line in list(broker.lines) if '"exception"' in line or "Traceback" in line or '"level": "error"' in line]
 
 
@@ -164,7 +164,7 @@ def cpu_seconds(broker: Broker) -> float:
 
 
 class SlowDisk:
-    """A disk whose flushes return only while it is not stuck; `environment` is for the broker."""
+    """A disk whose flushes do not return between `stick` and `resume`. A broker started with `environment` uses it."""
 
     def __init__(self, directory: Path) -> None:
         self._gate = directory / "stuck"

@@ -1,8 +1,8 @@
 """The state of members before and after their coordinator is killed, by phase of the rebalance.
 
 Each phase runs on its own group: `begin` enters it, then the coordinator is killed and started again, `end` checks. The same phases are
-run against Apache Kafka; where it does not give our guarantee, `safe` is false: there the next coordinator does not
-know a static member that returned during the rebalance, and fences the live process.
+run against Apache Kafka with `safe` false: its next coordinator does not know the new id of a static member that returned
+during the rebalance, and fences the live process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Phase(ABC):
 class Initial(Phase):
     """The group waits for its first members: the log has the group without members.
 
-    The group itself may be lost if an id is sent before it is stored.
+    Apache Kafka may lose the group itself, as it replies with a member id before the group is stored.
     """
 
     def begin(self) -> None:
@@ -63,7 +63,7 @@ class Initial(Phase):
 
 
 class Joining(Phase):
-    """Two new members have begun a rebalance of a stable group; no member has rejoined."""
+    """Two new members have begun a rebalance of a stable group; no member has rejoined. After the kill the rebalance never happened."""
 
     def begin(self) -> None:
         self.static, self.dynamic, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
@@ -92,7 +92,7 @@ class Joining(Phase):
 
 
 class Completing(Phase):
-    """All members have joined, the leader has not assigned yet: the generation is lost, and its number reused."""
+    """All members have joined, but the leader has not assigned: the kill undoes this generation, and the next one gets its number."""
 
     def begin(self) -> None:
         self.leader, self.member, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
@@ -128,7 +128,7 @@ class Completing(Phase):
 
 
 class Assigned(Phase):
-    """The assignments are stored, the leader has its own, the reply to another member was lost."""
+    """The assignments are stored. The leader got its reply to SyncGroup, the other member did not ask yet."""
 
     def begin(self) -> None:
         self.leader, self.member = self.actor("a"), self.actor()
@@ -171,7 +171,7 @@ class ReplacedStable(Phase):
         self.leader, self.static = self.actor("a"), self.actor("b")
         settle(self.leader, self.static)
         self.old = self.static.member_id
-        self.answered_process = self.actor("a")  # the leader's next process, which was answered
+        self.answered_process = self.actor("a")  # the restarted process of the leader; it got its reply
         assert self.answered_process.join("").error_code == NONE
         self.static.send_join("")
         while {member.member_id for member in described(self.port, self.group).members} & {self.old}:
@@ -248,7 +248,7 @@ class ReplacedInRebalance(Phase):
 
 
 class Left(Phase):
-    """A member left and others stayed: the departure is not stored, so the member is back until its session ends."""
+    """A member left, the other stayed. The departure is not in the log, so after the kill the member is back until its session ends."""
 
     def begin(self) -> None:
         self.static, self.leaver = self.actor("a"), self.actor(session_ms=700)
@@ -279,7 +279,7 @@ class Emptied(Phase):
         assert self.member.join().error_code == UNKNOWN_MEMBER_ID
         before = self.member.generation
         self.member.take_id()
-        # It joined in one generation and left in the next.
+        # Joining began one generation, and leaving another: this join begins the second after that in `before`.
         assert self.member.join().generation_id == before + 2
 
 

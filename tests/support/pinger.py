@@ -1,7 +1,7 @@
 """A process that sends ApiVersions to a broker at a fixed pace: `python -m tests.support.pinger PORT PID`, until its input ends.
 
-Then it prints, in seconds, the longest time of a reply, and the most processor time of the broker's loop during a request: on a busy
-machine that is less, and a fair measure of the broker. It covers the turn under way and the turn of the reply.
+Then it prints two numbers in seconds: the longest wait for a reply, and the most processor time that the broker's loop used during one
+request. The latter excludes the work of other processes; it covers the turn under way when the request arrives, and the turn of the reply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACE_SECONDS = 0.002
 
 
 def worked(pid: int) -> float:
-    """Processor time of the thread of the loop."""
+    """Processor time of the main thread of this process, which runs the broker's loop."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -54,13 +54,13 @@ def record(
     trailing: bytes = b"",
     longer: int = 0,
 ) -> bytes:
-    """A record; `longer` is the error in its length."""
+    """A record; its length field is `longer` bytes too large."""
     body = pack(">B", attributes) + varint(timestamp) + varint(delta) + blob(key) + blob(value) + headers + trailing
     return varint(len(body) + longer) + body
 
 
 def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> bytes:
-    """A batch of these records, or of the bytes `raw`; checksum and length are right unless passed, or wrong by `longer`."""
+    """A batch of these records, or of the bytes `raw`. `fields` replace header fields; `longer` makes the length field too large by that much."""
     longer = fields.pop("longer", 0)
     body = compress(b"".join(parts), codec) if raw is None else raw
     count = len(parts)
@@ -77,7 +77,7 @@ def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> byte
 
 
 def old_message(magic: int) -> bytes:
-    """A message of the format before batches: magic 0 or 1."""
+    """A message in the format that Kafka had before record batches: magic 0 or 1."""
     body = pack(">bb", magic, 0) + (pack(">q", THEN) if magic else b"")
     for data in (b"key", b"value"):
         body += pack(">i", len(data)) + data
@@ -93,7 +93,7 @@ def three(**fields: int) -> bytes:
 
 
 def of_size(size: int, **fields: int) -> bytes:
-    """A batch of so many bytes."""
+    """A batch of exactly `size` bytes."""
     value = bytes(size - 80)
     data = batch(record(value=value), **fields)
     while len(data) != size:

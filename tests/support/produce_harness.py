@@ -1,5 +1,5 @@
-"""The code behind a connection that takes records, in one thread: real connections, dispatch and handlers, over
-partitions in memory that fail as the test directs.
+"""The code behind a connection that accepts Produce requests, in one thread: real connections, dispatch and handlers, over
+partitions in memory that fail when the test says so.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MemoryPartition:
         self.settings = settings
         self.error = 0
         self.immediate = True
-        self.refuses = False  # like a full disk
+        self.refuses = False  # appends fail, as on a full disk
         self.start_offset = 0
         self.high_watermark = 0
         self.producers = Producers()
@@ -102,7 +102,7 @@ class MemoryPartitions:
 
 
 class Registry:
-    """The journal of the topics: it holds replies until the test releases them."""
+    """A stand-in for the journal of the topic registry: it holds replies until the test releases them."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -127,7 +127,7 @@ class Registry:
 
 
 class MemoryChecker:
-    """A stand-in for the checker processes (`broker.topics.batch_checker`); `outcomes` may hold the next results instead."""
+    """A stand-in for the checker processes (`broker.topics.batch_checker`). While `outcomes` is not empty, a check returns its next item."""
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
@@ -177,7 +177,7 @@ class Harness:
         self.transactions = Transactions()
         self.dispatch = Dispatch(1 << 20)
         self.checker = MemoryChecker()
-        allowance = Allowance(self.turn, lambda: 0)  # a busy machine would send batches to the checker
+        allowance = Allowance(self.turn, lambda: 0)  # zero time used: with a real clock, a busy machine would send batches to the checker
         appender = Appender(self.clock, allowance)
         self.late = LateBatches(self.checker, appender, self.turn, self.clock)
         parts: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""A broker over a directory and a port that outlive it, and group members controlled request by request."""
+"""A broker that restarts with the same directory and port, and group members controlled request by request."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Actor:
         return self.receive_join()
 
     def take_id(self) -> None:
-        """A dynamic newcomer gets its id first."""
+        """Send the first JoinGroup of a dynamic member, which is answered with a member id and error 79 (MEMBER_ID_REQUIRED)."""
         assert self.join("").error_code == 79
 
     def send_sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
@@ -156,7 +156,7 @@ class Actor:
         self.send_sync(assignments, generation)
         return self.receive()
 
-    # Requests answered with a code.
+    # Requests that return the error code of their reply.
 
     def beat(self, generation: int | None = None, member_id: str | None = None) -> int:
         generation_id = self.generation if generation is None else generation
@@ -194,7 +194,7 @@ def gather(first: Actor, *others: Actor) -> dict[str, Any]:
 
 
 def hand_out(first: Actor, *others: Actor) -> None:
-    """The leader assigns each member its own name."""
+    """Sync all actors; the leader assigns to each member that member's `assignment_of`."""
     assignments = {actor.member_id: assignment_of(actor) for actor in (first, *others)}
     for actor in others:
         actor.send_sync()
@@ -210,7 +210,7 @@ def settle(first: Actor, *others: Actor) -> None:
 
 
 def create_topic(port: int, name: str, partitions: int = 3) -> None:
-    """Create a topic, until it is known everywhere: Kafka may still refuse a commit after the topic was created."""
+    """Create a topic, and wait until Metadata has it: Kafka may refuse a commit to a topic that it has just created."""
     until = time.monotonic() + AWAIT_SECONDS
     with Client(port) as client:
         reply = client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]), 5)
@@ -233,7 +233,7 @@ def fetch_code(port: int, group: str) -> int:
 
 
 def await_loaded(port: int) -> None:
-    """Wait until every offsets partition serves: before, a heartbeat is answered 0 and a JoinGroup 14."""
+    """Wait until every offsets partition serves. While one loads, Heartbeat gets 0 whoever sends it, and JoinGroup 14."""
     until = time.monotonic() + AWAIT_SECONDS
     while error := list_code(port):
         assert time.monotonic() < until, error

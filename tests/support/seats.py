@@ -1,4 +1,4 @@
-"""A connection that pipelines requests, of every kind that a connection learns."""
+"""A connection that pipelines requests of every kind for which the broker learns a fast path."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Seat:
             actor.take_id()
         assert staying.join().error_code == staying.sync().error_code == staying.beat() == 0
         for actor in (staying, rejoining):
-            actor.close()  # members need not send heartbeats
+            actor.close()  # their sessions outlast the test without heartbeats
         self.rejoining = rejoining
         self.requests: dict[str, tuple[int, Any]] = {
             "heartbeat": (4, HeartbeatRequest(staying.group, staying.generation, staying.member_id)),
@@ -102,7 +102,7 @@ class Seat:
         return SyncGroupRequest(actor.group, actor.generation, actor.member_id, None, "consumer", "one", assignments)
 
     def connect_anew(self) -> None:
-        """As a connection without learned requests."""
+        """Replace the connection by a new one, for which the broker has learned no requests."""
         self.sock.close()
         self.sock = socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS)
 
@@ -149,7 +149,7 @@ class Seat:
         return [number - requests[0] for number in received] if received != requests else []
 
     def _joined(self, data: bytes, at: int) -> None:
-        """The next SyncGroup has the generation of this reply: no tags, throttle time, error, generation."""
+        """Give the next SyncGroup the generation of this JoinGroup reply, which follows no tags, throttle time and error."""
         error, generation = unpack_from(">hi", data, at + 5)
         if not error:
             self.rejoining.generation = generation
@@ -157,7 +157,7 @@ class Seat:
         self.joins.clear()
 
     def warm_up(self) -> None:
-        """Send every request twice, so that the connection learns it."""
+        """Send each request of these kinds three times, so that the connection learns it."""
         for kind in ("heartbeat", "commit", "fetch offsets", "join", "sync", "produce") * 3:
             self.send([kind])
             assert self.answered() == []

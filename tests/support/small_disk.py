@@ -15,7 +15,7 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path, kib: int) -> Iterator[Path]:
-    """A file system of this size at this place; without the right to mount, the test is skipped."""
+    """Mount a file system of this size at `folder`; without the right to mount, skip the test."""
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("a small disk of its own needs Linux, root and mount")
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The simulator's event loop in a world of its own: time passes, and callbacks run, only in calls of the test."""
+"""The simulator's event loop, driven by a test: time passes and callbacks run only when the test calls its methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SteppedLoop(SimLoop):
         super().__init__(self.world, SimDisk(), lambda: None)
 
     def _await_pass(self) -> None:
-        """The test runs the passes of the loop, not the world."""
+        """Do nothing: in the simulator this schedules the next pass of the loop, which here the test runs."""
 
     def _call_at(self, moment: int, callback: Callable[..., object], args: tuple[Any, ...]) -> TimerHandle:
         timer = super()._call_at(moment, callback, args)
@@ -34,7 +34,7 @@ class SteppedLoop(SimLoop):
 
     @property
     def timers(self) -> list[TimerHandle]:
-        """Those that will fire."""
+        """The timers that were not cancelled."""
         return [timer for timer in self._timers.values() if not timer.cancelled()]
 
     def delays(self) -> list[float]:
@@ -54,7 +54,7 @@ class SteppedLoop(SimLoop):
         self.world.now += round(seconds * SECOND)
 
     def pass_once(self) -> None:
-        """Due timers, then scheduled callbacks. In uvloop, whose order is the harder case, the sockets follow: the test acts for them."""
+        """Run due timers, then scheduled callbacks. uvloop reads the sockets after these (the harder order): the test sends data after this call."""
         self.world.run_until(self.world.now)
         self.run_pass()
 
@@ -64,12 +64,12 @@ class SteppedLoop(SimLoop):
             self.run_pass()
 
     def jump(self, seconds: float) -> None:
-        """Time passes without callbacks; then each due timer fires once."""
+        """Advance the time without running callbacks, as if the loop were stalled; then each due timer fires once."""
         self.advance(seconds)
         self.pass_once()
 
     def pass_ms(self, ms: float) -> None:
-        """Time passes; timers fire when due."""
+        """Advance the time; each timer fires at the moment when it is due."""
         until = self.world.now + round(ms * MS)
         self.run()
         while self.world.next_at <= until:

@@ -46,7 +46,7 @@ class TopicBroker:
 
     def _new_id(self) -> bytes:
         self.ids += 1
-        return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # spread like random ids
+        return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # hashed, so that ids are spread like random ones, but repeatable
 
     def start(self) -> None:
         self.loop = SteppedLoop()
@@ -73,7 +73,7 @@ class TopicBroker:
         self.threads.run_all()
 
     def restart(self, clean: bool = False) -> None:
-        """After an orderly stop, or after a kill of the process alone."""
+        """Restart after an orderly stop (`clean`), or after a kill of the process without a power failure."""
         if clean:
             self.partitions.stop()
             problems: list[str] = []
@@ -96,7 +96,7 @@ class TopicBroker:
         return topic
 
     def written_topic(self, partitions: int = 1, written: int | None = None, **settings: str) -> Topic:
-        """The topic `orders` with a durable record "a" in each partition, or in the first so many."""
+        """The topic `orders` with a record "a" in each partition, or only in the first `written` partitions."""
         topic = self.topic("orders", partitions, **settings)
         for index in range(partitions if written is None else written):
             put(self.find("orders", index), "a")
@@ -148,7 +148,7 @@ MINUTE = 60_000
 
 
 class RetainingBroker(TopicBroker):
-    """With retention and compaction, at a time set by the test."""
+    """A broker with retention and compaction, whose time the test sets."""
 
     def __init__(self, disk: SimDisk, *settings: str) -> None:
         self.settings = settings
@@ -161,7 +161,7 @@ class RetainingBroker(TopicBroker):
         self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
 
     def pass_time(self, ms: int) -> None:
-        """Run all rounds; the jobs of threads run at once."""
+        """Advance the time, and run the rounds of retention and compaction that are due, with their threads."""
         self.now += ms
         self.loop.jump(ms / 1000)
         for _ in range(20):

@@ -1,5 +1,5 @@
-"""The code that answers topic requests, in one thread and step by step: over partitions without logs and a registry whose
-log is in memory.
+"""The code that answers topic requests, in one thread and step by step, over partitions and a registry whose logs are in
+memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 
 
 class EmptyPartitions:
-    """All partitions of every topic, open and empty; `calls` has the changes reported to them."""
+    """Finds every partition of every topic, open and empty. `calls` records the topic changes that handlers report."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics

@@ -1,4 +1,4 @@
-"""The storage log of a partition, for tests that bypass the port."""
+"""Access to the `storage.Log` behind a partition, for tests that need more than the port `TopicLog`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.restartable import RestartableBroker
 
 WRITTEN = ROOT / "tests" / "storage" / "written_by_us"
 METADATA = 12
-# Excluded: the lock names a process that is gone.
+# The lock file is not copied: it names the process that wrote the directory.
 NOT_KEPT = shutil.ignore_patterns(".lock")
 
 
