@@ -117,7 +117,7 @@ class Play(Requests):
     # Set-ups.
 
     def _ready(self) -> Self:
-        """The set-up is over: from here moments and records count, and notes are of interest."""
+        """End the set-up: moments count from now on, and earlier records, notes and answers are discarded."""
         self.began = self.now
         self._newest = []
         self.notes.clear()
@@ -135,7 +135,7 @@ class Play(Requests):
         metadata: bytes | None = None,
         group: str = "g",
     ) -> Self:
-        """Generation 1 has just joined and no member has synced. The first is the leader; static members (all, or the named) are a/ia, b/ib, ..."""
+        """CompletingRebalance in generation 1, led by the first name. `static`: all or these names are static members, with instance ids ia, ib, ..."""
         statics = (names if static else ()) if isinstance(static, bool) else static
         for name in names:
             self.join(
@@ -181,11 +181,11 @@ class Play(Requests):
         return self.settled("a", "b", "c", static=True, **options)
 
     def two_awaiting_assignment(self, *, static: bool = True, **options: Any) -> Self:
-        """No member has synced."""
+        """CompletingRebalance in generation 1: no member has sent a SyncGroup."""
         return self.joined("a", "b", static=static, **options)
 
     def follower_awaits_assignment(self, *, static: bool = True, **options: Any) -> SentSync:
-        """Returns b's parked SyncGroup."""
+        """As two_awaiting_assignment, but the follower b has sent its SyncGroup, which is returned."""
         self.two_awaiting_assignment(static=static, **options)
         parked = self.sync("b")
         parked.parks()
@@ -193,7 +193,7 @@ class Play(Requests):
         return parked
 
     def leader_rejoins(self, **options: Any) -> SentJoin:
-        """Returns a's parked JoinGroup."""
+        """PreparingRebalance, begun by the leader's JoinGroup, which is returned."""
         self.two_static(**options)
         parked = self.join("a")
         parked.parks()

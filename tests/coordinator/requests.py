@@ -1,4 +1,4 @@
-"""Requests of actors to the shard, with defaults for the fields that the catalogue leaves open."""
+"""Requests of actors to the shard, with defaults for the fields that a scenario does not name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Requests(Stage):
         reason: str | None = None,
         group: str = "g",
     ) -> SentJoin:
-        """`metadata` is for every protocol that has none of its own. Below v4 a newcomer is added at once."""
+        """`metadata`: for each protocol given without its own. Below version 4 a newcomer becomes a member at once, without error 79."""
         offer = self._offer(actor)
         if instance is not UNCHANGED:
             offer.instance = instance
@@ -124,7 +124,7 @@ class Requests(Stage):
         return self._replied("heartbeat", actor, sent)
 
     def leave(self, *leavers: str | tuple[str, str | None], group: str = "g", reason: str | None = None) -> SentLeave:
-        """`"b"` leaves by its id and, if it has one, its instance id; `("", "ib")` is an administrator's; `("b", None)`."""
+        """`"b"` leaves by its id and, if it has one, its instance id; `("", "ib")`: an administrator removes it by instance id; `("b", None)`: by member id alone."""
         named = [Leaver(self.id_of(leaver), self._instance(leaver, UNCHANGED), reason) if isinstance(leaver, str) else Leaver(self.id_of(leaver[0]), leaver[1], reason)
                  for leaver in leavers]  # fmt: skip
         sent = SentLeave(self, f"leave {leavers}")
@@ -168,7 +168,7 @@ class Requests(Stage):
         return self._replied("commit", actor or "", sent)
 
     def _committed_again(self, commit: Commit) -> bool:
-        """Take the fast path for a repeated commit where the broker would; the reply is the same."""
+        """Try the fast path for a repeated commit, as a connection of the broker does; whether it accepted the commit."""
         repeat = self.repeats.get(_but_offsets(commit)) if self.repeats is not None else None
         if repeat is None:
             return False

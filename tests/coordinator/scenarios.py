@@ -1,9 +1,9 @@
-"""The numbers of the conformance catalogue: a scenario's test carries its number, and test_catalogue.py finds it in the source.
+"""The conformance catalogue: numbered scenarios of Kafka's group protocol. A test is marked with its numbers; test_catalogue.py reads the marks.
 
     @scenario("SR-01")                                     a test of its own
     @pytest.mark.parametrize("x, y", [row("FE-01", 1, 2)])  a row of a table; the number is the row's name
 
-Write the numbers as plain strings: the search reads the source, it runs nothing.
+Write the numbers as plain strings: test_catalogue.py searches the source and does not run it.
 """
 
 from __future__ import annotations

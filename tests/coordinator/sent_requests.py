@@ -49,7 +49,7 @@ class SentRequest:
 
     @property
     def parked(self) -> bool:
-        """It has no answer: it waits for other members (or for the log)."""
+        """Whether the request has no reply yet: it waits for other members, or for the log."""
         return not self.answered
 
     def parks(self) -> Self:
@@ -94,7 +94,7 @@ class SentJoin(SentRequest):
         type: str | None = None,
         at: int | None = None,
     ) -> SentJoin:
-        """Actors by name. An error reply has generation -1 and no other field but the id, unless the test states otherwise."""
+        """Members are named by actor. An error reply must have generation -1, and of the other fields only the member id, unless the test says more."""
         self.check_arrival(at)
         reply: JoinReply = self.reply
         self.check_equal("error", reply.error, error)
@@ -127,7 +127,7 @@ class SentSync(SentRequest):
         return SyncReply(error)
 
     def expect(self, error: int = ErrorCode.NONE, assignment: Bytes | None = None, *, at: int | None = None) -> SentSync:
-        """An error has no assignment and no protocol."""
+        """Check the reply: a reply with an error has no assignment and no protocol."""
         self.check_arrival(at)
         reply: SyncReply = self.reply
         self.check_equal("error", reply.error, error)
@@ -143,13 +143,13 @@ class SentLeave(SentRequest):
         return error
 
     def expect(self, *errors: int, at: int | None = None) -> SentLeave:
-        """One code for each leaving member; `expect(NONE)` is enough for a single member. An int reply is a top-level error."""
+        """One code for each leaving member; `expect(NONE)` is enough for a single member. A reply that is an int is the error of the whole request."""
         self.check_arrival(at)
         self.check_equal("errors", self.reply, list(errors or [ErrorCode.NONE]))
         return self
 
     def expect_refused(self, error: int) -> SentLeave:
-        """The whole request got this code (a log that failed)."""
+        """The whole request got this error, because the log failed."""
         self.check_arrival(None)
         self.check_equal("error", self.reply, error)
         return self

@@ -19,7 +19,7 @@ from protocol.messages.coordinator_notes import StateChange
 from simulator.truths import Record, as_record, check_documented, check_group, compare_with_log, reply_state
 from tests.coordinator.sent_requests import SentRequest
 
-BEGIN_MS = 1_700_000_000_037  # on no tick's edge
+BEGIN_MS = 1_700_000_000_037  # not a multiple of the timer wheel's tick
 BEAT_MS = 2_000
 UNCHANGED: Any = object()
 
@@ -63,14 +63,14 @@ class Stage:
         self._newest: list[Record] = []
         self._newcomer = ""
         self.skew_ms = 0
-        self.connection: Closable | None = None  # on which the next JoinGroups arrive
-        self.steady_ms = self.began  # as Shard.advance wants it
+        self.connection: Closable | None = None  # the connection of the next JoinGroups
+        self.steady_ms = self.began  # the argument of Shard.advance: the time since which the clock has run steadily
         self._holds = False
         self._gathers = False
         self.configure()
 
     def configure(self, **config: Any) -> None:
-        """Limits under Kafka's names (`coordinator/config.py`)."""
+        """Replace limits of the coordinator (fields of `GroupConfig`); must precede everything else."""
         assert not self.log, "call configure first"
         self.config = GroupConfig(**config)
         self._new_shard()
@@ -80,7 +80,7 @@ class Stage:
         self.beats: dict[tuple[Any, ...], RepeatedHeartbeat] = {}
         self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits with a repeat cache; None: each commit takes the usual path
         self.repeated = 0  # commits that took the fast path
-        self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # requests that are sent again as the same objects
+        self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # JoinGroups that a connection would remember: a repeat is passed as the same object
         self.syncs: dict[tuple[Any, ...], SyncRequest] = {}
         self._reply_states: dict[tuple[Group, int], Hashable] = {}
 
@@ -122,7 +122,7 @@ class Stage:
         return self.shard
 
     def policy(self, texts: dict[str, str] | None = None, request: str | None = None, group: str = "g") -> list[str]:
-        """Replace the policies of a group; the sentences of a refusal."""
+        """Replace the policies of a group; returns the reasons of a refusal, [] if accepted."""
         wrong = self._serving.set_policies(group, texts or {}, self.now, self.wall, request)
         self._end_step("policy")
         return wrong
@@ -135,7 +135,7 @@ class Stage:
         return self._serving.policies_of(group)
 
     def newcomers(self, group: str = "g") -> list[str]:
-        """Instance ids, or member ids, of clients that wait to become members."""
+        """The instance ids (of dynamic clients: member ids) of clients that wait to become members."""
         state = self._of(group)
         assert state is not None
         return [name for _, name in state.policy.newcomers] if state.policy is not None else []
@@ -204,7 +204,7 @@ class Stage:
         self._end_step("open")
 
     def failover(self, *, written: bool = False) -> None:
-        """The coordinator crashes; another opens the log. `written`: the appends in flight had reached it."""
+        """The coordinator crashes, and another opens the log. `written`: the log has the appends that were in flight."""
         if self.shard is not None:
             compare_with_log(self.shard, self.log + self.in_flight, self.now)
         if written:
@@ -229,7 +229,7 @@ class Stage:
         self._open()
 
     def _replied(self, during: str, actor: str, sent: A) -> A:
-        """As a handler does, give the error code to the hold, to leave after the replies before it."""
+        """Give the reply to the hold, as a handler does: it leaves after all earlier replies."""
         self._serving.hold.reply(sent)
         self._end_step(during, actor, sent)
         return sent
@@ -248,7 +248,7 @@ class Stage:
         return records
 
     def wrote_group(self, kind: str) -> GroupMetadataValue:
-        """The group record of the only new record, which is of this kind."""
+        """Expect exactly one new record, of this kind; returns the group that it stores."""
         (record,) = self.wrote(kind)
         assert record.stored_group is not None
         return record.stored_group
@@ -272,7 +272,7 @@ class Stage:
         return self.now + self.skew_ms
 
     def at(self, ms: int) -> Self:
-        """Until so long after the set-up."""
+        """Advance the time to `ms` after the set-up."""
         return self._until(self.began + ms)
 
     def after(self, ms: int) -> Self:
@@ -315,7 +315,7 @@ class Stage:
         self._replied("heartbeat", "", sent)
 
     def _code_of_heartbeat(self, *words: Any) -> int:
-        """Take the fast path for a repeated heartbeat where the broker would; the reply is the same."""
+        """The error code for this heartbeat. A repeated one takes the fast path, as on a connection of the broker."""
         beat = self.beats.get(words)
         if beat is None:
             beat = self.beats[words] = RepeatedHeartbeat(*words)

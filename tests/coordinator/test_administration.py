@@ -116,7 +116,7 @@ def test_a_pending_member_id_does_not_prevent_group_deletion(play: Play) -> None
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.delete().expect(ErrorCode.NONE)
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    play.after(10_000)  # the deadline has no time left
+    play.after(10_000)  # past the deadline of the pending id, which went with the group
 
 
 @scenario("AD-11")
@@ -156,12 +156,12 @@ def test_describe_of_an_empty_group_has_its_protocol_type(play: Play) -> None:
 
 @scenario("AD-16")
 def test_a_describe_of_an_unlogged_group_waits_for_the_log(play: Play) -> None:
-    """Z17: Kafka replies that the group does not exist; here the reply waits for the facts it could have seen."""
+    """Kafka replies that the group does not exist. Here the reply has the new group, and waits until the group is in the log."""
     play.hold_appends()
     play.join("a", instance="ia").parks()
     assert play.describe().state == "PreparingRebalance"
     assert play.listed() == [ListedGroup("g", "consumer", "PreparingRebalance")]
-    held = play.heartbeat("nobody", group="another")  # like every reply
+    held = play.heartbeat("nobody", group="another")  # also a reply that does not depend on the facts in flight
     held.parks()
     play.confirm()
     held.expect(ErrorCode.UNKNOWN_MEMBER_ID)

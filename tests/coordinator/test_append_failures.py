@@ -1,7 +1,7 @@
 """The log refuses an append: section 13 of the conformance catalogue.
 
-Z17 throughout: no state is rolled back by hand. Held replies get the error code, parked ones 16, and the shard is reopened from the
-durable facts. Only facts too large for a batch are refused before they are applied, and leave the group unchanged.
+Unlike Kafka, no state is rolled back by hand: replies that wait for the log get the error code, parked requests get 16, and the shard
+is replayed from the durable facts. Only facts too large for a batch are refused before they are applied, so they change nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-# Error codes of a failed append: 16 for a disk error or a fenced append, 15 for an undecided append.
+# Error codes of a failed append: 16 after a disk error or a fenced append; 15 if it is unknown whether the append is in the log.
 FAILURES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
@@ -218,7 +218,7 @@ def test_operations_of_one_batch_fail_together(play: Play) -> None:
 
 @scenario("AF-01")
 def test_a_request_after_an_append_in_flight_is_answered_as_if_it_had_succeeded(play: Play) -> None:
-    """Z17: "in flight" is not a state: the request is answered after the append, as if the append had succeeded before it."""
+    """The request sees the state that the append will make durable; its reply leaves after the append."""
     assigning(play)
     assert play.group().state == State.STABLE
     beat = play.heartbeat("m1", 8)

@@ -33,11 +33,11 @@ def _exceptions() -> dict[str, Any]:
 
 @cache
 def carried() -> dict[str, str]:
-    """The numbers in calls of `scenario` and `row`, each with the last file that has it."""
+    """The scenario numbers that tests are marked with, by `scenario` or `row`; each with the last file that has it."""
     files: dict[str, str] = {}
     for path in sorted(TESTS.rglob("*.py")):
         source = path.read_text()
-        if path.is_relative_to(TESTS / "pipeline") or not any(f"{mark}(" in source for mark in MARKS):  # this file uses numbers of its own as examples
+        if path.is_relative_to(TESTS / "pipeline") or not any(f"{mark}(" in source for mark in MARKS):  # in tests/pipeline, `scenario` and `row` are other functions
             continue
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:

@@ -171,7 +171,7 @@ def test_a_retention_is_stored_with_the_offset(play: Play) -> None:
 @scenario("OC-14")
 @pytest.mark.parametrize("retention", [(1 << 63) - 1, -(1 << 63), 0, -2])
 def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
-    """As with Java's overflow in Kafka: an offset that would expire after the last moment expires with the next sweep."""
+    """As in Kafka, where the sum of time and retention overflows: an offset with the largest retention expires with the next sweep."""
     play.load()  # sweeps are scheduled once the shard serves
     play.commit(None, {T00: 5}, retention=retention).expect(ErrorCode.NONE)
     play.wrote("offset")
@@ -250,7 +250,7 @@ def test_an_administrator_resets_the_offsets_of_a_group_that_is_empty(play: Play
 
 @scenario("OF-09")
 def test_an_offset_fetch_after_a_commit_in_flight_waits_and_returns_the_new_offset(play: Play) -> None:
-    """Z17: every fetch waits, whether or not it asks for stable offsets."""
+    """Unlike in Kafka, every fetch waits for the log, whether or not it requires stable offsets."""
     play.commit(None, {T00: 5})
     play.hold_appends()
     play.commit(None, {T00: 6}).parks()

@@ -19,7 +19,7 @@ items = st.integers(0, ITEMS - 1)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("set"), items, gaps),
-        st.tuples(st.just("heartbeat"), items, gaps),  # moves the deadline without the wheel, unless it moves earlier
+        st.tuples(st.just("heartbeat"), items, gaps),  # changes only the item; the wheel learns of it only if the deadline becomes earlier
         st.tuples(st.just("remove"), items, st.just(0)),
         st.tuples(st.just("advance"), st.just(0), gaps),
     ),
@@ -57,7 +57,7 @@ class WheelAndList:
         assert all(item.deadline != NEVER for item in scheduled), "scheduled without a deadline"
 
     def advance(self, until: int) -> None:
-        """As an event loop does: wake at each `wake_at`, and pop until no item is due."""
+        """Advance the time as an event loop does: wake at each `wake_at`, and pop all items that are due."""
         while True:
             while (item := self.wheel.pop(self.now)) is not None:
                 number = self.items.index(item)
@@ -149,7 +149,7 @@ def test_of_equal_deadlines_the_smaller_rank_fires_first_then_the_earlier_item()
     items = [Phase(), Timed(), Phase(), Timed(), Timed()]
     for item in items:
         wheel.set(item, BEGIN)
-    assert wheel.pop(BEGIN - 1) is None  # moves them from their slot to the heap
+    assert wheel.pop(BEGIN - 1) is None  # moves the items from their slot to the heap of the current tick
     assert pop_all(wheel, BEGIN) == [items[1], items[3], items[4], items[0], items[2]]
 
 
@@ -164,7 +164,7 @@ def test_distant_deadlines_stay_in_their_slot() -> None:
 
 
 def test_an_item_without_a_deadline_is_not_scheduled_again() -> None:
-    """For example a parked member."""
+    """A parked member, for example, has no deadline."""
     wheel, item = Deadlines(), Timed()
     wheel.set(item, BEGIN)
     item.deadline = NEVER

@@ -127,7 +127,7 @@ def test_nothing_expires_during_a_rebalance(play: Play, joins: str, state: State
 
 @pytest.mark.parametrize("how", [row("EX-06", {"type": "connect"}), row("EX-07", {"metadata": b"?"})])
 def test_nothing_expires_in_a_live_group_whose_topics_are_unknown(play: Play, how: dict[str, object]) -> None:
-    """Another protocol type, or a subscription that cannot be read."""
+    """The topics are unknown if the protocol type is not `consumer`, or a subscription cannot be read."""
     age(old_offsets(play, **how), RETENTION)
     play.wrote()
 
@@ -168,7 +168,7 @@ def test_a_pending_member_id_does_not_keep_a_group_from_expiring(play: Play) -> 
     play.wrote("group tombstone")
     play.no_group()
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    play.after(60_000)  # the deadline has no time left
+    play.after(60_000)  # past the deadline of the pending id, which went with the group
 
 
 @scenario("EX-11")
@@ -211,7 +211,7 @@ def test_a_deleted_topics_offsets_are_removed_from_all_groups(play: Play) -> Non
 
 
 def test_a_commit_after_a_topic_deletion_belongs_to_the_new_topic(play: Play) -> None:
-    """A partition that was not loaded is notified of the deletion late, perhaps twice."""
+    """A shard that was not loaded at the deletion is told of it late, perhaps twice: it must keep offsets committed since."""
     play.one_dynamic()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2})
     play.wrote("offset", "offset")
@@ -275,10 +275,10 @@ def test_expired_offsets_fill_batches_to_the_byte_and_the_group_ends_last(spare:
 
 
 def test_an_unfinished_sweep_continues_a_millisecond_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step ends with the group that reaches its limit of groups or of offsets."""
+    """A step of a sweep has a limit of groups and one of offsets, and ends after the group that reaches either."""
     monkeypatch.setattr(expiry, "GROUPS_PER_SWEEP_STEP", 3)
     monkeypatch.setattr(expiry, "OFFSETS_PER_SWEEP_STEP", 4)
-    for offsets, groups_per_step in ((1, 3), (2, 2), (3, 2), (4, 1)):  # offsets of each group; groups of a step
+    for offsets, groups_per_step in ((1, 3), (2, 2), (3, 2), (4, 1)):  # offsets of each group, groups that a step then checks
         shard = opened_shard()
         for number in range(7):
             commit(shard, f"g{number}", partitions=range(offsets))
@@ -337,7 +337,7 @@ def test_a_group_deleted_between_two_steps_of_a_sweep_is_skipped(monkeypatch: py
 
 @scenario("EX-14")
 def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(play: Play) -> None:
-    """Z17: the shard is reopened, and with it its sweeps."""
+    """The failed append makes the shard replay its log, so the offset is back, and the next sweep finds it."""
     play.commit(None, {("t0", 0): 5}, retention=1_000)
     play.hold_appends()
     play.after(SWEEP)
@@ -395,7 +395,7 @@ def test_a_briefly_wrong_clock_expires_no_offset(play: Play) -> None:
 
 @pytest.mark.parametrize("retention", [-1, RETENTION])
 def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(play: Play, retention: int) -> None:
-    """The offset neither stays forever nor ages from the start of the broker."""
+    """Its retention begins when the clock is corrected: the offset is neither kept forever nor expired at once."""
     play.after(10 * RETENTION)
     play.skew_ms = 8 * DAY
     play.commit(None, {("t0", 0): 5}, retention=retention, version=2 if retention > 0 else 9)
@@ -434,7 +434,7 @@ def test_an_offset_from_the_future_ages_after_a_restart_too(play: Play) -> None:
 
 
 def test_a_commit_slightly_ahead_of_the_clock_keeps_its_timestamp(play: Play) -> None:
-    """Clock steps of less than a minute are accepted at once."""
+    """A clock step of at most a minute does not count as a wrong clock."""
     play.after(10 * RETENTION)
     play.skew_ms = 60_000
     play.commit(None, {("t0", 0): 5})
@@ -460,7 +460,7 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(play: Play) -
     assert removal.body.since_heartbeat_ms == 1_000  # type: ignore[attr-defined]
 
 
-# Finished sweeps are forgotten.
+# Deadlines of deleted groups, and timestamps ahead of the clock.
 
 
 def test_a_deleted_group_leaves_the_wheel_at_once(play: Play) -> None:
@@ -475,7 +475,7 @@ def test_a_deleted_group_leaves_the_wheel_at_once(play: Play) -> None:
 
 @pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])
 def test_a_commit_up_to_two_minutes_ahead_keeps_its_timestamp(play: Play, ahead_ms: int, expires: bool) -> None:
-    """A timestamp further ahead was written under a wrong clock, before the clock ran steadily: longer ago than the retention."""
+    """A timestamp further ahead counts as written under a wrong clock, before the clock ran steadily: here that is longer ago than the retention."""
     play.steady_ms = play.now - 2 * RETENTION
     sweep_at = play.now + SWEEP
     play.load((offset_key(offset_key_prefix("h", "t0"), 0), offset_value(5, -1, b"", sweep_at + ahead_ms)))

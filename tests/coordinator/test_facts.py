@@ -125,7 +125,7 @@ def test_texts_too_long_for_a_record_are_recognized() -> None:
     assert not storable("a" * 32_768)
     assert storable("\u20ac" * 10_922)
     assert not storable("\u20ac" * 10_923)
-    assert not storable("a", "a" * 32_768)  # a single member is enough
+    assert not storable("a", "a" * 32_768)  # one text that is too long is enough
     assert not storable("a" * 32_768, "a", None)
 
 
@@ -253,13 +253,13 @@ def test_only_protocols_that_all_members_support_get_votes() -> None:
 @pytest.mark.parametrize(
     "metadata",
     [
-        # A field of fixed size is missing; also the four bytes of the user data's length.
+        # A field of fixed size is cut off, at the end the length of the user data.
         "",
         "00",
         "0000",
         "000000000000",
         "0000000000010003616263",
-        # Z7: a count or length is negative or exceeds what remains; Kafka raises in the middle of the completion.
+        # A count or length is negative, or exceeds the remaining bytes. Kafka raises an exception in the middle of completing the rebalance.
         "000000000001",
         "00000000000100036162",
         "000000000001ffff",
@@ -283,7 +283,7 @@ def test_a_subscription_that_cannot_be_read_is_unknown(metadata: str) -> None:
         ("000000000000ffffffff", []),
         ("00000000000000000000", []),
         ("0000000000010003616263ffffffff", ["abc"]),
-        ("0003000000010003616263ffffffff", ["abc"]),  # whatever the version number and the bytes after it
+        ("0003000000010003616263ffffffff", ["abc"]),  # version 3, and as next a subscription with user data, are read alike
         ("000000000001000361626300000002beefcafe", ["abc"]),
         ("00000000000200016100016200000000", ["a", "b"]),
         ("0000000000020000000162ffffffff", ["", "b"]),

@@ -100,7 +100,7 @@ def test_a_pending_member_id_is_unknown_after_a_failover(play: Play) -> None:
 
 
 def rejoined_but_not_assigned(play: Play) -> None:
-    """Generation 8 has joined, and the coordinator dies before it is in the log."""
+    """Generation 8 has joined, and the coordinator crashes before the log has that generation, as the leader has not assigned."""
     play.two_loaded()
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
@@ -134,7 +134,7 @@ def test_a_newcomer_of_a_forgotten_generation_is_unknown(play: Play) -> None:
 
 @scenario("FO-12")
 def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenced(play: Play) -> None:
-    """Z13: its new id is in the log before its reply is sent; Kafka fences the live process."""
+    """The member's new id is in the log before its reply is sent. Kafka stores it only with the assignments, and fences the live process."""
     play.two_loaded_static()
     play.join("m0").parks()
     play.join("m1'").expect(generation=8, id="m1'")
@@ -151,7 +151,7 @@ def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenc
 
 @scenario("FO-12")
 def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: Play) -> None:
-    """Z13, for the leader's id in the record."""
+    """As for a follower: the group record has the leader's new id before its reply is sent."""
     play.two_loaded_static()
     play.join("m0'").expect(generation=7, leader="m0'", members=["m0'", "m1"], skip=True)
     play.wrote("replacement")
@@ -303,7 +303,7 @@ def test_unloading_a_shard_refuses_a_parked_sync(play: Play) -> None:
 @scenario("FO-28")
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_leader_with_assignments_in_flight_is_answered_once_when_the_shard_is_unloaded(play: Play, orderly: bool) -> None:
-    """Z17: an orderly unload waits for the log and reports success; a failing log answers 16."""
+    """An orderly unload waits for the log, and the leader gets its assignment; if the log fails, it gets 16."""
     play.two_awaiting_assignment()
     play.hold_appends()
     held = play.sync("a", {"a": 1, "b": 2})

@@ -123,7 +123,7 @@ def test_the_facts_of_one_operation_share_a_batch() -> None:
 def test_a_batch_takes_as_many_whole_operations_as_fit_in_order(steps: list[list[int]], most: int, data: st.DataObject) -> None:
     hold = Hold(most)
     emitted: list[Fact] = []
-    operations: list[tuple[int, int]] = []  # facts and bytes of those outside a batch
+    operations: list[tuple[int, int]] = []  # (facts, bytes) of each operation that no batch has taken yet
     batches: list[list[Fact]] = []
 
     def take() -> None:
@@ -230,7 +230,7 @@ def test_notes_of_a_late_append_wait_until_it_has_ended(register: Register, succ
 
 def test_a_reply_given_while_replies_are_released_comes_after_them(register: Register) -> None:
     class ReadsWhenReleased(Reply):
-        """Its client sends the next request as soon as the reply leaves."""
+        """A reply whose release makes the client's next request arrive at once."""
 
         def release(self) -> None:
             super().release()
@@ -263,7 +263,7 @@ def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [2, 1]), (-1, [1, 1, 1]), (29, [2, 1]), (30, [3])])
 def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
-    """Besides key and value a record has at most 28 bytes, and the batch 61."""
+    """Sizes besides keys and values: 61 bytes for the batch, and at most 28 for each record."""
     hold = Hold(61 + 2 * (28 + 2) + spare)
     for _ in range(3):
         hold.emit([(b"k", b"v")])
@@ -273,7 +273,7 @@ def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [2]), (-1, [1, 1])])
 def test_commits_share_a_batch_to_the_byte(spare: int, batches: list[int]) -> None:
-    """Commits are counted with their stored size."""
+    """A commit counts with the exact size of its record."""
     size = facts_bytes([(offset_key(offset_key_prefix("g", "t"), 0), offset_value(1, -1, b"some", 0))])
     shard = Shard(GroupConfig(batch_bytes_max=61 + 2 * size + spare), lambda: "id")
     for offset in (1, 2):
@@ -282,7 +282,7 @@ def test_commits_share_a_batch_to_the_byte(spare: int, batches: list[int]) -> No
 
 
 class Whole:
-    """A reply over several shards."""
+    """A reply that collects parts from several shards."""
 
     def __init__(self, parts: int) -> None:
         self.parts = [0] * parts

@@ -59,7 +59,7 @@ def test_the_leader_stays_when_a_follower_leaves(play: Play) -> None:
 
 
 def test_only_the_first_join_phase_of_a_group_is_extended(play: Play) -> None:
-    """It may end early, when the last pending id is not used; its remaining time does not count for a later phase."""
+    """The first phase ends early, as the last pending member id expires. The rest of its time is not added to the next phase."""
     play.join("p", session=6_000, rebalance=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(100).join("a", version=3, rebalance=60_000)
     b = play.at(2_900).join("b", version=3, rebalance=60_000)
@@ -276,7 +276,7 @@ def test_without_a_rebalance_timeout_no_member_has_time_to_sync(play: Play, reba
 
 @scenario("RB-22")
 def test_a_join_is_repeated_after_its_reply_was_lost(play: Play) -> None:
-    play.leader_rejoins()  # its connection closes, which the coordinator does not notice
+    play.leader_rejoins()  # then its connection closes; a coordinator ignores that, and keeps the JoinGroup parked
     play.join("b").expect(generation=2)
     play.join("a").expect(generation=2, leader="a", members=["a", "b"])
     play.group_is(State.COMPLETING, generation=2)

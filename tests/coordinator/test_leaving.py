@@ -60,7 +60,7 @@ def test_the_last_leave_is_answered_when_the_empty_group_is_durable(play: Play) 
 def test_members_that_leave_in_one_request_cause_one_rebalance(play: Play) -> None:
     play.three_static()
     sent = play.leave(("", "ia"), ("b", None), ("x", "ib"), ("", "zz"), ("", None), ("c", "ib"), ("gone", None))
-    sent.expect(ErrorCode.NONE, ErrorCode.NONE, *[ErrorCode.UNKNOWN_MEMBER_ID] * 5)  # once b has left its instance id is free
+    sent.expect(ErrorCode.NONE, ErrorCode.NONE, *[ErrorCode.UNKNOWN_MEMBER_ID] * 5)  # ("c", "ib") is unknown too, as b has just left and freed "ib"
     play.group_is(State.PREPARING, generation=1, leader="c", members=["c"])
     play.wrote()
     play.join("c").expect(generation=2, leader="c", members=["c"])
@@ -135,7 +135,7 @@ def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
 
 @scenario("LV-13")
 def test_a_departure_that_the_log_refuses_is_undone(play: Play) -> None:
-    """Z17: no state is rolled back by hand: the shard is reopened from a log in which the member has not left."""
+    """The failed append makes the shard replay its log, in which the member has not left."""
     play.one_dynamic()
     play.hold_appends()
     leave_reply = play.leave("a")
@@ -218,7 +218,7 @@ def test_departures_beyond_the_note_limit_are_counted(play: Play) -> None:
     dropped = play.group().notes_dropped
     play.leave("p").expect(ErrorCode.NONE)
     assert play.group().notes_dropped == dropped + 2  # the departure, and the change of state
-    play.at(10_000)  # the time of q is over
+    play.at(10_000)  # the pending id of q expires
     assert play.group().notes_dropped == dropped + 3
     play.leave("b").expect(ErrorCode.NONE)
     assert play.group().notes_dropped == dropped + 4

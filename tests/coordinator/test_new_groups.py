@@ -68,7 +68,7 @@ def test_a_second_join_replaces_a_parked_join_z2(play: Play) -> None:
     play.join("p", version=4)
     first = play.join("p")
     second = play.join("p").parks()
-    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=0)  # Z2: Kafka never answers this request
+    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=0)  # Kafka never answers this request
     play.at(3_000)
     second.expect(generation=1, members=["p"], at=3_000)
 
@@ -233,7 +233,7 @@ def test_a_second_parked_join_replaces_the_first_and_gets_the_generation_z2(play
     play.join("c", version=3).parks()
     first = play.join("b")
     second = play.join("b", metadata=T0_T1)
-    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")  # Z2: Kafka never answers this request
+    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")  # Kafka never answers this request
     play.join("a")
     second.expect(generation=2)
 
@@ -343,7 +343,7 @@ def test_a_second_sync_replaces_the_first_which_gets_rebalance_in_progress_z2(pl
     play.join("b").expect(generation=1, at=0)
     first.parks()
     second = play.sync("b").parks()
-    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers this request
+    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Kafka never answers this request
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
     second.expect(assignment=2)
 

@@ -43,7 +43,7 @@ STORED: dict[type[IntEnum], str] = {
 
 @pytest.mark.parametrize("kind", STORED)
 def test_numbers_in_stored_notes_stay(kind: type[IntEnum]) -> None:
-    """New numbers are added at the end."""
+    """Stored notes have these numbers, so a new name needs a new number."""
     stored_fields = dict(pair.split("=") for pair in STORED[kind].split())
     assert {name: int(kind[name]) for name in stored_fields} == {name: int(number) for name, number in stored_fields.items()}
 
@@ -78,7 +78,7 @@ def test_texts_of_clients_are_cut_in_notes() -> None:
     assert cause_detail("member", "") == "member"
     assert cause_detail("member", "why") == "member: why"
     assert cause_detail("member", "x" * 2_000) == "member: " + "x" * 992
-    assert cause_detail("m" * 2_000, None) == "m" * 2_000  # an id is as long as a text may be
+    assert cause_detail("m" * 2_000, None) == "m" * 2_000  # a member id is not cut
 
 
 @pytest.mark.parametrize("members", [0, 50, 51, 300])

@@ -30,7 +30,7 @@ def test_equal_texts_share_one_object_within_a_bound(extra_texts: int, shared: b
     assert (out.intern_text("".join(["clie", "nt"])) is text) == shared
 
 
-@pytest.mark.plain  # numbers of compiled code are no objects
+@pytest.mark.plain  # compiled code has native integers, without an identity to compare
 @pytest.mark.parametrize(("extra_numbers", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
 def test_equal_numbers_share_one_object_within_a_bound(extra_numbers: int, shared: bool) -> None:
     out = outcome()
@@ -54,5 +54,5 @@ def test_members_share_the_offer_of_the_first() -> None:
 
 @pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
 def test_facts_fit_into_a_batch_to_the_byte(spare: int, fits: bool) -> None:
-    """The batch header has 61 bytes, and a record 28 besides key and value."""
+    """Sizes besides keys and values: 61 bytes for the batch header, 28 for a record."""
     assert outcome(batch_bytes_max=61 + 28 + 2 + spare).fits([(b"k", b"v")]) is fits

@@ -35,7 +35,7 @@ def test_the_leader_gets_the_metadata_of_each_member_for_the_selected_protocol(p
 
 
 def test_a_pending_member_may_join_after_all_others_left(play: Play) -> None:
-    """A preparing group without members has no protocol in common either."""
+    """In PreparingRebalance with no members left, any protocol is accepted."""
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("a", protocols=["range"], version=3).parks()
     play.leave("a")
@@ -146,7 +146,7 @@ def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back
 
 @scenario("PR-11")
 def test_a_protocol_that_is_offered_twice_is_refused(play: Play) -> None:
-    """Z7: Kafka notices at the end of the join phase, and never answers the group."""
+    """Kafka accepts it, fails at the end of the join phase, and never answers any JoinGroup of the group."""
     play.one_dynamic()
     play.join("b", protocols=[("range", b"one"), ("range", b"two")], version=3).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.join("a", protocols=["range", "range"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
@@ -165,7 +165,7 @@ NOTHING_READ = "subscription unknown: deletion is refused"
         row("PR-12b", bytes.fromhex("000000000000"), NOTHING_READ),
         row("PR-12b", bytes.fromhex("000000000000ffffffff"), ""),
         row("PR-12c", bytes.fromhex("0000000000010003616263"), NOTHING_READ),
-        # Z7: in Kafka the join phase ends in an error, with the generation raised and no member answered.
+        # In Kafka these make the end of the join phase fail, after the generation was raised: no member gets a reply.
         row("PR-13", bytes.fromhex("000000000001"), NOTHING_READ),
         row("PR-13", bytes.fromhex("00000000000100036162"), NOTHING_READ),
         row("PR-13", bytes.fromhex("000000000001ffff"), NOTHING_READ),

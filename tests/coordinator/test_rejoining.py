@@ -24,7 +24,7 @@ def test_each_timeout_of_a_member_that_joins_again_counts_from_then_on(play: Pla
 @pytest.mark.plain
 def test_a_replaced_parked_join_does_not_complete_the_join_phase(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     play.one_dynamic()
-    play.join("a").expect(generation=2)  # from here on this request is the same object
+    play.join("a").expect(generation=2)  # the shard now remembers this JoinGroup, so a repeat is passed as the same object
     monkeypatch.setattr(type(play.shard), "remember_repeatable_join", lambda shard, request: False)
     play.join("a", metadata=T0_T1).expect(generation=3)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Repeated commits and heartbeats on the fast path, and the cases that it must refuse. (All playbooks use the fast path where possible.)"""
+"""Repeated commits and heartbeats on the fast path, and the cases that the fast path must refuse. All playbooks use it where possible."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Pl
 
 
 def test_a_later_repeat_of_a_commit_wins_over_commits_in_between(play: Play) -> None:
-    """No request reads the offsets meanwhile, so all three commits stay undecoded."""
+    """No request reads the offsets meanwhile, so the group keeps all three commits undecoded, and must order them later."""
     play.two_static()
     for actor in "ab":
         play.commit(actor, {("t0", 0): 1, ("t1", 0): 1}).expect()
@@ -171,7 +171,7 @@ def test_a_later_repeat_of_a_commit_wins_over_commits_in_between(play: Play) -> 
     play.commit("a", {("t0", 0): 4, ("t1", 0): 4}).expect()
     assert play.repeated == 3
     assert play.fetch_all() == {("t0", 0): 4, ("t1", 0): 4}
-    play.commit("b", {("t0", 0): 5, ("t1", 0): 5}).expect()  # the same objects again, after they were decoded
+    play.commit("b", {("t0", 0): 5, ("t1", 0): 5}).expect()  # the same `RepeatedCommit` objects, whose earlier commits were decoded by the fetch
     play.commit("a", {("t0", 0): 6, ("t1", 0): 6}).expect()
     play.commit("b", {("t0", 0): 7, ("t1", 0): 7}).expect()
     assert play.repeated == 6
@@ -186,7 +186,7 @@ def test_a_repeated_commit_does_not_overwrite_a_later_usual_commit(play: Play) -
     for actor, place in (("a", ("t0", 0)), ("b", ("t1", 0))):
         play.commit(actor, {place: 1}).expect()
         play.commit(actor, {place: 2}).expect()
-    play.commit("b", {("t0", 0): 3}).expect()  # takes the usual path, which decodes the kept commits
+    play.commit("b", {("t0", 0): 3}).expect()  # the usual path, which first decodes the commits that the group keeps undecoded
     play.commit("b", {("t1", 0): 4}).expect()
     assert play.repeated == 3
     assert play.fetch_all() == {("t0", 0): 3, ("t1", 0): 4}
@@ -204,7 +204,7 @@ class Committing:
         self.play.configure(batch_bytes_max=batch_bytes_max)
         self.play.settled("a", "b", static=True).alive("a", "b")
         self.expected: Expected = {}
-        self.durable: Expected | None = None  # while the log stalls its writers
+        self.durable: Expected | None = None  # while appends are in flight: the offsets before them
         self.number = self.repeated = 0
 
     def commit(self, actor: str, places: set[tuple[str, int]], fast: bool) -> None:
@@ -266,7 +266,7 @@ class Committing:
         self.look()
 
 
-KINDS = [{PLACES[0]}, set(PLACES[:2]), set(PLACES[1:]), set(PLACES)]  # of commits: few, so that each is often repeated
+KINDS = [{PLACES[0]}, set(PLACES[:2]), set(PLACES[1:]), set(PLACES)]  # the partitions of a commit: few kinds, so that each commit is often repeated
 OTHERS: list[tuple[Any, ...]] = [
     ("look",), ("rebalance",), ("delete",), ("forget",), ("hold", True), ("hold", False), ("confirm",), ("confirm",), ("fail",), ("wait", 1), ("wait", 3_000),
 ]  # fmt: skip
@@ -275,7 +275,7 @@ OTHERS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("batch_bytes_max", [400, 1 << 20])
 @pytest.mark.parametrize("seed", range(10))
 def test_the_newest_commit_counts_between_repeats(seed: int, batch_bytes_max: int) -> None:
-    """The same objects accept every commit of their kind, from the first to the last step."""
+    """Each kind of commit keeps one `RepeatedCommit` object from the first to the last step."""
     random = Random(seed)
     group = Committing(batch_bytes_max)
     for _ in range(200):
@@ -323,11 +323,11 @@ def frame_of(offset: int) -> bytes:
 @pytest.mark.parametrize(("gap_ms", "noted"), [(3_000, False), (3_001, True)])
 @pytest.mark.parametrize("api", ["commit", "heartbeat"])
 def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(play: Play, api: str, gap_ms: int, noted: bool) -> None:
-    """A heartbeat or commit then counts the gap."""
+    """Only the usual path counts the gap, for the note about late heartbeats."""
     play.one_static(session=9_000)
     beat = RepeatedHeartbeat("g", 1, play.id_of("a"), "ia")
     shard = play._serving
-    assert beat.try_accept(play.now) is False  # it was never accepted
+    assert beat.try_accept(play.now) is False  # the fast path needs an accepted heartbeat before
     assert beat.accept_slow(shard, play.now) == ErrorCode.NONE
     play.commit("a", {("t0", 0): 0}).expect()
     repeat = repeat_of(play)
@@ -359,7 +359,7 @@ def test_the_batch_size_of_a_repeated_commit_is_exact(play: Play) -> None:
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [2, 2, 1]), (-1, [1, 1, 1, 1, 1])])
 def test_repeated_commits_share_a_batch_while_they_fit(play: Play, spare: int, batches: list[int]) -> None:
-    """Only the first commit of a batch schedules the end of the turn."""
+    """`STORED_FIRST`, for the first commit of each batch, makes the caller schedule the append at the end of the turn."""
     size = RECORD_OVERHEAD_BYTES + len(offset_key(offset_key_prefix("g", "t0"), 0)) + len(offset_value(0, -1, b"", 0))
     play.configure(batch_bytes_max=BATCH_OVERHEAD_BYTES + 2 * size + spare)
     committed(play, None, True, {("t0", 0): 0})
@@ -400,7 +400,7 @@ def test_closing_a_connection_decodes_only_its_own_commits(play: Play) -> None:
         play.commit(actor, {place: 2}).expect()
     assert play.repeats is not None
     a, b = play.repeats.values()
-    a.close()  # decodes both, as they are ordered
+    a.close()  # decodes the commits of b too, since all are decoded in order
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 2}
     play.commit("b", {("t1", 0): 3}).expect()
     group = play.group()
@@ -435,7 +435,7 @@ def test_a_heartbeat_is_refused_once_its_member_was_replaced_without_a_rebalance
 
 
 def test_a_heartbeat_before_the_assignment_takes_the_usual_path(play: Play) -> None:
-    """A deadline scheduled for the old session removes no member; the next heartbeat starts another session."""
+    """A member whose SyncGroup is parked has no session: its old deadline removes nothing, and its next heartbeat begins a session."""
     play.two_awaiting_assignment(session=10_000, rebalance=120_000)
     two_heartbeats(play, "a")
     two_heartbeats(play, "b")
@@ -454,7 +454,7 @@ Alike = tuple[bytes, bytes, bytes]  # key, the bytes cut out, the bytes after th
 
 
 def form_and_frame(rows: list[Alike]) -> tuple[RecordForm, bytes]:
-    """A form with bytes between the parts to cut out, as in a request."""
+    """A record form for these rows, and the frame of a request with their bytes: in it, other bytes lie between the parts to cut out."""
     frame, places = b"request", []
     for _, cut, after in rows:
         places.append(len(frame))
@@ -487,7 +487,7 @@ ROWS = st.lists(
 
 @given(st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=10))
 def test_a_batch_keeps_the_order_of_repeated_and_usual_facts(steps: list[tuple[bool, list[Alike]]]) -> None:
-    """Up to and beyond the count at which offset deltas take two bytes."""
+    """Also with so many records that their offset deltas take two bytes."""
     hold = Hold(1 << 30)
     for moment, (fast, rows) in enumerate(steps):
         if fast:

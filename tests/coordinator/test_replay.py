@@ -20,7 +20,7 @@ from simulator.truths import replayed
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 MS = 1_700_000_000_000
-OLD_PREFIX = b"\0\0"  # keys that Kafka once wrote; they have the meaning of version 1
+OLD_PREFIX = b"\0\0"  # version 0 of an offset's key, which old Kafka brokers wrote; it means the same as version 1
 
 
 def folded(facts: list[Fact]) -> dict[tuple[str, str, int], int]:
@@ -67,7 +67,7 @@ def test_a_group_that_ended_between_two_of_its_offsets_is_a_new_group() -> None:
 
 
 def test_a_tombstone_of_an_unknown_group_has_no_effect() -> None:
-    """A log after compaction."""
+    """Compaction may have removed all other records of the group."""
     groups: dict[str, Group] = {}
     orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}
     Replay(groups, orphaned_offsets).fold([(group_key("g"), None), an_offset("g", "t", 1, None), an_offset("h", "t", 1, 10), (group_key("g"), None)])
@@ -85,7 +85,7 @@ def test_offsets_of_a_deleted_group_are_kept_and_return_to_a_group_of_its_name()
 
 
 def test_a_stored_member_without_a_protocol_offers_no_protocols() -> None:
-    """No coordinator writes it; a log that has it is read nevertheless."""
+    """No coordinator writes such a member, but a log that has one must be readable."""
     member = MemberMetadata("m", None, "c", "/here", 60_000, 10_000, b"subscription", b"assignment")
     group_record = with_version(GroupMetadataValue("consumer", 3, None, "m", MS, [member]), 3)
     shard = replayed([(group_key("g"), group_record)], MS, GroupConfig())
@@ -129,7 +129,7 @@ def test_replay_counts_known_and_unknown_records_over_all_parts_of_a_log() -> No
 
 
 def test_a_refused_commit_keeps_the_offsets_of_an_ended_group() -> None:
-    """As compaction may leave it: offsets, followed by the group's tombstone."""
+    """Compaction may leave offsets followed by the tombstone of their group; a new group of this name gets these offsets."""
     shard = replayed([an_offset("g", "t", 1, 10), (group_key("g"), None)], MS, GroupConfig(offset_metadata_max_bytes=4_000, batch_bytes_max=1_000))
 
     def commit(metadata: str) -> int:

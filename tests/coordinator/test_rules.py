@@ -51,12 +51,12 @@ def test_every_cell_of_the_table_is_there_and_has_a_scenario() -> None:
 
 
 def test_an_empty_group_knows_no_member_and_no_instance() -> None:
-    """No request reaches these cells: the identity is checked first."""
+    """No request reaches these cells: the check of the member's identity comes before the table."""
     assert RULES[State.EMPTY][:4] == (ErrorCode.UNKNOWN_MEMBER_ID,) * 4
 
 
 def group_in_state(play: Play, state: State) -> None:
-    """Members a (leader) and b, both static, in a group of this state; EMPTY: after they left."""
+    """A group in this state, of static members a (leader) and b; if EMPTY, they have left."""
     if state == State.EMPTY:
         play.two_static()
         play.leave("a", "b").expect(0, 0)

@@ -1,4 +1,4 @@
-"""A shard by itself: limits, the time that counts for each call, and its beginning and end."""
+"""A shard: its limits, the time that counts for each call, loading, and the abandoning of parked requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Waiter:
 
 
 def opened(facts: list[tuple[bytes, bytes | None]] | None = None, now: int = 0, **config: Any) -> tuple[Shard, int]:
-    """A shard that has replayed these facts, and the number of parts in which it opened their groups."""
+    """A shard that has replayed these facts, and the number of steps in which it opened their groups."""
     shard = Shard(GroupConfig(**config), iter(map(str, range(1, 1_000))).__next__)
     shard.clear()
     shard.replay(facts or [])
@@ -95,7 +95,7 @@ def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
 
 
 def test_each_call_uses_its_own_time() -> None:
-    """No advance() meanwhile; sessions use the monotonic time, states the wall time."""
+    """Each call has its own times, without advance() between them; sessions use the monotonic time, `state_ms` and commits the wall time."""
     shard, _ = opened(group_initial_rebalance_delay_ms=0)
     shard.join(joining(), Waiter(), 1_000, 71_000)
     shard.advance(1_000, 71_000, 0)
@@ -127,7 +127,7 @@ def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play
 @pytest.mark.parametrize(("gap", "late"), [(3_000, False), (3_001, True)])
 @pytest.mark.parametrize("api", ["heartbeat", "commit"])
 def test_heartbeat_and_commit_are_late_only_after_a_third_of_the_session(play: Play, api: str, gap: int, late: bool) -> None:
-    """The shard is called directly, as for the first request of its kind."""
+    """Calls the shard directly, without the fast path for repeated requests."""
     play.one_dynamic(session=9_000)
     play.after(gap)
     shard, id = play._serving, play.id_of("a")
@@ -150,7 +150,7 @@ def test_a_join_phase_begun_by_a_leave_counts_from_the_leave() -> None:
 
 
 def test_a_join_repeated_unchanged_is_evaluated_again_in_a_rebalance(play: Play) -> None:
-    """A follower's join with another rebalance timeout: it applies with the next rebalance, also when the same request object repeats."""
+    """A follower's new rebalance timeout applies from the next rebalance on, also if its JoinGroup is passed as the same object again."""
     play.two_static(rebalance=20_000)
     play.join("b", rebalance=99_000).expect(generation=1)
     play.join("a").parks()
@@ -198,7 +198,7 @@ def test_groups_are_opened_fifty_at_a_time(groups: int, parts: int) -> None:
 
 
 def test_offsets_that_outlive_a_group_belong_to_its_successor(play: Play) -> None:
-    """Another writer may leave a tombstone of the group alone."""
+    """Another writer may have stored a tombstone for the group, but none for its offsets."""
     offset = offset_key(offset_key_prefix("g", "t0"), 0), offset_value(7, -1, b"", play.now)
     for make in (lambda: play.join("a", version=3), lambda: play.commit(None, {("t1", 0): 1})):
         play.log.clear()

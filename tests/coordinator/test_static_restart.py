@@ -162,7 +162,7 @@ def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, protocol="roundrobin", members=["a", "b'"])
     restart.expect(generation=2, protocol="roundrobin", id="b'")
-    group_record = play.wrote_group("replacement in a rebalance")  # Z13: Kafka writes nothing before the leader's assignments
+    group_record = play.wrote_group("replacement in a rebalance")  # Kafka writes nothing before the leader's assignments
     assert (group_record.generation, [member.member_id for member in group_record.members]) == (1, ["ia-a", "ib-b'"])
     play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
 
@@ -349,7 +349,7 @@ def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play
     play.join("b").expect(generation=2)
     c.expect(generation=2, id="c'")
     play.expect("a", generation=2, members=["a", "b", "c'"])
-    group_record = play.wrote_group("replacement in a rebalance")  # Z13: c' was answered as a member, so the next coordinator must know it
+    group_record = play.wrote_group("replacement in a rebalance")  # c' was answered as a member, so the next coordinator must know it
     assert [member.member_id for member in group_record.members] == ["ia-a", "ib-b", "ic-c'"]
 
 

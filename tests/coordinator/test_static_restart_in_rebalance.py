@@ -18,7 +18,7 @@ def test_the_last_missing_member_may_restart_in_the_join_phase(play: Play) -> No
     restart = play.join("b'")
     a.expect(generation=2, members=["a", "b'"])
     restart.expect(generation=2, id="b'", leader="a")
-    group_record = play.wrote_group("replacement in a rebalance")  # Z13: Kafka writes nothing
+    group_record = play.wrote_group("replacement in a rebalance")  # Kafka writes nothing
     assert [(member.member_id, member.assignment) for member in group_record.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
     play.noted(Kind.STATIC_REPLACED, old_id="b", new_id="b'", outcome=Replacement.PREPARING)
 

@@ -55,7 +55,7 @@ def test_a_second_parked_sync_replaces_the_first_and_gets_the_assignment_z2(play
     play.two_awaiting_assignment()
     first = play.sync("b").parks()
     second = play.sync("b").parks()
-    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
+    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Kafka never answers it
     play.sync("a", {"a": 1, "b": 2})
     second.expect(assignment=2)
 
@@ -261,7 +261,7 @@ def test_a_leader_that_expires_before_assigning_causes_a_rebalance(play: Play) -
 def test_a_member_that_leaves_while_it_waits_is_answered_z1(play: Play) -> None:
     b = play.follower_awaits_assignment()
     play.leave("b").expect()
-    b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
+    b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Kafka never answers it
     play.group_is(State.PREPARING, members=["a"])
 
 
@@ -277,7 +277,7 @@ def test_a_leader_that_leaves_before_assigning_causes_a_rebalance(play: Play) ->
 def test_a_parked_sync_is_answered_when_all_members_leave_z1(play: Play) -> None:
     b = play.follower_awaits_assignment()
     play.leave(("", "ia"), ("", "ib")).expect(0, 0)
-    b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
+    b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Kafka never answers it
     play.group_is(State.EMPTY, generation=2)
     play.wrote("empty group")
 

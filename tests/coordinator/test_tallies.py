@@ -118,7 +118,7 @@ def test_no_tally_is_noted_for_a_deleted_group_or_one_without_note_budget(play: 
 
 
 def note_budget(group: Group, ms: int, most: int) -> int:
-    """The number of notes that the group may make at that moment."""
+    """Use up the note budget of the group at that moment; returns the number of notes that it allowed, at most `most`."""
     return next(number for number in range(most + 1) if not spend_note_budget(group, ms))
 
 

@@ -8,18 +8,18 @@ from coordinator.voting import vote
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-FILLING = "mnqrstuvwxyzMNQRSTUVWXYZ"  # each gets one vote at most, and none is in a smaller bucket than the candidates
+FILLING = "mnqrstuvwxyzMNQRSTUVWXYZ"  # names that cannot win: they get one vote at most, and no bucket before those of the tied names
 
 
 @pytest.mark.parametrize(
     ("tied", "count", "chosen"),
     [
-        ("ap", 2, "p"),  # of 16 buckets: 1 and 0
+        ("ap", 2, "p"),  # buckets of a and p, of 16: 1 and 0
         ("ap", 12, "p"),
         ("ap", 13, "a"),  # of 32: 1 and 16
         ("Ba", 24, "a"),  # of 32: 2 and 1
         ("Ba", 25, "B"),  # of 64: 2 and 33
-        ("qa", 2, "q"),  # both in bucket 1: the first with a vote wins
+        ("qa", 2, "q"),  # both are in bucket 1: the name that got a vote first wins
         ("aq", 2, "a"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_dynamic_member_whose_reply_was_lost_becomes_a_new_member(play: Play) 
     play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("b").parks()
     play.join("a").expect(generation=2, members=["a", "b"])
-    play.expect("b", generation=2)  # ... on a dead socket
+    play.expect("b", generation=2)  # the reply that is lost, as the connection is dead
     play.join("b'").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("b'").parks()
     play.group_is(State.PREPARING, members=["a", "b", "b'"])

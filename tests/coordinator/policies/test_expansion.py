@@ -28,7 +28,7 @@ def stable(play: Play) -> Play:
 
 @scenario("PX-01")
 def test_the_table_of_arrivals(stable: Play) -> None:
-    """A 0:00, B 0:03, rebalance 0:05 with both; C 0:06, rebalance 0:11."""
+    """x joins at 0:00 and y at 0:03: one rebalance at 0:05 admits both. z joins at 0:06: its rebalance begins at 0:11."""
     play = stable
     first = play.join("x", instance="ix").parks()
     play.at(3_000)
@@ -214,7 +214,7 @@ def test_a_newcomer_whose_protocols_no_longer_fit_is_refused_at_the_rebalance(pl
 
 @scenario("PX-16")
 def test_with_both_policies_a_crash_and_a_newcomer_are_handled_separately(stable: Play) -> None:
-    """An absence is no rebalance, so the newcomer waits on; its rebalance does not wait for the away member."""
+    """b goes away without a rebalance, so the newcomer waits its full time; the rebalance for the newcomer does not wait for b."""
     play = stable
     play.policy({**EXPANSION, "registration.timeout.ms": "60000"})
     play.silent("b").at(12_000)

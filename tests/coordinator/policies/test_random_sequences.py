@@ -39,10 +39,10 @@ class Process:
         self.instance = instance
         self.id = ""
         self.connection = Connection()
-        self.calm = False  # it always subscribes to the same topics
+        self.calm = False  # set: it never changes its subscription, so it causes no rebalance by itself
         self.sent: SentRequest | None = None
         self.generation = -1
-        self.held: tuple[int, bytes] | None = None  # the generation and assignment that it works with
+        self.held: tuple[int, bytes] | None = None  # the generation and assignment with which it consumes and commits
 
     def step(self, random: Random) -> None:
         sent = self.sent
@@ -77,7 +77,7 @@ class Process:
             self.held = None
             if error != ErrorCode.MEMBER_ID_REQUIRED:
                 self.id = ""
-                self.actor += "+"  # no id is assigned twice
+                self.actor += "+"  # in this fixture the actor's name becomes part of the next member id, which must be new
         elif isinstance(sent, SentJoin):
             self.generation = sent.reply.generation
             assignment = {id: number for number, (id, _, _) in enumerate(sent.reply.members, 1)}
@@ -152,7 +152,7 @@ class World:
             case 12 | 13 | 14:
                 if not self.holds or random.random() < 0.2:
                     play.after(random.choice([100, 1_000, 3_000, 9_999, 12_000]))
-            case 15 if self.all:  # a process that was cut off and does not know
+            case 15 if self.all:  # any process, also a stopped one that does not know that another took its place
                 random.choice(self.all).step(random)
             case 16:
                 assert play.shard is not None
@@ -173,7 +173,7 @@ class World:
         self.holds = False
         for process in self.all:
             if process.sent is not None and not process.sent.answered:
-                process.sent = None  # the connection broke
+                process.sent = None  # the crash closed its connection: no reply will arrive
                 process.generation = -1
 
     def confirm(self) -> None:
@@ -198,7 +198,7 @@ class World:
             self.play.after(500)
 
     def check(self) -> None:
-        """Appends in flight may be lost, but no reply that depends on them has left."""
+        """No two processes whose commits would be stored have the same seat, nor any two members of a Stable group."""
         seats: dict[bytes, Process] = {}
         for process in self.all:
             if not process.works():
@@ -227,7 +227,7 @@ def test_a_seat_has_one_holder_in_any_sequence(seed: int) -> None:
 
 
 def settle(world: World) -> None:
-    """All processes run on: the group has its active members and standbys, and no longer changes."""
+    """Let all processes run: the group becomes Stable with 3 active members and 4 standbys, and a crash moves seats without a rebalance."""
     play = world.play
     play.policy({"target.group.size": "3"})
     world.restart_all()
@@ -251,7 +251,7 @@ def settle(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_group_with_any_policies_settles(seed: int) -> None:
-    """All processes run for five minutes: then each that may be is in the group, which no longer changes."""
+    """After five minutes of all processes, the group has each process that a strict roster allows, and then stays unchanged."""
     world = World(seed)
     play = world.play
     for _ in range(250):

@@ -15,7 +15,7 @@ REGISTRATION = {"registration.timeout.ms": str(TIMEOUT_MS)}
 
 
 def away_at(play: Play, *absences: tuple[str, int], present: tuple[str, ...]) -> Play:
-    """Static members that fall silent at their moments, the first at the end of the set-up; `present` stay alive."""
+    """Static members that send their last heartbeat at the given moments; `present` stay alive. Time then counts from the end of the first session."""
     names = [*present, *[name for name, _ in absences]]
     play.settled(*names, static=True, session=SESSION_MS)
     assert not play.policy(REGISTRATION)
@@ -43,7 +43,7 @@ def test_a_member_whose_session_ends_is_away_without_a_rebalance(play: Play) -> 
 
 @scenario("PA-02")
 def test_the_table_of_absences(play: Play) -> None:
-    """A away 0:00, B away 0:10, A back 0:14 (B's absence counts), one rebalance at 0:25."""
+    """a is away at 0:00 and b at 0:10; a is back at 0:14. b stays away, so one rebalance begins at 0:25, and removes b."""
     away_at(play, ("a", 0), ("b", 10_000), present=("c",))
     play.at(14_000)
     play.join("a'").expect(generation=1)
@@ -278,7 +278,7 @@ def test_a_clock_that_was_set_back_does_not_make_an_absence_longer(play: Play) -
 
 @scenario("PA-22")
 def test_a_returned_member_with_a_shorter_first_session_goes_away_again(play: Play) -> None:
-    """Its first session has the timeout of the member before it, which is less than a third of its own."""
+    """The first session of the returned process has the old member's timeout: 10 s, shorter than the heartbeat interval for its own 40 s."""
     away_at(play, ("b", 0), present=("a",))
     play.join("b'", session=40_000).expect(generation=1)
     play.after(SESSION_MS)
@@ -290,7 +290,7 @@ def test_a_returned_member_with_a_shorter_first_session_goes_away_again(play: Pl
 @scenario("PA-23")
 @pytest.mark.parametrize("crash_ms", [10_001, 14_999])
 def test_absences_that_end_with_the_first_session_after_a_load_end_in_one_rebalance(play: Play, crash_ms: int) -> None:
-    """Both were away before the load: the earliest ends at the moment when both sessions do."""
+    """The load gives both members a new session. Both sessions end at one moment, and with it the absences."""
     away_at(play, ("b", 0), ("c", 10_000), present=("a",))
     play.at(crash_ms)
     play.failover()

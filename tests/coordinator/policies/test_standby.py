@@ -42,7 +42,7 @@ def add_standby(play: Play, name: str, **options: object) -> None:
 
 @pytest.fixture
 def play(play: Play) -> Play:
-    """a (leader) and b are active in generation 1 with assignments 1 and 2; x waits since then, y since a second later."""
+    """a (leader) and b are active in generation 1 with assignments 1 and 2; x and, a second later, y joined as standbys."""
     play.two_static()
     assert not play.policy(TWO)
     add_standby(play, "x")
@@ -113,7 +113,7 @@ def test_a_newcomer_that_does_not_fit_into_a_batch_changes_nothing() -> None:
 
 @scenario("PW-11")
 def test_a_standby_with_the_instance_id_of_a_removed_member_is_not_fenced_after_a_failover(play: Play) -> None:
-    """The log has the removed member until the leader assigns."""
+    """Until the leader assigns, the log still has the removed member y under the instance id iy."""
     for name in "abx":
         play.join(name)
     play.leave(("", "iy")).expect()
@@ -289,7 +289,7 @@ def test_a_newcomer_beyond_the_target_enters_while_assignments_are_awaited(play:
     play.join("z", instance="iz").expect(generation=2, members=[])
     waiting = play.sync("z").parks()
     play.wrote()
-    play.leave("y").expect()  # nor does a standby that leaves disturb it
+    play.leave("y").expect()  # a standby that leaves does not disturb the rebalance either
     play.group_is(State.COMPLETING, generation=2)
     play.sync("a", {"a": 1, "b": 2, "z": 9}).expect(assignment=1)
     waiting.expect(assignment=EMPTY_ASSIGNMENT)
@@ -368,13 +368,13 @@ def test_the_leaders_seat_brings_leadership(play: Play) -> None:
     play.heartbeat("x", 1).expect(REBALANCE)
     play.join("x").expect(generation=1, leader="x", members=["b", "x"], skip=True)
     play.sync("x", {"x": 9, "b": 9}, generation=1).expect(assignment=1)
-    play.join("x").parks()  # a rejoining leader triggers a rebalance, as ever
+    play.join("x").parks()  # as in Kafka, a rejoining leader causes a rebalance
     play.group_is(State.PREPARING)
 
 
 @scenario("PW-34")
 def test_the_reply_to_an_old_client_does_not_name_it_as_leader(play: Play) -> None:
-    """Before v9 it would compute assignments, which would be ignored."""
+    """A client before v9 that is named as leader computes assignments (no SkipAssignment), which the coordinator would ignore."""
     play.leave("a").expect()
     play.heartbeat("x", 1).expect(REBALANCE)
     play.join("x", version=5).expect(generation=1, leader="a", members=[])
@@ -418,7 +418,7 @@ def test_a_seat_goes_only_to_a_standby_with_the_same_topics() -> None:
     play.leave("b").expect()
     assert taking(play) == ["iy-y"]
     take_over(play, "y", 2)
-    play.leave("y").expect()  # only a standby with other topics is left
+    play.leave("y").expect()  # the only standby left is x, which subscribes to other topics
     play.group_is(State.PREPARING, members=["a", "x"])
     play.join("x").parks()
     play.join("a").expect(generation=2, members=["a", "x"])
@@ -526,7 +526,7 @@ def test_a_standby_that_syncs_without_rejoining_has_its_seat(play: Play) -> None
 @scenario("PW-49")
 @pytest.mark.parametrize("step", range(5))
 def test_a_failover_at_every_step_finishes_the_take_over(play: Play, step: int) -> None:
-    """After the seat moved, after the standby's heartbeat, after its JoinGroup, with its SyncGroup in flight, and after it."""
+    """Steps: the seat moved, the standby's heartbeat, its JoinGroup, its SyncGroup in flight to the log, its SyncGroup answered."""
     play.leave("b").expect()
     if step > 0:
         play.heartbeat("x", 1).expect(REBALANCE)
@@ -588,7 +588,7 @@ def test_a_failover_during_a_rebalance_keeps_the_roles_that_were_stored(play: Pl
 
 @scenario("PW-52")
 def test_the_record_of_another_generation_is_ignored(play: Play) -> None:
-    """Another writer, such as Kafka on the same data directory, stores a generation without standbys."""
+    """The record that lists the standbys belongs to an older generation: another writer, such as Kafka on this directory, stored a new one."""
     for name in "abxy":
         play.join(name)
     old = play.log[-1]
@@ -645,7 +645,7 @@ def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> No
     play.group_is(State.PREPARING)
     play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
     play.failover()
-    play.group_is(State.PREPARING)  # again: the target is stored, and the generation has three seats
+    play.group_is(State.PREPARING)  # again: the log has the target of two, and a generation with three seats
     for name in "cba":
         play.join(name)
     play.expect("a", generation=2, members=["a", "b"])
@@ -753,7 +753,7 @@ def test_a_member_that_is_away_gives_its_seat_to_a_standby_in_a_rebalance(play: 
     play.join("x", metadata=T0_T1).expect(generation=1)
     play.join("y", metadata=T0_T1).expect(generation=1)
     play.silent("b").at(SESSION_MS)
-    assert status(play)["status.away"].startswith("ib since")  # the standbys read other topics
+    assert status(play)["status.away"].startswith("ib since")  # the standbys subscribe to other topics, so neither can take the seat
     play.join("a").parks()
     play.join("x").parks()
     play.join("y").expect(generation=2)
@@ -764,7 +764,7 @@ def test_a_member_that_is_away_gives_its_seat_to_a_standby_in_a_rebalance(play: 
 
 @scenario("PW-77")
 def test_a_leader_that_is_away_gives_leadership_to_an_active_member() -> None:
-    """The first remaining member is a standby."""
+    """b, the first member that remains, becomes a standby, so a leads."""
     play = Play().settled("x", "a", "b", static=True)
     play.policy({"registration.timeout.ms": "60000"})
     play.alive("a", "b").at(SESSION_MS)
