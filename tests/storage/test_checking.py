@@ -76,7 +76,7 @@ def test_a_truncated_segment_equals_a_segment_without_the_cut_batches(disk: SimD
     segment.unsynced = False
     cut(segment, position)
     assert segment.unsynced is (count < 5)
-    assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # index files would name removed batches, should the process end now
+    assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # no index files: they would name removed batches if the process ended now
     segment.save_index()
     assert len(disk.list(PATH)) == 3
     assert read(disk, segment.log_path) == b"".join(batch.data for batch in surviving)

@@ -19,7 +19,7 @@ from storage.cleaner import ABANDONED, Report, main, owner_has_ended, request_li
 from storage.swap import promote, remove_deleted
 from tests.storage.logs import append_flushed, compaction, keyed_batch, overwrite, read, records_by_offset, reopen, values_by_key
 
-pytestmark = pytest.mark.once  # a process and its files
+pytestmark = pytest.mark.once  # the cleaner's protocol does not depend on the Python version
 
 COMMAND = [sys.executable, "-P", "-m", "storage.cleaner"]
 SETTINGS: dict[str, int | str] = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 26, "token": "7"}
@@ -95,11 +95,11 @@ def test_a_malformed_cleaner_report_is_refused() -> None:
             Report(line)
 
 
-# The same in this process
+# The cleaner, called in this process
 
 
 class Owner:
-    """The owner at the other end of standard input."""
+    """Stands in for the broker, which holds the other end of the cleaner's standard input."""
 
     def __init__(self, write_end: int) -> None:
         self._write_end = write_end

@@ -63,7 +63,7 @@ def all_records(log: Log) -> list[Stamp]:
 
 
 def check(log: Log) -> None:
-    """Compare with a read of the whole log."""
+    """Compare time lookups with a read of the whole log."""
     stored_records = all_records(log)
     newest = result_of(log.latest_record())
     assert (newest and newest.timestamp) == max((record.timestamp for record in stored_records), default=None)
@@ -131,7 +131,7 @@ def test_the_newest_record_is_found_despite_an_emptied_newer_batch(data_folder: 
 
 
 def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_record(data_folder: DataFolder) -> None:
-    """As Kafka's cleaner writes it."""
+    """Kafka's cleaner writes such a time index."""
     log = emptied(data_folder)
     stop(log)
     path = f"{log.folder}/{0:020}.timeindex"
@@ -166,7 +166,7 @@ def test_a_segment_of_only_emptied_batches_keeps_the_age_of_its_records(disk: Si
     assert log.roll(0)
     clean(disk, log, segment_bytes=1, producers=producers.last_offsets())
     assert [header.record_count for header in headers(log)] == [0, 1]
-    disk.time = 1 << 40  # the compaction wrote its file just now
+    disk.time = 1 << 40  # the compacted file has a recent modification time, which must not make its records look new
     assert log.apply_retention(20_000, 0, 11_000, -1) == []
     assert log.apply_retention(20_001, 0, 11_000, -1) == [0]
 

@@ -34,7 +34,7 @@ from tests.storage.logs import (
     values_by_key,
 )
 
-pytestmark = pytest.mark.once  # bytes and disks
+pytestmark = pytest.mark.once  # bytes and disks do not depend on the Python version
 
 RETENTION = 1_000
 
@@ -44,7 +44,7 @@ def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(data_folde
     for facts in ([("a", "1")], [("b", "1"), ("a", "2"), ("c", "1")], [("b", "2")], [("d", "1")]):
         log.append(keyed_batch(*facts), 0)
     flush_and_roll(log)
-    log.append(keyed_batch(("d", "2")), 0)  # past the cleaned part
+    log.append(keyed_batch(("d", "2")), 0)  # in the active segment, which is not cleaned
     log.flush()
     before, last = log.size, len(keyed_batch(("d", "2")))
     job = clean(data_folder.disk, log)
@@ -78,7 +78,7 @@ def test_small_cleaned_segments_are_merged(data_folder: DataFolder) -> None:
         log.append(keyed_batch((f"k{number % 10}", "x" * 100)), 0)
     assert len(flush_and_roll(log).closed) > 15
     job = clean(data_folder.disk, log, segment_bytes=1_000)
-    assert (len(job.cleaned), len(log.closed)) == (1, 2)  # in the last segment no record has a newer value
+    assert (len(job.cleaned), len(log.closed)) == (1, 2)  # the last closed segment is kept as it is: no record in it has a newer value
     assert all(segment.size <= 1_000 for segment in log.closed)
     assert len(records_by_offset(log)) == 10
     assert [name for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if name.endswith(".log")] == [

@@ -98,7 +98,7 @@ def test_records_after_an_early_end_of_a_compaction_are_kept() -> None:
 
 @pytest.mark.parametrize(("first_dirty", "stays"), [(0, [2, 4]), (1, [2, 4]), (2, [2, 4]), (3, [0, 2, 4]), (4, [0, 2, 4]), (5, None), (9, None)])
 def test_a_batch_counts_as_dirty_if_its_last_record_is(disk: SimDisk, first_dirty: int, stays: list[int] | None) -> None:
-    """An earlier compaction left at most one record of a key before `first_dirty`."""
+    """Batches that end before `first_dirty` are clean: an earlier compaction left at most one record of each key in them."""
     job = cleaned(disk, {0: [one_record(0), batch(1, (b"b", b"1"), (b"a", b"2"))], 3: [one_record(3, b"b"), one_record(4, b"b")]}, 5, first_dirty=first_dirty)
     assert job.clean_to == 5
     if stays is None:
@@ -128,7 +128,7 @@ def test_segments_are_merged_up_to_the_segment_size(more: int, count: int) -> No
     parts = {0: [one_record(0, b"a"), one_record(1, b"x")], 2: [one_record(2, b"b"), one_record(3, b"x")]}
     first, second = (len(b"".join(batches)) for batches in parts.values())
     assert first == second
-    first_bytes = first // 2  # of the first segment, whose x has a newer value
+    first_bytes = first // 2  # the size of the first segment after cleaning, which removes x
     disk = empty_folder()
     job = cleaned(disk, parts, 4, segment_bytes=first_bytes + second + more)
     assert sum(len(new.replaces) for new in job.cleaned) == (2 if count == 1 else 1)
@@ -235,7 +235,7 @@ def test_without_a_list_of_live_producers_every_last_batch_is_kept(disk: SimDisk
 
 
 def test_reported_segments_survive_a_crash(disk: SimDisk) -> None:
-    """Their bytes and names are synced before they are reported."""
+    """The compaction syncs the bytes and names of cleaned segments before it reports them."""
     job = cleaned(disk, {0: [one_record(0), one_record(1)]}, 2)
     assert job.cleaned
     disk.crash()
@@ -268,7 +268,7 @@ def test_a_malformed_batch_is_reported_in_clean_and_dirty_segments(
     with pytest.raises(DamagedLog, match=reason) as caught:
         cleaned(empty_folder(), {0: batches}, 2, first_dirty=first_dirty)
     assert caught.value.path == f"{PATH}/{segment_name(0)}.log"
-    if at != 21:  # a checksum error has the position of the chunk that was read
+    if at != 21:  # for a checksum error, the reported position is that of the chunk that was read
         assert caught.value.position in (0, number * len(one_record(0)))
 
 

@@ -366,7 +366,7 @@ def test_a_flush_without_a_free_descriptor_fails(disk: SimDisk, monkeypatch: pyt
     def refuse(path: str, create: bool) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    log._handles.forget(LOG)  # other files were used since
+    log._handles.forget(LOG)  # close the file of the log, as if other files had needed its handle
     monkeypatch.setattr(disk, "open", refuse)
     with pytest.raises(AppendFailed, match="Too many open files"):
         log.flush()
@@ -527,9 +527,9 @@ def test_a_cut_whose_sync_failed_is_repeated(fails: bool) -> None:
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it(failures: int) -> None:
-    """An append may arrive between the failure of a flush and the end of its thread; the power failure leaves a hole before it.
+    """An append may arrive between the failure of a flush and the end of its thread; a power failure then leaves a hole before that append.
 
-    With a second failure, no other file can be synced either.
+    With two failures, the next sync of another file fails too.
     """
     disk = data_disk()
 

@@ -203,7 +203,7 @@ def test_a_foreign_directory_is_refused_and_left_untouched(tmp_path: Path, file:
         opened(data_folder, cluster_id="ours" if "theirs" in text else "")
     assert snapshot(str(tmp_path)) == before
     (tmp_path / "data" / file).unlink()
-    opened(data_folder).close()  # and no process holds the lock
+    opened(data_folder).close()  # this succeeds, so the refusal has released the lock
 
 
 def test_a_directory_stopped_by_kafka_keeps_its_ids(data_folder: DataFolder) -> None:
@@ -339,7 +339,7 @@ def test_only_the_log_start_checkpoint_never_decreases(data_folder: DataFolder) 
         ("0\n2\norders 0 5\nmy topic 1 7\n", {("orders", 0): 5, ("my topic", 1): 7}),
         ("0\n1\norders 0 5\nnotes 1 7\n", {("orders", 0): 5}),
         ("0\n0\n", {}),
-        ("0\n2\norders 0 5\n", {}),  # it ends too early
+        ("0\n2\norders 0 5\n", {}),  # the file ends before its second entry
         ("0\n1\norders 0\n", {}),
         ("0\n", {}),
         ("", {}),
@@ -376,7 +376,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("locking", ["flock", "lockf"])  # our lock, and the lock of Java and so of Kafka
+@pytest.mark.parametrize("locking", ["flock", "lockf"])  # the lock of this broker, and that of Java, which Kafka uses
 def test_the_lock_of_another_process_holds_until_it_dies(tmp_path: Path, locking: str) -> None:
     data_folder = DataFolder(OsDisk(), str(tmp_path))
     stopped(data_folder)

@@ -94,7 +94,7 @@ def test_an_extent_that_is_held_survives_the_end_of_its_segment(data_folder: Dat
     expected = log.read(0, 1 << 20)
     extent = extent_of(log, 0, 1 << 20)
     assert isinstance(extent.segment, Segment)
-    extent.unpin()  # not pinned
+    extent.unpin()  # without an effect, as the extent is not pinned
     assert extent.segment.readers == 0
     extent.pin()
     if end == "exchange":

@@ -14,7 +14,7 @@ from storage.index import MEMORY_ENTRIES
 from tests.storage.logs import FOLDER, append_all, batch, stop
 
 COUNT = 2_000
-LOG_BYTES_MAX = 10_000  # bytes of memory, where 40 MiB were promised for 2,000
+LOG_BYTES_MAX = 10_000  # memory of one open log; the target is 40 MiB for 2,000 logs
 
 
 def reads_since(disk: SimDisk) -> int:

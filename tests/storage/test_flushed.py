@@ -159,7 +159,7 @@ def test_a_repaired_log_is_rewritten_once_at_most(disk: SimDisk) -> None:
     recover(log, keep_unflushed=True)
     log.append(batch("b"), 0)
     disk.changes.clear()
-    recover(log, keep_unflushed=True)  # for another reason than a failed flush
+    recover(log, keep_unflushed=True)  # a repair without a failed flush since the last one
     assert not any(path.endswith(".rewriting") for path in disk.changes)
     assert names(log) == ["a.0", "b.0"]
 
@@ -178,7 +178,7 @@ def test_an_older_flush_result_does_not_lower_the_flushed_offset() -> None:
 
 
 def test_data_of_a_killed_process_is_durable_after_the_next_process_flushes() -> None:
-    """Also the name of the folder, which may exist only in memory."""
+    """The flush also syncs the name of the log's folder, which may exist only in memory."""
     disk = data_disk(NothingSurvives())
     opened(disk, deferred=True).append(batch("a"), 0)
     log = opened(disk, deferred=True)

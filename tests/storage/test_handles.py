@@ -94,7 +94,7 @@ def test_idle_files_release_their_descriptors_and_pinned_files_stay_open() -> No
 
 
 def test_room_is_made_before_a_file_is_opened(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be no free descriptor."""
+    """An idle file is closed first, as the process may have no free descriptor."""
     handles = Handles(disk, 2)
     opened = disk.open
 

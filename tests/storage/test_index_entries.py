@@ -23,7 +23,7 @@ def index_on(disk: SimDisk) -> Index:
 
 
 class Plain:
-    """Every entry, in order of arrival."""
+    """A plain list of every index entry, with which the index must agree."""
 
     def __init__(self) -> None:
         self.offsets: list[tuple[int, int]] = []  # last offset, position
@@ -162,20 +162,20 @@ GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
     ("offsets", "times", "log_bytes", "is_loaded"),
     [
         (*GOOD, 10_001, True),
-        (*GOOD, 10_000, False),  # the log ends where the last batch would begin
+        (*GOOD, 10_000, False),  # the last entry points to the end of the log, where no batch begins
         ([(0, 1)], [(1, 0)], 10_001, True),
-        ([(5, 0)], [(1, 0)], 10_001, False),  # no entry is for the first batch
+        ([(5, 0)], [(1, 0)], 10_001, False),  # position 0: the first batch never has an entry
         ([(-1, 5_000)], [(1, 0)], 10_001, False),
-        ([(0, 5_000)], [(0, 0)], 10_001, False),  # any time is larger than no time
+        ([(0, 5_000)], [(0, 0)], 10_001, False),  # a stored time must be above 0, which stands for no time
         ([(0, 5_000)], [(1, -1)], 10_001, False),
         ([(2, 5_000), (2, 6_000)], GOOD[1], 10_001, False),
         ([(1, 5_000), (2, 5_000)], GOOD[1], 10_001, False),
         (GOOD[0], [(7, 1), (7, 2)], 10_001, False),
-        (GOOD[0], [(7, 2), (8, 2)], 10_001, True),  # a batch may have both
+        (GOOD[0], [(7, 2), (8, 2)], 10_001, True),  # two times for the same offset are allowed
         (GOOD[0], [(7, 2), (8, 1)], 10_001, False),
         ([], [], 10_001, True),
         ([], [(7, 1)], 10_001, True),
-        (GOOD[0], [], 10_001, False),  # the newest time would be unknown
+        (GOOD[0], [], 10_001, False),  # without time entries the newest timestamp would be unknown
     ],
 )
 def test_an_inconsistent_index_is_ignored(
@@ -247,7 +247,7 @@ def test_saving_an_index_never_syncs(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_preallocated_zeros_are_cut_off_when_an_index_is_saved(disk: SimDisk, more: int) -> None:
-    """Entries added since then are in their place."""
+    """Entries that were added after the loading stand where the zeros were."""
     index = filled(disk, 3 + more)
     index.save()
     expected = [read(disk, path) for path in (index.offset_path, index.time_path)]

@@ -141,7 +141,7 @@ def test_segments_that_overlap_are_refused(data_folder: DataFolder) -> None:
     batch_bytes = len(batch("a"))
     data = read(data_folder.disk, f"{data_folder.path}/{FOLDER}/{FIRST}.log")
     overwrite(data_folder.disk, f"{data_folder.path}/{FOLDER}/{1:020d}.log", data[batch_bytes : 2 * batch_bytes])
-    for clean in (True, False):  # it ends before the part it would have to replace
+    for clean in (True, False):  # the second segment overlaps the first, but ends before it, so it cannot replace the end of the first
         with pytest.raises(DamagedLog, match=FIRST):
             reopen(data_folder.disk, data_folder.path, clean=clean)
 

@@ -150,7 +150,7 @@ def test_a_segment_flushed_by_a_roll_is_not_flushed_again(disk: SimDisk) -> None
         changes = len(disk.changes)
         append_flushed(log, batch(name))
         assert "/data" not in disk.changes[changes:]  # the folder's own name has been durable since the first sync
-        assert disk.opened == 1  # all closed segments
+        assert disk.opened == 1  # only the active segment is open
 
 
 def test_the_name_of_a_new_folder_is_synced_once(disk: SimDisk) -> None:
@@ -221,7 +221,7 @@ def test_after_an_orderly_stop_the_recovery_point_is_ignored(disk: SimDisk) -> N
 
 @pytest.mark.parametrize(("point", "synced"), [(0, [0, 1, 2]), (1, [1, 2]), (2, [2]), (3, [2])])
 def test_after_a_kill_the_next_flush_covers_what_follows_the_recovery_point(disk: SimDisk, point: int, synced: list[int]) -> None:
-    """And the last segment in any case."""
+    """The last segment is flushed even if it ends before the recovery point."""
     log = opened(disk, segment_bytes=100, deferred=True)
     append_all(log, "abc")
     log = opened(disk, segment_bytes=100, point=point, deferred=True)
@@ -461,7 +461,7 @@ def test_a_failed_folder_rename_leaves_the_log_usable(disk: SimDisk) -> None:
 
 
 def test_the_flushed_offset_never_exceeds_the_end_of_the_log(disk: SimDisk) -> None:
-    """The disk lost whole batches at the end, and the checkpoint still names them."""
+    """The disk lost whole batches at the end, so the recovery point in the checkpoint is past the end of the log."""
     log = opened(disk, deferred=True)
     append_all(log, "abc")
     path = f"{PATH}/{0:020d}.log"
@@ -489,7 +489,7 @@ def test_the_age_of_a_segment_starts_with_its_first_batch(disk: SimDisk) -> None
     assert bases(log) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("padding", [0, 200])  # it fits into the active segment, or begins the segment that could not be created
+@pytest.mark.parametrize("padding", [0, 200])  # the next batch fits into the active segment, or needs the segment that could not be created
 @pytest.mark.parametrize("early", [False, True])
 def test_a_failed_segment_creation_leaves_the_log_usable(early: bool, padding: int) -> None:
     for step in range(20):

@@ -263,7 +263,7 @@ def test_moved_files_are_durable_before_the_meta_properties_are_written(disk: Si
 
 
 def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDisk) -> None:
-    """A single broker crashed after it had merged the folders of the nodes: the merged files are those of a single broker."""
+    """A single broker crashed after it had merged the files of the nodes. Nodes first complete its conversion, then convert back."""
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     overwrite(disk, f"{ROOT}/meta.properties", META.encode())
     written_by(disk, {LogId(*A): writer_open(2)})
@@ -279,7 +279,7 @@ def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDis
 
 
 def test_nodes_discard_an_unfinished_collection(disk: SimDisk) -> None:
-    """It crashed before the merge was complete: the folders of the nodes still count."""
+    """A single broker crashed while it was collecting the files of the nodes, so the folders of the nodes are still valid."""
     open_node(disk, 1, "c").close()
     disk.make_folder(f"{ROOT}/nodes/merged")
     write_offsets(disk, f"{ROOT}/nodes/merged/recovery-point-offset-checkpoint", {A: 5})

@@ -20,8 +20,8 @@ MERGED = f"{ROOT}/nodes/merged"
 BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, LOST = (LogId(name, 0) for name in ("one", "two", "single", "gone", "unknown", "lost"))
 OFFSETS, NOTES = LogId("__consumer_offsets", 4), LogId("__coordinator_notes", 4)
 WRITERS = {BY_ONE: writer_open(1), BY_TWO: writer_closed(2), BY_SINGLE: SINGLE_BROKER, GONE: NO_WRITER, OFFSETS: writer_open(2)}
-LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES, LOST)  # UNKNOWN and LOST have no slot, and LOST has no folder
-FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # the node's folder; 0: that of the single broker
+LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES, LOST)  # UNKNOWN and LOST have no slot in the table of owners, and LOST has no folder
+FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # the node whose folder has the files to use; 0: that of the single broker
 
 
 def names(logs: Sequence[LogId]) -> list[str]:
@@ -60,7 +60,7 @@ def check_merged(disk: SimDisk, turns: bool = True) -> None:
         assert keys == {name: [f"{ROOT}/nodes/{folders[log]} {name}.0"] for log, name in zip(FOUND, names([*FOUND]), strict=True)}
     assert disk.read_text(f"{ROOT}/tenure.format") == "1\n"
     assert not is_shared(disk, ROOT)
-    assert {*files_in(disk, MERGED)} <= {"complete"}  # it has no meaning in a directory of one broker
+    assert {*files_in(disk, MERGED)} <= {"complete"}  # that file may stay, as a single broker ignores it
 
 
 def key_of(batch: bytes) -> str:
@@ -73,7 +73,7 @@ def test_each_log_gets_the_files_of_its_last_writer(disk: SimDisk) -> None:
     merge(disk)
     check_merged(disk)
     assert files_in(disk, MERGED) == {}
-    assert disk.read_text(f"{ROOT}/meta.properties") == META  # of a broker that was alone before: it keeps its id
+    assert disk.read_text(f"{ROOT}/meta.properties") == META  # the directory began with a single broker, whose directory id is kept
     assert disk.locks == {}
     directory = DataDirectory.open(disk, ROOT, 0, "", "a broker", Ids())
     assert (directory.clean, directory.cluster_id) == (False, "c")
@@ -200,7 +200,7 @@ def test_a_collection_interrupted_by_a_crash_starts_again(disk: SimDisk) -> None
 
 
 def test_a_complete_collection_is_not_repeated(disk: SimDisk) -> None:
-    """Half of it may have been moved, and the folders of the nodes may be of the time before."""
+    """Some collected files may have been moved already, and the folders of the nodes may be older than the collection."""
     left_by_nodes(disk)
     disk.make_folder(MERGED)
     overwrite(disk, f"{MERGED}/tenure.clock", b"7\n")
@@ -233,7 +233,7 @@ def test_a_merge_that_crashed_anywhere_is_completed_by_either_kind_of_start(torn
                 disk.kill()
         else:
             assert steps > 12
-            disk.crash()  # no step waits for the disk
+            disk.crash()  # a power failure after the merge loses nothing
             check_merged(disk)
             return
         disk.stays_down = False

@@ -115,7 +115,7 @@ def test_a_half_written_file_of_an_earlier_repair_is_ignored(disk: SimDisk, defe
 
 
 def test_old_segments_are_removed_only_after_the_new_name_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes are durable at once, names when their folder is synced."""
+    """On this disk writes are durable at once, but names only when their folder is synced."""
 
     def arrive(self: Content, random: object) -> None:
         self.sync()
@@ -144,7 +144,7 @@ def torn(offset: int) -> bytes:
 def test_after_a_crash_the_last_segment_is_verified_and_no_other(disk: SimDisk) -> None:
     lay_out(disk, {0: [*data(0), torn(1)], 2: [*data(2), torn(3)]})
     with pytest.raises(DamagedLog, match="checksum"):
-        open_segments(Handles(disk), PATH, 4, False)  # the flushed offset
+        open_segments(Handles(disk), PATH, 4, False)  # offset 4 is flushed, so the torn batch 3 is damage
     segments, recovery = open_segments(Handles(disk), PATH, 3, False)
     assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 2), (2, 3)]
     assert (recovery.path, recovery.position, recovery.kept) == (f"{PATH}/{segment_name(2)}.log", len(b"".join(data(2))), "")
@@ -167,7 +167,7 @@ def test_the_remainder_of_a_rewritten_batch_is_cut(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("next_offsets", [[], [2]], ids=["the last batch", "a batch in the middle"])
 def test_a_rotten_header_that_reaches_into_the_next_segment_is_damage(disk: SimDisk, next_offsets: list[int]) -> None:
-    """It is not a batch that a repair has copied: cutting it would lose it."""
+    """No repair has copied the batch to the next segment, so to cut it here would lose it."""
     rotten = bytearray(batch_at(1).data)
     rotten[26] ^= 4  # its last offset is 5 instead of 1
     lay_out(disk, {0: [*data(0), bytes(rotten), *data(*next_offsets)], 3: data(3, 4, 5, 6)})

@@ -129,7 +129,7 @@ def test_probing_wraps_around_after_the_last_slot(disk: SimDisk) -> None:
 
 
 def test_a_full_table_refuses_new_logs_and_keeps_its_logs(disk: SimDisk) -> None:
-    free = (lock_byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
+    free = (lock_byte_of(LOG) - 1) % SLOTS  # the slot that the search for this log reaches last
     owners = on_disk(disk, *[(number, (2 * number + 2, *SLOT)) for number in range(SLOTS) if number != free])
     owners.write(LOG, SLOT)
     assert table(DataFolder(disk, "/data")).read(LOG) == SLOT
@@ -145,7 +145,7 @@ def test_a_full_table_refuses_new_logs_and_keeps_its_logs(disk: SimDisk) -> None
 
 
 def neighbours(disk: SimDisk, *slots: Slot) -> tuple[OwnerTable, list[int]]:
-    """A table whose slots from that of LOG on belong to other logs, and the keys of those."""
+    """A table in which the slot of LOG and the following ones belong to other logs; returns also the keys of these logs."""
     index = lock_byte_of(LOG) % SLOTS
     keys = [lock_byte_of(LOG) + (number << 20) for number in range(1, len(slots) + 1)]
     return on_disk(disk, *[(index + number, (key, *slot)) for number, (key, slot) in enumerate(zip(keys, slots, strict=True))]), keys
@@ -176,7 +176,7 @@ def test_a_log_that_is_created_again_keeps_its_slot_and_its_epoch(disk: SimDisk)
 
 
 def test_a_full_table_has_room_where_a_topic_was_deleted(disk: SimDisk) -> None:
-    gone_slot = (lock_byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
+    gone_slot = (lock_byte_of(LOG) - 1) % SLOTS  # the slot that the search for this log reaches last
     slots = [(number, (2 * number + 2, *SLOT._replace(state=GONE if number == gone_slot else OWNED))) for number in range(SLOTS)]
     owners = on_disk(disk, *slots)
     owners.write(LOG, SLOT)

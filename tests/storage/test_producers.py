@@ -68,7 +68,7 @@ def test_an_idle_producer_expires() -> None:
     producers = Producers()
     producers.note(header(7, 0), 0)
     producers.note(header(8, 0), 1)
-    assert producers.expire(1_000, 2_000) == 0  # so it counts as first seen now
+    assert producers.expire(1_000, 2_000) == 0  # the idle time of both producers counts from this first check
     producers.note(header(8, 1), 2)
     assert producers.expire(2_999, 2_000) == 0
     assert producers.expire(3_000, 2_000) == 1
@@ -80,7 +80,7 @@ def test_an_idle_producer_expires() -> None:
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 1 << 60])
 def test_a_producer_of_old_records_is_remembered(timestamp: int) -> None:
-    """Whatever the time in its records; after a restart, from the time of reading."""
+    """The timestamps of its records do not count as its idle time; after a restart, that counts from the first check."""
     producers = Producers()
     producers.note(header(7, 0, timestamp=timestamp), 0)
     for _ in range(2):
@@ -144,7 +144,7 @@ def test_an_opened_log_knows_its_producers(data_folder: DataFolder, clean: bool)
         assert snapshots(data_folder)[-1] == 40
     reopened, producers_read = opened(data_folder, clean, segment_bytes=2_000)
     assert reopened.next_offset == 40
-    for number in (37, 38, 39):  # the last batch of each
+    for number in (37, 38, 39):  # the last batch of each producer
         assert error_and_offset(producers_read, header(number % 3, number // 3)) == (ErrorCode.NONE, number)
         assert error_and_offset(producers_read, header(number % 3, number // 3 + 1)) == (ErrorCode.NONE, -1)
         assert error_and_offset(producers_read, header(number % 3, number // 3 + 2)) == (OUT_OF_ORDER, -1)
@@ -193,7 +193,7 @@ def test_snapshots_past_a_truncation_are_removed() -> None:
     for number in range(5):
         append(log, producers, batch(8, number))
     _, producers = opened(data_folder, clean=True)
-    assert sorted(producers) == []  # it was not closed in order after all: no state is invented
+    assert sorted(producers) == []  # the log was not stopped in order, so `clean` is wrong, and no snapshot names a producer
     _, producers = opened(data_folder)
     assert sorted(producers) == [7, 8]
 
@@ -311,7 +311,7 @@ def test_a_new_batch_renews_a_producer_and_a_new_epoch_has_its_own_batches() -> 
 
 
 def test_a_producer_without_an_epoch_may_send_any_sequence() -> None:
-    """Kafka's snapshots have such entries, whose batches are gone."""
+    """Kafka's snapshots have such entries for producers whose batches are gone."""
     producers = Producers()
     producers.put(7, Producer())
     assert error_and_offset(producers, header(7, 50, epoch=0)) == (ErrorCode.NONE, -1)

@@ -107,7 +107,7 @@ def test_the_same_batches_get_kafkas_replies(comparison: Comparison) -> None:
     for question, ours, kafkas in comparison.answers:
         assert ours == kafkas, question
     assert {ours[0] for _, ours, _ in comparison.answers} == {0, 45, 47}
-    assert sum(ours[2] >= 0 for _, ours, _ in comparison.answers) > 10  # a duplicate
+    assert sum(ours[2] >= 0 for _, ours, _ in comparison.answers) > 10  # replies to duplicates, which have a time
 
 
 def last_batches(producers: Producers) -> dict[int, tuple[int, int, tuple[int, int, int, int]]]:
@@ -147,7 +147,7 @@ def test_producer_state_is_exchanged_with_kafka_in_both_directions(comparison: C
     printed = run_java(DUMP, "--files", comparison.folder / f"{log.next_offset:020d}.snapshot")
     dumped = re.findall(r"producerId: (\d+) producerEpoch: (\d+) .*?lastTimestamp: (\d+) firstSequence: (\d+) lastSequence: (\d+)", printed)
     expected = {id: (epoch, timestamp, batch[0], batch[1]) for id, (epoch, timestamp, batch) in last_batches(producers).items()}
-    # We store the last five batches of a producer; Kafka reads them in order and keeps the last.
+    # Our snapshot has an entry for each of a producer's last five batches; Kafka reads them in order and keeps the last.
     assert {int(line[0]): tuple(map(int, line[1:])) for line in dumped} == expected
 
     point = comparison.kafka.data / "recovery-point-offset-checkpoint"

@@ -120,7 +120,7 @@ def test_a_promoted_segment_inside_a_batch_belongs_to_another_log(disk: SimDisk)
 
 
 def test_a_promoted_segment_whose_sources_are_gone_is_finished(disk: SimDisk) -> None:
-    """The files of a Kafka killed in the middle of a swap."""
+    """Kafka leaves such files if it is killed in the middle of a swap."""
     log = filled(disk)
     expected = values_by_key(log)
     job, _ = clean_and_promote(disk, log, segment_bytes=1_000)
@@ -243,10 +243,10 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
         ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 0, [1, 3], Verdict.COVERED),
         ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 2, [3], Verdict.COVERED),
         ({0: [0, 1, 2, 3], 4: [4]}, {}, 2, [2, 3], Verdict.COVERED),
-        # Something else is set aside, before it or right after it.
+        # Set aside are other segments than its sources: before it, or right after it.
         ({1: [1, 2], 3: [3]}, {0: [0]}, 1, [2], Verdict.COVERED),
         ({0: [0, 1], 2: [2, 3], 5: [5]}, {4: [4]}, 0, [1, 3], Verdict.COVERED),
-        # Its sources are set aside, all or a part.
+        # All or some of its sources are set aside.
         ({4: [4]}, {0: [0, 1], 2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
         ({4: [4]}, {0: [0, 1, 2, 3]}, 0, [0, 3], Verdict.NEEDED),
         ({0: [0, 1], 4: [4]}, {2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
@@ -286,7 +286,7 @@ def test_a_base_offset_inside_a_batch_belongs_to_another_log() -> None:
 
 
 def without(data: bytes, *removed_offsets: int, horizon: int = -1, max_timestamp: int = -1) -> bytes:
-    """The batch as a compaction writes it."""
+    """The batch as a compaction writes it after removing these records."""
     new = rewrite(read_header(data, 0), [record for record in records(data, 0) if record.offset not in removed_offsets], horizon)
     return patched(new, 35, max_timestamp.to_bytes(8, "big")) if max_timestamp >= 0 else new
 

@@ -70,7 +70,7 @@ def test_a_wrong_time_index_is_not_followed(data_folder: DataFolder, entry: int)
     path = f"{data_folder.path}/{FOLDER}/00000000000000000000.timeindex"
     index_bytes = bytearray(read(data_folder.disk, path))
     assert len(index_bytes) > 12 * 5
-    index_bytes[12 * entry + 11] += 40  # in order, but of a later batch
+    index_bytes[12 * entry + 11] += 40  # the entry now names a later batch; the entries stay in order
     index_bytes[12 * entry + 7] += 1
     overwrite(data_folder.disk, path, bytes(index_bytes))
     log, _ = reopen(data_folder.disk, data_folder.path, clean=True)
@@ -218,7 +218,7 @@ def test_reading_facts_verifies_only_unverified_batches(data_folder: DataFolder)
     path = f"{data_folder.path}/{FOLDER}/00000000000000000000.log"
     intact = read(data_folder.disk, path)
     overwrite(data_folder.disk, path, intact[:-2] + b"!" + intact[-1:])
-    assert len(facts(log)) == 2 * COUNT  # it was verified, and only we write to it
+    assert len(facts(log)) == 2 * COUNT  # not read as damaged: a verified segment is not checked again, since only this process writes to it
     segment.verified = False
     with pytest.raises(DamagedLog, match="checksum"):
         facts(log)

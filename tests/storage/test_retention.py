@@ -95,13 +95,13 @@ def test_a_segment_with_future_timestamps_ages_from_when_it_was_seen(data_folder
 
     assert old(5_000, 100) == []
     log.append(batch("b09", padding=100, timestamp=FUTURE), log.epoch)
-    assert old(6_000, 5_000) == []  # so it has grown since
+    assert old(6_000, 5_000) == []  # the last segment has grown: it ages from this call on
     assert old(13_001, 10_100) == [0]
     assert old(14_000, 10_100) == []
-    assert old(14_000, 10_101) == [4]  # it did not wait for the removal of the first
+    assert old(14_000, 10_101) == [4]  # it has aged since the first call, not since the removal of segment 0
     assert old(14_000, 15_000) == []
     if closed_only:
-        assert old(1 << 40, 1 << 40) == []  # which is complete, and the last
+        assert old(1 << 40, 1 << 40) == []  # the last segment stays
     else:
         assert old(14_000, 15_001) == [8]
     assert log.next_offset == 10
@@ -115,7 +115,7 @@ def test_a_segment_with_future_timestamps_has_the_age_of_its_records_after_that_
 
 
 def test_timestamps_slightly_ahead_of_the_clock_are_accepted(data_folder: DataFolder) -> None:
-    """The clock may have been set back by less than a step."""
+    """Timestamps up to two minutes ahead count as right; a segment further ahead ages from the call that finds it so."""
     log = filled(data_folder, 4)
     assert log.apply_retention(3_000 - 120_000, 0, 1_000, -1) == []
     assert log.apply_retention(3_000 - 120_000, 1 << 40, 1_000, -1) == []
@@ -149,7 +149,7 @@ def test_deleted_records_are_not_readable_and_are_removed_in_whole_segments(data
     assert log.apply_retention(0, 0, -1, -1) == [0, 4]
     assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
     log.delete_before(3)  # the log start offset never decreases
-    log.delete_before(50)  # nor past the end
+    log.delete_before(50)  # and never exceeds the end offset
     assert log.start_offset == 18
     assert log.apply_retention(0, 0, -1, -1) == [8, 12]  # the last epoch has no successor that ends it
     assert (result_of(log.find_time(0)), result_of(log.latest_record())) == (None, None)
@@ -160,7 +160,7 @@ def test_deleted_records_are_not_readable_and_are_removed_in_whole_segments(data
 
 def test_deleted_offsets_are_never_assigned_again(data_folder: DataFolder) -> None:
     filled(data_folder)
-    log, _ = opened(data_folder, start_offset=20)  # the checkpoint outlived the end of the log
+    log, _ = opened(data_folder, start_offset=20)  # the checkpointed start offset is past the end of the log, which was lost
     assert (log.start_offset, log.next_offset, log.size, bases_on_disk(data_folder)) == (20, 20, 0, [])
     assert (log.read(20, 100), result_of(log.latest_record()), log.last_base) == (b"", None, 20)
     assert log.append(batch("new"), log.epoch) == 20
@@ -326,7 +326,7 @@ def test_a_segment_that_is_ahead_of_the_clock_again_ages_from_then(data_folder: 
     log = filled(data_folder, 4)
     ahead, level = 3_000 - 120_001, 3_000
     assert log.apply_retention(ahead, 0, 1_000, -1) == []
-    assert log.apply_retention(level, 900, 1 << 40, -1) == []  # no timestamp is ahead any more
+    assert log.apply_retention(level, 900, 1 << 40, -1) == []  # at this time of the clock no timestamp is ahead
     assert log.apply_retention(ahead, 2_000, 1_000, -1) == []
     assert log.apply_retention(ahead, 3_000, 1_000, -1) == []
     assert log.apply_retention(ahead, 3_001, 1_000, -1) == [0]

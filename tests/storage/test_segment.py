@@ -98,7 +98,7 @@ def test_damage_is_reported_with_its_position_after_all_batches_before_it(disk: 
             list(segment.facts(NEXT))
         assert caught.value.position == len(before)
         assert not segment.verified
-        if number:  # a shorter read does not reach it
+        if number:  # a read that ends before the damage
             assert b"".join(segment.chunks(BASE, BATCHES[number - 1].last)) == b"".join(batch.data for batch in BATCHES[: number - 1])
 
 
@@ -173,7 +173,7 @@ def test_facts_are_read_in_chunks_again_after_a_large_batch(disk: SimDisk) -> No
 def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> None:
     segment = checked_segment(disk, BATCHES)
     segment.keep_for_readers()
-    assert segment.kept_file is None  # no reader
+    assert segment.kept_file is None  # nothing is kept without a reader
     segment.pin()
     segment.pin()
     segment.keep_for_readers()
@@ -200,4 +200,4 @@ def test_a_batch_header_is_found_at_a_batch_boundary(disk: SimDisk) -> None:
     assert segment.header_at(segment.size) is None
     assert segment.header_at(segment.size - 60) is None
     overwrite(disk, segment.log_path, read(disk, segment.log_path) + batch_at(NEXT).data)
-    assert segment.header_at(segment.size) is None  # existing bytes do not count yet
+    assert segment.header_at(segment.size) is None  # bytes past the known size do not count

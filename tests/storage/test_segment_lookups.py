@@ -114,7 +114,7 @@ def test_reading_on_needs_no_lookup(disk: SimDisk, look: Look) -> None:
 def test_the_newest_reader_positions_are_remembered(disk: SimDisk) -> None:
     batches = [batch_at(BASE + number, padding=100) for number in range(2 * POSITIONS_MAX)]
     segment = checked_segment(disk, batches)
-    for batch in [*batches[:-1], batches[-2]]:  # of which the last position is remembered already
+    for batch in [*batches[:-1], batches[-2]]:  # the last read repeats an offset, so it adds no position
         assert segment.read(batch.base, 1, BASE + len(batches)) == batch.data
     assert len(segment.positions) == POSITIONS_MAX
     disk.unreadable = segment.log_path

@@ -28,7 +28,7 @@ def stored(*entries: Entry) -> bytes:
 
 def test_a_snapshot_is_written_byte_for_byte_as_kafka_does() -> None:
     producers = Producers()
-    producers.put(9, Producer(3, 77, 5, 12))  # a Kafka entry: all its batches are gone
+    producers.put(9, Producer(3, 77, 5, 12))  # as Kafka stores a producer whose batches are all gone
     producer = Producer(4, 1_500, 6, 30)
     producer.batches = [(SEQUENCE_MAX, 1, 20, 1_100), (2, 2, 30, 1_200)]
     producers.put(7, producer)
@@ -42,7 +42,7 @@ def test_a_snapshot_is_written_byte_for_byte_as_kafka_does() -> None:
 
 def test_entries_of_one_producer_are_its_batches_of_its_newest_epoch() -> None:
     producers = Producers()
-    producers.put(1, Producer())  # state known before does not count
+    producers.put(1, Producer())  # a snapshot replaces all earlier state
     old = [(7, 3, 5 + number, 5 + number, 0, 900, 0, -1) for number in range(2)]
     new = [(7, 4, 2 * number + 1, 100 + 2 * number + 1, 1, 1_000 + number, 0, -1) for number in range(NEWEST_BATCHES + 2)]
     other_producers = [(8, 0, 1, 1, 1, 500, 2, 0), (9, 0, 0, 60, 2, 600, 2, 9), (10, 0, -1, -1, 0, 700, 3, -1)]
@@ -138,7 +138,7 @@ def test_batches_of_any_size_with_a_producer_id_are_noted(data_folder: DataFolde
 @pytest.mark.parametrize(("at", "patch"), [(16, b"\1"), (8, b"\0\0\0\x30"), (8, b"\0\0\0\x10"), (8, b"\xff\xff\xff\xff"), (8, b"\0\1\0\0")])
 def test_a_malformed_batch_is_reported_with_its_position(at: int, patch: bytes) -> None:
     disk, data_folder = in_memory()
-    # Its index has the position of the last batch: opening after an orderly stop reads the others only for their producers.
+    # The index has the position of the last batch, so an opening after an orderly stop reads the other batches only for producer state.
     path, data = stopped(data_folder, *[batch(7, number, 5_000) for number in range(5)])
     size = len(data) // 5
     begin = 2 * size + at
@@ -203,7 +203,7 @@ def test_a_snapshot_at_the_log_start_has_the_producers_of_deleted_segments(data_
     log.delete_before(1)
     remove_deleted(data_folder.disk, log.folder, log.apply_retention(0, 0, -1, -1))
     log.flush()
-    for offset in (2, 3):  # which would have all producers too
+    for offset in (2, 3):  # later snapshots, which have all producers too
         data_folder.disk.remove(f"{log.folder}/{offset:020}.snapshot")
     _, restored = opened(data_folder, False)
     assert sorted(restored) == [7, 8, 9]
@@ -233,7 +233,7 @@ def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
 
 
 def test_a_snapshot_from_before_the_log_start_is_ignored(data_folder: DataFolder) -> None:
-    """Batches of its producers are missing: their next batches would be refused."""
+    """The log lacks the batches between the snapshot and its start, so the next batches of these producers would be refused."""
     log, producers = opened(data_folder, False)
     for sequence in range(4):
         sent = batch(7, sequence)

@@ -44,7 +44,7 @@ def test_a_crash_at_any_step_of_a_cleaning_leaves_the_same_records(segment_bytes
         disk = data_disk(step)
         log = filled(disk)
         with CrashAt(disk, step) as crash:
-            for _ in range(2):  # tombstones expire
+            for _ in range(2):  # the second cleaning removes expired tombstones
                 clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)
         if power:
             disk.crash()
@@ -254,7 +254,7 @@ def remove_unfinished_cleaned(disk: SimDisk) -> None:
 
 def test_a_log_rolls_early_if_the_roll_need_not_wait(data_folder: DataFolder) -> None:
     log, _ = reopen(data_folder.disk, data_folder.path)
-    assert log.roll(0)  # nothing is there to be closed
+    assert log.roll(0)  # an empty segment need not be closed
     log.append(keyed_batch(("a", "1")), 0)
     assert not log.roll(0)
     flush = log.start_flush()
@@ -390,7 +390,7 @@ def test_readers_of_unrepaired_segments_read_on_after_a_swap(disk: SimDisk) -> N
 
 
 def test_no_index_file_remains_without_its_segment() -> None:
-    """It would serve another segment of this name."""
+    """A later segment of this name would use the index file."""
     for step in range(20):
         disk = data_disk()
         log = filled(disk)

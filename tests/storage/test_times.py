@@ -150,7 +150,7 @@ def test_each_lookup_step_reads_little_when_the_newest_time_was_deleted(disk: Si
     log.delete_before(1)
     step_bytes = bytes_of_steps(disk, lookup(log, timestamp))
     assert len(step_bytes) > 2
-    assert max(step_bytes) <= STEP_BYTES + 8 * LOOKUP_BYTES  # and an index
+    assert max(step_bytes) <= STEP_BYTES + 8 * LOOKUP_BYTES  # and the lookup in an index
     # Batches before the timestamp are skipped after their header.
     assert sum(step_bytes) <= min(log.size, 401 * LOOKUP_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
 
@@ -222,7 +222,7 @@ def test_a_truncated_header_is_damage(disk: SimDisk, latest: bool) -> None:
     segment = log._segments[0]
     data = read(disk, segment.log_path)
     size = len(data) // 10
-    begin = 8 * size  # the last but one length ends ten bytes before the end
+    begin = 8 * size  # the last batch but one gets a length that ends ten bytes before the end of the file
     overwrite(disk, segment.log_path, data[: begin + 8] + (2 * size - 12 - 10).to_bytes(4, "big") + data[begin + 12 :])
     with pytest.raises(DamagedLog, match="a batch header is cut short"):
         result_of(log.latest_record() if latest else log.find_time(5_000))
@@ -248,7 +248,7 @@ def test_segments_before_the_timestamp_are_not_read(disk: SimDisk) -> None:
     for path in (first, third, last):
         disk.unreadable = path
         assert result_of(log.find_time(3_000)) == FoundRecord(5_000, 2, 0)
-    for path in (third, last):  # nor any before a segment with such a record
+    for path in (third, last):  # the newest record is in the second segment: later ones are not read
         disk.unreadable = path
         assert result_of(log.latest_record()) == FoundRecord(5_001, 3, 0)
     disk.unreadable = second
@@ -284,8 +284,8 @@ def test_a_batch_of_many_records_takes_a_few_steps(disk: SimDisk, latest: bool) 
     steps = list(log.latest_record() if latest else log.find_time(99))
     answers = [step for step in steps if step is not None]
     assert answers == [FoundRecord(99, 99, 0)]
-    if latest:  # which has to read all of them
-        assert 11 <= len(steps) <= 20  # for the newest time in the index, and then for the newest remaining
+    if latest:  # the latest record is found only by reading all records
+        assert 11 <= len(steps) <= 20  # a search for the newest time in the index, which was deleted, then one for the newest remaining time
 
 
 def test_an_index_time_of_another_batch_hides_no_record(disk: SimDisk) -> None:
@@ -304,7 +304,7 @@ def test_an_index_time_of_another_batch_hides_no_record(disk: SimDisk) -> None:
 def test_an_index_with_a_too_large_timestamp_does_not_hide_the_newest_record(disk: SimDisk, last: int, expected: FoundRecord) -> None:
     log = filled(disk, [1_000, 5_000, 2_000, 3_000, 4_000, last], per_segment=2)
     for segment in log._segments[1:]:
-        segment.max_timestamp = 9_000  # of a batch emptied by an older version
+        segment.max_timestamp = 9_000  # the time of a batch whose records a compaction removed, as older versions kept it
     assert result_of(log.latest_record()) == expected
 
 

@@ -61,7 +61,7 @@ def test_a_zero_sector_is_torn_in_the_last_turn_and_damage_before_it() -> None:
         holed = data[:at] + bytes(SECTOR) + data[at + SECTOR :]
         turns_read = read_turns(holed)
         assert turns_read.torn_bytes == (len(data) - second if torn else 0), at
-        turns = read_turns(holed, len(data))  # a later file counts all of it: then nothing is torn
+        turns = read_turns(holed, len(data))  # the next file says that all these bytes were acknowledged, so nothing is torn
         assert turns.torn_bytes == 0
         assert any(not isinstance(piece, StoredBatch) or piece.batch is None for piece in turns.pieces)
 
@@ -137,7 +137,7 @@ def test_turns_are_read_after_a_damaged_file_header() -> None:
         data[FILE_BYTES + 1 :] = b""
         turns_read = read_turns(bytes(data))  # and the next turn is incomplete
         assert turns_read.pieces == []
-        assert turns_read.torn_bytes in (1, FILE_BYTES + 1)  # without its magic it may have the first format
+        assert turns_read.torn_bytes in (1, FILE_BYTES + 1)  # without its magic, the file header is read as a torn turn of the first format
     no_turn = read_turns(b"TnTL" + b"?" * 200)
     assert [(piece.position, piece.size) for piece in no_turn.pieces if not isinstance(piece, StoredBatch)] == [(FILE_BYTES, 204 - FILE_BYTES)]
 

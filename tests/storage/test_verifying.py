@@ -86,7 +86,7 @@ def check_wrong_byte(random: Random, seed: int) -> None:
     disk = stored(bytes(data))
     segment, reason = checked(disk)
 
-    # Each batch in its own file, where no two batches are alike.
+    # The expected result: each batch is checked in a file of its own, and not together with equal batches.
     ends = 0
     said = ""
     for number in range(count):
@@ -99,7 +99,7 @@ def check_wrong_byte(random: Random, seed: int) -> None:
     assert bool(reason) == bool(said)
     if said:
         assert (segment.size, segment.next_offset) == (number * size, ends)
-        assert reason == said or "cut short" in said  # the file ends there
+        assert reason == said or "cut short" in said  # alone, the batch is followed by the end of the file
     else:
         assert segment.size == len(data)
 
@@ -132,7 +132,7 @@ def test_a_batch_length_below_the_header_size_is_refused(length: int) -> None:
     assert (reason, segment.size, segment.next_offset) == (f"a batch of {12 + length} bytes", len(stamped_batch), 1)
 
 
-@pytest.mark.parametrize("sizes", [(1_024,), (1_000, 1_048)])  # all alike, and different from the previous batch
+@pytest.mark.parametrize("sizes", [(1_024,), (1_000, 1_048)])  # batches all of one size, or alternating between two sizes
 def test_every_index_interval_has_an_index_entry(sizes: tuple[int, ...]) -> None:
     data = bytearray()
     for number in range(64):
