@@ -20,7 +20,7 @@ PLANTING = {"DEFECTS", "Defective"}
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests whose loop they move themselves as `once`: without sockets, processes or threads they do not depend on the Python version."""
+    """Mark tests that drive their event loop themselves as `once`: without sockets, processes or threads, the Python version has no effect."""
     for item in items:
         if not {"harness", "machine", "world"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.once)
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_contained_exception(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The broker contains exceptions: fail a test in which there was one, unless the test or its module plants exceptions."""
+    """Fail a test in which the broker contained an exception, unless the test or its module plants exceptions."""
     before = DEFECTS.count
     yield
     planted = "planted_defect" in request.fixturenames or not PLANTING.isdisjoint(vars(request.module))
@@ -52,7 +52,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         yield broker
     finally:
         await broker.stop()
-        gc.enable()  # a broker runs the garbage collector explicitly
+        gc.enable()  # a broker turns automatic collection off
 
 
 @pytest.fixture

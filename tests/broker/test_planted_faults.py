@@ -1,7 +1,7 @@
 """An exception planted at every callback of a started broker ends at most one connection, and all clients are served afterwards.
 
-The callbacks are found in the code: those given to the event loop, to a worker or to the turn. A callback given
-without containment is found here too.
+The callbacks are found in the source: those passed to the event loop, to a worker thread or to the turn. A test also finds callbacks
+that are passed without containment (`runtime/contain.py`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ pytestmark = [
 
 # Functions that take callbacks: the position of the callback among the arguments.
 CALLS_BACK = {"call_soon": 0, "call_later": 1, "call_at": 1, "call_soon_threadsafe": 0, "add_reader": 1, "add_writer": 1, "add_done_callback": 0}
-# These contain exceptions themselves, or do nothing that could raise.
+# Callbacks that need no wrapper: they contain exceptions themselves, or cannot raise.
 BARE = {
     ("broker/runtime/turn.py", "self._end"),
     ("broker/runtime/turn.py", "self._fire"),
     ("broker/runtime/turn.py", "self._advance_past_input"),
     ("broker/net/acceptor.py", "self._tasks.discard"),
-    ("broker/stores/jetstream/claim.py", "self._step(step)"),  # makes a Contained
-    ("broker/topics/partitions.py", "self._continue_deletion(topic_partitions, remaining)"),  # the same
+    ("broker/stores/jetstream/claim.py", "self._step(step)"),  # returns a `Contained` callback
+    ("broker/topics/partitions.py", "self._continue_deletion(topic_partitions, remaining)"),  # also returns a `Contained` callback
 }
 # Tasks that are awaited: the awaiting code gets their exceptions.
 AWAITED = {
@@ -49,7 +49,7 @@ AWAITED = {
 CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}
 LOOPS_CALLS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
 NOT_PLANTED = {
-    "broker.net.connection:Connection.connection_lost",  # these must not fail: connections end there
+    "broker.net.connection:Connection.connection_lost",  # these end connections, so an exception in them would leave one open
     "broker.net.dispatch:ConstantReply.answer",
 }
 
@@ -99,7 +99,7 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
 
 
 def handed_over() -> Iterator[tuple[str, ast.expr]]:
-    """The callbacks that the code gives to an event loop."""
+    """The callbacks and tasks that the broker passes to an event loop, with their file."""
     for path, tree in sources():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS_BACK:
@@ -134,7 +134,7 @@ def planting_points() -> list[str]:
 
 
 POINTS = planting_points()
-# These are called in every run; many others need a full disk, a deletion or a long time.
+# Callbacks that the requests of the test reach; many others need a full disk, a deletion or a long time.
 ALWAYS_MET = {
     "broker.net.connection:Connection.data_received",
     "broker.net.connection:Connection.end_turn",
@@ -168,7 +168,7 @@ def test_the_planting_points_exist_in_the_code() -> None:
 
 
 class Planted:
-    """A started broker, and the callback that raises next."""
+    """A started broker, and control over which of its callbacks raises next."""
 
     def __init__(self, ours: Broker, control: Path) -> None:
         self.ours = ours
@@ -180,7 +180,7 @@ class Planted:
             seat.warm_up()
 
     def say(self, word: str, point: str) -> int:
-        """The number of raised exceptions so far."""
+        """Send a command to the planting code in the broker; returns the number of exceptions that it has raised."""
         self._lines.write(f"{word} {point}\n")
         self._lines.flush()
         return int(self._lines.readline())
@@ -227,7 +227,7 @@ CHUNK = ("heartbeat", "commit", "produce", "fetch offsets", "join", "sync", "lon
 
 
 def works(port: int, seat: Seat) -> bool:
-    """Produce, a commit, a member's heartbeat and a deadline work."""
+    """Whether Produce, OffsetCommit, Heartbeat and the deadline of a waiting fetch work."""
     with Client(port, client_id="after") as client:
         for kind in ("produce", "commit", "heartbeat", "long poll"):
             version, request = seat.requests[kind]
@@ -248,7 +248,7 @@ def works(port: int, seat: Seat) -> bool:
 
 
 def all_replies(seat: Seat) -> bool:
-    """Whether all replies came; False: the connection was closed."""
+    """Whether all replies arrived; False if the broker closed the connection."""
     try:
         assert seat.answered() == [], "out of order"
     except (AssertionError, ConnectionError) as error:
@@ -271,7 +271,7 @@ def test_a_fault_at_any_point_ends_at_most_one_connection(planted: Planted, poin
             client.socket.settimeout(0.3)
             client.ask(planted.seats[0].requests["long poll"][1], 11)
             waiting.send(fetching(TOPIC, max_wait_ms=1_000, min_bytes=1 << 20), 11)
-            client.ask(producing(BATCH, TOPIC), 9)  # while that request waits
+            client.ask(producing(BATCH, TOPIC), 9)  # completes the waiting fetch
         assert eventually(lambda: planted.say("count", point) > before, 3), "it was not met"
     planted.say("disarm", point)
     for seat in ended:
@@ -283,7 +283,7 @@ def test_a_fault_at_any_point_ends_at_most_one_connection(planted: Planted, poin
 
 
 def test_health_reports_planted_faults(planted: Planted) -> None:
-    """The broker is ready nevertheless."""
+    """Faults do not make the broker unready."""
     import subprocess
     import sys
 

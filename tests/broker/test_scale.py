@@ -1,7 +1,7 @@
 """Many members, many offsets, one large group: the broker's limits of memory, time and pauses, in a short form.
 
-`make soak ARGS=--scale` runs the full form (SCALE=full). Times are compared with a loop of fixed work on the same machine: what counts is
-processor time, so that a slow or busy machine does not fail it.
+`make soak ARGS=--scale` runs the full form (SCALE=full). Limits are on processor time, relative to a loop of fixed work on the same
+machine, so that a slow or busy machine does not fail the test.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def processor_seconds(pid: int) -> float:
 
 CONNECTIONS, MEMBERS, SESSION_MS = (10_000, 100_000, 90_000) if FULL else (300, 3_000, 4_000)
 BEAT_MS = 3_000 if FULL else 1_500
-# A member with its share of its group and connection: 200 MiB for 100,000 leave 1,700. With few members, initial tables count too.
+# Memory of a member with its share of group and connection; the target is 200 MiB for 100,000. With few members, initial tables add to it.
 MEMBER_BYTES_MAX = 1_700 if FULL else 2_300
 SETUP_SECONDS = 300 if FULL else 60
 
@@ -60,7 +60,7 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
         kgload = tools().kgload
     except BuildError as error:
         pytest.skip(str(error))
-    # Longer than a session, so that a lost heartbeat would show.
+    # Longer than a session, so that a lost heartbeat would expire a member.
     seconds = SESSION_MS / 1000 + 1
     with RestartableBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as restartable:
         assert restartable.broker is not None
@@ -77,7 +77,7 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
     assert {name: result[name] for name in ("errors", "lost_conns", "malformed", "rejoins")} == dict.fromkeys(
         ("errors", "lost_conns", "malformed", "rejoins"), 0
     )
-    # make bench measures how many are possible. Each member sent several heartbeats, or one would have expired.
+    # `make bench` measures the maximal rate. Here each member must have sent at least two heartbeats.
     assert result["heartbeat"]["n"] >= MEMBERS * 2
     assert states == ["Stable"] * (MEMBERS // 10)
     member_bytes = (loaded - idle) * 1024 / MEMBERS
@@ -90,7 +90,7 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
 
 OFFSETS_EACH = 100
 GROUPS = 10_000 if FULL else 2_000
-# As a fraction of the plainest read of the same logs: after a crash, when the last batches are verified, and after an orderly stop.
+# Load time relative to `plain_reading` of the same logs, by offsets in a batch: after a crash (with verification), after an orderly stop.
 # Measured with one offset in a batch: 0.46 to 0.56 and 0.24 to 0.42, on Python 3.11, 3.13 and 3.14; with ten 3.3 and 2.0.
 LOAD_RATIOS_MAX = {1: (0.75, 0.6), 10: (4.5, 3.0)}
 
@@ -107,7 +107,7 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
     write_offsets(tmp_path / "data", GROUPS, OFFSETS_EACH, per_batch, 50)
 
     def cost(killed: bool) -> float:
-        """The cost of one start, ended by a stop or a kill."""
+        """The load time of one start, relative to `plain_reading`; `killed`: end this run by a kill, and not by an orderly stop."""
         least = plain_reading(tmp_path / "data")
         with RestartableBroker(tmp_path / "data", "offsets.topic.num.partitions=50", "offsets.retention.minutes=2147483647") as restartable:
             assert restartable.broker is not None
@@ -167,7 +167,7 @@ def test_a_rebalance_of_a_thousand_members_delays_no_other_client(tmp_path: Path
         for number in range(ROUNDS):
             before = members[0].generation
             with pinging(port, pid) as pinger:
-                # The leader rejoins; heartbeats tell the followers to rejoin, and the last of them completes the join phase.
+                # The leader rejoins; error 27 to their heartbeats makes the followers rejoin, and the last JoinGroup ends the join phase.
                 leader = next(member for member in members if member.leads)
                 rejoined = asyncio.create_task(leader.take_part())
                 while await members[1 if members[0] is leader else 0].beat() == 0:

@@ -213,7 +213,7 @@ def test_every_acknowledged_topic_survives_kill_9(tmp_path: Path, flush: str) ->
 
 
 def create_until_killed(started: Broker, prefix: str) -> dict[str, bytes]:
-    """Topics acknowledged before the broker was killed while creating them."""
+    """Create topics until the broker is killed; returns the acknowledged ones, with their ids."""
     acknowledged: dict[str, bytes] = {}
     threading.Timer(0.15, started.process.kill).start()
     with Client(started.port) as client:
@@ -262,5 +262,5 @@ def test_starting_is_quick(tmp_path: Path) -> None:
             client.ask(ApiVersionsRequest("tests", "1"), 3)
             return time.monotonic() - begin
 
-    # The target is 0.3 s on a quiet machine (make bench measures that); here a busy one must not fail it.
+    # `make bench` measures the target of 0.3 s; a busy machine must not fail this test.
     assert min(until_answered() for _ in range(3)) < 1.5

@@ -153,7 +153,7 @@ def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: s
 
 def test_every_changed_setting_is_printed_with_its_source(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
-        started.await_line('"event": "listening"')  # which is logged after them
+        started.await_line('"event": "listening"')  # all settings are logged before this line
         settings = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
     assert settings == {
         "listeners": ("127.0.0.1:0", "--listen"),
@@ -175,7 +175,7 @@ def test_a_traced_start_logs_how_long_each_step_took(tmp_path: Path) -> None:
 
 
 def test_eight_brokers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Each broker has its own port and data, and removes its files."""
+    """Each broker of the test profile has its own port and temporary data, which it removes at its end."""
     processes = [start("--profile", "test", TMPDIR=str(tmp_path)) for _ in range(8)]
     try:
         ports = []
@@ -219,7 +219,7 @@ def test_a_log_output_without_a_reader_stops_nothing(tmp_path: Path, loop: str) 
             for round in range(8):
                 with clients(100, started.port) as nonsense:
                     for number, peer in enumerate(nonsense):
-                        peer.send_frame((20_000 + 100 * round + number).to_bytes(2, "big") + b"nonsense")  # another line each time
+                        peer.send_frame((20_000 + 100 * round + number).to_bytes(2, "big") + b"nonsense")  # a different API key each time, as equal log lines would be counted in one
                     assert all(peer.closed() for peer in nonsense)
                 assert answered(client)
             assert eventually(lambda: not writable(unread)), "the pipe is not full"

@@ -122,7 +122,7 @@ def test_a_second_signal_ends_the_broker_at_once() -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) -> None:
-    """A stop in the middle of many creations, each flushed before its reply."""
+    """The stop comes amid many CreateTopics requests, whose records are flushed before their replies."""
     arguments = arguments_for(tmp_path, f"event.loop={loop}", "offsets.flush=always")
     registry = tmp_path / "__tenure_topics-0" / "00000000000000000000.log"
     with broker(*arguments) as started, clients(STORMERS, started.port) as storm:
@@ -214,7 +214,7 @@ def test_only_an_orderly_stop_writes_the_clean_shutdown_marker(tmp_path: Path) -
 @pytest.mark.parametrize("delay", [0.0, 0.03, 0.06, 0.09, 0.12, 0.18])
 def test_sigterm_during_the_start_ends_it_quickly_and_quietly(tmp_path: Path, delay: float) -> None:
     started = start("--profile", "test", TMPDIR=str(tmp_path))
-    time.sleep(delay)  # the test covers any progress made by then
+    time.sleep(delay)  # the signal may arrive at any point of the start
     started.send_signal(signal.SIGTERM)
     output, errors = started.communicate(timeout=STOP_SECONDS)
     assert started.returncode == 0 or (started.returncode, output) == (-signal.SIGTERM, "")
@@ -240,10 +240,10 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.plain  # it replaces a method
+@pytest.mark.plain  # replaces a method
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_signal_at_the_start_of_the_loop_counts_once(tmp_path: Path, loop: str) -> None:
-    """The loop handles it, and so may an earlier handler."""
+    """Both the loop's signal handler and the one installed before it may see the signal."""
     command = (sys.executable, "-P", "-c", SIGNALLED_AS_IT_RUNS, *on(loop))
     done = subprocess.run(command, env=environment(TMPDIR=str(tmp_path)), timeout=10, capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

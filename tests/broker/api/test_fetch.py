@@ -67,7 +67,7 @@ def test_the_brokers_fetch_limit_overrides_the_requests() -> None:
         harness.append("t", index, *[records_batch()] * 5)
     topic = of("t", from_(0), from_(0, 1))
     assert partition_replies(harness.ask(fetch(topic, most=1 << 30), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
-    # Records beyond the fetch limit need not be waited for.
+    # The broker's fetch limit caps the minimum of bytes too, so this fetch does not wait.
     assert partition_replies(harness.ask(fetch(topic, most=1 << 30, least=1 << 30, wait=500), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
 
 
@@ -82,7 +82,7 @@ def test_a_fenced_reply_names_the_leader(harness: FetchHarness) -> None:
 
 @pytest.mark.plain
 def test_records_above_the_high_watermark_are_neither_sent_nor_out_of_range(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in __consumer_offsets, whose high watermark is the durable offset."""
+    """This state occurs in __consumer_offsets, whose high watermark is the durable offset and may be below the end of the log."""
     monkeypatch.setattr(type(harness.partition("t")), "high_watermark", property(lambda self: 3))
     for offset, error, size in ((1, 0, 2 * SIZE), (3, 0, 0), (4, 0, 0), (5, 0, 0), (6, ErrorCode.OFFSET_OUT_OF_RANGE, 0)):
         assert partition_replies(harness.ask(fetch(of("t", from_(offset))), 12)) == [(0, error, -1 if error else 3, size)]

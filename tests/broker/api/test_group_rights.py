@@ -27,7 +27,7 @@ GROUP_REFUSED, TOPIC_REFUSED = 30, 29
 
 
 def peer_refused(*refused: tuple[int, int, str | None]) -> tuple[list[tuple[int, int, str]], Peer]:
-    """A peer to which these are refused (`refusing`), and the list of what will have been asked."""
+    """A list that collects the authorization checks from now on, and a peer to which these are refused (as in `refusing`)."""
     checks: list[tuple[int, int, str]] = []
     return checks, Peer(Harness(refusing(*refused, checks=checks)))
 
@@ -68,14 +68,14 @@ def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
     codes = codes_of_commit(peer.ask(request, 9))
     assert codes == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
     assert checks == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
-    # Without the right to any topic the generation is not checked.
+    # If every topic is refused, the generation is not checked.
     assert codes_of_commit(peer.ask(committing(generation=99, id="nobody"), 9)) == {("t", 0): TOPIC_REFUSED}
 
 
 @scenario("OF-04", "OF-05", "OF-06")
 @pytest.mark.parametrize("version", range(1, 10))
 def test_a_fetch_is_refused_for_its_group(version: int) -> None:
-    """Z19: version 1 has the error on each partition; Kafka hides it, and an empty success makes a consumer reset its position."""
+    """Version 1 has the error on each partition. Kafka's version 1 hides it: the empty success makes a consumer reset its position."""
     checks, peer = peer_refused((DESCRIBE, GROUP, "g"))
     reply = peer.ask(fetching("g", version), version)
     if version == 1:

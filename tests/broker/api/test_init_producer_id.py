@@ -119,7 +119,7 @@ def test_a_producer_that_sends_its_id_gets_a_new_one(harness: Harness) -> None:
 def test_without_any_right_to_write_no_producer_id_is_assigned() -> None:
     idempotent = (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
     for refused, error in (
-        ([idempotent], 0),  # there is a topic with write permission
+        ([idempotent], 0),  # the right to write to some topic is enough
         ([idempotent, (Operation.WRITE, Resource.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         ([(Operation.WRITE, Resource.TOPIC, None)], 0),
     ):

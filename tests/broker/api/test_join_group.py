@@ -141,7 +141,7 @@ def test_client_hosts_are_formatted_as_by_java(harness: Harness, address: str, h
 
 
 def test_a_member_id_too_long_for_a_reply_closes_only_its_connection(harness: Harness, peer: Peer) -> None:
-    # Bytes that are not UTF-8 are read as characters of three bytes each.
+    # Each byte that is not UTF-8 is read as U+FFFD, which takes three bytes in the reply.
     request = joining(id="x" * 20_000)
     peer.send(request, 9, request.encode(9).replace(b"x" * 20_000, b"\xff" * 20_000))
     assert not peer.open

@@ -41,7 +41,7 @@ def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
 
 @pytest.mark.plain
 def test_list_offsets_finds_nothing_above_the_high_watermark(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in __consumer_offsets, whose high watermark is the durable offset."""
+    """This state occurs in __consumer_offsets, whose high watermark is the durable offset and may be below the end of the log."""
     monkeypatch.setattr(type(harness.partition("t")), "high_watermark", property(lambda self: 4))
     reply = harness.ask(listing("t", (0, LATEST)), 10)
     assert offsets_found(reply) == [(0, 4, -1)]
@@ -75,7 +75,7 @@ def test_a_closed_connection_ends_its_lookups(harness: FetchHarness) -> None:
 
 @pytest.fixture
 def slow(harness: FetchHarness) -> FetchHarness:
-    """A log whose lookups of any time before the newest record read everything after it."""
+    """A log whose time lookups read the whole segment: the index names only the first record, which is deleted."""
     harness.make("slow")
     harness.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
     disk_log(harness.partition("slow")).delete_before(1)
@@ -86,7 +86,7 @@ def test_a_lookup_through_a_whole_segment_does_not_block_other_connections(slow:
     asking = [Consumer(slow) for _ in range(5)]
     for consumer in asking:
         consumer.send(listing("slow", (0, 5_000)), 10)
-        consumer.send(listing("t", (0, 2_000)), 10)  # which waits for it
+        consumer.send(listing("t", (0, 2_000)), 10)  # waits on its connection for the reply to the slow lookup
     turns = 0
     answered: list[Any] = []
     while len(answered) < 10:

@@ -13,7 +13,7 @@ from tests.support.group_harness import refusing
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record, three
 from tests.support.produce_harness import Caller, Harness, MemoryPartition
 
-pytestmark = pytest.mark.plain  # partitions in memory stand in for compiled ones
+pytestmark = pytest.mark.plain  # partitions in memory replace the compiled ones
 
 TOPICS = {"t": (3, {}), "u": (1, {}), "timed": (1, {"message.timestamp.type": "LogAppendTime"})}
 VERSIONS = range(3, 13)
@@ -41,7 +41,7 @@ def partition_reply(reply: Any) -> tuple[int, int, int, int, int]:
 
 
 def templated(caller: Caller, version: int = 9, **more: Any) -> Caller:
-    """A caller whose connection has seen two requests, so that the next need not be decoded."""
+    """A caller whose connection has learned a template from two requests: the next request is answered without being decoded."""
     for _ in range(2):
         assert partition_reply(caller.ask(request(**more), version))[1] == 0
     template: Any = caller.connection.produce_template
@@ -98,7 +98,7 @@ def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(h
         decoding.send(decoding.frame(sent, version))
         usual += decoding.replies()
     contents = [partition(harness, index=index).batches for index in range(3)]
-    for index in range(3):  # once more from offset 0
+    for index in range(3):  # empty the partitions, so that the same requests get the same offsets again
         partition(harness, index=index).batches = []
         partition(harness, index=index).high_watermark = 2 if index == 0 else 0
     refuse_decoding(harness)

@@ -23,7 +23,7 @@ from tests.support.restartable import RestartableBroker
 
 pytestmark = pytest.mark.once
 MANY = 60_000
-LONG = 250_000  # more than the first process checks in that time
+LONG = 250_000  # too many records for the short lane of the checker, so this batch is checked in the long lane
 ANSWER_SECONDS = 60
 STOP_SECONDS = 3.0
 
@@ -58,7 +58,7 @@ def answer(client: Client, topic: str, data: bytes) -> tuple[int, int]:
 
 
 def answer_once_open(client: Client, topic: str, data: bytes) -> tuple[int, int]:
-    """Logs open in the background after a start; until then producers get a retriable error."""
+    """Produce until the log is open: after a start, logs open in the background, and producers get a retriable error meanwhile."""
     until = time.monotonic() + ANSWER_SECONDS
     while (result := answer(client, topic, data))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:
         time.sleep(0.05)
@@ -81,7 +81,7 @@ def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> 
         create_topics(client)
         with pinging(restartable.port, restartable.broker.pid) as pinger:
             answers = {name: answer(client, topic, data)[0] for name, (topic, data) in batches.items()}
-            # Many heavy batches in one write, and small batches that take long together.
+            # Many expensive batches in one write, between cheap ones.
             frames = [framed(data) for data in [plain_batch(), irregular()] * 20]
             client.socket.sendall(b"".join(frames))
             for _ in frames:
@@ -139,7 +139,7 @@ def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Pat
         for pid in checkers:
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
-        try:  # the check may be over by then, more often in the compiled build
+        try:  # the check may have ended before the stop, more often in the compiled build
             (part,) = client.receive(request("plain", long), 9).responses[0].partition_responses
             stored = 2 * LONG if part.error_code == 0 else LONG
         except ConnectionError:

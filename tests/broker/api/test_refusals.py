@@ -31,7 +31,7 @@ LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 @scenario("FO-25", "FO-29", "HB-08", "LV-15", "LV-16", "OC-24")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
 def test_each_api_reports_a_loading_partition(harness: Harness, peer: Peer, refusal: int) -> None:
-    """Z6: a SyncGroup gets 27 while the partition loads: 14 is fatal to Java's consumer."""
+    """Unlike in Kafka, a SyncGroup gets 27 and not 14 while the partition loads: 14 is fatal to Java's consumer."""
     refuse_everything(harness, refusal)
     for version in range(10):
         join = peer.ask(joining(id="me", rebalance=1 if version else -1), version)
@@ -58,10 +58,10 @@ def test_each_api_reports_a_loading_partition(harness: Harness, peer: Peer, refu
 @scenario("FO-25", "FO-29")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
 def test_an_offset_fetch_is_never_answered_coordinator_not_available(harness: Harness, peer: Peer, refusal: int) -> None:
-    """Z19: Java's consumers before 3.9 fail on 15."""
+    """Java's consumers before 3.9 fail on 15."""
     refuse_everything(harness, refusal)
     expected = LOADING if refusal == LOADING else NOT_OURS
-    (topic,) = peer.ask(fetching("g", 1), 1).topics  # which has no other field for it
+    (topic,) = peer.ask(fetching("g", 1), 1).topics  # version 1 has an error only on each partition
     partitions = [(partition.partition_index, partition.committed_offset, partition.metadata, partition.error_code) for partition in topic.partitions]
     assert partitions == [(0, -1, "", expected), (1, -1, "", expected)]
     for version in range(2, 8):
@@ -86,7 +86,7 @@ def test_errors_independent_of_the_group_precede_loading(harness: Harness, peer:
     assert peer.ask(HeartbeatRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
     assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), 5).error_code == ErrorCode.INVALID_GROUP_ID
     assert peer.ask(OffsetDeleteRequest("", []), 0).error_code == ErrorCode.INVALID_GROUP_ID
-    # Commit and fetch accept an empty group id; a commit to unknown topics does not reach the group.
+    # OffsetCommit and OffsetFetch accept an empty group id. A commit to unknown partitions is answered without the group.
     assert codes_of_commit(peer.ask(committing(group=""), 9)) == {("t", 0): refusal}
     assert codes_of_commit(peer.ask(committing(topic="nowhere"), 9)) == {("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert codes_of_commit(peer.ask(committing(partitions=(0, 3)), 9)) == {("t", 3): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ("t", 0): refusal}
@@ -101,7 +101,7 @@ def test_list_groups_is_complete_or_an_error(harness: Harness, peer: Peer) -> No
             other_journal.refusal = refusal
             reply = peer.ask(ListGroupsRequest(), version)
             assert (reply.error_code, reply.groups) == (refusal, [])
-        other_journal.refusal = NOT_OURS  # the owners of those partitions report their groups
+        other_journal.refusal = NOT_OURS  # the node that owns the other partition lists the groups of that partition
         reply = peer.ask(ListGroupsRequest(), version)
         assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["g"])
 
@@ -189,7 +189,7 @@ def test_a_failed_append_fails_held_replies_and_later_requests(harness: Harness,
 
 @scenario("AF-09", "AF-12")
 def test_requests_held_by_a_late_append_are_answered(harness: Harness, peer: Peer) -> None:
-    """Z17: a late append is answered with 15 and not undone. Z19: a fetch gets 16."""
+    """When an append is late, commits get 15, and an OffsetFetch that waits for it 16. The append is not undone."""
     harness.hold_appends()
     writer, reader = Peer(harness), Peer(harness)
     writer.send(committing(), 9)
@@ -255,7 +255,7 @@ def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
         assert reply.error_code == -1
     assert peer.reply() is None
     assert (parked.reply().error_code, parked.reply()) == (NOT_OURS, None)
-    # It is loaded again by now, from a log without records.
+    # The partition has been loaded again, from a log without records.
     assert peer.ask(joining(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
@@ -264,7 +264,7 @@ def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
 def test_a_join_that_ends_in_a_defect_is_answered_once(harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     journal = harness.shards.journal_of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "join", when != "before it is parked"))
-    # An unknown member is refused at once: its reply is held when the defect shows.
+    # A JoinGroup with an unknown member id is answered at once, before the planted exception.
     answered = when == "after it was answered"
     peer.send(joining(id="stranger" if answered else "", instance="i"), 9)
     assert peer.reply().error_code == (ErrorCode.UNKNOWN_MEMBER_ID if answered else -1)
@@ -283,7 +283,7 @@ def test_requests_of_a_failed_step_are_answered(harness: Harness, monkeypatch: p
     for number, member in enumerate(followers, 2):
         member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
     slot = vars(ParkedSync)["reply"]
-    defects = iter([None, None, None, RuntimeError("a defect")])  # the leader's reply is built, two members are answered, and then
+    defects = iter([None, None, None, RuntimeError("a defect")])  # three replies pass: the first for building the leader's reply, two for members; the fourth raises
 
     def tell(waiter: ParkedSync, reply: Any) -> None:
         for defect in defects:
@@ -295,6 +295,6 @@ def test_requests_of_a_failed_step_are_answered(harness: Harness, monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(ParkedSync, "reply", property(slot.__get__, tell))
         leader.send(syncing("m1-id-1", assigned={"m1-id-1": b""}, instance="m1"), 5)
-    # The step had replies for the first two and none for the last: no member gets a reply about void facts.
+    # The step had built replies for the first two members only. No member gets an assignment, as the facts of the step are void.
     assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]
     assert [member.reply() for member in members] == [None, None, None]

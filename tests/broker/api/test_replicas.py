@@ -35,7 +35,7 @@ def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) 
     harness = TopicHarness(Authorizer(None if rights == "allowed" else deny_cluster), {TOPIC: 3, OTHER: 1})
     request, version = QUESTIONS[name]
     ours = plain(Peer(harness).ask(request(os.path.abspath("data")), version))
-    for results in ("replica_election_results",):  # Kafka creates its offsets topic with the first group
+    for results in ("replica_election_results",):  # here the offsets topic exists from the start; Kafka creates it with the first group
         if results in ours:
             ours[results] = [topic for topic in ours[results] if not topic["topic"].startswith("__")]
     assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKAS[rights][name])

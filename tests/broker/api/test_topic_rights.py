@@ -33,9 +33,9 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(harness: TopicHarness, n
     ids = {topic.name: topic.id for topic in harness.topics.by_name.values()}
     request, version = QUESTIONS[name]
     ours = plain(Peer(harness).ask(request(ids), version), ids)
-    if "topics" in ours:  # Kafka creates its offsets topic with the first group
+    if "topics" in ours:  # here the offsets topic exists from the start; Kafka creates it with the first group
         ours["topics"] = [answer for answer in ours["topics"] if answer["name"] != CONSUMER_OFFSETS]
-    if name == "create":  # Kafka gives validated topics an id
+    if name == "create":  # Kafka assigns an id even if the request only validates
         for answer in ours["topics"]:
             answer["topic_id"] = "an id" if answer["error_code"] == 0 else answer["topic_id"]
     assert json.loads(json.dumps(ours)) == KAFKAS[name]

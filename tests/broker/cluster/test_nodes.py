@@ -188,7 +188,7 @@ async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> 
 
 
 def delay(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All nodes learn of changes, and open logs, with a delay; no log is released, and no node opens the log of another meanwhile."""
+    """Delay messages between nodes and the opening of logs. No log changes its owner meanwhile."""
     monkeypatch.setattr("broker.cluster.propagation.LATE_SECONDS", SECONDS)
     monkeypatch.setattr("broker.cluster.ownership.GRACE_MS", 1_000 * SECONDS)
     loop = asyncio.get_running_loop()
@@ -410,7 +410,7 @@ async def test_a_draining_node_owns_nothing_and_a_restart_ends_the_draining(thre
 
 async def test_a_node_reports_whether_it_is_draining(three: Nodes) -> None:
     first, second, third = three.served
-    three.broker(first).cluster.members.drain(second, True)  # the message to the others is lost
+    three.broker(first).cluster.members.drain(second, True)  # only the first node has this request, as if its message to the others had been lost
     three.broker(third).cluster.members.drain(third, True)
     await three.until(lambda: status(three.broker(first).cluster, three.broker(first).clock)["status.draining.nodes"] == str(third))
     await three.until(lambda: status(three.broker(second).cluster, three.broker(second).clock)["status.draining.nodes"] == str(third))
@@ -430,13 +430,13 @@ async def test_every_node_hands_out_producer_ids_of_a_block_of_its_own(three: No
     old_controller = three.controller
     await three.stop(old_controller)
     for id, client in three.clients.items():
-        assert await producer_ids(client, 1) == [ids[id][-1] + 1]  # without a controller
+        assert await producer_ids(client, 1) == [ids[id][-1] + 1]  # from the block of ids that the node has, as the controller is down
     await three.start(old_controller)
     assert (await producer_ids(three.clients[old_controller], 1))[0] >= max(map(max, ids.values()))
 
 
 async def ended(client: AsyncClient, client_epoch: int, epoch: int) -> tuple[int, int, int]:
-    """The reply to OffsetForLeaderEpoch for `epoch` from a client at `leader_epoch`: error, epoch and end offset."""
+    """The reply to OffsetForLeaderEpoch for `epoch` from a client that knows `client_epoch`: error, epoch and end offset."""
     requested = OffsetForLeaderTopic("topic", [OffsetForLeaderPartition(0, client_epoch, epoch)])
     (topic,) = (await client.ask(OffsetForLeaderEpochRequest(-1, [requested]), 4)).topics
     (part,) = topic.partitions
@@ -445,7 +445,7 @@ async def ended(client: AsyncClient, client_epoch: int, epoch: int) -> tuple[int
 
 async def test_ends_of_leader_epochs_survive_changes_of_owner(three: Nodes) -> None:
     await three.create(1, "topic", 1)
-    epochs: list[int] = []  # of the owners with records, and their end offsets
+    epochs: list[int] = []  # the epochs of owners that appended records; `ends`: their end offsets
     ends: list[int] = []
     for number in range(4):
         (leader,) = await three.leaders(1, "topic")
@@ -453,7 +453,7 @@ async def test_ends_of_leader_epochs_survive_changes_of_owner(three: Nodes) -> N
         assert partition is not None
         epoch = partition.leader_epoch
         client = three.clients[leader]
-        assert await ended(client, epoch, epoch) == (0, epoch, ends[-1] if ends else 0)  # it has written nothing yet
+        assert await ended(client, epoch, epoch) == (0, epoch, ends[-1] if ends else 0)  # the new owner has appended nothing yet
         wrong_epochs = [(client_epoch, ErrorCode.FENCED_LEADER_EPOCH) for client_epoch in range(epoch)] + [(epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)]
         for client_epoch, error in wrong_epochs:
             assert (await ended(client, client_epoch, epoch))[0] == error

@@ -18,13 +18,13 @@ OFFSETS = [LogId("__consumer_offsets", number) for number in range(24)]
 TOPICS = [LogId(f"topic-{number % 5}", number // 5) for number in range(40)]
 LOGS_BY_KIND = {"offsets": OFFSETS, "topics": TOPICS}
 
-NOTICED_MS = 5  # until a death is noticed
+NOTICED_MS = 5  # from the death of a node until other nodes notice it
 MESSAGE_MS = 2
 OPENING_MS = 4
 
 
 class Node:
-    """The ownership of one node, with the effects that it requests."""
+    """The `Ownership` of one node; carries out what it requests: messages, timers, acquiring and releasing logs."""
 
     def __init__(self, world: World, id: int) -> None:
         self.world = world
@@ -247,7 +247,7 @@ def test_a_log_that_is_lost_is_tried_again(world: World) -> None:
 
 
 class Table:
-    """Logs with one common owner; records the logs that the node tries to acquire."""
+    """A table of owners in which all logs have one owner. Records the logs that the node under test tries to acquire."""
 
     def __init__(self, logs: int, owner: int | None) -> None:
         self.logs = [LogId("many", number) for number in range(logs)]

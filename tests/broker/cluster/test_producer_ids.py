@@ -32,7 +32,7 @@ class Play:
         self.loop = SteppedLoop()
         self.controller = OTHER
         self.requests: list[NodeCall] = []
-        self.reserving: list[Reserved] = []  # at this node's own registry
+        self.reserving: list[Reserved] = []  # requests for a block to this node's own registry
         self.blocks: list[range | None] = []
         self.ids = ControllerIds(ME, self.loop, self, lambda: self.controller, lambda kind: NodeRequest(kind, ME), self)  # type: ignore[arg-type]
 
@@ -60,7 +60,7 @@ def play() -> Play:
 
 
 def answered(play: Play) -> NodeResponse | None:
-    """The reply to the request of another node for a block; None while it waits."""
+    """Ask this node for a block, as another node does; returns the reply, None while it waits."""
     call: Any = FakeCall()
     play.ids.answer(call)
     return call.replies[0] if call.replies else None

@@ -14,7 +14,7 @@ ME, SECOND, THIRD = 1, 2, 3
 
 
 class Play:
-    """The controller, and the requests that it has sent."""
+    """The propagation of topic changes on the controller, and the requests that it has sent."""
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()

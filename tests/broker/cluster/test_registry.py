@@ -17,7 +17,7 @@ from storage import AppendFailed
 
 READ_BYTES = 200
 
-pytestmark = pytest.mark.plain  # the turn is a stand-in
+pytestmark = pytest.mark.plain  # replaces the turn of the journal
 
 
 class Log:
@@ -28,7 +28,7 @@ class Log:
         self.epoch = 0
         self.next_offset = self.start_offset = 0
 
-    # As an owned log.
+    # Called by the controller, as an `OwnedLog`.
 
     def usable(self) -> bool:
         return True
@@ -51,7 +51,7 @@ class Log:
 
     def release(self) -> None: ...
 
-    # As a log that is read.
+    # Called by followers, which read the log.
 
     @property
     def records(self) -> Log:
@@ -70,7 +70,7 @@ class Log:
 
 
 class Turn:
-    """Appends at once."""
+    """A stand-in for the turn: appends at once, and not at the end of the turn."""
 
     def __init__(self) -> None:
         self.clock: Any = self
@@ -199,7 +199,7 @@ def test_a_follower_that_missed_a_deletion_reads_everything_when_the_log_was_sho
     controller.delete("one")
     live = [(key, value) for _, _, batch in log.batches for key, value in facts_of(batch) if b"two" in key]
     log.append(bytearray(build_facts(live, 1)), len(live), lambda offset: None)
-    log.batches = log.batches[-1:]  # the topic and its deletion are gone
+    log.batches = log.batches[-1:]  # compacted: neither the topic nor its deletion has a record left
     log.start_offset = log.batches[0][0]
     follower.follow(controller)
     assert set(follower.topics.by_name) == {"two"}

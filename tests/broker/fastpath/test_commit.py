@@ -1,4 +1,4 @@
-"""A repeated commit is decoded only for its offsets, and no client notices."""
+"""The fast path of a repeated OffsetCommit, of which only the offsets are read: replies and stored offsets are those of the usual path."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_commit_with_a_new_layout_is_decoded_once(harness: Harness, peer: Peer
             assert codes_of_commit(reply) == {(topic, index): 0 for index in partitions}
             stored = fetched(peer, 9, (topic, list(partitions)))
             assert stored == {(topic, index): (offset + index, -1, text, 0) for index in partitions}
-    # The first of a new size is only counted, and the next learned; a known size is learned at once.
+    # A commit of a new size is learned at its second request; another commit of a known size is learned at once.
     assert len(decoded) == 2 + 1 + 2 + 1 + 2
 
 
@@ -89,7 +89,7 @@ def test_a_defect_is_answered_and_counted_once(harness: Harness, peer: Peer, mon
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(repeat, "_commit", Defective(repeat._commit, "try_accept", after))
-        assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # 16: the reply was held already
+        assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # 16: the hold already had the reply, and fails it
     assert peer.reply() is None
     assert DEFECTS.count == defects + 1
     assert ", a commit failed inside the broker: RuntimeError: a defect" in DEFECTS.last
@@ -100,7 +100,7 @@ def test_a_defect_is_answered_and_counted_once(harness: Harness, peer: Peer, mon
 def test_a_chunk_of_several_requests_is_split_into_frames(
     harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
 ) -> None:
-    """Two commits in one chunk, or one in two chunks: each begins with the bytes of the learned commit."""
+    """Two commits arrive in one read, or cut into two reads; each begins with the bytes of the learned commit."""
     id = learned(harness, peer)
     assert remembered(peer)
     sent: list[bytes] = []
@@ -128,7 +128,7 @@ def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: Harness
     harness.topics._drop("t")
     harness.topics.create("t", 3, {}, 0)
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {0}
-    assert len(decoded) == before + 1  # a topic of the same name is another topic
+    assert len(decoded) == before + 1  # the recreated topic is another topic, so the commit is learned anew
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
@@ -160,7 +160,7 @@ def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: Har
     for number in range(2 * LEARN_ATTEMPTS_MAX):
         peer.ask(commit(id, 1, text=f"{number:03}"), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
-    followed = f"{LEARN_ATTEMPTS_MAX:03}"  # the first was counted, the next were learned
+    followed = f"{LEARN_ATTEMPTS_MAX:03}"  # the last commit that was learned: the first of all was only counted
     peer.ask(commit(id, 1, text=followed), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
     for _ in range(10):
@@ -200,7 +200,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: Harness, mon
         for offset in range(4):
             assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
         assert remembered(peer) == []
-    assert len(written) == 2  # and it is not tried each time
+    assert len(written) == 2  # after the limit is reached, learning is not tried for each request
     assert harness.context.fast_path_bytes <= connection.FAST_PATH_BYTES_MAX
     peers[0].connection.connection_lost(None)
     for _ in range(8):
@@ -218,7 +218,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: Harness, mon
 def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: Harness, peer: Peer, partitions: int) -> None:
     id = stable(harness, peer)
     indexes = tuple(range(partitions))
-    for _ in range(2):  # of a connection of its own, so that shared objects exist
+    for _ in range(2):  # on other connections first, so that the objects that connections share exist already
         second_peer = Peer(harness)
         for _ in range(3):
             second_peer.ask(commit(id, 1, indexes, "", "v"), 9)
@@ -230,11 +230,11 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: Harness, pe
     allocated = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     (fast_path,) = remembered(peer)
-    assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # about: other memory of the broker may grow too
+    assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # not exactly: other memory of the broker may grow too
 
 
 def test_fast_commits_write_the_same_records(harness: Harness, peer: Peer) -> None:
-    """Learned or decoded, consecutive in one batch or not."""
+    """The records are equal whether commits take the fast path or are decoded, in one batch or in several."""
     id = stable(harness, peer)
     log = harness.log_of("g")
     for offset in range(3):
@@ -301,7 +301,7 @@ def test_a_commit_with_other_changed_bytes_does_not_match(request_: OffsetCommit
     changed = bytearray(frame)
     changed[at] ^= data.draw(st.integers(1, 255))
     matches = layout.constant_parts.unpack(bytes(changed)) == layout.constant_parts.unpack(frame)
-    # Their common beginning is known.
+    # The first bytes were compared when the frame was matched to its fast path.
     assert matches == (at < KIND_BYTES + 4 or any(position <= at < position + OFFSET_BYTES for position in layout.offset_positions))
 
 
@@ -315,7 +315,7 @@ def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:
 
 
 def test_a_closed_connection_leaves_only_committed_offsets_in_the_group(harness: Harness, peer: Peer) -> None:
-    """The counted memory is all that a group retains: it has no more after its connection is closed."""
+    """The group refers to the connection's fast paths for undecoded commits; after the close it has only decoded offsets."""
     later_peers = [Peer(harness) for _ in range(3)]
     id = stable(harness, peer)
     for offset in range(4):

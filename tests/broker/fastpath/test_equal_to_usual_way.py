@@ -31,7 +31,7 @@ USUAL, UNUSUAL = (0, 2), (2, 0, 1)
 
 
 class Answers:
-    """The replies given by learned requests, by class."""
+    """Counts the replies of each class of fast path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
@@ -70,7 +70,7 @@ class Client:
         self.receive()
 
     def receive(self) -> None:
-        """Both brokers have answered the same requests with the same bytes."""
+        """Check that both brokers have sent the same replies."""
         while True:
             replies = [peer.reply() for peer in self.peers]
             assert replies[0] == replies[1]
@@ -116,7 +116,7 @@ class World:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.nodes = [Harness(changeable((3, 3, "g"))) for _ in range(2)]
-        self.nodes[1].context.trace = lambda direction, call, message: None  # while frames are logged nothing is learned
+        self.nodes[1].context.trace = lambda direction, call, message: None  # a connection that logs its frames learns no fast path
         self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)
 
@@ -167,7 +167,7 @@ class World:
             member.sync(self.members, self.random)
 
     def written(self) -> None:
-        """The log has all facts, and no append is in flight."""
+        """Complete all appends, so that the log has every fact."""
 
         def write(node: Harness) -> None:
             log = node.log_of("g")

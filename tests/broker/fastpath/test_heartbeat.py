@@ -1,4 +1,4 @@
-"""A repeated heartbeat is answered without being decoded, and no client notices."""
+"""A repeated heartbeat is answered without being decoded, with the same reply and effect."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_fast_heartbeat_renews_the_session(harness: Harness, peer: Peer, learn
 
 
 def test_a_late_fast_heartbeat_is_noted(harness: Harness, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
-    """Its deadline is earlier than all others, so the caller that wakes the shard must get it."""
+    """The note about it has the shard's earliest deadline, for which the turn must set its timer."""
     harness.pass_ms(9_000)
     harness.turn.armed_at = NEVER
     assert peer.ask(learned_heartbeat, 4).error_code == 0

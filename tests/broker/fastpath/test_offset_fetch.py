@@ -1,4 +1,4 @@
-"""A repeated OffsetFetch gets the cached bytes while no offset has changed, and no client notices."""
+"""A repeated OffsetFetch gets cached bytes while no offset has changed, and a new reply as soon as one has."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fresh(harness: Harness, version: int = 9, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("version", "partitions"),
-    [(version, partitions) for version in FETCHES for partitions in (PARTITIONS, None) if partitions or version >= 2],  # all may be fetched from then on
+    [(version, partitions) for version in FETCHES for partitions in (PARTITIONS, None) if partitions or version >= 2],  # version 2 introduced the fetch of all partitions
 )
 def test_the_third_equal_offset_fetch_takes_the_fast_path(
     harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int], version: int, partitions: list[int] | None
@@ -71,7 +71,7 @@ def test_the_third_equal_offset_fetch_takes_the_fast_path(
     assert answer == fresh(harness, version, partitions=partitions)
     second_peer.ask(commit(id, 6, text="other"), 9)
     assert peer.ask(fetching(version, partitions), version) == fresh(harness, version, partitions=partitions) != answer
-    assert len(decoded) == 4  # those of the others
+    assert len(decoded) == 4  # two more, both from other peers
 
 
 def test_a_fast_offset_fetch_returns_every_change(harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""A repeated JoinGroup, and a SyncGroup that differs only in its generation, are not decoded, and no client notices."""
+"""A repeated JoinGroup, and a SyncGroup that differs only in its generation, are not decoded, and have the same replies and effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.headers import encode_request, response_header_version
 
 JOINS = range(10)
 SYNCS = range(6)
-NAMED_FROM = 5  # versions of SyncGroup that have the protocol
+NAMED_FROM = 5  # the first version of SyncGroup that has the protocol type and name
 
 
 class Member:
@@ -40,7 +40,7 @@ class Member:
         self.instance = instance
         self.id = ""
         self.metadata = b"topics"
-        self.assignment = b"first"  # as the leader, its own
+        self.assignment = b"first"  # what it assigns to itself when it leads
         self.generation = -1
         self.leads = False
 
@@ -78,14 +78,14 @@ class Pair:
         self.harness = harness
         self.a = Member(harness, **member_options)
         self.b = Member(harness, **member_options)
-        for member in (self.a, self.b):  # the second member makes the first rejoin
+        for member in (self.a, self.b):  # a new member begins a rebalance, so the first member rejoins below
             member.join()
             member.joined()
             harness.pass_ms(0)
             member.joined()
         self.a.join()
         self._settle()
-        self.rebalance()  # the learned request was sent by a rejoining member
+        self.rebalance()  # now both members have repeated their requests, which are learned
 
     def rebalance(self) -> tuple[Any, Any]:
         """The replies of both members in the new generation."""
@@ -140,7 +140,7 @@ def test_requests_of_static_members_are_learned_too(harness: Harness, monkeypatc
         assert (reply.generation_id, [member.group_instance_id for member in reply.members]) == (number, ["seat"])
         member.sync({member.id: b"x"})
         assert member.peer.reply().assignment == b"x"
-    assert len(decoded) == 4  # the first JoinGroup had no id
+    assert len(decoded) == 4  # the first JoinGroup had no member id, so the request with one had to be learned anew
 
 
 def test_a_join_with_changed_metadata_is_decoded_and_changes_the_leaders_list(pair: Pair, decoded: list[int]) -> None:
@@ -159,7 +159,7 @@ def test_a_member_with_changing_requests_is_not_learned_for_a_minute(pair: Pair,
     a = pair.a
     built: list[FastPath] = []
     for number in range(2 * LEARN_ATTEMPTS_MAX):
-        a.metadata, a.assignment = b"%06d" % number, b"%05d" % number  # of the learned sizes
+        a.metadata, a.assignment = b"%06d" % number, b"%05d" % number  # new content in the sizes that were learned
         pair.rebalance()
         built += [fast_path for fast_path in a.peer.connection.fast_paths.values() if type(fast_path) is kind and fast_path not in built]
     assert LEARN_ATTEMPTS_MAX / 2 < len(built) <= LEARN_ATTEMPTS_MAX
@@ -334,7 +334,7 @@ def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
     harness.loop.run()
     assert (member.peer.reply(), member.peer._received, member.peer.connection.fast_paths) == (None, b"", {})
     code = member.peer.ask(HeartbeatRequest("g", member.generation, member.id), 4).error_code
-    assert code == (ErrorCode.ILLEGAL_GENERATION if call == "sync" and parked else ErrorCode.NONE)  # a generation without assignments is not stored
+    assert code == (ErrorCode.ILLEGAL_GENERATION if call == "sync" and parked else ErrorCode.NONE)  # the replay after the defect forgets a generation without assignments
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
@@ -364,7 +364,7 @@ def test_each_request_is_answered_once(harness: Harness, pair: Pair, kind: type[
 
 
 def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: Harness, pair: Pair) -> None:
-    """It may be the only deadline, so the caller that wakes the shard must get it."""
+    """The deadline may be the shard's only one: the turn must set its timer for it."""
     a, b = pair.a, pair.b
     shard = harness.shards.journal_of("g").shard
     harness.turn.armed_at = NEVER

@@ -110,7 +110,7 @@ def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remed
     restartable.kill()
     file = restartable.data / "__consumer_offsets-1" / FIRST_SEGMENT
     data = bytearray(file.read_bytes())
-    data[30] ^= 1  # in the first batch: later batches follow, so this is no torn end
+    data[30] ^= 1  # damage in the first batch; as sound batches follow, it does not look like a torn end
     file.write_bytes(data)
     (restartable.data / "recovery-point-offset-checkpoint").write_text("0\n1\n__consumer_offsets 1 5\n")
     broker = restartable.start(loaded=False)
@@ -127,11 +127,11 @@ def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remed
     assert f"{file} is damaged at byte 0: " in logged
     assert "restore the file from a backup" in logged
     restartable.stop()
-    # Not all logs were opened since the kill, so the next start must open them.
+    # No marker of a clean stop: one log was not opened since the kill, so the next start must check it.
     assert not (restartable.data / ".kafka_cleanshutdown").exists()
     data[30] ^= 1
     file.write_bytes(data)
-    for _ in range(20):  # notes logs are opened last, so a quick stop may come first
+    for _ in range(20):  # until a run was long enough to open all logs: those of notes are opened last
         restartable.start()
         assert stored_offsets(restartable.port, damaged) == {("t", 0): (4, "")}
         time.sleep(0.1)
@@ -185,7 +185,7 @@ def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(rest
     broker = restartable.start("offsets.topic.num.partitions=7")
     assert described(restartable.port, "orders").group_state == "Stable"
     ignored = "offsets.topic.num.partitions is ignored: the data directory was created with another number, which places its groups"
-    broker.await_line(ignored)  # it is written in the background, perhaps after the first replies
+    broker.await_line(ignored)  # a thread writes log lines, perhaps after the first replies
     (line,) = entries(broker, ignored)
     assert (line["configured"], line["used"]) == (7, PARTITIONS)
     restartable.stop()

@@ -26,7 +26,7 @@ from tests.support.restartable import (
     stored_offsets,
 )
 
-pytestmark = pytest.mark.once  # leaves files of killed brokers
+pytestmark = pytest.mark.once  # does not depend on the Python version, and leaves files of killed brokers
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def flush(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
 def test_a_kill_in_each_phase_has_only_the_documented_effects(phase: type[Phase], tmp_path: Path) -> None:
-    # Of the two policies that survive a kill, the weaker; the soak has both.
+    # The weaker one of `always` and `interval`; the soak test uses both.
     flush = "offsets.flush=interval"
     delay_ms = (3000, 300) if phase is Initial else (0, 0)
     restartable = RestartableBroker(tmp_path / "data")
@@ -132,7 +132,7 @@ def test_members_parked_at_sigterm_get_not_coordinator(restartable: RestartableB
     restartable.start()
     assert first.beat() == 0
     assert second.join(reply.member_id).error_code == 25
-    # A generation without assignments is forgotten: the group is as before it, without members.
+    # A generation without assignments is not stored: the group is Empty, as before that generation.
     assert described(restartable.port, "syncing").group_state == "Empty"
     await_state(restartable.port, "joining", "Stable")
     for actor in (first, second):
@@ -150,7 +150,7 @@ def test_requests_during_a_long_load_get_retriable_errors(tmp_path: Path) -> Non
         restartable.start(loaded=False)
         actor = Actor(restartable.port, groups[0], "a")
         actor.member_id, actor.generation = "a-1", 1
-        # As Kafka answers, except SyncGroup, whose 14 would end a Java consumer.
+        # The replies are Kafka's, except that of SyncGroup: 14 would end a Java consumer.
         while_loading = [
             described(restartable.port, groups[0]).error_code,
             actor.join().error_code,

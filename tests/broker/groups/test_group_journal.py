@@ -101,7 +101,7 @@ def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: 
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - STALLED_MS - 100)
     world.commit("h")
-    world.loop.pass_ms(STALLED_MS + 300)  # the session has ended while the append has not
+    world.loop.pass_ms(STALLED_MS + 300)  # the session ends while the append is in flight
     assert world.heartbeat(member_id) == ErrorCode.NONE
     world.log().succeed()
     world.loop.pass_ms(SESSION_MS + 200)
@@ -109,7 +109,7 @@ def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: 
 
 
 def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(world: World) -> None:
-    """The member's client may have closed its connection meanwhile, and connects again."""
+    """During the stop the client may have closed its connection; it needs time to connect again."""
     member_id = settled(world)
     world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)
     world.loop.pass_ms(0)
@@ -165,7 +165,7 @@ def test_unloading_changes_no_group(world: World) -> None:
 
 
 def test_a_partition_that_was_unloaded_has_replayed_nothing(world: World) -> None:
-    """Otherwise its end would be noted once more when the broker stops, in a log of another node."""
+    """A partition with replayed records gets a note at its unloading: a stop of the broker must not add a second one."""
     settled(world)
     world.unload_first()
     world.loop.run()
@@ -192,7 +192,7 @@ def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: W
     world.journal.finish_unload()
     assert (unloaded, held.outcomes) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
-    world.log().succeed()  # appends in flight no longer count
+    world.log().succeed()  # the append of before the unload must have no effect
     hold = world.journal.shard.hold
     assert (hold.durable, hold.emitted) == (0, 0)
 
@@ -217,7 +217,7 @@ def test_unloading_after_a_defect_leaves_no_pending_work(world: World) -> None:
     world.log().succeed()
     assert unloaded == [True]
     world.loop.pass_ms(60_000)
-    assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)  # it is not reloaded
+    assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)  # the defect of before the unload causes no reload
     world.load_first()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
 
@@ -231,16 +231,16 @@ def test_a_partition_that_does_not_serve_has_no_deadlines_of_groups(world: World
 
 def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(world: World) -> None:
     for offset in range(3):
-        world.commit("h", offset)  # the notes before the group's own
+        world.commit("h", offset)  # facts in the log before those of group "g", for other offsets
     waiter = world.join()
     assert world.recorded_notes.notes == []
-    world.append_succeeds()  # the first batch begins at offset 1, and the next at 2
+    world.append_succeeds()  # the first commit's batch; the next batch has the rest
     assert world.recorded_notes.notes == []
     world.log().succeed()
     assert waiter.error is None
     kinds_and_offsets = [(note.kind.name, offset) for _, note, offset in world.recorded_notes.notes]
     assert kinds_and_offsets[:2] == [("MEMBER_JOIN", 4), ("STATE_CHANGE", 4)]
-    world.loop.pass_ms(1)  # the join phase ends, which is no fact
+    world.loop.pass_ms(1)  # the join phase ends, of which nothing is stored, so the note has offset -1
     assert ("STATE_CHANGE", -1) in [(note.kind.name, offset) for _, note, offset in world.recorded_notes.notes[2:]]
 
 
@@ -253,13 +253,13 @@ def test_a_suspension_drops_notes_of_void_facts(world: World) -> None:
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
 def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, ends: str) -> None:
-    """A node that does not wait for a slow log releases the partition, and loads it again before the append ends."""
+    """A node releases a partition without waiting for its slow log, and loads it again before the old append ends."""
     before = world.commit("g")
     unloaded = world.unload_first()
     world.journal.finish_unload()
     assert (unloaded, before.outcomes) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
-    held = world.commit("h")  # its stamp is the same
+    held = world.commit("h")  # it waits for the same count of facts in the new hold as the old append had in the old one
     assert (len(world.log().pending), held.error) == (2, None)
     if ends == "well":
         world.log().succeed()
@@ -274,7 +274,7 @@ def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, en
 @pytest.mark.parametrize("failure", [None, AppendFailed("still full")])
 @pytest.mark.parametrize("loaded", [False, True])
 def test_an_append_after_a_log_was_released_has_no_effect(world: World, failure: AppendFailed | None, loaded: bool) -> None:
-    """The disk may be full as well: the partition has a new log by then, or none."""
+    """The end of an old repair, successful or not, must not touch the partition, which has a new log by then, or none."""
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)

@@ -34,7 +34,7 @@ def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: Wo
     world.commit("g", 8)
     world.journal.broken()
     world.log().succeed()
-    assert world.journal.wake_at == NEVER  # no append is in flight that could be late
+    assert world.journal.wake_at == NEVER  # no timer for a late append, as none is in flight
     world.loop.run()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
     serves(world, "g", 9)
@@ -82,7 +82,7 @@ def telling_raises(world: World, patched: pytest.MonkeyPatch) -> None:
 def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
     world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[World, pytest.MonkeyPatch], None], ends: str, broken_before: bool
 ) -> None:
-    """Whether the partition was waiting for that append to be reloaded, or serving."""
+    """The partition was serving, or a defect had already made it wait for that append before its reload (`broken_before`)."""
     defects = DEFECTS.count
     held = world.commit("g", 8)
     if broken_before:
@@ -93,7 +93,7 @@ def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
             world.log().succeed()
         else:
             world.log().refuse()
-    expected_defects = plant is telling_raises or not broken_before  # while the partition is not served, the time is not read
+    expected_defects = plant is telling_raises or not broken_before  # after an earlier defect the clock is not read, so `clock_raises` raises nothing
     assert DEFECTS.count - defects == expected_defects
     assert not expected_defects or ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
     assert held.outcomes == [ErrorCode.NOT_COORDINATOR]
@@ -134,7 +134,7 @@ def test_a_defect_at_a_deadline_is_counted_once_and_later_deadlines_are_met(worl
 
 
 def test_repeated_defects_reload_a_partition_after_growing_pauses(world: World) -> None:
-    """The first reload is immediate unless another was recent; then after 250 ms, twice as long each time, up to 15 s."""
+    """The first reload is immediate. After recent reloads the pause is 250 ms, and doubles each time, up to 15 s."""
     world.fail_step()
     assert world.journal.refusal == SERVING
     for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
@@ -149,7 +149,7 @@ def test_repeated_defects_reload_a_partition_after_growing_pauses(world: World) 
     assert world.journal.refusal == SUSPENDED
     world.loop.pass_ms(1)
     assert world.journal.refusal == SERVING
-    world.loop.pass_ms(10_000)  # there was no defect for so long
+    world.loop.pass_ms(10_000)  # ten seconds without a defect: the next reload is immediate again
     world.fail_step()
     assert world.journal.refusal == SERVING
     world.journal.broken()
@@ -178,7 +178,7 @@ def test_an_unloaded_partition_is_not_reloaded(world: World) -> None:
     held = world.commit("h", 9)
     world.append_succeeds()
     assert (world.journal.refusal, held.error) == (SERVING, ErrorCode.NONE)
-    late[1](Fenced("the log is somebody else's"))  # from before the reload
+    late[1](Fenced("the log is somebody else's"))  # the failure of the append from before the reload
     assert world.journal.refusal == SERVING
 
 

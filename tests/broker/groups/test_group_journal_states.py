@@ -17,7 +17,7 @@ from tests.support.group_logs import SESSION_MS, Waiter, World, settled
 
 
 class Touched:
-    """Counts the calls to the turn."""
+    """Records the calls of the journal to its turn."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.touches = 0
@@ -75,7 +75,7 @@ def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_fl
     journal.shard.hold.emit([(b"key", b"value")])
     journal.stepped()
     journal.reply(DroppedReply())
-    assert touched.touches == 0  # the end of the append in flight handles them
+    assert touched.touches == 0  # the end of the append in flight schedules the next append
     monkeypatch.undo()
     world.append_succeeds()
     world.append_succeeds()
@@ -131,7 +131,7 @@ def test_a_failure_of_a_suspended_partition_is_logged_once(world: World) -> None
 @pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
 @pytest.mark.parametrize("ends", [False, True])
 def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: World, waited: int, spared: bool, ends: bool) -> None:
-    """The session ends during the append, which then stays in flight or ends."""
+    """The session ends while the append is in flight. `ends`: the append ends before the deadline is checked."""
     member = settled(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
@@ -147,7 +147,7 @@ def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: Wor
 
 
 def test_an_append_that_ends_at_once_extends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop was stalled: requests sent in that time are read before members expire (`turn.py`)."""
+    """Here the loop was stalled, not the log; `turn.py` handles that by reading requests before members expire."""
     member = settled(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - world.clock.tick() - 10)
@@ -200,7 +200,7 @@ def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: p
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
     world.recovery_succeeds()
-    assert world.journal.refusal == SERVING  # at once, though there was a defect
+    assert world.journal.refusal == SERVING  # without a further pause, though there was a defect during the suspension
     assert capsys.readouterr().out.count(line) == 1
 
 
@@ -230,7 +230,7 @@ def test_the_serving_callback_runs_before_any_reply_of_the_partition(world: Worl
 
 
 def test_a_shard_steps_facts_are_appended_and_its_deadline_is_scheduled(world: World) -> None:
-    """For a call that is answered at once, and for a call that may be parked."""
+    """Both kinds of calls schedule the append: `call`, which is answered at once, and the one whose reply may be parked."""
     member = settled(world)
     journal, clock = world.journal, world.clock
     before = len(world.log().stored)

@@ -156,8 +156,8 @@ def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append(harne
     harness.put(b"a", b"1")
     assert harness.loop.busy
     harness.loop.run()
-    harness.read()  # held by the append in flight
-    harness.put(b"b", b"2")  # the end of that append handles it
+    harness.read()  # its reply waits for the append in flight
+    harness.put(b"b", b"2")  # the end of that append schedules the append of this fact
     assert not harness.loop.busy
     harness.log.succeed()
     assert harness.loop.busy
@@ -186,7 +186,7 @@ def test_a_failure_during_an_append_is_handled_at_its_end(harness: JournalHarnes
     alarm = harness.journal.wake_at
     harness.loop.advance(0.1)
     harness.clock.tick()
-    harness.log.failed(AppendFailed("and another one"))  # it is suspended already
+    harness.log.failed(AppendFailed("and another one"))  # without effect, as the journal is suspended already
     assert harness.journal.wake_at == alarm
 
 
@@ -197,7 +197,7 @@ def test_a_defect_suspends_and_answers_an_append_in_flight_as_unknown(harness: J
     assert harness.journal.wake_at == harness.clock.now + RETRY_MS_MIN
     alarm = harness.journal.wake_at
     harness.pass_ms(10)
-    harness.journal.broken()  # once is enough
+    harness.journal.broken()  # a second defect does not extend the pause
     assert harness.journal.wake_at == alarm
     second_harness = JournalHarness()
     in_flight = second_harness.put(b"a", b"1")
@@ -207,7 +207,7 @@ def test_a_defect_suspends_and_answers_an_append_in_flight_as_unknown(harness: J
 
 
 def test_a_defect_during_an_append_waits_for_its_end_before_replaying(harness: JournalHarness) -> None:
-    """The append in flight may succeed, and then its facts are there when the journal serves again."""
+    """The append in flight may succeed: the replay must then read its facts."""
     harness.append(b"a", b"1")
     harness.journal.broken()
     for _ in range(3):
@@ -267,7 +267,7 @@ def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_restart_after_eac
 
 @pytest.mark.parametrize("unreadable", [False, True])
 def test_an_unreadable_log_is_retried_after_the_pause(harness: JournalHarness, unreadable: bool) -> None:
-    """Whether it was readable when the journal was suspended, or not."""
+    """`unreadable`: the log could not be read at the suspension either."""
     harness.append(b"a", b"1")
     harness.log.unreadable = unreadable
     harness.log.refuse()
@@ -313,7 +313,7 @@ def test_the_settled_callback_runs_once_when_no_append_is_pending(harness: Journ
     harness.put(b"b", b"2")
     harness.journal.when_settled(lambda: calls.append("settled"))
     harness.log.succeed()
-    assert calls == []  # the second is not written
+    assert calls == []  # the second fact is not appended yet
     harness.loop.run()
     harness.log.succeed()
     assert calls == ["settled"]

@@ -96,7 +96,7 @@ def test_notes_lost_by_a_failed_append_are_counted_and_logged_once(harness: Note
     harness.tell(change(dropped=2))
     harness.passes()
     assert lines == ["notes are lost"]
-    # Numbers without a gap: lost notes are counted in `dropped`.
+    # Numbers have no gap, since lost notes are counted in `dropped`.
     assert [(header.seq, header.dropped) for _, header, _ in harness.written()] == [(0, 0), (1, 4 + 2)]
 
 
@@ -193,7 +193,7 @@ def test_the_stop_waits_for_notes_logs_that_are_opening(harness: NoteHarness) ->
 
 
 def test_no_empty_batch_is_written_to_a_new_notes_log_at_the_stop(harness: NoteHarness) -> None:
-    """The log is acquired at once and writes waiting notes before its requester does."""
+    """The log is acquired within the request for it, and then writes the waiting notes: the stop must not write again."""
     harness.tell(change())
     harness.notes.close(lambda: None)
     assert len(harness.log().pending) == 1
@@ -226,7 +226,7 @@ def test_notes_logs_are_opened_one_at_a_time_after_a_crash(harness: NoteHarness)
 
 def test_partition_events_are_notes_without_a_group(harness: NoteHarness) -> None:
     partition = loaded_partition()
-    partition.shard.groups["g"].notes_dropped = 7  # these are never reported
+    partition.shard.groups["g"].notes_dropped = 7  # the next load resets this count, so the notes about the end of serving report it
     for event in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
         harness.notes.write_change(partition, event)
     harness.passes()

@@ -24,7 +24,7 @@ def test_a_group_is_stored_in_kafkas_partition_for_it() -> None:
 
 @pytest.mark.plain  # calls of compiled code cannot be counted
 def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients choose the names, so their number and length must be limited."""
+    """Clients choose group names, so the cache limits their number and length."""
     computed: list[str] = []
 
     def counted(name: str, count: int) -> int:

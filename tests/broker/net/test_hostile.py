@@ -20,7 +20,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.running import Broker, Client, broker
 from tests.support.peers import EVERY_TOPIC, LOOPS, NO_TOPIC, answered, bytes_of, clients, defects, entries, eventually, on, reasons
 
-pytestmark = pytest.mark.once  # bytes and sockets
+pytestmark = pytest.mark.once  # bytes and sockets do not depend on the Python version
 
 TOO_LONG = "socket.request.max.bytes"
 TLS_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(64))
@@ -53,7 +53,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
         (frame(b""), "a request of 0 bytes has no room"),
         (frame(b"nonsense"), "a request of 8 bytes has no room"),
         (frame(head(3, 12)[:10] + b"\xff"), "Metadata"),
-        (frame(head(4, 7)), "API key 4"),  # between brokers
+        (frame(head(4, 7)), "API key 4"),  # LeaderAndIsr, which only brokers send
         (frame(head(999, 0)), "API key 999"),
         (frame(head(-1, 0)), "API key -1"),
         (frame(head(3, 99)), "Metadata version 99"),
@@ -88,7 +88,7 @@ def test_requests_before_a_malformed_frame_are_answered(running: Broker) -> None
         for _ in range(2):
             assert hostile.receive(MetadataRequest([]), 12).brokers
         assert hostile.closed()
-    assert eventually(lambda: len(reasons(running)) > reasons_before)  # or the next test would find this line
+    assert eventually(lambda: len(reasons(running)) > reasons_before)  # wait for this line, so that the next test does not count it
 
 
 def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Broker) -> None:
@@ -208,7 +208,7 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
         assert waits[int(len(waits) * 0.99)] < 0.25
         assert len(reasons(started)) - reasons_before > count // 4
         assert defects(started) == []
-        transactions = "transactions are not served by this broker"  # once for each id
+        transactions = "transactions are not served by this broker"  # logged once for each transactional id
         usual = {"setting", "listening", "connection closed", "data is temporary: it is removed when this process ends", transactions}
         assert {entry["event"] for entry in entries(started)} <= usual
         with Client(started.port) as client:
@@ -218,7 +218,7 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_peers_that_disconnect_midway_leave_no_state(loop: str) -> None:
-    """Resets instead of orderly closes, at every point of a request and of its reply."""
+    """Peers reset their connections at every point of a request and of its reply."""
     with broker(*on(loop)) as started, Client(started.port) as bystander_client:
         for number in range(1_000):
             sock = socket.create_connection(("127.0.0.1", started.port), timeout=10)

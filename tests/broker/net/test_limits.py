@@ -43,7 +43,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and uses addresses that only Linux has on loopback")
 
-# Kernel buffers of one connection in both directions, whatever the broker does.
+# The kernel's buffers of one connection, in both directions, are below this.
 KERNEL_BYTES = 16 << 20
 GREEDY_BYTES = 64 << 20
 
@@ -99,7 +99,7 @@ def test_two_thousand_connections_at_once_are_answered(loop: str) -> None:
             for client in fleet:
                 client.socket.sendall(NO_TOPIC)
             assert all(client.receive(MetadataRequest([]), 12).brokers for client in fleet)
-            # The target is 0.3 s, which make bench measures; here the clients are slow and a busy machine must not fail it.
+            # `make bench` measures the target of 0.3 s. Here clients are slow, and a busy machine must not fail the test.
             assert time.monotonic() - begin < 3
         assert defects(started) == []
 
@@ -198,7 +198,7 @@ class Sleeper:
         return connection
 
     def passes(self, milliseconds: int, connections: Connections) -> list[str]:
-        """The connections closed after so much time."""
+        """Advance the time; returns the peers whose connections are closed by then."""
         self.nanoseconds += milliseconds * 1_000_000
         connections.advance(self.clock.tick())
         return [connection.peer for connection in connections.live if connection.closed]
@@ -234,14 +234,14 @@ def test_a_negative_idle_limit_disables_closing() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(loop: str) -> None:
     with broker(*on(loop)) as started, clients(4, started.port) as (bystander, *greedy):
-        bystander.ask(create("large", 2_000), 7)  # a reply of all topics is now 50 KB or more
+        bystander.ask(create("large", 2_000), 7)  # a reply about all topics now has at least 50 KB
         assert answered(bystander)
         before = started.memory_kib()
         for client in greedy:
             assert send_until_stuck(client.socket, EVERY_TOPIC * 100, GREEDY_BYTES, quiet=0.1) < KERNEL_BYTES
             assert answered(bystander)
         assert eventually(lambda: at_rest(started), 20), "it keeps processing requests of clients that do not read"
-        # 1 MiB of replies and 1 MiB of requests each, bytes received before the limit is noticed, and the allocator's share.
+        # For each client: 1 MiB of replies, 1 MiB of requests, bytes received before the limit is noticed, and the allocator's share.
         assert started.memory_kib() - before < len(greedy) * 4096
         assert answered(bystander)
 
@@ -274,7 +274,7 @@ def test_requests_after_an_unanswered_request_are_limited_and_answered_in_order(
 @pytest.mark.alone
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_client_at_full_speed_does_not_block_other_connections(loop: str) -> None:
-    """Thousands of requests in one chunk, each reply read at once: neither other clients nor a signal wait for all of them."""
+    """A client sends thousands of requests at once and reads each reply: other clients and a signal need not wait for all of these."""
     with broker(*on(loop)) as started, clients(2, started.port) as (greedy, bystander):
         bystander.ask(create("large", 300), 7)
         assert answered(bystander)

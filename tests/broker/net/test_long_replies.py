@@ -15,7 +15,7 @@ class Slow(Wire):
     def __init__(self) -> None:
         super().__init__()
         self.low = 0
-        self.takes = 1 << 40  # how many more bytes the kernel takes at once
+        self.takes = 1 << 40  # how many more bytes the socket accepts
         self.pieces: list[int] = []
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -36,7 +36,7 @@ class Slow(Wire):
 
 
 class Long:
-    """A reply of so many bytes, in two parts a piece."""
+    """A reply of `size` bytes, sent in pieces of two parts each."""
 
     def __init__(self, size: int, letter: bytes = b"x", lost_at: int = -1) -> None:
         self.unsent = size
@@ -63,7 +63,7 @@ class Long:
 
 
 class Harness(ConnectionHarness):
-    """`ConnectionHarness` with a wire that can be slow; more connections share its turns."""
+    """A `ConnectionHarness` with a wire that can be slow, and with further connections on the same loop."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Many clients at once, over sockets, of a broker in the test's event loop."""
+"""Many clients at once, over sockets, with a broker in the test's event loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Member:
         self.generation = -1
 
     async def rebalance(self) -> bytes:
-        """The assignment: the member's own id."""
+        """Join and sync until the member has an assignment (its own id), which is returned."""
         while True:
             reply = await self.client.ask(joining(id=self.id, instance=self.instance), 9)
             if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -48,7 +48,7 @@ class Member:
             assert reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
     async def live(self) -> None:
-        """Until cancelled: heartbeats, and a rejoin whenever their reply demands it."""
+        """Send heartbeats until cancelled, and rejoin whenever a reply demands it."""
         while True:
             reply = await self.client.ask(HeartbeatRequest("g", self.generation, self.id, self.instance), 4)
             if reply.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
@@ -82,7 +82,7 @@ async def test_members_that_join_one_by_one_end_in_one_generation(served: Served
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served: Served, seed: int) -> None:
-    """For all learned fast paths, and for requests that wait for any reason."""
+    """The requests take fast paths and the usual path, and some wait: for the log, other members or records."""
     await topic(served)
     random = Random(seed)
     (member,) = await members(served, 1, static=True)
@@ -120,7 +120,7 @@ async def test_answered_requests_survive_a_restart(served: Served) -> None:
 async def test_a_parked_member_is_answered_when_the_broker_stops(served: Served) -> None:
     first, second = await members(served, 2)
     await first.rebalance()
-    second.client.send((joining(), 3))  # would make the first rejoin, which does not happen
+    second.client.send((joining(), 3))  # begins a rebalance, in which the first member never rejoins
     waiting = asyncio.create_task(second.client.reply())
     while not any(journal.shard.groups.get("g") and journal.shard.groups["g"].parked_joins for journal in served.server.broker.shards.journals):
         await asyncio.sleep(0)

@@ -105,7 +105,7 @@ def test_localhost_is_advertised_as_localhost_and_answers_on_all_its_addresses()
                 assert answered(client)
 
 
-# A name with several addresses, whatever this machine's own names are.
+# Tests with a made-up name that has several addresses.
 
 
 def listener(port: int = 0) -> Listener:
@@ -147,7 +147,7 @@ def test_a_port_taken_on_one_address_of_a_host_name_is_taken(monkeypatch: pytest
         with pytest.raises(StartError, match="another process uses the port") as refused:
             open_sockets(listener(port), 16)
         assert refused.value.code == ExitCode.LISTEN
-        socket.create_server(("127.0.0.1", port)).close()  # sockets opened before are closed again
+        socket.create_server(("127.0.0.1", port)).close()  # succeeds, as the socket that was opened on the first address has been closed
 
 
 def test_a_free_port_is_free_on_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.support.seats import BATCH, LARGE, NO_REPLY, TOPIC, Seat, producing
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-SEATS = 8  # chunks in flight at a time
+SEATS = 8  # connections, each with one chunk of requests in flight
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_a_malformed_request_does_not_affect_other_connections(ours: Broker, sea
 
 
 def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connections(ours: Broker, seats: list[Seat]) -> None:
-    """There are more requests than one turn processes, so it is processed at the end of a turn, with later requests."""
+    """The chunk has more requests than one turn processes, so the malformed one is processed at the end of a turn, with later requests."""
     culprit, *bystanders = seats
     for _ in range(3):
         culprit.send(["produce"])

@@ -25,7 +25,7 @@ ANSWER_SECONDS = 20
 
 
 class Client(BareTransport):
-    """The transport of a client and its socket, which accepts `room` bytes. `received` has them in the order of the socket."""
+    """A client's transport and its socket, which accepts `room` more bytes. `received` has the bytes in the order in which the socket got them."""
 
     def __init__(self) -> None:
         self.room = 0
@@ -105,7 +105,7 @@ def test_the_transport_writes_only_what_the_socket_does_not_accept() -> None:
     replies.write(b"ghi")
     assert (client.received, client.unsent, client.direct) == (b"abcde", b"fghi", 5)
     client.room = 100
-    replies.write(b"j")  # behind the transport's bytes
+    replies.write(b"j")  # must go through the transport, behind the bytes that wait there
     client.send()
     replies.write(b"k")
     assert (client.received, client.direct) == (b"abcdefghijk", 6)
@@ -129,7 +129,7 @@ def test_a_request_without_a_reply_writes_nothing() -> None:
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("resets", [False, True], ids=["reads slowly", "resets"])
 def test_a_client_that_reads_slowly_gets_every_reply(new_loop: Callable[[], asyncio.AbstractEventLoop], resets: bool) -> None:
-    """Replies of up to 30,000 bytes fill the socket again and again. A client that resets the connection meanwhile ends it, and no more."""
+    """Replies of up to 30,000 bytes fill the socket again and again. A client that resets its connection meanwhile causes no defect."""
     loop = new_loop()
     random = Random(1)
     replies = [bytes([number % 256]) * random.randrange(1, 30_000) for number in range(300)]
@@ -166,7 +166,7 @@ async def converse(loop: asyncio.AbstractEventLoop, replies: list[bytes], resets
     theirs.setblocking(False)
     await loop.create_unix_connection(cast(Any, lambda: Connection(context, None, "client")), sock=ours)
     random = Random(2)
-    for at in range(0, len(replies), 10):  # after every ten replies all are read, and the socket is written to again
+    for at in range(0, len(replies), 10):  # after every ten replies the client reads all, so the broker writes straight to the socket again
         await loop.sock_sendall(theirs, (frame_size_bytes(100) + bytes(100)) * 10)
         expected = b"".join(replies[at : at + 10])
         received = b""

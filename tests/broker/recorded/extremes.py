@@ -1,6 +1,6 @@
-"""Requests with each field at its extremes: the engine behind groups.py, topics.py, fetch.py and produce.py.
+"""Builds requests with each field at its extremes, for groups.py, topics.py, fetch.py and produce.py.
 
-Each of them has its cases, sends them to a real Kafka and records its replies; the tests beside them compare the broker's replies.
+Each of these modules defines cases, sends them to a real Kafka and records its replies, with which tests/broker/recorded compares ours.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def to(field_path: FieldPath, value: Any) -> Change:
 
 
 def to_bytes(field_path: FieldPath, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
-    """Bytes that our encoder would not write, derived from the encoded message; their length is an int16 or int32."""
+    """Change a text or bytes field to content that our encoder would refuse, in the encoded message. `width`: bytes of its length field."""
 
     def sized(data: bytes | None) -> bytes:
         if flexible:
@@ -111,7 +111,7 @@ def to_bytes(field_path: FieldPath, data: Callable[[bytes], bytes | None], flexi
 
 
 def no_list(field_path: FieldPath, flexible: bool) -> Change:
-    """Null in place of the list: its count is the first byte that differs between a list of one and of two elements."""
+    """Null in place of the list. Encodings of an empty list and of one element first differ in the list's count."""
 
     def change(request: Any, version: int) -> bytes:
         none = bytes(changed(request, field_path, []).encode(version))
@@ -125,7 +125,7 @@ def no_list(field_path: FieldPath, flexible: bool) -> Change:
 
 
 def texts(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
-    """Each begins with the original text, so that a case's group stays its own."""
+    """Most changed texts begin with the original one, so that a group name stays unique to its case."""
     offers = {
         "empty": to(field_path, ""),
         "null": to_bytes(field_path, lambda value: None, flexible),
@@ -211,12 +211,12 @@ class Extreme(NamedTuple):
 
     name: str
     change: Change
-    cheap: Change  # tests equally whether the field exists in this version, without the cost
+    cheap: Change  # a small change of the same field, to find out cheaply whether this version has the field
     many: bool
 
 
 def extremes(request: Any, title: str, version: int, changes_of: dict[str, Changes] = CHANGES) -> Iterator[Extreme]:
-    """Every field of this request at each of its extremes, if that changes its bytes."""
+    """For every field of this request, each extreme value that changes the encoded bytes."""
     usual = request.encode(version)
     for field_path, kind in fields(request):
         changes = changes_of[kind](field_path, version >= request.FLEXIBLE_FROM)
@@ -254,7 +254,7 @@ def decoded(key: int, version: int, frame: bytes) -> Any:
 
 
 def readable(text: str) -> str:
-    """Replace undecodable bytes, which Java and Python count differently."""
+    """Collapse runs of replacement characters: Java and Python write different numbers of them for undecodable bytes."""
     return re.sub("\ufffd+", "\ufffd", text)
 
 

@@ -1,7 +1,7 @@
 """Fetch, ListOffsets and OffsetForLeaderEpoch with every field at its extremes, and the replies of Apache Kafka.
 
-`python -m tests.broker.recorded.fetch` sends them to a real Kafka and records its replies in fetch.json, to which ours are
-compared without Java. Kafka is started three times over the same logs, so that they have leader epochs 0, 2 and 4.
+`python -m tests.broker.recorded.fetch` sends these requests to a real Kafka and records its replies in fetch.json; test_fetch.py compares
+ours without Java. Kafka is started three times over the same logs, so that they have leader epochs 0, 2 and 4.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.running import Client
 
 ANSWERS = Path(__file__).with_name("fetch.json")
 SETTINGS = {"log_retention_ms": "-1", "auto_create_topics_enable": "false", "offsets_topic_num_partitions": "1"}
-EPOCHS = (0, 2, 4)  # of the leaders, one for each start
+EPOCHS = (0, 2, 4)  # the leader epochs of the logs, one for each start of Kafka
 WAIT_MS = 60
 KNOWN_SECONDS = 20
 SILENCE_SECONDS = 5
@@ -47,7 +47,7 @@ def batch(*times: int, padding: int = 10) -> bytes:
 
 SMALL = (batch(0, 10), batch(30, 20), batch(25, 30), batch(5, 6), batch(40, 40), batch(35, 36))
 LARGE = tuple(batch(number, padding=40_000) for number in range(3))
-# By topic and partition, the batches appended in each epoch.
+# By topic, the batches of each partition, by epoch.
 APPENDED: dict[str, list[list[tuple[bytes, ...]]]] = {
     "full": [[SMALL, (), ()], [(), (), ()], [LARGE, (), ()]],
     "aged": [[SMALL[:2], SMALL[2:4], ()]],
@@ -56,7 +56,7 @@ APPENDED: dict[str, list[list[tuple[bytes, ...]]]] = {
     "untimed": [[(batch(-TIME - 1, -TIME - 1),), (batch(1, 2),), ()]],
     "deleted": [[(), (), ()]],
 }
-TRIMMED = {"trimmed": 5, "emptied": 4}  # the final log starts; the first is inside a batch
+TRIMMED = {"trimmed": 5, "emptied": 4}  # the log start offset that DeleteRecords sets; 5 is inside a batch
 
 
 class TopicIds(NamedTuple):
@@ -138,7 +138,7 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     yield Case(f"{title} v{version}", request, version)
     for extreme in extremes(request(DRY), title, version):
         if extreme.many and (version != newest or request is list_by_time or (request is not fetch and extreme.name.endswith("alike"))):
-            continue  # slow, and the same in every version; Kafka is busy for minutes with epochs of the same topic
+            continue  # long lists: slow, with the same reply in every version; some keep Kafka busy for minutes
         yield Case(extreme.name, request, version, extreme.change)
 
 
@@ -219,7 +219,7 @@ def ordered_fetches(fetch: Any) -> Iterator[Case]:
 
 
 def always(request: Any) -> Request:
-    """The same request, whatever the ids of topics."""
+    """A request that does not depend on topic ids."""
     return lambda topic_ids: request
 
 
@@ -271,7 +271,7 @@ def epoch_questions() -> Iterator[Case]:
 
 
 def plain(value: Any, topic_ids: TopicIds) -> Any:
-    """As JSON values; generated ids are replaced by names, records by their offsets, long texts and lists are shortened."""
+    """The reply as JSON values, with names for generated ids, offsets for records, and shortened texts and lists."""
     if isinstance(value, Part):
         names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
         return {name: field_as_json(name, getattr(value, name), topic_ids) for name in names}
@@ -292,7 +292,7 @@ def field_as_json(name: str, value: Any, topic_ids: TopicIds) -> Any:
         return [] if value is not None else None
     if name == "session_id" and value:
         return "one"
-    if name == "topics" and value and type(value[0]).__name__ == "ListOffsetsTopicResponse":  # in no order
+    if name == "topics" and value and type(value[0]).__name__ == "ListOffsetsTopicResponse":  # Kafka answers in any order
         for topic in value:
             topic.partitions.sort(key=lambda partition: partition.partition_index)
         value.sort(key=lambda topic: topic.name)

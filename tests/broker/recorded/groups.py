@@ -57,7 +57,7 @@ SILENCE_SECONDS = 15  # a longer silence of Kafka means that it will never answe
 
 
 class OwnGroup(NamedTuple):
-    """One case's own group, and its only member, of generation 1."""
+    """The group of one case, and its only member, in generation 1."""
 
     group: str
     member: str
@@ -120,7 +120,7 @@ def find(own: OwnGroup) -> Any:
 
 Request = Callable[[OwnGroup], Any]
 
-# The newest version, and those that encode or place a field differently.
+# The versions to send: the newest, and those that encode or place a field differently.
 ASKED: list[tuple[Request, tuple[int, ...]]] = [
     (join, (9, 5, 0)),
     (sync, (5, 3)),
@@ -178,7 +178,7 @@ def much_committed(own: OwnGroup) -> Any:
 
 
 def large_metadata(own: OwnGroup) -> Any:
-    """Only metadata of consumers is parsed."""
+    """A JoinGroup of another protocol type with 2 MiB of zeros as metadata, which only a group of consumers would parse."""
     request = join(own)
     request.protocol_type = "connect"
     request.protocols[0].metadata = bytes(2 << 20)
@@ -201,7 +201,7 @@ def body_of(request: Request, change: Change, version: int) -> Callable[[OwnGrou
 
 
 class Peer:
-    """A broker that gets requests; each case on its own connection, as many cases close it."""
+    """Sends cases to a broker, each on its own connection, as many cases make the broker close it."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self.port = port
@@ -223,7 +223,7 @@ class Peer:
                 time.sleep(0.02)
 
     def settle(self, client: Client, group: str, request_of: Request) -> OwnGroup:
-        """A group of one static member, Stable with one offset; for a SyncGroup it is still Completing."""
+        """Make a Stable group of one static member and one offset; for a case of SyncGroup, a group that awaits it."""
         protocols = join(DRY).protocols
         request = JoinGroupRequest(group, 30_000, 30_000, "", "instance", "consumer", protocols)
         reply = client.ask(request, 9)
@@ -238,7 +238,7 @@ class Peer:
         return own
 
     def ask(self, case: Case) -> dict[str, Any]:
-        """The reply to the case, and the state of its group afterwards."""
+        """Send the case; returns the reply, and the state of the case's group afterwards."""
         self._cases += 1
         group = f"x{self._cases:05}"
         with Client(self.port) as client:
@@ -276,7 +276,7 @@ def group_state(client: Client, case: Case, own: OwnGroup, reply: Any) -> Iterat
 
 def joined(client: Client, case: Case, own: OwnGroup, reply: Any) -> Iterator[Any]:
     """Join with the received member id, sync and describe: the result for a member that sent this JoinGroup."""
-    unreadable = case.name.endswith("half a surrogate")  # its text differs with each request
+    unreadable = case.name.endswith("half a surrogate")  # half a surrogate encodes to different text each time, so the reply cannot be compared
     if isinstance(reply, str) or unreadable or reply.error_code not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
         return
     request, _ = JoinGroupRequest.decode(case.body(own), 0, case.version)
@@ -303,7 +303,7 @@ AFTERWARDS: dict[Request, Callable[[Client, Case, OwnGroup, Any], Iterator[Any]]
 
 
 def plain(value: Any, own: OwnGroup) -> Any:
-    """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
+    """The reply as JSON values, with names for generated ids, and shortened texts and lists."""
     if isinstance(value, Part):
         names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
         return {name: plain(getattr(value, name), own) for name in names}
@@ -322,7 +322,7 @@ def plain(value: Any, own: OwnGroup) -> Any:
 
 
 def is_of_others(item: Any, own: OwnGroup) -> bool:
-    """A group of another case, which ListGroups lists as well."""
+    """Whether this is a group of another case, which ListGroups lists too."""
     return type(item).__name__ == "ListedGroup" and item.group_id != own.group
 
 

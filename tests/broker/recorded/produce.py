@@ -1,8 +1,8 @@
 """Produce, record batches and InitProducerId with every field at its extremes, and the replies of Apache Kafka.
 
 `python -m tests.broker.recorded.produce all` sends them to a real Kafka and records its replies in produce.json, to which
-the broker's are compared; without `all` only new cases are sent. Each case has a partition of its own, so that what it
-left in the log stands alone. Moments are written down by how far they are from now.
+the broker's are compared; without `all` only new cases are sent. Each case has a partition of its own, so that the stored
+batches of a case are known. Timestamps are recorded as their distance from now.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def as_json(value: Any, now: int) -> Any:
 
 
 def is_default(part: Part, name: str) -> bool:
-    """Values omitted from the recording, as nearly every reply has them."""
+    """Whether the field has the value of nearly every reply, so that the recording omits it."""
     usual: dict[str, Any] = {"record_errors": [], "error_message": None, "current_leader": None, "node_endpoints": [], "log_append_time_ms": -1}
     return name in usual and getattr(part, name) == usual[name]
 
 
 def order(item: Any) -> Any:
-    """Sort partitions, which Kafka answers in the order of a hash table."""
+    """The sort key of topics and partitions, which Kafka answers in the order of a hash table."""
     return getattr(item, "name", ""), getattr(item, "index", getattr(item, "batch_index", 0))
 
 

@@ -59,7 +59,7 @@ class Case(NamedTuple):
     name: str
     kind: str
     version: int
-    requests: tuple[Body, ...]  # one after the other; each reply counts
+    requests: tuple[Body, ...]  # sent one after the other; each reply is compared
     key: int = ProduceRequest.API_KEY
 
 

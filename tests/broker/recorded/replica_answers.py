@@ -29,7 +29,7 @@ from tests.running import Client
 ANSWERS = Path(__file__).with_name("replica_answers.json")
 TOPIC, OTHER = "three", "one"
 PREFERRED, UNCLEAN = 0, 1
-Question = tuple[Callable[[str], Any], int]  # of the data directory
+Question = tuple[Callable[[str], Any], int]  # (the request, made from the path of the data directory; version)
 
 
 def elect(partitions: dict[str, list[int]] | None, type: int = PREFERRED, timeout_ms: int = 5000) -> Callable[[str], Any]:
@@ -61,7 +61,7 @@ def reassigning(partitions: dict[str, list[int]] | None) -> Callable[[str], Any]
 
 
 def move(*dirs: tuple[str, str, list[int]]) -> Callable[[str], Any]:
-    """Move replicas to folders: `{}` is the data directory."""
+    """Move replicas to folders; in a path, `{}` stands for the data directory."""
     return lambda folder: AlterReplicaLogDirsRequest(
         [AlterReplicaLogDir(path.format(folder), [AlterReplicaLogDirTopic(topic, indices)]) for path, topic, indices in dirs]
     )
@@ -132,15 +132,15 @@ OFFSETS = ("high_watermark", "log_end_offset", "leader_epoch", "last_fetch_times
 
 def plain(value: Any, name: str = "") -> Any:
     if name in ("replica_directory_id", "listeners"):
-        return "known"  # Kafka's directories have ids, its controllers separate listeners
+        return "known"  # values only Kafka has: ids of directories, listeners of controllers
     if isinstance(value, Part):
         return {name: plain(getattr(value, name), name) for name in field_names(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
         return sorted([plain(item) for item in value], key=json.dumps)
-    if name in OFFSETS:  # fields of Kafka's metadata log, with other values
+    if name in OFFSETS:  # positions in Kafka's metadata log, where our values must differ
         return "known" if value >= 0 else "unknown"
     if isinstance(value, str) and value.endswith("permission."):
-        return DENIED  # Kafka prints its internal objects
+        return DENIED  # Kafka's message has the text of an internal object
     return value
 
 

@@ -23,7 +23,7 @@ KAFKAS = kafkas_answers()
 
 
 class Deviation(NamedTuple):
-    """An intended difference: for these cases (a pattern) our reply is computed from the match and Kafka's reply."""
+    """An intended difference. `cases`: a pattern of case names; `ours` computes our reply from the match and Kafka's reply."""
 
     cases: str
     why: str
@@ -67,7 +67,7 @@ DEVIATIONS = [
 
 
 class Ours:
-    """Our handlers over the same logs."""
+    """Our handlers, over logs with the same batches and epochs as Kafka's."""
 
     def __init__(self) -> None:
         self.harness = FetchHarness()

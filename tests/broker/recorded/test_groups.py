@@ -26,7 +26,7 @@ KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 
 
 class Deviation(NamedTuple):
-    """Intended differences: for these cases (a pattern) our reply is this."""
+    """An intended difference. `cases`: a pattern of case names; `ours`: our reply."""
 
     cases: str
     why: str
@@ -90,7 +90,7 @@ def test_the_reply_equals_kafkas_and_the_partition_keeps_serving(peer: Peer, cas
 
 
 def an_ordinary_group_works(peer: Peer, case: Case) -> None:
-    """In the same partition: a member joins, syncs, commits, heartbeats and leaves, and its group is deleted."""
+    """Check the partition after a case: a new member joins, syncs, commits, heartbeats and leaves, and its group is deleted."""
     group = f"ordinary after {case.name}"[:200]
     with Client(peer.port) as client:
         own = peer.settle(client, group, join)

@@ -28,7 +28,7 @@ HARNESS = Harness(TOPICS | {"ordinary": (1, {})})
 
 
 class Deviation(NamedTuple):
-    """Intended differences: for these cases (a pattern) our reply has this error."""
+    """An intended difference. `cases`: a pattern of case names; `error`: that of our reply."""
 
     cases: str
     why: str
@@ -80,7 +80,7 @@ def ask(case: Case, harness: Harness, caller: Caller) -> dict[str, Any]:
 
 
 def difference(name: str, result: dict[str, Any]) -> str:
-    """The difference in the replies to a case; mostly none."""
+    """A description of an unintended difference from Kafka, or "" if there is none."""
     result = json.loads(json.dumps(result))
     deviation = next((deviation for deviation in DEVIATIONS if re.fullmatch(deviation.cases, name)), None)
     if deviation is None:
@@ -101,12 +101,12 @@ def test_produce_replies_and_stored_batches_equal_kafkas(family: str) -> None:
 
 
 def ordinary(caller: Caller) -> None:
-    """Afterwards an ordinary batch is still stored."""
+    """Check that an ordinary batch is still stored."""
     partition = HARNESS.partitions.find("ordinary", 0)
     assert partition is not None
     before = partition.high_watermark
     request = ProduceRequest(None, -1, 1000, [TopicProduceData("ordinary", [PartitionProduceData(0, plain_batch())])])
-    for number in range(3):  # the last one matches a template
+    for number in range(3):  # the third request takes the template that the first two taught
         (topic,) = caller.ask(request, 9).responses
         (part,) = topic.partition_responses
         assert (part.error_code, part.base_offset) == (0, before + number)
@@ -158,7 +158,7 @@ class LearnedCaller(Caller):
 def learned(harness: Harness, case: Case) -> LearnedCaller:
     caller = LearnedCaller(harness)
     spare = TOPICS[case.kind][0]
-    data = plain_batch(base_timestamp=-1, max_timestamp=-1)  # every topic accepts it
+    data = plain_batch(base_timestamp=-1, max_timestamp=-1)  # without a timestamp, so every topic's time limits accept it
     for _ in range(2):
         request = ProduceRequest(None, -1, 1500, [TopicProduceData(case.kind, [PartitionProduceData(spare, data)])])
         (topic,) = caller.ask(request, case.version).responses

@@ -22,7 +22,7 @@ KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 
 
 class Deviation(NamedTuple):
-    """Intended differences: in the results of these cases, at this place (a pattern each), ours is this."""
+    """An intended difference. `cases`, `place`: patterns of case names and of paths in the result; `ours`: a pattern of our value."""
 
     cases: str
     place: str

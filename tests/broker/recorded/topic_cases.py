@@ -94,7 +94,7 @@ def change(own: OwnTopic) -> Any:
     )
 
 
-# The newest version, and those that encode or place a field differently.
+# The versions to send: the newest, and those that encode or place a field differently.
 ASKED: list[tuple[Request, tuple[int, ...]]] = [
     (create, (7, 4, 2)),
     (create_assigned, (7,)),
@@ -136,7 +136,7 @@ NAMES = ("", ".", "..", "...", "a b", "x" * 249, "x" * 250, "é", "a/b", "-", "_
 
 
 def filled(name: str, own: OwnTopic) -> str:
-    """`TOPIC` is a placeholder for the case's own topic, `DOTTED` for a name that collides with it."""
+    """Replace the placeholders: `TOPIC` by the case's own topic, `DOTTED` by a name that collides with it (a dot for an underscore)."""
     return name.replace("TOPIC", own.topic).replace("DOTTED", own.topic.replace("_", "."))
 
 
@@ -201,7 +201,7 @@ def growing() -> Iterator[Special]:
 
     for count in (-1, 0, 1, 2, 3, 4, 10_002, 10_003, 10_004, (1 << 31) - 1):
         yield f"to {count}, only validated", 3, asking(creatable("TOPIC", count), validate=True)
-        if count < 10_000:  # more keep Kafka busy for minutes
+        if count < 10_000:  # larger counts keep Kafka busy for minutes
             yield f"to {count}", 3, asking(creatable("TOPIC", count))
     assignments: list[tuple[str, int, list[list[int]]]] = [
         ("no list", 4, []),
@@ -427,7 +427,7 @@ def altering() -> Iterator[Special]:
 
 
 def resources(asking: Any, setting: Callable[[str, str | None], Any]) -> Iterator[Special]:
-    """The config resources to change, for both APIs."""
+    """Cases of AlterConfigs and IncrementalAlterConfigs that differ in the resource to change."""
     for name in (*NAMES, "nowhere"):
         yield f"the topic {named(name)}", 1, asking((TOPIC, name, [setting("segment.ms", "5")]))
     for type in (-128, -1, 0, 1, 3, 5, 64, 127):
@@ -489,7 +489,7 @@ def changing() -> Iterator[Special]:
 
 
 def of_the_offsets_topic() -> Iterator[Special]:
-    """These cases are last: Kafka lets every client change it."""
+    """Cases about __consumer_offsets. They run last, as Kafka lets every client change this topic."""
     name = "__consumer_offsets"
     keys = ["cleanup.policy", "compression.type", "segment.bytes"]
     yield "describe it", 4, lambda own: DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, keys)], True, False)

@@ -57,13 +57,13 @@ ANSWERS = Path(__file__).with_name("topics.json")
 SETTINGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
 KNOWN_SECONDS = 20
 SILENCE_SECONDS = 4  # a longer silence of Kafka means that it will never answer
-LATER_SECONDS = 0.2  # until Kafka's broker has seen its controller's change
+LATER_SECONDS = 0.2  # by then Kafka's broker has seen a change by its controller
 READING = ("describe", "listing_configs", "describing", "configs", "log_dirs", "of_the_offsets_topic: describe", "of_the_offsets_topic: its")
 RECORDS = 6  # in the first partition of each case about records, in three batches
 LEADERS = (6, 3, 5)  # Kafka's errors until a new topic has a leader
 
 
-# Kafka is busy with these for minutes.
+# Cases that keep Kafka busy for minutes; they are not sent.
 STALLS_KAFKA = {
     f"create v7 topics: {MANY} alike",
     f"create_assigned v7 topics: {MANY} alike",
@@ -96,7 +96,7 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
 
 
 def is_readable(case: Case) -> bool:
-    """Cases without unreadable bytes, which make Kafka's broker retry with its controller for ever; closed connections are tested elsewhere."""
+    """Whether our codec can decode the request. Malformed bytes make Kafka's broker forward them to its controller again and again."""
     request = case.request(DRY)
     try:
         type(request).decode(case.body(DRY), 0, case.version)
@@ -109,7 +109,7 @@ def is_readable(case: Case) -> bool:
 
 
 class Peer:
-    """A broker that gets requests; its changes are visible after `delay_seconds`."""
+    """Sends cases to a broker whose changes are visible after `delay_seconds`."""
 
     def __init__(self, port: int, seconds: float, delay_seconds: float = 0) -> None:
         self.port = port
@@ -151,7 +151,7 @@ class Peer:
         return reply.topics[0].error_code, len(reply.topics[0].partitions)
 
     def fill(self, own: OwnTopic) -> None:
-        now = round(time.time() * 1000)  # until the old topics are gone
+        now = round(time.time() * 1000)  # records as new as this stay, whatever earlier topics had
         for number in range(RECORDS // 2):
             batch = build_facts([(b"k%d" % number, b"v"), (b"l%d" % number, b"w")], now)
             request = ProduceRequest(None, -1, 5000, [TopicProduceData(own.topic, partition_data=[PartitionProduceData(0, batch)])])
@@ -174,8 +174,8 @@ class Peer:
         return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda partition: partition.partition_index)]
 
     def ask(self, case: Case) -> dict[str, Any]:
-        """The reply to the case, and the state of its topic afterwards."""
-        if case.name.startswith(READING):  # all of them the same
+        """Send the case; returns the reply, and the state of the case's topic afterwards."""
+        if case.name.startswith(READING):  # cases that change nothing share one topic
             reply = self.reply_to(case, self._read)
             return {"answer": reply if isinstance(reply, str) else plain(reply, self._read)}
         self._cases += 1
@@ -235,7 +235,7 @@ SIZE_FIELDS = {"total_bytes", "usable_bytes"}
 
 
 def plain(value: Any, own: OwnTopic) -> Any:
-    """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
+    """The reply as JSON values, with names for generated ids, and shortened texts and lists."""
     if isinstance(value, Part):
         return {name: field_as_json(name, getattr(value, name), own) for name in field_names(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
@@ -261,13 +261,13 @@ def field_as_json(name: str, value: Any, own: OwnTopic) -> Any:
 
 
 def is_of_others(item: Any, own: OwnTopic) -> bool:
-    """A topic of another case, in lists of all topics."""
+    """Whether this is a topic of another case, in a list of all topics."""
     listed = type(item).__name__ in ("DescribeLogDirsTopic", "DescribeTopicPartitionsResponseTopic")
     return listed and item.name.startswith("x_") and not item.name.startswith(own.topic)
 
 
 def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:
-    """Send the cases one after the other; if Kafka stops answering, another is started for the rest."""
+    """Send the cases one after the other. If Kafka stops answering, start another Kafka for the remaining cases."""
     with kafka(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
         peer = Peer(port, SILENCE_SECONDS, LATER_SECONDS)
         peer.prepare()

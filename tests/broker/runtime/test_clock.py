@@ -18,11 +18,11 @@ class Machine:
     def __init__(self) -> None:
         self.wall = BEGIN
         self.monotonic = 50_000
-        self.slept = 7_000  # before the broker was started
+        self.slept = 7_000  # the machine also slept before the start of the broker
         self.clock = self.start()
 
     def start(self, last_use: int | None = None) -> Clock:
-        """Start the broker, with a new data directory or a used one."""
+        """Start the broker. `last_use`: the time at which its data directory was last used; None: a new directory."""
         self.clock = Clock(
             lambda: self.wall * 1_000_000,
             lambda: self.monotonic * 1_000_000,
@@ -57,7 +57,7 @@ def machine() -> Machine:
 
 
 def times(machine: Machine) -> tuple[int, int]:
-    """The time for deadlines and the time for records, both since the start."""
+    """How far the times for deadlines (`now`) and for records (`wall`) have advanced since the start."""
     machine.clock.deletion_ms()
     return machine.clock.now - 50_000, machine.clock.wall - BEGIN
 
@@ -83,7 +83,7 @@ def test_a_small_step_of_the_wall_clock_counts_at_once(machine: Machine, step: i
 def test_two_seconds_of_a_wrong_clock_delete_nothing(machine: Machine, days: int) -> None:
     machine.lives(MINUTE)
     machine.is_set(days * DAY)
-    assert machine.clock.deletion_ms() == NOT_YET  # at the first check
+    assert machine.clock.deletion_ms() == NOT_YET  # the first check after the step notices it
     assert machine.clock.steady_ms == NOT_YET
     machine.lives(2_000)
     machine.is_set(-days * DAY)
@@ -104,7 +104,7 @@ def test_a_clock_set_ahead_is_shown_at_once_and_trusted_after_the_wait(machine: 
 
 
 def test_a_clock_set_back_is_followed_after_the_wait(machine: Machine) -> None:
-    """Otherwise records stored in the meantime would be old after the correction."""
+    """Without the wait, records stored under a clock that is briefly wrong would look old after its correction."""
     machine.is_set(-DAY)
     machine.lives(1_000)
     assert times(machine) == (1_000, 1_000)
@@ -183,7 +183,7 @@ def test_machine_sleep_is_no_clock_step(machine: Machine, slept: int) -> None:
     for _ in range(5):
         machine.lives(1_000)
         machine.sleeps(slept)
-    assert times(machine) == (5_000, 5_000 + 5 * slept)  # no deadline moved nearer
+    assert times(machine) == (5_000, 5_000 + 5 * slept)  # sleep does not count for deadlines
     assert machine.clock.deletion_ms() == BEGIN + 5_000 + 5 * slept
 
 
@@ -229,7 +229,7 @@ def test_a_start_before_the_last_use_stores_nothing_older_than_that(machine: Mac
     clock = machine.start(BEGIN + DAY)
     machine.lives(1_000)
     assert clock.wall == BEGIN + DAY + 1_000
-    machine.is_set(DAY)  # corrected: a step
+    machine.is_set(DAY)  # the clock is corrected, which counts as a step
     machine.lives(1_000)
     assert clock.wall == BEGIN + DAY + 2_000
     machine.lives(SETTLE)

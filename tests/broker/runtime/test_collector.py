@@ -20,7 +20,7 @@ class Harness:
         self.collector = Collector(cast(asyncio.AbstractEventLoop, self.loop), lambda: self.members)
 
     def passes(self) -> bool:
-        """Whether objects were frozen in the meantime."""
+        """Let the time between two checks pass; whether the collector froze objects then."""
         keep = [[] for _ in range(10)]  # type: ignore[var-annotated]
         before = gc.get_freeze_count()
         self.loop.pass_ms(CHECK_MS)

@@ -45,13 +45,13 @@ def world() -> World:
 
 @pytest.fixture
 def planted() -> Callable[[], int]:
-    """The number of defects counted since."""
+    """Returns the number of defects counted since the beginning of the test."""
     before = DEFECTS.count
     return lambda: DEFECTS.count - before
 
 
 class Part:
-    """End-of-turn work and an actor with a deadline; the named calls raise."""
+    """A participant of the turn, with end-of-turn work and a deadline; the calls named in `raising` raise."""
 
     name = "part"
     error = 0
@@ -156,7 +156,7 @@ def test_a_raising_long_reply_ends_only_its_connection(world: World, planted: Ca
 
 
 class Waiter:
-    """A connection and its fetch in one object; `raising` names the call that raises."""
+    """A connection and its waiting fetch in one object; `raising` names the call that raises."""
 
     def __init__(self, raising: str = "") -> None:
         self.raising = raising
@@ -178,7 +178,7 @@ class Waiter:
 
 
 class WaitedPartition:
-    """A partition, as far as waiting fetches need it."""
+    """The part of a partition that waiting fetches use."""
 
     def __init__(self) -> None:
         self.waiters: dict[Any, None] = {}
@@ -208,7 +208,7 @@ def test_a_raising_waiting_fetch_ends_only_its_connection(world: World, planted:
 
 
 class Reply:
-    """A held reply with its connection."""
+    """A reply in the hold, and its connection; `raising` names the call that raises."""
 
     def __init__(self, raising: str = "") -> None:
         self.raising = raising
@@ -330,13 +330,13 @@ def test_a_job_raising_for_a_partition_continues_with_the_others(planted: Callab
             raise Planted
 
     Rounds(loop, partitions, 1_000, job, loop.time)  # type: ignore[arg-type]
-    while len(worked) < 3:  # a slice ends early on a busy machine
+    while len(worked) < 3:  # on a busy machine a round is spread over several slices
         next_round(loop)
     assert planted() == 1
 
 
 def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> None:
-    """Warnings are errors here: a coroutine that is never awaited would cause one."""
+    """The work must not be left as a coroutine that is never awaited: that causes a warning, which fails the test."""
     begun: list[int] = []
 
     async def work(number: int) -> None:
@@ -364,7 +364,7 @@ def test_health_reports_the_number_of_defects_and_the_last() -> None:
 
 
 class Callbacks:
-    """Callbacks in each form in which the code registers them."""
+    """The forms of callback that the broker registers, each of which raises."""
 
     def method(self, *arguments: object) -> None:
         raise Planted
@@ -412,7 +412,7 @@ def test_an_object_without_a_failure_callback_is_ignored(planted: Callable[[], i
 
 
 class HandledBy:
-    """An event loop's own exception handler."""
+    """Records the exceptions that reach the default exception handler of an event loop."""
 
     def __init__(self) -> None:
         self.contexts: list[dict[str, Any]] = []

@@ -47,7 +47,7 @@ class Orphan:
         status = Path(f"/proc/{self.pid}/status")
         try:
             os.kill(self.pid, 0)
-            return not Path("/proc/self").exists() or "\nState:\tZ" not in status.read_text()  # ended, but its exit code was not collected
+            return not Path("/proc/self").exists() or "\nState:\tZ" not in status.read_text()  # state Z: the process has ended, but its parent has not collected the exit code
         except (ProcessLookupError, FileNotFoundError):
             return False
 
@@ -93,7 +93,7 @@ def test_the_flag_works_without_the_profile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("started_by", [0, 1])
 def test_without_a_parent_no_watch_is_started(monkeypatch: pytest.MonkeyPatch, started_by: int) -> None:
-    """The first process of a container has no parent, and a daemon's is init from the beginning."""
+    """0: the first process of a container, without a parent. 1: a daemon, whose parent is init from the beginning."""
     monkeypatch.setattr(parent, "PARENT_PID", started_by)
     monkeypatch.setattr(os, "getppid", lambda: 4711)
     reasons: list[dict[str, object]] = []

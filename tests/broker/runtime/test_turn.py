@@ -61,7 +61,7 @@ def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loo
     assert story == []
     loop.pass_once()
     turn.schedule_append(journals[0])
-    assert story == [journal.name for journal in journals]  # later work belongs to the next turn
+    assert story == [journal.name for journal in journals]  # work scheduled after the end of the turn belongs to the next turn
     loop.pass_once()
     assert story[len(journals) :] == ["0"]
 
@@ -102,7 +102,7 @@ def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, loop: SteppedL
 
 def test_after_a_stopped_process_requests_are_read_before_members_expire(turn: Turn, loop: SteppedLoop) -> None:
     session = Session(turn, 500)
-    loop.jump(30)  # SIGSTOP, SIGCONT
+    loop.jump(30)  # as between SIGSTOP and SIGCONT
     session.heartbeat()
     for _ in range(5):
         loop.pass_once()
@@ -163,7 +163,7 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: SteppedL
 
 
 class Unsure:
-    """An actor whose wake time raises, once it was advanced."""
+    """An actor whose wake time raises from the first `advance` on."""
 
     name = "unsure"
 
@@ -207,16 +207,16 @@ def test_deadlines_are_retried_a_quarter_second_after_a_clock_failure(
     def fails(clock: Clock) -> int:
         raise ZeroDivisionError("planted")
 
-    loop.advance(0.6)  # late: input is read first
+    loop.advance(0.6)  # the timer is late, so input is read before deadlines are enforced
     loop.pass_once()
     loop.pass_once()
-    turn.wake_by(turn.armed_at - 1)  # work caused by that input
+    turn.wake_by(turn.armed_at - 1)  # an earlier deadline, set by that input
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(Clock, "tick", fails)
         loop.pass_once()
         loop.pass_once()
-    assert DEFECTS.count == defects + 2  # the callbacks of that timer and of the late timer
+    assert DEFECTS.count == defects + 2  # the timer's callback, and the callback that follows the reading of input
     assert ", the timer of all deadlines failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
     assert loop.delays() == [0.25]
     loop.advance(0.249)
@@ -231,7 +231,7 @@ def test_deadlines_are_retried_a_quarter_second_after_a_clock_failure(
 
 
 def pass_at(loop: SteppedLoop, turn: Turn, ms: int) -> None:
-    """Run the loop once at this time."""
+    """Advance the time to `ms` and run one pass of the loop."""
     loop.advance((ms - turn.clock.tick()) / 1000)
     assert turn.clock.tick() == ms
     loop.pass_once()
@@ -264,7 +264,7 @@ def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: S
     for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
         at = expected[-1] + pause
         assert turn.armed_at == at
-        turn.wake_by(at - 1)  # of another actor
+        turn.wake_by(at - 1)  # a deadline of another actor, 1 ms before
         pass_at(loop, turn, at - 1)
         assert raising.advanced == expected
         pass_at(loop, turn, at)

@@ -19,7 +19,7 @@ from tests.running import PACKAGES, Broker, Client
 from tests.support.peers import eventually
 from tests.support.restartable import COMMIT, RestartableBroker, stored_offsets
 
-pytestmark = pytest.mark.once  # time more than Python
+pytestmark = pytest.mark.once  # tests clocks, which do not depend on the Python version
 
 DAY = 86_400
 SETTLE_MS = 1_500
@@ -38,7 +38,7 @@ time.clock_gettime_ns = clock_gettime_ns
 
 
 class ClockedBroker:
-    """A broker whose clocks a test sets, its data, and the part that must stay."""
+    """A started broker whose clocks the test sets. It knows which records and offsets must never be deleted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class ClockedBroker:
         self.groups.append(group)
 
     def ends(self, topic: str) -> tuple[int, int]:
-        """The first offset and the next."""
+        """The log start offset and the end offset."""
         partitions = []
         with Client(self.restartable.port) as client:
             for timestamp in (-2, -1):
@@ -117,7 +117,7 @@ class ClockedBroker:
             assert stored_offsets(self.restartable.port, group) == {("plain", 0): (number + 1, "")}, group
 
     def pass_time(self, seconds: float) -> None:
-        """Let retention rounds pass."""
+        """Let retention rounds pass, and check that everything that must stay is there."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.everything_is_there()
@@ -185,7 +185,7 @@ def test_a_briefly_wrong_clock_deletes_no_data(broker: ClockedBroker, course: st
 
 @pytest.mark.clients
 def test_the_new_time_is_trusted_after_the_wait(broker: ClockedBroker) -> None:
-    """With a clock that was wrong and is right now, exactly the old data expires."""
+    """After the correction of the clock and the wait, exactly the data that is old by the correct clock expires."""
     broker.create("old")
     broker.set_clock(-30 * DAY)
     assert eventually(lambda: "suspended" in broker.health())
@@ -216,7 +216,7 @@ def test_expired_data_is_deleted_at_once_after_machine_sleep(broker: ClockedBrok
 def test_a_batch_of_a_backfill_that_is_sent_twice_is_stored_once(broker: ClockedBroker) -> None:
     broker.create("orders", retention_ms="-1")
     first = broker.write("orders", 30 * DAY, sequence=0)
-    time.sleep(0.5)  # some rounds
+    time.sleep(0.5)  # some rounds of producer expiry
     assert broker.write("orders", 30 * DAY, sequence=0) == first
     broker.restartable.kill()
     broker.start()

@@ -33,7 +33,7 @@ PEERS = 110  # above the connection limit, below the descriptor limit
 
 @contextmanager
 def short_of_descriptors(directory: Path, loop: str) -> Iterator[tuple[Broker, list[socket.socket]]]:
-    """A broker with few descriptors, and more peers than that, each with a request."""
+    """A broker with few file descriptors and more peers than it can accept, each of which has sent a request."""
     arguments = arguments_for(directory, f"event.loop={loop}", "offsets.flush=always")
     with broker(*arguments, command=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")) as started, ExitStack() as stack:
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(PEERS)]
@@ -44,7 +44,7 @@ def short_of_descriptors(directory: Path, loop: str) -> Iterator[tuple[Broker, l
 
 
 def served(peers: list[socket.socket], seconds: float) -> list[socket.socket]:
-    """The peers with a reply after so long."""
+    """Wait; returns the peers that have a reply by then."""
     time.sleep(seconds)
     return readable(peers)
 
@@ -54,7 +54,7 @@ def test_accepting_pauses_with_one_log_line_and_without_processor_time(tmp_path:
     with short_of_descriptors(tmp_path, loop) as (started, peers):
         at_first, now_served = -1, 0
         until = time.monotonic() + 15
-        # Accepted peers are answered, however busy the machine is; then a free descriptor is checked for once a second.
+        # Wait until all accepted peers are answered. From then on the broker only checks once a second for a free descriptor.
         while (now_served <= 30 or now_served != at_first) and time.monotonic() < until:
             before = cpu_seconds(started)
             at_first, now_served = now_served, len(served(peers, 1.3))
@@ -144,7 +144,7 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
             started.await_line("accepting pauses")
             write_everywhere(client)
             assert len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < limit
-        with Client(started.port) as late:  # a silent connection is closed to make room
+        with Client(started.port) as late:  # for this connection the broker closes a silent one
             assert answered(late)
             assert eventually(lambda: bool(entries(started, "idle connections were closed for new ones")))
         for peer in idle:
@@ -157,7 +157,7 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
 
 
 def test_an_idle_file_is_closed_to_open_another(tmp_path: Path) -> None:
-    """The limit is lowered below the number of open files: idle log files are closed, and the next can be opened."""
+    """The limit is lowered below the number of open files: the broker closes idle log files, and can open further ones."""
     with broker(*arguments_for(tmp_path)) as started, Client(started.port) as client:
         write_everywhere(client, 40, 0)
         opened = [int(entry.name) for entry in Path(f"/proc/{started.pid}/fd").iterdir()]

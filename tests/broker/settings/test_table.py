@@ -20,7 +20,7 @@ OTHER_DEFAULT = {
     "node.id",
     "log.dirs",
     "socket.listen.backlog.size",
-    # Kafka has no default for these, but for their variants in coarser units.
+    # Kafka has no default for these settings, only for those in coarser units.
     "log.retention.ms",
     "log.retention.minutes",
     "log.roll.ms",
@@ -53,7 +53,7 @@ def test_defaults_equal_kafkas_unless_documented() -> None:
 def test_setting_types_equal_kafkas() -> None:
     kinds = {"BOOLEAN": "boolean", "INT": "int", "LONG": "long", "DOUBLE": "double", "LIST": "list", "STRING": "string"}
     wrong = {setting.name for setting in SETTINGS if setting.name in KNOWN and kinds[KNOWN[setting.name][0]] != setting.kind}
-    assert wrong == {"listener.security.protocol.map", "max.connections.per.ip.overrides"}  # strings with commas in Kafka
+    assert wrong == {"listener.security.protocol.map", "max.connections.per.ip.overrides"}  # Kafka has them as strings with commas, we as lists
 
 
 def test_no_setting_is_both_honoured_and_refused() -> None:
@@ -71,7 +71,7 @@ def test_every_kafka_setting_is_honoured_refused_or_documented_without_effect(na
     value = "1" if number else default
     problems, notices = outcome(name, value)
     guarded = name.startswith(tuple(GUARDED_PREFIXES))
-    if guarded or name in ("offsets.topic.replication.factor", "log.dirs"):  # 3 replicas; no directory
+    if guarded or name in ("offsets.topic.replication.factor", "log.dirs"):  # Kafka's default is refused: 3 replicas, an empty list of directories
         assert len(problems) == 1
         assert name in problems[0]
         assert "no such setting" not in problems[0]

@@ -30,7 +30,7 @@ LIMIT_SECONDS = 30.0
 
 
 class CompactionHarness:
-    """A data directory, logs in it, and their cleaning; flushes are immediate."""
+    """A data directory with logs, and their compaction; flushes are immediate."""
 
     def __init__(self, path: Path, command: tuple[str, ...] = CLEANER, time_limit_seconds: float = 60.0) -> None:
         self.disk = OsDisk()
@@ -90,7 +90,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run_on_both(request: pytest.FixtureRequest) -> Run:
-    """For results that depend on how an event loop handles child processes."""
+    """Run a coroutine on either event loop, as they handle child processes differently."""
 
     def run(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
@@ -107,7 +107,7 @@ def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, 
         write(small, 50)
         write(large, 120)
         await asyncio.sleep(0.1)
-        assert (cleaning.cleanings, large.closed) == (0, [])  # not yet
+        assert (cleaning.cleanings, large.closed) == (0, [])  # the log has too little to clean
         write(large, 200)
         expected = state(large)
         await until(lambda: cleaning.cleanings)
@@ -198,7 +198,7 @@ def test_a_cleaner_killed_before_it_is_asked_has_failed(run_on_both: Run, monkey
         process = await start(*command, **pipes)
         process.kill()
         await process.wait()
-        await asyncio.sleep(0.1)  # the loop closes its input
+        await asyncio.sleep(0.1)  # meanwhile the loop closes the standard input of the killed process
         return process
 
     async def main() -> None:
@@ -239,10 +239,10 @@ def test_stopping_ends_the_cleaner(tmp_path: Path, run_on_both: Run) -> None:
         log = harness.open(ORDERS)
         write(log, 400)
         expected = state(log)
-        await until(lambda: (tmp_path / "pid").exists())  # so it has a nice value
+        await until(lambda: (tmp_path / "pid").exists())  # the cleaner runs
         begun = asyncio.get_running_loop().time()
         await harness.end()
-        assert asyncio.get_running_loop().time() - begun < 3  # it would run for ever, and is slow to end on a busy machine
+        assert asyncio.get_running_loop().time() - begun < 3  # the cleaner would wait for ever; on a busy machine its end takes a while
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text()), 0)
         assert state(log) == state(reopened(log)) == expected
@@ -305,7 +305,7 @@ async def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(tmp_pat
     def refuse(disk: OsDisk, old: str, new: str) -> None:
         nonlocal renames
         renames += 1
-        if renames == 5:  # promoting needs three steps, and the old log is set aside
+        if renames == 5:  # the swap has begun: three renames promote the new segment, the fourth sets the old log aside
             raise OSError(5, "Input/output error")
         rename(disk, old, new)
 
@@ -315,7 +315,7 @@ async def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(tmp_pat
     assert "Input/output error" in str(harness.failures[0])
     recover(log, keep_unflushed=True)
     assert state(log) == expected
-    assert log.size < 10 * 300  # it was promoted, so it counts
+    assert log.size < 10 * 300  # the repair finished the swap to the promoted segment
     await harness.end()
 
 
@@ -325,7 +325,7 @@ async def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path
     log = harness.open(ORDERS)
 
     def flush(done: Callable[[Any], None]) -> None:
-        """An append always arrives during a flush."""
+        """A flush during which an append arrives, so that the log is never fully flushed."""
         flush = log.start_flush()
         write(log, 1)
         flush.run()
@@ -351,13 +351,13 @@ async def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path) -> No
         log.flush()
         cleaning.retain_log(LogId("notes", [large, small, smallest].index(log)), log, -1, harness.failures.append)
     small_bytes = sum(log.size for log in (small, smallest))
-    harness.now = -1  # independent of the clock
+    harness.now = -1  # size retention applies whatever the clock says
     await until(lambda: large.size + small_bytes <= 60_000)
     assert large.size + small_bytes > 39_000
     assert (small.start_offset, smallest.start_offset) == (0, 0)
-    assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
+    assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest notes are kept
     cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
-    await until(lambda: not sum(log.size for log in (large, small, smallest)))  # the last segments too
+    await until(lambda: not sum(log.size for log in (large, small, smallest)))  # a limit of 0 removes even the active segments
     await harness.end()
     assert (harness.failures, reopened(large).start_offset) == ([], 500)
 

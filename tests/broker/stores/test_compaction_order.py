@@ -53,7 +53,7 @@ class Logs:
         return partition
 
     def most_urgent(self, now: int, time: float) -> Due | None:
-        """The result of a whole scan."""
+        """Scan all logs; returns the one to compact next."""
         for _ in self.topics.scan(now, time):
             pass
         return self.topics.next_due(now)
@@ -64,7 +64,7 @@ class Logs:
 
 
 def write(partition: Partition, count: int, keys: int = 3, timestamp: int = 0, producer_id: int = -1) -> None:
-    """Some 200 bytes each: nine in a segment."""
+    """Append batches of some 200 bytes; nine fill a segment."""
     for number in range(count):
         record = Record(0, timestamp, b"k%d" % (number % keys), b"%d" % partition.high_watermark + bytes(130), [])
         data = bytearray(build([record], producer_id=producer_id, producer_epoch=0, base_sequence=number))
@@ -228,7 +228,7 @@ async def test_due_logs_are_cleaned_without_a_pause_between_them(tmp_path: Path,
     for name in "abcd":
         write(logs.add(name), 20)
     cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
-    monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # there is only one scan
+    monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # no second scan during this test
     cleaning.clean_topics(logs.topics)
     await until(lambda: cleaning.cleanings == 4)
     await cleaning.stop()
@@ -239,8 +239,8 @@ class Scans:
 
     def __init__(self) -> None:
         self.scans = 0
-        self.passes = 0  # of the loop
-        self.step_passes: list[int] = []  # the pass of each step
+        self.passes = 0  # passes of the event loop so far
+        self.step_passes: list[int] = []  # the pass of the loop in which each step ran
         self.stopped = False
 
     def tick(self) -> None:

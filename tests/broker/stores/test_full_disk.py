@@ -76,7 +76,7 @@ def produce(client: Client, number: int) -> tuple[ErrorCode, int]:
 
 
 def fetched(client: Client) -> dict[int, int]:
-    """The number in each record, by offset."""
+    """Fetch all records; returns the number in each, by offset."""
     numbers: dict[int, int] = {}
     until = time.monotonic() + ANSWER_SECONDS
     while True:
@@ -119,7 +119,7 @@ def test_on_a_full_disk_producers_get_a_retriable_error_and_acknowledged_records
         produce_until(client, ErrorCode.NONE)
         filler = fill(small_disk)
         produce_until(client, ErrorCode.KAFKA_STORAGE_ERROR)
-        assert fetched(client) == acknowledged  # it is readable nevertheless
+        assert fetched(client) == acknowledged  # the partition stays readable
         assert produce(client, next(numbers))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         filler.unlink()
         produce_until(client, ErrorCode.NONE)

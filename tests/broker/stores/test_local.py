@@ -115,7 +115,7 @@ def test_with_interval_and_never_a_reply_waits_only_for_the_write(relaxed: Store
     assert relaxed.threads.jobs == []
     assert len(relaxed.loop.timers) == (1 if relaxed.policy == "interval" else 0)
     relaxed.disk.locks.clear()
-    relaxed.start()  # kill -9 does not clear the page cache
+    relaxed.start()  # a kill of the process leaves the page cache, with all writes
     assert relaxed.shard.values == {b"a": b"1", b"b": b"1"}
 
 
@@ -144,7 +144,7 @@ def test_with_always_a_failed_flush_refuses_waiting_appends_and_cuts_them(always
     assert always.shard.values == {b"a": b"1"}, "an unflushed batch is readable"
     syncs = always.disk.syncs
     assert not always.owned.usable()
-    assert always.disk.syncs == syncs  # and it is not retried before the log is repaired
+    assert always.disk.syncs == syncs  # a failed flush is not retried: the log needs a repair first
     always.retry()
     assert always.journal.writable
     reply = always.put(b"c")
@@ -331,7 +331,7 @@ def test_an_existing_log_is_opened_by_a_worker_and_a_new_log_at_once(always: Sto
     assert list(acquired[1].replay()) == [[(b"a", b"1")]]
     assert always.disk.opened > 0
     store.handles.close()
-    assert always.disk.opened == 0  # the log opened by the worker is closed; the log read since then was read by the store
+    assert always.disk.opened == 0  # also the log that a worker thread opened
 
 
 @pytest.mark.parametrize(("fault", "damaged"), [("unreadable", False), ("damaged", True)])
@@ -342,7 +342,7 @@ def test_a_log_that_cannot_be_opened_is_reported(always: StoreHarness, fault: st
     if damaged:
         sound = read(always.disk, LOG)
         overwrite(always.disk, LOG, sound[:-1] + bytes([sound[-1] ^ 1]))
-        always.disk.remove("/data/.kafka_cleanshutdown")  # so that it is read
+        always.disk.remove("/data/.kafka_cleanshutdown")  # after an orderly stop the log would not be read
     else:
         always.disk.unreadable = ".log"
     store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, SteppedLoop()), always.disk)
@@ -411,7 +411,7 @@ def test_the_notes_log_has_its_own_flush_policy(always: StoreHarness) -> None:
 
 
 def stop(harness: StoreHarness, everything_written: bool = True) -> str:
-    """The error of the stop, or ""."""
+    """Stop the store; returns the error, or ""."""
     problems: list[str] = []
     harness.store.finish(everything_written, problems.append)
     harness.threads.run_all()
@@ -438,9 +438,9 @@ def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no
 @pytest.mark.parametrize(
     ("fault", "value", "problem"),
     [
-        ("fail_syncs", 1, "Input/output error"),  # of a log
-        ("room", 30, "the disk of /data is full"),  # for the marker, not for the index
-        ("room", None, "not everything was written"),  # facts
+        ("fail_syncs", 1, "Input/output error"),  # the flush of a log fails
+        ("room", 30, "the disk of /data is full"),  # room for the index files, but not for the marker of a clean stop
+        ("room", None, "not everything was written"),  # facts in memory could not be appended
     ],
 )
 def test_a_stop_that_fails_reports_it_and_is_not_marked_clean(disk: SimDisk, fault: str, value: int | None, problem: str) -> None:
@@ -472,7 +472,7 @@ def test_a_log_not_opened_since_a_crash_keeps_the_shutdown_unclean(disk: SimDisk
     assert stop(harness) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
     disk.locks.clear()
-    harness.start()  # all logs were closed in order, so opening only some keeps the others in order
+    harness.start()  # logs that are not opened since a clean stop stay clean
     assert harness.store.unchecked() == []
     assert stop(harness) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")

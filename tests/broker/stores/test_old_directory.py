@@ -16,9 +16,9 @@ from tests.running import start
 from tests.support.restartable import RestartableBroker
 from tests.support.write_directory import WRITTEN, served
 
-pytestmark = pytest.mark.once  # processes and a directory
+pytestmark = pytest.mark.once  # does not depend on the Python version
 
-# It was written some time ago, and no data in it may expire.
+# The stored directory is old: with these settings no data in it expires.
 FOR_EVER = ("offsets.retention.minutes=2147483647", "offsets.retention.check.interval.ms=9000000000000")
 BYTES_MAX = 100_000
 
@@ -67,7 +67,7 @@ def test_opening_and_stopping_an_old_directory_rewrites_few_files(data: Path) ->
     assert before.keys() - after.keys() == set()
     changed = {name for name in after if after[name] != before.get(name)}
     # The marker of an orderly stop is written and removed, the lock names its holder, and notes are written about loaded partitions.
-    # The build that wrote it stored no topic id with the partitions yet.
+    # The older build stored no topic id in the folders of partitions, so `partition.metadata` is added.
     allowed = re.compile(r"\.kafka_cleanshutdown|\.lock|recovery-point-offset-checkpoint|__coordinator_notes-\d/.*|.*/partition\.metadata")
     assert [name for name in sorted(changed) if not allowed.fullmatch(name)] == []
     for name, (stored, _) in before.items():

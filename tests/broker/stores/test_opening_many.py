@@ -25,7 +25,7 @@ def arguments(data: Path) -> tuple[str, ...]:
 
 
 def write_all(data: Path) -> None:
-    """A record in each log."""
+    """Create all topics, and append a record to each partition."""
     batch = build([Record(0, 1_000, b"k", bytes(50), [])])
     with broker(*arguments(data)) as started, Client(started.port) as client:
         for number in range(TOPICS):
@@ -63,7 +63,7 @@ class MetadataClient(threading.Thread):
 
 
 def seconds_to_open(data: Path, asks: bool) -> tuple[float, int]:
-    """Seconds since listening, and the number of replies that a client got in them."""
+    """The seconds from listening until all logs are open, and the number of Metadata replies in that time (`asks`)."""
     with broker(*arguments(data)) as started, Client(started.port) as client:
         begin = time.monotonic()
         asking = MetadataClient(started)

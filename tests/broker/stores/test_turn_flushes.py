@@ -53,12 +53,12 @@ class Writers(StoreHarness):
         self.threads.run_all()
 
     def keep_over_a_crash(self, acknowledged: list[list[bytes]]) -> None:
-        """The logs have exactly these keys after a power failure."""
+        """Check that after a power failure the logs have exactly these keys."""
         self.crash()
         assert self.stored() == acknowledged
 
     def crash(self) -> None:
-        """The power fails; all logs are opened again."""
+        """Let the power fail, and open all logs again."""
         self.disk.crash()
         self.start()
         self.logs = self.more_logs(MANY)
@@ -97,7 +97,7 @@ def test_many_logs_are_durable_after_one_flush(writers: Writers) -> None:
     acknowledged = writers.acknowledged
     writers.keep_over_a_crash(acknowledged)
     writers.threads.run_all()
-    assert writers.files == []  # the logs have everything
+    assert writers.files == []  # turn files are removed once the logs themselves are flushed
     writers.keep_over_a_crash(acknowledged)
 
 
@@ -166,7 +166,7 @@ def test_a_large_turn_file_is_removed_after_its_logs_are_flushed(writers: Writer
 def test_a_turn_file_stays_while_a_log_cannot_be_flushed(writers: Writers) -> None:
     writers.store.turn_flushes.bytes_max = 0
     writers.append()
-    writers.threads.run()  # it is full now
+    writers.threads.run()  # at the limit of 0 bytes the turn file is full at once
     writers.disk.fail_syncs = 1
     writers.threads.run_all()
     assert "turns.1" in writers.files
@@ -243,7 +243,7 @@ def test_a_turn_file_stays_until_every_log_in_it_was_opened(writers: Writers) ->
 
 @pytest.mark.parametrize("seed", range(100))
 def test_acknowledged_records_survive_a_power_failure_at_any_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns of few and of many logs, failed flushes, removed files; the power fails before some change."""
+    """Random turns of few and of many logs, with failed flushes and removals of turn files; the power fails before a random disk operation."""
     random = Random(seed)
     monkeypatch.setattr(turn_flushes, "BYTES_MAX", random.choice([0, 300, 3_000]))
     monkeypatch.setattr(turn_flushes, "RETRY_SECONDS", random.choice([0.0, 15.0]))
@@ -273,14 +273,14 @@ def test_acknowledged_records_survive_a_power_failure_at_any_step(seed: int, mon
 
 
 def lose_unsynced(disk: SimDisk) -> None:
-    """The power fails, and no unsynced bytes arrived."""
+    """Let the power fail so that all unsynced bytes are lost."""
     disk.random = Random(0)
     disk.random.randint = lambda a, b: a  # type: ignore[method-assign]
     disk.crash()
 
 
 def acquired(writers: Writers) -> dict[int, LocalLog | Unreadable]:
-    """Each log as a restart finds it."""
+    """Acquire all logs after a restart; returns each log, or the reason why it is refused."""
     opened_logs: dict[int, LocalLog | Unreadable] = {}
     for number in range(MANY):
 
@@ -312,7 +312,7 @@ def test_a_flipped_bit_in_a_turn_file_refuses_only_the_affected_logs(capfd: pyte
         data = bytearray(clean)
         data[at] ^= 0x10
         overwrite(disk, "/data/turns.1", bytes(data))
-        for restart in range(2):  # nothing changes without a repair
+        for restart in range(2):  # a second start must find the same: nothing was repaired
             writers.start()
             opened_logs = acquired(writers)
             refused = {number for number, log in opened_logs.items() if isinstance(log, Unreadable)}

@@ -22,7 +22,7 @@ from protocol.compression import compress
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import THEN, batch, record, varint
 
-pytestmark = pytest.mark.once  # processes that are killed
+pytestmark = pytest.mark.once  # does not depend on the Python version, and kills processes
 
 COUNT = 5_000
 WAIT_SECONDS = 30
@@ -196,7 +196,7 @@ def test_an_idle_checker_process_that_was_killed_is_replaced(new_loop: NewLoop) 
         checks.ask(SHORT)
         await checks.await_ended(1)
         os.kill(checks.checker.pids[0], signal.SIGKILL)
-        await asyncio.sleep(0.2)  # the loop notices
+        await asyncio.sleep(0.2)  # until the loop has noticed the end of the process
         checks.ask(SHORT)
         assert isinstance((await checks.await_ended(2))[1][1], Checked)
 

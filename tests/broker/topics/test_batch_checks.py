@@ -25,13 +25,13 @@ from protocol.compression import SNAPPY_HEADER, Compression
 from protocol.errors import ErrorCode
 from tests.support.produce_batches import NAMES, THEN, batch, of_producer, plain_batch, record, three, varint
 
-pytestmark = pytest.mark.once  # bytes
+pytestmark = pytest.mark.once  # bytes do not depend on the Python version
 
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}
 
 
 def prepared(data: bytes, now: int = THEN, **settings: Any) -> tuple[bytes, BatchHeader]:
-    """Settings have underscores for dots."""
+    """The batch as the broker appends it, and its header. `settings`: topic settings, with underscores for dots."""
     values = {name.replace("_", "."): value for name, value in settings.items()}
     unchanged = bytes(data)
     prepared_batch, header = prepare(data, 0, len(data), log_settings(values, {}), now, "t-0")

@@ -24,14 +24,14 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client
 
-pytestmark = pytest.mark.once  # leaves files of killed brokers
+pytestmark = pytest.mark.once  # does not depend on the Python version, and leaves files of killed brokers
 
 SECONDS = 10
 TOPIC = 2
 
 
 class Directory:
-    """A broker on a directory that outlives it."""
+    """A broker that restarts on the same directory."""
 
     def __init__(self, path: Path) -> None:
         self._flags = ("--profile", "test", "--data", str(path), "--set", "log.level=warning", "--set", "log.retention.minutes=600")

@@ -16,7 +16,7 @@ from tests.support.journals import LATE_MS
 
 
 class Folders:
-    """A stand-in for the partitions of topics, which handle the folders."""
+    """A stand-in for the partitions of topics, which would set the folders of deleted topics aside."""
 
     def __init__(self) -> None:
         self.set_aside: list[str] = []
@@ -26,7 +26,7 @@ class Folders:
 
 
 class RegistryBroker:
-    """A broker whose registry has its own log."""
+    """A broker whose topic registry and groups have logs in memory."""
 
     def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
         self.harness = Harness(load=False)
@@ -74,7 +74,7 @@ class RegistryBroker:
         return {topic.name for topic in self.topics.deleted.values()}
 
 
-GROUPS = [f"group-{number}" for number in range(20)]  # some in every partition
+GROUPS = [f"group-{number}" for number in range(20)]  # enough for every offsets partition to have some
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_offsets_of_a_deleted_topic_are_removed_from_every_group(broker: Registr
     assert broker.answers == [0]
     assert broker.folders.set_aside == ["t"]
     assert all(broker.offsets(group) == {"u"} for group in GROUPS)
-    assert broker.remembered == {"t"}  # its folders are not reported as removed yet
+    assert broker.remembered == {"t"}  # the registry keeps the deletion until its folders are removed too
     (deleted,) = broker.topics.deleted
     broker.topics.folders_gone(deleted)
     assert broker.remembered == set()
@@ -179,7 +179,7 @@ def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
 
 @pytest.mark.parametrize("set_back_ms", [0, 8 * 86_400_000])
 def test_offsets_of_a_recreated_topic_are_kept(broker: RegistryBroker, set_back_ms: int) -> None:
-    """A start may repeat the deletion when another topic has the name, even after the clock was set back."""
+    """A start may repeat an old deletion when a new topic has the name; the new topic's offsets must stay, even if the clock was set back."""
     before = broker.harness.clock.wall
     broker.topics.by_name["t"] = replace(broker.topics.by_name["t"], created_ms=before + 1)
     broker.commit("group-0", "t")

@@ -29,7 +29,7 @@ from tests.support.group_logs import START_MS
 from tests.support.notes import NoteHarness, change, loaded_partition
 from tests.support.stepped_loop import SteppedLoop
 
-pytestmark = pytest.mark.once  # plain logic, and one served broker
+pytestmark = pytest.mark.once  # does not depend on the Python version
 
 INTERVAL_MS = 10_000
 ROOM = 1 << 30
@@ -56,7 +56,7 @@ class Topic:
 
 @dataclass
 class Served:
-    """Topics and partitions, and the notes about them."""
+    """Topics with partitions, and the notes of end offsets that were made about them."""
 
     room: int = ROOM
     interval_ms: int = INTERVAL_MS
@@ -91,7 +91,7 @@ class Served:
         return True
 
     def passes(self, intervals: float = 1) -> list[tuple[str, list[tuple[int, int, int]], int]]:
-        """The notes made in that time; times count from the beginning of the test."""
+        """Let so many intervals pass; returns the notes made meanwhile, with times since the beginning of the test."""
         self.noted.clear()
         self.loop.pass_ms(intervals * self.interval_ms)
         return [
@@ -108,7 +108,7 @@ def test_end_offsets_are_noted_when_changed() -> None:
     assert served.passes() == []
     assert served.passes() == []
     orders.parts[1].high_watermark = 3
-    assert served.passes() == [("orders", [(1, 0, 3)], 30_000)]  # nothing had changed at the last check
+    assert served.passes() == [("orders", [(1, 0, 3)], 30_000)]  # 30,000: the last check that found nothing changed
     orders.parts[0].start_offset = 2
     assert served.passes() == [("orders", [(0, 2, 5)], 40_000)]
 
@@ -121,7 +121,7 @@ def test_an_empty_partition_ends_at_0_and_an_unreadable_one_is_omitted() -> None
     assert served.passes() == [("orders", [(0, 0, 0), (2, 0, 8)], -1)]
     assert served.passes() == []
     orders.parts[1].error = 0
-    assert served.passes() == [("orders", [(1, 0, 7)], -1)]  # of this partition the time of the change is unknown
+    assert served.passes() == [("orders", [(1, 0, 7)], -1)]  # the partition was unreadable at earlier checks, so the time of its change is unknown
     orders.parts[1].high_watermark = 9
     assert served.passes() == [("orders", [(1, 0, 9)], 30_000)]
 
@@ -134,7 +134,7 @@ def test_end_offsets_that_could_not_be_noted_are_noted_later() -> None:
     served.refuses = True
     assert served.passes() == []
     served.refuses = False
-    assert served.passes() == [("orders", [(0, 0, 6)], 10_000)]  # and the time since its previous end is not invented
+    assert served.passes() == [("orders", [(0, 0, 6)], 10_000)]  # 10,000: the last check at which its end offset was known to be unchanged
 
 
 def test_a_topic_with_an_unnoted_part_counts_as_not_visited() -> None:
@@ -169,7 +169,7 @@ def test_many_partitions_share_the_note_budget_in_turn() -> None:
             size += 21 * len(parts)
             noted |= {index for index, _, _ in parts}
         for part in wide.parts:
-            part.high_watermark += 1  # all of them, all the time
+            part.high_watermark += 1  # every partition changes between any two checks
     assert noted == set(range(10_000))
     assert size < BURST_BYTES + PARTITIONS_PER_NOTE_MAX * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
 

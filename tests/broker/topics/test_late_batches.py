@@ -20,7 +20,7 @@ from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record
 from tests.support.produce_harness import Caller, Harness, MemoryPartition
 
-pytestmark = pytest.mark.plain  # partitions in memory stand in for compiled ones
+pytestmark = pytest.mark.plain  # partitions in memory replace the compiled ones
 
 COUNT = 4_000  # more records than the loop checks one by one
 IN_TURN = body(LAYOUTS["keys null and empty in turn"], COUNT)
@@ -36,7 +36,7 @@ def request(*parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> Prod
 
 
 def sent(harness: Harness, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
-    """A request in flight; only the loop has processed it."""
+    """Send a request and run one pass of the loop, but no check of an expensive batch."""
     produce_request = request(*parts, acks=acks, topic=topic)
     caller.send(caller.frame(produce_request, 9))
     harness.loop.pass_once()
@@ -185,7 +185,7 @@ def test_batches_over_the_waiting_limit_get_a_retriable_error(harness: Harness, 
     harness.settle()
     assert [errors_and_offsets(caller) for caller in callers[:2]] == [[(0, 0)], [(0, 0)]]
     assert harness.late._bytes == 0
-    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # a single batch may be of any size
+    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # the limit does not apply to a single waiting batch
     sent(harness, callers[3], (3, data))
     harness.settle()
     assert errors_and_offsets(callers[3]) == [(0, 0)]
@@ -230,7 +230,7 @@ def test_log_append_time_is_the_time_of_the_append(harness: Harness) -> None:
 
 
 class Time:
-    """A clock that advances by so many nanoseconds at each reading, as if a check lasted so long."""
+    """A clock that advances by `step_ns` at each reading, so that a check seems to take that long."""
 
     def __init__(self, step_ns: int) -> None:
         self.ns = 0
@@ -304,7 +304,7 @@ class Unlimited(Allowance):
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Harness:
-    """A broker that checks every batch on arrival."""
+    """A broker that checks every batch in the loop, on arrival."""
     monkeypatch.setattr("tests.support.produce_harness.Allowance", Unlimited)
     return Harness(topics, ms=MS)
 
@@ -330,7 +330,7 @@ def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, mon
     sequences: dict[tuple[str, int], int] = {}
     checked = 0
     for producer, topic, index, kind in choices(seed):
-        while callers[producer].connection.busy:  # each producer has one request in flight, so the order of arrival is known
+        while callers[producer].connection.busy:  # one request in flight for each producer, so that the order of appends is known
             late.loop.pass_once()
             if late.checker.jobs:
                 late.checker.check()

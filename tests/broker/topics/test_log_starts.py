@@ -35,7 +35,7 @@ def stored(broker: RetainingBroker) -> dict[tuple[str, int], int]:
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> RetainingBroker:
-    monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)  # each partition has a slice of its own
+    monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)  # a round of retention pauses after each partition
     broker = RetainingBroker(SimDisk(), *SETTINGS)
     for name in NAMES:
         broker.topic(name)
@@ -83,7 +83,7 @@ def test_a_log_start_that_could_not_be_written_is_written_by_the_next_deletion(b
     broker.threads.run_all()
     assert low_watermark(call) == 5
     assert stored(broker)["orders", 0] == 5
-    assert delete(broker, "orders", 5).released  # no start offset is left to be stored
+    assert delete(broker, "orders", 5).released  # this start offset is already durable, so the reply is immediate
 
 
 def test_a_log_start_never_moves_back_unless_its_log_is_forgotten(broker: RetainingBroker) -> None:

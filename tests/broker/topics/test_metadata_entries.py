@@ -28,7 +28,7 @@ from tests.support.group_harness import Peer, refusing
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.topic_harness import TopicHarness
 
-pytestmark = pytest.mark.once  # bytes of replies
+pytestmark = pytest.mark.once  # does not depend on the Python version
 
 LISTENERS = (Address("PLAIN", "here.example", 9092), Address("INSIDE", "10.0.0.1", 19092))
 NAMES = [f"topic.{number}" for number in range(6)]
@@ -36,7 +36,7 @@ NO_ID = bytes(16)
 
 
 class Folders:
-    """Folders of deleted topics: none exists, or all that the test names."""
+    """A stand-in for the folders of deleted topics: only those in `existing` exist."""
 
     def __init__(self) -> None:
         self.existing: set[LogId] = set()
@@ -71,7 +71,7 @@ class Store(MemoryTopicStore):
 
 
 class Opened(TopicHarness):
-    """The real partitions over such a store."""
+    """A harness with the real partitions, over a `Store`."""
 
     def __init__(self, authorizer: Authorizer | None = None, topics: dict[str, int] | None = None) -> None:
         self.logs = Store()
@@ -92,7 +92,7 @@ class Opened(TopicHarness):
         return partitions
 
     def expected_entries(self, request: MetadataRequest, version: int, listener: Address, allowed: Authorizer) -> MetadataResponse:
-        """The current state of registry and partitions, for existing topics."""
+        """The reply for existing topics, built directly from the state of the registry and the partitions."""
         call: Any = None
         topics: list[Topic | None]
         if request.topics is None or (version == 0 and not request.topics):
@@ -180,7 +180,7 @@ class Play:
         harness.loop.run()
 
     def look(self) -> None:
-        """The reply to any request for existing topics equals a new encoding."""
+        """Check that the reply to a random request for existing topics equals a new encoding."""
         chance, version = self.random, self.random.randrange(14)
         listener = chance.randrange(len(LISTENERS))
         connection = Peer(self.harness, listener=LISTENERS[listener]).connection
@@ -208,7 +208,7 @@ class Play:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
-    # Every fourth time Describe is denied on one topic, and Write on another.
+    # For every fourth seed, Describe is denied on one topic, and Write on another.
     authorizer: Authorizer = Authorizer()
     if seed % 4 == 3:
         authorizer = refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
@@ -279,7 +279,7 @@ def test_a_partition_waiting_for_an_old_folder_has_no_leader_epoch_yet() -> None
     harness.registry_log.immediate = False
     harness.partitions.deleted(harness.topics.delete("t", 0))
     harness.partitions.created(harness.topics.create("t", 1, {}, 0))
-    harness.partitions.find("t", 0)  # it is opened when the others are
+    harness.partitions.find("t", 0)  # its log is opened after those of "busy", which are being opened
     assert harness.metadata.__self__._entries.entry_of(harness.topics.by_name["t"], 12).endswith(partition_bytes(-1))
     for done in list(harness.logs.opening):
         done(harness.logs.log(0))

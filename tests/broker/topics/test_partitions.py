@@ -85,7 +85,7 @@ def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: To
     put(healthy, "a")
     listener = Listener()
     partition.waiters[listener] = None
-    put(partition, "b", 800_000)  # in its own segment: the first is flushed after the append
+    put(partition, "b", 800_000)  # begins a second segment: the first one is flushed after the append
     assert len(broker.threads.jobs) == 1
     broker.disk.fail_syncs = 100
     broker.threads.run_all()
@@ -149,7 +149,7 @@ def test_a_new_topic_of_the_same_name_is_empty(broker: TopicBroker) -> None:
     broker.store.directory.checkpoint_starts({("orders", 0): 1})
     broker.delete("orders")
     broker.topic("orders")
-    assert broker.find("orders").error == OPENING  # until the other topic's folder is gone
+    assert broker.find("orders").error == OPENING  # until the deleted topic's folder of this name has been set aside
     broker.settle()
     assert put(broker.find("orders"), "c") == 0
     broker.settle()
@@ -181,7 +181,7 @@ def test_an_interrupted_deletion_continues_at_the_next_start(broker: TopicBroker
     broker.partitions.open_all()
     assert broker.folders() == []
     assert len(broker.set_aside()) == 2
-    assert old.id in broker.topics.deleted  # for its offsets
+    assert old.id in broker.topics.deleted  # the deletion is kept until the committed offsets of the topic are removed
     broker.settle()
     broker.topics.offsets_gone(old.id)
     assert not broker.topics.deleted
@@ -197,7 +197,7 @@ def test_folders_of_a_foreign_topic_are_kept_under_another_name(broker: TopicBro
     broker.settle()
     broker.store.directory.checkpoint_starts({("orders", 0): 1})
     broker.store.close()
-    for name in ("__tenure_topics-0",):  # the directory as a Kafka would have written it
+    for name in ("__tenure_topics-0",):  # remove the topic registry, which a directory of Kafka does not have
         for file in broker.disk.list(f"/data/{name}"):
             broker.disk.remove(f"/data/{name}/{file}")
     broker.ids = 100
@@ -307,7 +307,7 @@ def test_a_topic_deleted_while_opening_leaves_no_files(broker: TopicBroker) -> N
     broker.delete("orders")
     broker.registry.end_turn()
     broker.loop.jump(0)
-    assert len(broker.folders()) == 3  # those that a thread is opening
+    assert len(broker.folders()) == 3  # the folders of logs that a thread is opening stay until it has finished
     for _ in range(5):
         broker.settle()
         broker.loop.jump(1)
@@ -344,7 +344,7 @@ def test_a_folder_keeps_its_topic_id_in_a_power_failure_after_a_flush(seed: int)
 @pytest.mark.parametrize("bit", [0, 3, 6])
 def test_a_flipped_bit_in_a_topic_id_does_not_lose_the_log(broker: TopicBroker, at: int, bit: int) -> None:
     broker.written_topic()
-    broker.restart(clean=True)  # which makes the file durable
+    broker.restart(clean=True)  # the orderly stop makes partition.metadata durable
     path = "/data/orders-0/partition.metadata"
     sound = broker.disk.read_text(path)
     damaged = bytearray(sound.encode())

@@ -38,7 +38,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cl
 
 
 class RunningDirectory:
-    """A directory with its partitions and their compaction, in a running loop; the cleaner is a process."""
+    """A data directory with partitions and their compaction by a cleaner process, in a running event loop."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,7 +112,7 @@ def values(partition: Partition) -> list[str]:
 
 
 class Held:
-    """One step of a compaction that waits until the topic was deleted and recreated."""
+    """Replaces one step of a compaction: waits until the topic has been deleted and recreated, then runs the step."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
@@ -127,7 +127,7 @@ class Held:
 
 
 class HeldProcess:
-    """The cleaner process, held the same way after its work."""
+    """Like `Held`, for the run of the cleaner process: waits after the process has done its work."""
 
     def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
         self.call = call

@@ -8,7 +8,7 @@ from broker.topics.registry import PRODUCER_IDS_PER_BLOCK, Topics
 from coordinator import Fact
 from protocol.batch import facts_of
 
-pytestmark = pytest.mark.plain  # a registry with an extra method
+pytestmark = pytest.mark.plain  # subclasses the registry, to add a method
 
 
 class Registry(Topics):
@@ -56,7 +56,7 @@ def state(registry: Topics) -> object:
 
 
 def check(registry: Registry) -> None:
-    """A restart makes no difference."""
+    """Check that a replay of the log gives the same state."""
     registry.flush()
     replayed = Registry()
     replayed.replay(registry.log)

@@ -133,7 +133,7 @@ def test_the_next_batch_of_a_producer_waits_for_the_previous_reply() -> None:
         log.write_next()
         harness.settle()
     replies = [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
-    # Producer 7 is not known, so any sequence of it is accepted.
+    # The refused batch left nothing known about producer 7, so any first sequence is accepted.
     assert replies == [[[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]], [[(0, 0)]], [[(0, 1)]], [[(0, 2)]]]
 
 
@@ -327,7 +327,7 @@ def test_the_log_of_a_deleted_topic_is_removed_when_no_job_uses_it() -> None:
 
 
 def test_a_slow_log_stores_and_answers_like_an_immediate_log() -> None:
-    """Random requests on connections of both, with duplicates, refusals and repeated layouts."""
+    """Both brokers get the same random requests, with duplicates, refusals and repeated layouts, and must end with equal replies and records."""
     for seed in range(30):
         chance = random.Random(seed)
         harnesses = [SecondHarness(MemoryTopicStore(immediate), t=2, u=1) for immediate in (True, False)]

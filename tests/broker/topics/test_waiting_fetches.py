@@ -71,7 +71,7 @@ def test_a_fetch_waits_for_min_bytes_over_all_partitions(harness: FetchHarness) 
 
 
 def test_available_bytes_count_up_to_the_partition_limit(harness: FetchHarness) -> None:
-    """A batch cut by the limit counts in part, though it is not sent: as in Kafka."""
+    """As in Kafka, a batch that exceeds the limit is not sent, but the bytes below the limit count for min.bytes."""
     harness.consumer.send(fetch(of("t", from_(0, most=SIZE)), wait=30, least=SIZE + 1), 12)
     harness.append("t", 0)
     harness.lives(29)

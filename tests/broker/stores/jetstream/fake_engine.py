@@ -1,4 +1,4 @@
-"""The engine of one stream, as its connection shows it: what is answered, and what gets lost, the test says."""
+"""A fake NATS server with one JetStream stream, at the interface of its connection. The test decides which appends and replies are lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAM = Stream("orders-0", "T-orders", "t.orders")
 
 
 class FakeConnection:
-    """Entries of one stream. `delivers` False: appends are lost; `acknowledges` False: they arrive, and their acknowledgements are lost."""
+    """A connection to a stream of `entries`. `delivers` False: appends are lost. `acknowledges` False: appends arrive, but their replies are lost."""
 
     payload_max = 1 << 20
 
@@ -30,7 +30,7 @@ class FakeConnection:
         self.delivers = True
         self.error: dict[str, Any] | None = None
         self.copies = 0
-        self.held: list[Callable[[], None]] | None = None  # answers that the test gives
+        self.held: list[Callable[[], None]] | None = None  # replies that wait until the test calls them; None: replies are immediate
 
     def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: AnswerHandler) -> None:
         self.copies += 1
@@ -73,7 +73,7 @@ def message(body: dict[str, Any]) -> Message:
 
 
 class Written:
-    """A chain that has claimed an empty log, and what became of its appends."""
+    """A `Chain` that has claimed an empty log, and the results of its appends."""
 
     def __init__(self) -> None:
         self.connection = FakeConnection()

@@ -1,4 +1,4 @@
-"""The three outcomes of an append: it is in the log, it is refused, or it is unknown and is found out."""
+"""The outcomes of an append to JetStream: stored, refused, or unknown, in which case the chain finds out whether it is stored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_batches_that_wait_share_the_next_entry_up_to_its_limit() -> None:
 
 
 def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
-    """The engine may have it already."""
+    """The server may have stored the entry already, so its retry must have the same content."""
     log = Written()
     log.connection.acknowledges = False
     log.append(b"a")
@@ -60,7 +60,7 @@ def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
 
 
 def test_no_append_takes_the_place_behind_a_claim() -> None:
-    """The second one expects the sequence that the claim has."""
+    """Each append expects a sequence number. That of the second is taken by another node's claim, so it must be refused too."""
     log = Written()
     log.connection.held = []
     log.connection.claim_by_another(epoch=4)

@@ -1,4 +1,4 @@
-"""What is asked of the engine."""
+"""The requests that are sent to the NATS server."""
 
 from __future__ import annotations
 

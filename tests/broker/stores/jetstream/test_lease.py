@@ -1,4 +1,4 @@
-"""No reply leaves after the end of the lease, unless the logs have heard of it first."""
+"""A node whose lease has ended sends no reply to a client before it has stopped serving its logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE = 10.0
 
 
 class Beats:
-    """The engine, as far as a node tells it that it lives; `held`: acknowledgements that the test gives."""
+    """A fake NATS server for the heartbeats of nodes. `held`: acknowledgements that wait for the test; None: they are immediate."""
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()
@@ -47,7 +47,7 @@ class Node:
     def __init__(self) -> None:
         self.engine = Beats()
         self.loop = self.engine.loop
-        self.skew = 0.0  # of the machine's clock over the loop's, which stands still during a callback
+        self.skew = 0.0  # how far the machine's clock is ahead of the loop's, which stands still during a callback
         view = View(lambda id: id)
         engine = Engine(cast(EngineConnection, self.engine))
         self.meta = Meta(engine, ClusterNames("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.time() + self.skew)
@@ -83,7 +83,7 @@ def test_a_reply_made_before_the_loop_stood_still_for_longer_than_the_lease_neve
     node = Node()
     _, wire, connection = client_of(node)
     connection.busy = True
-    node.skew = LEASE  # the loop's own clock has not noticed
+    node.skew = LEASE  # the lease ends by the machine's clock, while the loop's stands still
     connection.send(b"stale")
     assert not wire.written
     assert wire.aborted
@@ -117,7 +117,7 @@ def test_a_lease_that_is_regained_at_once_has_ended_all_the_same() -> None:
     node.skew = LEASE
     assert not node.meta.may_answer()
     node.engine.seq += 1
-    node.meta._send_heartbeat()  # acknowledged before the loop has told the logs
+    node.meta._send_heartbeat()  # acknowledged before the loop's callback for the lost lease runs
     assert node.served == ["lost", "regained"]
     node.loop.run()
     assert node.served == ["lost", "regained"]
@@ -135,11 +135,11 @@ def test_long_replies_are_stopped_too() -> None:
     assert not wire.written
 
 
-# Who else lives.
+# Which other nodes live.
 
 
 def read(node: Node, of: int, seq: int) -> None:
-    """A replica shows the message of a node."""
+    """Apply the heartbeat of node `of`, as read from a replica of the stream."""
     body: dict[str, object] = {"incarnation": "mine" if of == 1 else "other", "addresses": [], "rack": None, "wall_ms": 0}
     node.meta._apply(StoredMessage(seq, ClusterNames("c").node_key(of), json.dumps(body).encode(), {}))
 
@@ -161,7 +161,7 @@ def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_ba
     node.engine.held = []
     proved: list[bool] = []
     node.meta.when_current(lambda: proved.append(True))
-    read(node, 1, node.engine.seq)  # of before
+    read(node, 1, node.engine.seq)  # a message from before `when_current`
     node.loop.run()
     assert not proved
     node.engine.acknowledge(node.engine.held[-1])
@@ -171,13 +171,13 @@ def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_ba
 
 
 def leave(node: Node, of: int, incarnation: str) -> None:
-    """A replica shows that this process has left in order."""
+    """Apply the message with which this process of node `of` has left in order."""
     node.engine.seq += 1
     node.meta._apply(StoredMessage(node.engine.seq, ClusterNames("c").node_key(of), json.dumps({"incarnation": incarnation, "gone": True}).encode(), {}))
 
 
 def test_an_earlier_process_that_leaves_does_not_end_the_node_that_has_its_id_now() -> None:
-    """Processes of earlier versions leave so, after they have seen the newer one."""
+    """Processes of older versions send this message even after a newer process has taken their node id."""
     node = Node()
     deposed: list[bool] = []
     node.meta.deposed = lambda: deposed.append(True)

@@ -1,4 +1,4 @@
-"""Whether a process has ended, as far as another one on the same machine can know."""
+"""Finding out whether a process on the same machine has ended."""
 
 from __future__ import annotations
 
