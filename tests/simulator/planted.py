@@ -1,7 +1,7 @@
 """`python -m tests.simulator.planted`: plant each bug of bugs/ in a copy of the code, and check that the simulator finds it.
 
-A patch begins with a line that says what the bug does. A bug is found when a run breaks a promise within the CPU time given.
-Runs about policies must find the bugs of bugs/policies, runs of several nodes those of bugs/nodes.
+A patch begins with a line that says what the bug does. A bug is found when a run of the simulator breaks a promise within the
+limit of processor time. Only runs about policies look for the bugs of bugs/policies, and only runs of several nodes for those of bugs/nodes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def planted(patch: Path, packages: Sequence[str]) -> Iterator[Path]:
 
 
 def find_all(parser: ArgumentParser, bugs: Path, find: Callable[[Path, Namespace], Verdict]) -> int:
-    """Look for each bug that the command line names, and print what becomes of it."""
+    """Look for each bug that the command line names, and print whether it is found."""
     parser.add_argument("--jobs", type=int, default=2, help="bugs to look for at a time, a core each (default 2)")
     parser.add_argument("names", nargs="*", help="bugs; without any, all")
     options = parser.parse_args()

@@ -35,7 +35,7 @@ class Rebalance(NamedTuple):
 
 
 class Stage:
-    """Moments are in milliseconds since `begin`."""
+    """A broker in virtual time, and the rebalances and loads that it notes; moments are in milliseconds since `begin`."""
 
     def __init__(self) -> None:
         self.world = World(1)
@@ -46,7 +46,7 @@ class Stage:
         self.began_ms = 0
         self.rebalances: list[Rebalance] = []
         self.loads: list[int] = []
-        self.joins: list[tuple[int, str]] = []  # moment and instance of each JoinGroup of a new process
+        self.joins: list[tuple[int, str]] = []  # (moment, instance) of each JoinGroup by a restarted process
         self.listed: list[str] = []  # the instances of the leader's last assignment
         self.node.start()
         self.until(2_000)
@@ -56,7 +56,7 @@ class Stage:
         return self.world.now // MS - self.began_ms
 
     def begin(self, in_ms: int) -> None:
-        """The first row of the table is `in_ms` milliseconds from now."""
+        """Let moment 0, the first row of the table, be `in_ms` milliseconds from now; forget earlier rebalances and loads."""
         self.began_ms = self.world.now // MS + in_ms
         self.rebalances.clear()
         self.joins.clear()
@@ -95,7 +95,7 @@ class Player(Client):
     """A static member. It heartbeats every BEAT_MS, rejoins after an error that demands it, and reconnects after a lost connection."""
 
     def __init__(self, stage: Stage, instance: str, beats_at_ms: int = 0) -> None:
-        """`beats_at_ms`: after each whole multiple of BEAT_MS."""
+        """`beats_at_ms`: how long after each whole multiple of BEAT_MS it sends its heartbeat."""
         super().__init__(stage.world, instance)
         self.stage = stage
         self.instance = instance

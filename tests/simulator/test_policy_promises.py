@@ -1,4 +1,4 @@
-"""Each promise of the policies, with events that break it and events that do not."""
+"""Each promise of policy_promises.py, with events that break it and events that do not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stand() -> Stand:
 
 
 def away(stand: Stand, *since: float) -> Absences:
-    """Members m0, m1, ... are away since then, with a timeout of 10 s."""
+    """Members m0, m1, ... have been away since these moments; registration.timeout.ms is 10 s."""
     stand.set(registration_timeout_ms="10000")
     absences = Absences(stand.world, stand.settings)
     for number, seconds in enumerate(since):
@@ -118,7 +118,7 @@ def two_holders_of_a_seat(stand: Stand) -> None:
     seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")
     stand.at(12)
     seats.held("g", 1, b"seat", "b", 11 * SECOND, -1)
-    seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")  # sent before the reply to the other request
+    seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")  # allowed, as it was sent before b was told that it holds the seat
     seats.succeeded("g", "a", 13 * SECOND, "Heartbeat")
 
 
@@ -152,7 +152,7 @@ def an_unlisted_member(stand: Stand) -> None:
     stand.set(instance_ids="i[0-1]", roster_strict="true")
     roster = Roster(stand.world, stand.settings)
     roster.succeeded("g", "c", "i1", stand.world.now, "Heartbeat")
-    roster.succeeded("g", "c", None, 0, "Heartbeat")  # sent before the list was strict
+    roster.succeeded("g", "c", None, 0, "Heartbeat")  # allowed, as it was sent before the list became strict
     roster.succeeded("g", "c", None, stand.world.now, "Heartbeat")
 
 

@@ -1,6 +1,6 @@
 """The two tables of docs/policies.md, run by the real broker in virtual time, whose coordinator is killed after every event of a table.
 
-A rebalance begins neither before the table's second nor before one session after the load, and at most a second after the later.
+A rebalance must begin within one second after the later of two moments: that of the table, and one session after the load.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once
 
 LATE_MS = 1_000
 EXACT_MS = 3  # the delay of the network
-LEADER_BEATS_AT_MS = 250  # between the rows: a leader that knows of a rebalance rejoins after a load, and causes another rebalance
+LEADER_BEATS_AT_MS = 250  # so that it heartbeats at no moment of the table: told of a rebalance before the kill, it would rejoin after the load and cause another
 REGISTRATION_MS = 15_000
 EXPANSION_MS = 5_000
 
@@ -59,7 +59,7 @@ def settled(leader: Player, *others: Player) -> None:
 
 
 def begin_on_heartbeat(stage: Stage, in_ms: int) -> None:
-    """Begin a table, after about so many milliseconds, at a moment when members heartbeat."""
+    """Begin a table at a moment when members heartbeat, the first one after at least `in_ms` milliseconds."""
     now = stage.world.now // 1_000_000
     stage.begin(in_ms + BEAT_MS - now % BEAT_MS)
 
@@ -71,7 +71,7 @@ def begin_absences() -> tuple[Player, Player, Player]:
     settled(leader, first, second)
     stage.set_policy("registration.timeout.ms", str(REGISTRATION_MS))
     begin_on_heartbeat(stage, SESSION_MS + 1_000)
-    # A member is silent after the heartbeat that it sends at the begin of its last session.
+    # Kill each member just after the heartbeat that begins its last session.
     stage.at(-SESSION_MS + 10, first.kill)
     stage.at(10_000 - SESSION_MS + 10, second.kill)
     return leader, first, second
@@ -122,12 +122,12 @@ def test_the_table_of_absences_with_the_coordinator_killed(event: str, power_fai
     assert len(stage.loads) == 1
     loaded = stage.loads[0]
     silent = 10_000 - SESSION_MS
-    away_at = loaded + SESSION_MS if silent < killed_at < 10_000 else 10_000  # a session that has not ended begins again with the load
+    away_at = loaded + SESSION_MS if silent < killed_at < 10_000 else 10_000  # a session that has not ended at the kill begins again with the load
     due = away_at + REGISTRATION_MS
     if killed_at < due:
         due = max(due, loaded + SESSION_MS)
     moments = [rebalance.at_ms for rebalance in stage.rebalances]
-    if event == "the rebalance has begun":  # none of it was stored: B's absence ends a second time
+    if event == "the rebalance has begun":  # nothing of this rebalance was stored, so after the load the absence of B ends once more
         assert len(moments) == 2
         assert loaded + SESSION_MS <= moments[1] <= loaded + SESSION_MS + LATE_MS
     else:
@@ -189,7 +189,7 @@ def test_the_table_of_arrivals_to_the_millisecond() -> None:
 @pytest.mark.parametrize("power_fails", [False, True], ids=["kill -9", "power failure"])
 @pytest.mark.parametrize("event", ARRIVAL_KILLS)
 def test_the_table_of_arrivals_with_the_coordinator_killed(event: str, power_fails: bool) -> None:
-    """The wait restarts with the first JoinGroup after the load; a newcomer that arrives meanwhile joins too."""
+    """After the load the wait starts again with the first JoinGroup; newcomers that arrive during the wait join in the same rebalance."""
     stage, leader, newcomers = play_arrivals(ARRIVAL_KILLS[event], power_fails)
     (loaded,) = stage.loads
     assert {rebalance.cause for rebalance in stage.rebalances} == {Cause.EXPANSION}

@@ -40,7 +40,7 @@ def member(id: str, instance: str | None = None, new: bool = False) -> Member:
 
 
 def rebalancing(*ids: str) -> Group:
-    """Members that wait in a join phase which began at 5 and ends at 100. Another one has not rejoined."""
+    """A group in a join phase from 5 to 100: these members wait with a JoinGroup, and one more member has not rejoined."""
     group = Group("g", 5, 5)
     group.state, group.phase_start_ms, group.deadline = PREPARING, 5, 100
     for id in ids:
@@ -185,7 +185,7 @@ def member_not_waited_for(rebalances: Rebalances) -> None:
     rebalances.check(group, 0)
     group.state = COMPLETING
     group.laggards = ["b"]
-    rebalances.ended(group, Cause.EVERYONE_JOINED, group.generation + 1, 6)  # of another rebalance
+    rebalances.ended(group, Cause.EVERYONE_JOINED, group.generation + 1, 6)  # the end of another rebalance, which must be ignored
     rebalances.ended(group, Cause.JOIN_TIMEOUT, group.generation, 6)
     rebalances.ended(group, Cause.EVERYONE_JOINED, group.generation, 6)
 

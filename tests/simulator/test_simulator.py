@@ -92,7 +92,7 @@ def test_a_plan_can_be_made_smaller_in_each_of_its_parts() -> None:
 
 
 def test_only_a_removed_fault_loses_its_rate() -> None:
-    plan = replace(draw(4), faults=("reset", "kill"), reset=0.5, leader_dies=0.02)  # runs about policies have rates without their faults
+    plan = replace(draw(4), faults=("reset", "kill"), reset=0.5, leader_dies=0.02)  # runs about policies have rates for faults that they do not have
     assert (plan.with_faults(("reset",)).reset, plan.with_faults(("reset",)).leader_dies) == (0.5, 0.02)
     assert (plan.with_faults(("kill",)).reset, plan.with_faults(("kill",)).leader_dies) == (0.0, 0.02)
 
@@ -130,7 +130,7 @@ def lost_commit(world: World) -> None:
     at(world, 2)
     offsets.acknowledged(PARTITION, third)
     offsets.read(PARTITION, third, world.now)
-    offsets.read(PARTITION, second, world.now)  # it may have been handled after the third
+    offsets.read(PARTITION, second, world.now)  # allowed, as the broker may have handled the second commit after the third
     at(world, 3)
     offsets.read(PARTITION, first, world.now)
 
@@ -153,7 +153,7 @@ def two_speak_for_one_instance(world: World) -> None:
     instances.joined("g", "i", "first", 0)
     at(world, 3)
     instances.joined("g", "i", "second", 2 * SECOND)
-    instances.succeeded("g", "first", 2 * SECOND, "Heartbeat")  # sent before the reply to the second
+    instances.succeeded("g", "first", 2 * SECOND, "Heartbeat")  # allowed, as it was sent before the reply to the second
     instances.succeeded("g", "first", 4 * SECOND, "Heartbeat")
 
 
@@ -175,7 +175,7 @@ def member_is_fenced_without_another_claim(world: World) -> None:
     instances.fenced("g", "i", "first")
     lost = instances.claims("g", "other")
     kept = instances.claims("g", "other")
-    lost(None)  # it may have been handled after the kept one
+    lost(None)  # no reply: the broker may have handled this JoinGroup after the other
     kept(JoinGroupResponse(error_code=0, member_id="kept"))
     at(world, 4)
     instances.fenced("g", "other", "kept")
@@ -186,7 +186,7 @@ def replaced_member_hears_that_it_is_unknown(world: World) -> None:
     instances = Instances(world)
     at(world, 1)
     instances.joined("g", "i", "second", 0)
-    instances.unknown("g", "i", "first", "second", SECOND)  # sent before the reply to the second
+    instances.unknown("g", "i", "first", "second", SECOND)  # allowed, as it was sent before the reply to the second
     instances.unknown("g", "i", "first", None, 2 * SECOND)
     instances.unknown("g", "i", "first", "second", 2 * SECOND)
 
@@ -271,7 +271,7 @@ def record_deleted_though_it_fits(world: World) -> None:
     records = Records(world, (), 10 * SECOND, retention_bytes=150)
     for offset in range(4):
         records.stored(("t", 0), offset, [b"value"], world.now)
-    records.forget_before(("t", 0), 2)  # two batches of 76 bytes remain
+    records.forget_before(("t", 0), 2)  # allowed: of the remaining batches, two of 76 bytes exceed the 150
     records.forget_before(("t", 0), 3)
 
 
@@ -281,7 +281,7 @@ def deleted_record_returns(world: World) -> None:
     deleted = records.delete_before(("t", 0), 2)
     records.begins(("t", 0), 0, world.now)
     deleted(2)
-    records.begins(("t", 0), 0, world.now)  # the request was sent before
+    records.begins(("t", 0), 0, world.now)  # allowed, as the request was sent before the reply to the deletion
     records.forget_before(("t", 0), 2)
     records.lost_since(0)
     at(world, 1)
@@ -311,7 +311,7 @@ def fewer_records_deleted(world: World) -> None:
 def old_generation_succeeds(world: World) -> None:
     generations = Generations(world, lambda group: True)
     generations.assigned("g", 2, "a", "leader@1", b"1", [], 0)
-    generations.succeeded("g", 1, 0, "Heartbeat")  # it was sent before
+    generations.succeeded("g", 1, 0, "Heartbeat")  # allowed, as it was sent before the new generation was assigned
     at(world, 1)
     generations.succeeded("g", 2, world.now, "Heartbeat")
     generations.succeeded("g", 1, world.now, "Heartbeat")
@@ -366,7 +366,7 @@ def test_a_stalled_claim_is_remembered_however_many_follow(world: World) -> None
         latest = instances.claims("g", "i")
         latest(JoinGroupResponse(error_code=0, member_id=f"member {second}"))
     at(world, 200)
-    stalled(None)  # it may have been handled after the latest one
+    stalled(None)  # no reply: the broker may have handled this JoinGroup last
     instances.fenced("g", "i", "member 199")
 
 
@@ -381,7 +381,7 @@ def test_a_power_failure_lifts_the_promise_for_its_last_moments(world: World) ->
     offsets.lost_since(round(1.5 * SECOND))
     at(world, 3)
     offsets.read(PARTITION, first, world.now)
-    with pytest.raises(Broken):  # a lost offset does not reappear
+    with pytest.raises(Broken):  # the first offset was read since, so the lost second one must not reappear
         offsets.read(PARTITION, second, world.now + 1)
 
 
@@ -405,7 +405,7 @@ def test_a_reply_that_was_read_before_is_compared_again_when_its_records_are_no_
 def test_a_deletion_that_was_not_acknowledged_may_be_undone(world: World) -> None:
     records = Records(world)
     records.stored(("t", 0), 0, [b"first", b"second", b"third"], world.now)
-    records.delete_before(("t", 0), 2)  # a reader learns of it, and then the broker is killed
+    records.delete_before(("t", 0), 2)  # never acknowledged: a reader sees its effect, then the broker is killed
     records.begins(("t", 0), 2, world.now)
     records.forget_before(("t", 0), 2)
     at(world, 1)
@@ -451,7 +451,7 @@ def test_a_run_whose_requests_are_traced_is_the_same_run() -> None:
 
 
 def test_a_deleted_group_may_begin_again_after_a_power_failure() -> None:
-    """The newest generation was lost, the group had no offsets, and generation 1 is assigned anew; then it commits offsets."""
+    """The power failure loses the newest generation of a group without offsets, which may then begin again with generation 1."""
     world = World(0)
     has_offsets = False
     generations = Generations(world, lambda group: has_offsets)
@@ -476,21 +476,21 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
 
     def note_a_second_late(kind: Kind, body: Message) -> None:
         at_ms = run.node.wall_ms
-        run.world.now += SECOND  # the log is slow
+        run.world.now += SECOND  # the note is made one second after its own timestamp
         run._note(run.node, journal, Note(name, kind, at_ms, 1, State.STABLE, body))
 
     def note_removal(member: Member) -> None:
         note_a_second_late(Kind.MEMBER_GONE, MemberGone(member.id, member.instance_id, Removal.EXPIRED, 3_600_000, member.session_timeout_ms))
 
     run.world.now += 3600 * SECOND
-    audit.forget_seats(name)  # as when notes are missing
-    note_a_second_late(Kind.STATE_CHANGE, StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # sessions begin again
+    audit.forget_seats(name)  # the audit loses track of the group, as it does when notes are missing
+    note_a_second_late(Kind.STATE_CHANGE, StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # new sessions begin
     run.world.now += first.session_timeout_ms * MS
     note_removal(first)
     run.world.now += SECOND
     with pytest.raises(Broken, match="after the end of its session"):
         note_removal(second)
-    audit.clock_set()  # now the moment of a late note is unknown
+    audit.clock_set()  # after a change of the clock, the moments in late notes cannot be checked
     note_removal(second)
 
 
