@@ -1,4 +1,4 @@
-"""The advice on the logs of virtual worlds, and random histories of processes that restart, are added or are removed for good."""
+"""The analysis of logs from virtual worlds, and random histories in which processes restart, are added or are removed for good."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def played(script: Callable[[World], None], more_ms: int = 2 * HOUR_MS) -> World
 
 
 def by_chance(seed: int, apart_ms: Sequence[int], steps: int = 20, static: bool = False) -> Callable[[World], None]:
-    """`apart_ms`: the time between steps. A member is away for less than a rebalance may take."""
+    """A script of random steps. `apart_ms`: possible times between two steps. No absence is longer than the rebalance timeout."""
 
     def script(world: World) -> None:
         random = Random(seed)

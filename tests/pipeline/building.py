@@ -21,7 +21,7 @@ SLICED = ("segments", "coverage")
 
 
 def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True) -> Warehouse:
-    """One run for each bound of the offsets log, and a last run of everything."""
+    """Analyse the logs in several runs, each up to one of the bounds in `until` (offsets by partition), and, with `finish`, a last run to the end."""
     warehouse = Warehouse.open(folder, create=True)
     for bound in [*until, {}][: None if finish else -1]:
         with warehouse.locked():

@@ -21,7 +21,7 @@ def jvm() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def spark(jvm: None) -> Iterator[Any]:
-    """It knows the data source `koffsets`."""
+    """A Spark session in which the data source `koffsets` is registered."""
     from pipeline.session import session
     from pipeline.source import CoordinatorLogs
     from tests.spark.session import SETTINGS

@@ -25,19 +25,19 @@ from pipeline import warehouse as disk
 from pipeline.rows import TABLES
 from pipeline.warehouse import Warehouse
 
-BETWEEN = 3  # about that many of the steps that are not about publishing
+BETWEEN = 3  # about this many of the steps that do not publish are tested
 USED = (pipeline.build, pipeline.ingest, pipeline.samples, command)  # imported once
 
 
 class Steps:
-    """The disk operations of a run, in order; it is killed at the last allowed one."""
+    """The names of a run's disk operations, in order. The run is killed when it begins the one with number `last`."""
 
     def __init__(self, last: int | None = None) -> None:
         self.names: list[str] = []
         self._last = last
 
     def begin(self, name: str) -> bool:
-        """Whether this is where to die."""
+        """Note that a disk operation begins; returns whether the run must die now."""
         self.names.append(name)
         return len(self.names) == self._last
 
@@ -97,7 +97,7 @@ def differing_tables(out: Path, expected: Path) -> int:
     for name in TABLES:
         if not ours.read(name).equals(theirs.read(name)):
             return 1
-    with ours.locked():  # unreferenced files are removed
+    with ours.locked():  # taking the lock removes files that no table refers to
         named = {ours.folder / file.path for file in ours.current().files}
     return 0 if set(out.rglob("*.parquet")) == named else 2
 

@@ -1,4 +1,4 @@
-"""Made-up end offsets of the topics of `logs.anything`, and the expected lookups, computed slowly."""
+"""Made-up end offsets for the commits of a made-up log, and the results that lookups of them must have, computed slowly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ends_of(log: Sequence[DecodedRecord], seed: int) -> list[EndOffset]:
             continue
         origins = draw.sample(ORIGINS, draw.choice([1, 1, 2]))
         end = draw.choice([0, 0, 100])
-        looked_ms: int | None = None  # the last look at the end offset without a record of it
+        looked_ms: int | None = None  # when the end offset was last looked up and found unchanged, so that no record was written
         for line in log:
             if line.topic == topic and line.partition == partition and line.committed is not None and draw.random() < 0.9:
                 end = max(end, line.committed + draw.choice([0, 0, 0, 3, 50]))
@@ -37,7 +37,7 @@ def ends_of(log: Sequence[DecodedRecord], seed: int) -> list[EndOffset]:
 
 
 class PartitionSamples:
-    """The samples of one partition."""
+    """The end offsets of one partition, by origin and time."""
 
     def __init__(self, ends: Sequence[EndOffset], topic: str, partition: int) -> None:
         samples = [row for row in ends if (row.topic, row.topic_partition) == (topic, partition)]

@@ -96,7 +96,7 @@ class FakeCluster:
 
 
 def commit_offsets(port: int, turn: int) -> None:
-    """Three more groups commit offsets of twenty partitions."""
+    """Let three groups, others for each `turn`, commit offsets of twenty partitions."""
     with running.Client(port) as client:
         client.ask(CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=20, replication_factor=1)], timeout_ms=10_000), 5)
         for number in range(turn * 3, turn * 3 + 3):

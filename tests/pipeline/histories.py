@@ -41,13 +41,13 @@ class HistoryWithTruth(NamedTuple):
 
     @property
     def avoidable(self) -> set[int]:
-        """By when they began. A rebalance in which topics or assignors changed besides is none."""
+        """The beginnings of avoidable rebalances. One in which topics or assignors also changed does not count as avoidable."""
         changed = {row.start_lo_ms for row in self.noted.folded.episodes if row.protocol_change or row.subscription_change}
         return {episode.start_ms for episode in self.world.avoidable(GROUP)} - changed
 
 
 def random_history(seed: int, steps: int = 30, *, alike: bool = True) -> HistoryWithTruth:
-    """`alike`: members may share client id and host."""
+    """`alike`: several members may have the same client id and host."""
     memory = Memory()
     world = World(BEGIN_MS, recorder=memory, seed=seed)
     RandomHistory(world, seed, alike).play(steps)

@@ -19,7 +19,7 @@ real = ingesting.write_rows
 
 
 def write_slowly(task: Any) -> Any:
-    """After its rows are written it stays for a while."""
+    """Write the rows, and then keep the process alive for a while, so that the test can kill it."""
     wrote = real(task)
     Path(os.environ["MARKS"], str(os.getpid())).touch()
     time.sleep(SECONDS)

@@ -78,8 +78,8 @@ member.close()
 
 class Work(NamedTuple):
     port: int
-    data: Path  # its directory; it runs
-    whole: Path  # a copy from before its cleaner was allowed to work
+    data: Path  # the directory of the running Kafka
+    whole: Path  # a copy made before Kafka's log cleaner was allowed to work
     compacted: Path
 
 
@@ -112,7 +112,7 @@ def copy(data: Path, target: Path) -> None:
 
 
 def await_cleaned(data: Path, before: int) -> None:
-    """Wait until the cleaner has compacted each log with records, and has removed some of so many bytes."""
+    """Wait until the log cleaner has compacted each log that has records, and the directory is smaller than `before` bytes."""
     until = time.monotonic() + 2 * TIMEOUT_S
     while size(data) >= before or (data / "cleaner-offset-checkpoint").read_text().count("__consumer_offsets") < LOGS:
         assert time.monotonic() < until, (data / "cleaner-offset-checkpoint").read_text()
@@ -160,7 +160,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
 
 
 def poll(members: list[Any], count: int) -> None:
-    """Poll until so many messages are read and committed, or each has partitions and no message is left."""
+    """Poll until the members have read and committed `count` messages, or all have partitions and no message is left."""
     until = time.monotonic() + TIMEOUT_S
     read = idle = 0
     while read < count and idle < 10:
@@ -188,7 +188,7 @@ def once(bootstrap: str, group: str, count: int = 5) -> None:
 
 
 def rolling(bootstrap: str, group: str, static: bool) -> None:
-    """Three members, each of which is restarted once; they stay until the end, and then go."""
+    """Restart each of three members once; then close all."""
 
     def member(number: int) -> Any:
         instance_option = {"group_instance_id": f"pod-{number}"} if static else {}
@@ -210,7 +210,7 @@ def rolling(bootstrap: str, group: str, static: bool) -> None:
 
 
 def settle(members: list[Any]) -> None:
-    """Wait until each has its share. Records read in the meantime are committed."""
+    """Wait until each member has an equal share of the partitions; commit records that are read meanwhile."""
     until = time.monotonic() + TIMEOUT_S
     while {len(member.assignment()) for member in members} != {PARTITIONS // len(members)}:
         assert time.monotonic() < until, [member.assignment() for member in members]
@@ -275,7 +275,7 @@ def transact(bootstrap: str, commits: bool) -> None:
 
 
 def commit_expiring(bootstrap: str, group: str) -> None:
-    """Commit each partition again, to be kept for a millisecond. Kafka keeps the offsets of all other groups for a week, however slow the machine."""
+    """Commit each partition again, with a retention of one millisecond. Other groups have Kafka's retention of a week, so they never expire here."""
     partitions = [OffsetCommitRequestPartition(number, 5) for number in range(PARTITIONS)]
     request = OffsetCommitRequest(group, retention_time_ms=1, topics=[OffsetCommitRequestTopic(TOPIC, partitions)])
     with Client(int(bootstrap.rpartition(":")[2])) as client:
@@ -299,7 +299,7 @@ if __name__ == "__main__":
 
 
 def compare(rows: list[Row], segments: list[Path]) -> int:
-    """The number of records of these segments that both print equally. One start of Java prints all of them."""
+    """Compare these rows with the output of Kafka's dump tool for these segments, from one start of Java; returns the number of records."""
     printed = run_java(DUMP, "--files", ",".join(map(str, segments)), "--offsets-decoder")
     each = re.split(r"^Dumping .+\n", printed, flags=re.MULTILINE)[1:]
     return sum(compare_segment(rows, segment, lines.splitlines()) for segment, lines in zip(segments, each, strict=True))
@@ -323,7 +323,7 @@ def compare_segment(rows: list[Row], segment: Path, printed: list[str]) -> int:
         if row.kind == "offset":
             assert (row.topic, row.topic_partition) == (key_document["data"]["topic"], key_document["data"]["partition"])
             assert (row.committed, row.metadata, row.commit_ms) == (data["offset"], data["metadata"], data["commitTimestamp"])
-            epoch = data.get("leaderEpoch", -1)  # a value with a retention of its own has none
+            epoch = data.get("leaderEpoch", -1)  # a value with an expiry timestamp has no leader epoch
             assert row.commit_leader_epoch == (epoch if epoch >= 0 else None)
         else:
             assert row.kind == "group"

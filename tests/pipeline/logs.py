@@ -14,7 +14,7 @@ from pipeline.schema import table_of
 
 
 class DecodedRecord(NamedTuple):
-    """One record: a commit, a removal (committed None), or of the group alone (topic None)."""
+    """One record: a commit, the removal of an offset (`committed` None), or a record of the group itself (`topic` None)."""
 
     at: int
     group: str
@@ -84,7 +84,7 @@ def random_log(seed: int, count: int, groups: int = 3, topics: int = 2, partitio
 
 
 def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
-    """Where a log of so many records is cut, as (from, to)."""
+    """Cut a log of `count` records into random slices (from, to)."""
     draw = random.Random(seed)
     inner = sorted(draw.randrange(count + 1) for _ in range(draw.randrange(most)))
     return list(zip([0, *inner], [*inner, count], strict=True))
@@ -99,6 +99,6 @@ def ends_table(ends: list[EndOffset]) -> pa.Table:
 
 
 def spread(seed: int, count: int, most: int) -> list[tuple[int, int | None]]:
-    """As many slices as the commits have; the last slice has the remaining samples."""
+    """Cut into slices as `cuts` does; the last one is open-ended (None)."""
     parts: list[tuple[int, int | None]] = list(cuts(seed, count, most))
     return [*parts[:-1], (parts[-1][0], None)]

@@ -24,7 +24,7 @@ def main() -> None:
     write_rows = ingesting.write_rows
 
     def losing(task: Any) -> Any:
-        """After its rows are written, the first task's worker is killed, and the second one's whole executor."""
+        """Write the rows; then kill the Python worker of the first task that gets here, and the whole executor of the second."""
         wrote = write_rows(task)
         process = os.getpid()
         for victim in ("worker", "executor"):

@@ -35,9 +35,9 @@ class Stored(NamedTuple):
 
 
 def burrow(window: Sequence[Stored], lag: int, now_ms: int) -> Verdict:
-    """`window`: the last ten commits with known lag, at least one. `lag`: of the last one, now."""
+    """Burrow's status. `window`: the last commits with known lag, one to ten. `lag`: the current lag of the last of them."""
     first, last = window[0], window[-1]
-    now_ms -= now_ms % 1_000  # Burrow's clock has seconds
+    now_ms -= now_ms % 1_000  # Burrow's clock counts whole seconds
     if lag == 0:
         return NO_LAG
     if any(commit.lag == 0 for commit in window):
@@ -60,8 +60,8 @@ class View(NamedTuple):
     committed: int
     lag: int | None
     log_start: int | None
-    owned: bool | None  # a member of the group has it
-    quiet_ms: int  # since the last commit, and since there was a lag, without excused time
+    owned: bool | None  # whether a member of the group has the partition
+    quiet_ms: int  # time since the last commit and since the lag began, whichever is shorter, without excused time
 
 
 def tenure(view: View) -> Verdict:
@@ -92,13 +92,13 @@ def tenure(view: View) -> Verdict:
 
 
 def max_quiet_ms(window: Sequence[Stored]) -> int:
-    """As in Burrow a silence is measured by the window, which has at least ten minutes and at most an hour."""
+    """The longest silence that is no stop. As in Burrow it is the span of the window, here at least ten minutes and at most an hour."""
     span = window[-1].at_ms - window[0].at_ms if window else 0
     return min(max(span, WINDOW_MS_MIN), WINDOW_MS_MAX)
 
 
 def window_of(thinned: Sequence[Stored]) -> Sequence[Stored]:
-    """Ten minutes or ten commits, whichever is longer, and an hour at most, of commits that are thinned already."""
+    """The last ten minutes or ten commits, whichever is longer, at most an hour. `thinned`: commits from which some were left out already."""
     if not thinned:
         return []
     last = thinned[-1].at_ms

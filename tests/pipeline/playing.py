@@ -43,7 +43,7 @@ def without_notes(play: NotedPlay) -> GroupTables:
 
 
 def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, CommitsAround]:
-    """`commits`: by `topic-partition`, when each was made, in order."""
+    """The commits before and after each group record. `commits`: their times in order, by `topic-partition`."""
     edges = {}
     for group_record in group_records:
         last, first, usual = [], [], []
@@ -58,7 +58,7 @@ def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]
 
 
 def commits_of(records: Iterable[tuple[bytes, bytes | None, int]]) -> dict[str, list[int]]:
-    """Of a log of keys, values and times: when each partition of the group had a commit."""
+    """The times of commits for each partition of the group, from the (key, value, time) of a log."""
     times: dict[str, list[int]] = {}
     for key, value, at_ms in records:
         offsets_key = read_offsets_key(key)

@@ -419,7 +419,7 @@ def killed_in_a_rebalance(world: World) -> None:
     expired(0, 3),
 )
 def killed_before_its_notes_were_written(world: World) -> None:
-    """Notes are written every 200 ms: not a word of the departure is in any log."""
+    """The coordinator is killed before its notes are written, every 200 ms: no log mentions the departure."""
     running = pods(world, 3)
     running[0].stop()
     world.at(world.now + 50, world.kill_coordinator, 4_000)
@@ -484,7 +484,7 @@ def two_deploys(world: World) -> None:
     avoidable=1,
 )
 def crash_within_a_departure(world: World) -> None:
-    """The crashed member does not return: of both rebalances, static membership could have saved only what the other member caused."""
+    """The crashed member does not return, so static membership could have saved only the rebalances that the restarted member caused."""
     running = pods(world, 3)
     running[1].crash()
     world.run(1_000)
@@ -559,7 +559,7 @@ def write_transactions(directory: Path) -> dict[tuple[str, int], int]:
     def end(committed: bool) -> None:
         nonlocal at
         at += 100
-        marker = Record(0, at, bytes([0, 0, 0, int(committed)]), bytes(6), [])  # version and type; version and the epoch of its coordinator
+        marker = Record(0, at, bytes([0, 0, 0, int(committed)]), bytes(6), [])  # key: version and type; value: version and coordinator epoch
         recorder.append(0, bytearray(build([marker], producer_id=7, producer_epoch=0, control=True, transactional=True)), 1, at, 0)
 
     commit({0: 10, 1: 10}, sequence=0)

@@ -102,7 +102,7 @@ def marker(base: int, producer: int, commits: bool, at_ms: int = EPOCH_MS) -> by
 
 
 def seal(batch: bytearray) -> bytes:
-    """With the checksum that its bytes have now."""
+    """The batch with a valid checksum."""
     batch[17:21] = google_crc32c.value(bytes(batch[CRC_FROM:])).to_bytes(4, "big")
     return bytes(batch)
 
@@ -129,7 +129,7 @@ def rows_of_spark(frame: Any) -> list[Row]:
 
 
 def reference(folder: Path, log: str = "offsets", cluster: str = "unknown") -> list[Row]:
-    """Batch by batch, with the scanner of `tenure log` and the scalar decoder."""
+    """The rows of a folder, read batch by batch with the scanner of `tenure log` and the scalar decoder: the expected result."""
     return list(_reference(folder, LogId(cluster, log, int(folder.name.rsplit("-", 1)[1]))))
 
 

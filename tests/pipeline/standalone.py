@@ -84,7 +84,7 @@ def _await(log: Path, process: subprocess.Popen[bytes], pattern: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With the executors that it has started: they are in its session."""
+    """Kill the process and the executors that it started, which are in its session."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""Stretches of status, as they follow from commits, end offsets and members."""
+"""Computes the intervals of status of partitions from commits, end offsets and members, for the tests."""
 
 from __future__ import annotations
 

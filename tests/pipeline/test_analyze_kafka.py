@@ -22,7 +22,7 @@ from tests.running import ROOT
 pytestmark = pytest.mark.kafka
 
 SCREENS = ROOT / "build" / "report-screens"
-MADE = 9  # groups with members or commits
+MADE = 9  # the number of groups with members or commits
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +52,14 @@ class Analysed:
 
 
 def compare_all(analysed: Analysed, data: Path) -> int:
-    """How many records Kafka's dump tool prints as they were read. Of a segment in which a transaction was aborted it prints that, too."""
+    """Compare the analysed records with Kafka's dump tool; returns their number. Segments with aborted records, which only the tool shows, are omitted."""
     records = analysed.table("records", Row)
     aborted = {row.path for row in analysed.table("segments", Segment) if row.aborted}
     return compare(records, [path for path in sorted(data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size and str(path) not in aborted])
 
 
 def look(analysed: Analysed, name: str) -> None:
-    """In a browser, if there is one: no console message, and nothing wider than the page."""
+    """Open the page in a browser, if one is installed: no console message, and nothing is wider than the page."""
     program = browser.find()
     if program is None:
         return
@@ -77,7 +77,7 @@ def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_pat
     assert all(stretch.complete for stretch in analysed.table("coverage", Coverage))
     assert sum(row.aborted for row in analysed.table("segments", Segment)) == 1
 
-    assert analysed.group("static")["saved"] == 6  # a restart of a dynamic member is two rebalances
+    assert analysed.group("static")["saved"] == 6  # three restarts, each of which would cost a dynamic member two rebalances
     assert [replaced.verdict for replaced in analysed.table("replacements", Replaced)] == ["saved"] * 3
     dynamic = [episode for episode in analysed.table("rebalances", Episode) if episode.group == "dynamic"]
     restarts = [episode for episode in dynamic if episode.avoidable == "yes"]
@@ -91,7 +91,7 @@ def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_pat
         **dict.fromkeys(("expiring", "retired", "unpaid"), "deleted"),
         "paid": "unknown",
     }
-    assert analysed.group("paid")["lag"] == 110  # committed by a transaction, at 7 of 117
+    assert analysed.group("paid")["lag"] == 110  # a transaction committed offset 7, of 117 records
     assert analysed.group("java-verifiable")["static_members"] == 1
     first = analysed.document["first"][0]
     assert first["title"].startswith("dynamic: make its members static")

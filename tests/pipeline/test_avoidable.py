@@ -46,7 +46,7 @@ def test_with_lost_notes_avoidable_rebalances_have_bounds(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_claims_without_notes_are_not_contradicted_by_notes(seed: int) -> None:
-    """Scenarios where notes and records give the same rebalances."""
+    """In these scenarios notes and group records show the same rebalances."""
     world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
     exact, inferred = advised(world).episodes, advised(world, notes=False).episodes
     truth = counted(exact, YES)
@@ -58,7 +58,7 @@ def test_claims_without_notes_are_not_contradicted_by_notes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_only_restarts_are_avoidable(seed: int) -> None:
-    """The truth, from the world that created them."""
+    """The virtual world that created the logs knows which rebalances a restart caused."""
     world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
     truth = {episode.start_ms for episode in world.avoidable("g")}
     episodes = {episode.start_lo_ms for episode in advised(world).episodes if episode.avoidable == YES}
@@ -113,7 +113,7 @@ def test_a_return_lost_by_the_coordinator_counts_once() -> None:
 
     def script(world: World) -> None:
         pods(world, 3)[1].restart(20_000)
-        world.at(world.now + 20_300, world.kill_coordinator, 4_000)  # by then its note is written
+        world.at(world.now + 20_300, world.kill_coordinator, 4_000)  # after its note is written, before its record is
 
     world = played(script)
     tables = advised(world)

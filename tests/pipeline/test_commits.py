@@ -26,7 +26,7 @@ def all_at_once(log: list[DecodedRecord]) -> Step:
 
 
 def in_slices(log: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
-    """Its commits and edges; between steps the state is saved to tables and loaded again, and pruned."""
+    """The commits and edges of a log that is read in slices; between slices the state is saved to tables, loaded again, and pruned."""
     state = State.new()
     commits, settled, open_edges = [], [], joined("edges", [])
     for low, high in cuts(seed, len(log)):
@@ -147,7 +147,7 @@ def test_tails_keep_ten_commits_and_the_last_hour() -> None:
     trimmed = state.trimmed(600 * 60_000)
     assert len(trimmed.tails) == 75 + 61
     much_later = state.trimmed(600 * 60_000 + 5 * hour)
-    # A commit a minute: the thin hour has them all.
+    # With one commit a minute, thinning removes none of the last hour.
     assert [row.committed for row in rows_of(Commit, much_later.tails)] == list(range(539, 600))
     removed = step(records([DecodedRecord(601 * 60_000, "g", "t", 0, None)], 600), much_later).state
     assert len(removed.trimmed(610 * 60_000).tails) == 62

@@ -26,7 +26,7 @@ from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from tests.cli.log_folders import Command
 from tests.running import broker
 
-pytestmark = pytest.mark.once  # bytes and disks
+pytestmark = pytest.mark.once  # bytes and disks do not depend on the Python version
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes,
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its first day until the afternoon, dated yesterday, so that a broker deletes none of it."""
+    """The first day of the made-up week until the afternoon, dated yesterday, so that a broker deletes nothing as too old."""
     directory = tmp_path_factory.mktemp("world")
     write_world(directory / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS)
     return directory
@@ -78,7 +78,7 @@ def test_the_demo_knows_its_avoidable_rebalances(truth: dict[str, Any]) -> None:
     assert (len(hostile["episodes"]), hostile["avoidable"], hostile["rebalances_if_static"]) == (5, 4, 1)
     (deploy,) = [deploy for deploy in truth["deploys"] if deploy["group"] == "search-indexer"]
     assert deploy["static"]
-    assert deploy["rebalances"] == 2 * deploy["restarted"] == 16  # its session is too short
+    assert deploy["rebalances"] == 2 * deploy["restarted"] == 16  # although static: the session is too short for the restarts
 
 
 def test_end_offsets_are_noted_and_are_where_the_logs_end(world: Path, truth: dict[str, Any]) -> None:
@@ -126,4 +126,4 @@ def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -
     assert (code, [problem["problem"] for problem in problems]) == (0, ["meta-missing"])
     assert summary["records"] == written >= 1_000
     commits = [(key, read_offset(value)) for _, _, _, (key, value) in batches(data, "__consumer_offsets-*") if key[:2] == b"\0\1" and value is not None]
-    assert len(set(commits)) == written - 7  # all are different
+    assert len(set(commits)) == written - 7  # each record but seven is a commit, and no two are equal

@@ -19,7 +19,7 @@ MTIME = T0 + 500_000
 
 
 def segment(folder: Path, base: int, times: list[int], mtime: int = MTIME, index: bool = True) -> None:
-    """A record a batch, an entry of the time index each."""
+    """Write a segment with one record in each batch, and a time index entry for each."""
     folder.mkdir(exist_ok=True)
     data, entries, places = b"", b"", b""
     for place, at in enumerate(times):
@@ -30,7 +30,7 @@ def segment(folder: Path, base: int, times: list[int], mtime: int = MTIME, index
             places += pack(">ii", place, len(data))
         data += bytes(batch)
     (folder / f"{base:020d}.log").write_bytes(data)
-    (folder / f"{base:020d}.timeindex").write_bytes(entries + bytes(36))  # Kafka makes room beforehand
+    (folder / f"{base:020d}.timeindex").write_bytes(entries + bytes(36))  # zeros at the end, as Kafka preallocates index files
     (folder / f"{base:020d}.index").write_bytes(places + bytes(24))
     os.utime(folder / f"{base:020d}.log", ns=(mtime * 1_000_000, mtime * 1_000_000))
 

@@ -1,4 +1,4 @@
-"""Rebalances as rows, with the notes of the real coordinator and without: playbooks of which the truth is in the script."""
+"""Rebalances as rows, from playbooks of the real coordinator: exact with its notes, and within true bounds without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def last(play: NotedPlay) -> tuple[Episode, Episode]:
 
 
 def holds(inferred: Episode, exact: Episode) -> None:
-    """Statements made without notes are true."""
+    """Check that what is inferred without notes does not contradict the exact row."""
     assert inferred.start_lo_ms is not None
     assert exact.start_lo_ms is not None
     assert exact.start_lo_ms == exact.start_hi_ms
@@ -95,7 +95,7 @@ def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
     holds(inferred, exact)
     assert (exact.rounds, exact.rounds_aborted, exact.contributing) == (2, 1, ["member_left"])
     assert (inferred.rounds_aborted, inferred.cause, inferred.confidence) == (1, "leader_or_member_rejoin", "weak")
-    assert (exact.joined, exact.left) == (["c-c"], ["c-c"])  # no record has it
+    assert (exact.joined, exact.left) == (["c-c"], ["c-c"])  # c joined and left within the rebalance, which only notes show
     assert [generation.rounds_aborted for generation in without_notes(play).generations] == [None, 0, 1]
 
 

@@ -31,7 +31,7 @@ from tests.spark.session import SETTINGS
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("jvm")]
 
 QUIET = Progress()
-SEED = random.randrange(1 << 16)  # in the names of the tests
+SEED = random.randrange(1 << 16)  # part of the tests' names, so that a failure can be repeated
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def analyzed(out: Path, world: Path, runner: Runner, cuts: Sequence[float] = ()) -> Warehouse:
-    """In several runs, each up to a part of the offsets; the last run reads everything."""
+    """Analyse in several runs, one for each part of the log in `cuts`; a last run reads everything."""
     warehouse = Warehouse.open(out, create=True)
     ends = {} if not cuts else ends_of(world)
     for until in [*({number: int(end * cut) for number, end in ends.items()} for cut in cuts), {}]:
@@ -56,7 +56,7 @@ def analyzed(out: Path, world: Path, runner: Runner, cuts: Sequence[float] = ())
 
 def ends_of(world: Path) -> dict[int, int]:
     bytes_of = {int(path.name.rpartition("-")[2]): sum(file.stat().st_size for file in path.glob("*.log")) for path in world.glob("__consumer_offsets-*")}
-    return {number: size // 100 for number, size in bytes_of.items()}  # about so many records
+    return {number: size // 100 for number, size in bytes_of.items()}  # a rough number of records
 
 
 @pytest.fixture(scope="module")

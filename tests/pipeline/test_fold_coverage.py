@@ -31,14 +31,14 @@ def rolling() -> Played:
 def test_the_first_record_left_by_compaction_is_no_rebalance() -> None:
     group_records = rolling().group_records
     complete = fold([], group_records)
-    compacted = group_records[3:]  # compaction keeps the newest record of the part that it has processed
+    compacted = group_records[3:]  # compaction removed the first three and kept the next, the newest of the part that it processed
     first = compacted[0].offset
     tables = fold([], compacted, coverage=[cover(0, first + 1, "compacted"), cover(first + 2, 10_000)])
     generations = [row.to_generation for row in complete.episodes]
     assert [row.to_generation for row in tables.episodes] == [generation for generation in generations if (generation or 0) > compacted[0].generation]
     assert causes(tables.episodes) == causes(complete.episodes)[-len(tables.episodes) :]
     assert all(row.missing == 0 for row in tables.episodes)
-    # Between the kept record and the next, records of other groups are missing: no cause is certain.
+    # Offsets are missing between the kept record and the next, so no cause is certain.
     assert tables.episodes[0].confidence == "weak"
     assert [row.rounds_aborted for row in tables.generations[:3]] == [None, None, 0]
 
@@ -75,7 +75,7 @@ def test_bronze_becomes_events_group_by_group() -> None:
     rows = [Raw("offsets", 0, record.offset, record.at_ms, record.epoch, *record.fact) for record in played.memory.records[0]]
     for number, record in enumerate(played.note_records):
         rows.append(Raw("notes", 0, number, record.at_ms, 0, with_version(NoteKey(record.group), 0), write_note(record.header, record.body)))
-    rows.append(Raw("notes", 0, len(rows), 0, 0, b"\0", b""))  # no note
+    rows.append(Raw("notes", 0, len(rows), 0, 0, b"\0", b""))  # a record that is no note
     events = events_of(rows)
     assert sorted(events) == ["", GROUP]
     assert events[GROUP].group_records == played.group_records
@@ -119,11 +119,11 @@ def test_a_cooperative_rebalance_stops_only_moving_partitions() -> None:
             assert revoked.join_ms is not None
             assert revoked.sync_ms is not None
             assert revoked.stalled_hi_ms == 4 * (revoked.join_ms + revoked.sync_ms)
-            assert reassigned.stalled_hi_ms == 0  # they had no owner
+            assert reassigned.stalled_hi_ms == 0  # the partitions had no owner before, so no consumer stopped
 
 
 def test_a_storm_is_measured_by_the_timeouts_of_its_members() -> None:
-    """Settings of later members do not matter."""
+    """The timeout of a later rebalance does not change whether the earlier ones are a storm."""
     close = [RebalanceSpan(0, 10, 5_000), RebalanceSpan(2_000, 2_010, 5_000), RebalanceSpan(4_000, 4_010, 5_000)]
     assert storms([*close, RebalanceSpan(20_000, 20_010, 60_000)]) == [0, 0, 0, 0]
     assert storms([*close, RebalanceSpan(20_000, 20_010, 5_000)]) == [0, 0, 0, None]

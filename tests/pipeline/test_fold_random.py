@@ -17,7 +17,7 @@ from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
 
 pytestmark = pytest.mark.once
 
-SEEDS = (*range(100, 116), 60, 159)  # in the last two a seat is stored as the first of two rounds ends
+SEEDS = (*range(100, 116), 60, 159)  # the last two are seeds in which a seat is stored at the end of the first of two rounds
 
 
 class HistoryWithTruth(NamedTuple):
@@ -65,7 +65,7 @@ def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> No
     history = history_of(seed)
     changes = history.world.partition(GROUP).history(GROUP).changes
     joins = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
-    # A member that left while a coordinator died is in the group of the next coordinator.
+    # A member may leave twice: if the coordinator dies before it stores the first time, the next one has the member again.
     went = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]
     for tables in (history.plain, history.noted):
         for spell in tables.spells:

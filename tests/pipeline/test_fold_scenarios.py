@@ -15,7 +15,7 @@ KEPT = [name for name in SCENARIOS if "notes are lost" not in name]
 
 
 def key_of(played: Played, client: str) -> set[str]:
-    """Member keys that a client had."""
+    """The keys (instance id or member ids) under which a client was a member."""
     changes = played.world.partition("g").history("g").changes
     return {change.instance_id or change.member_id for change in changes if change.client == client}
 

@@ -19,7 +19,7 @@ def generation(offset: int, at: int, *, tombstone: bool = False) -> Generation:
 
 
 def partition(number: int, last_commit_ms: int, lag: int) -> dict[str, object]:
-    """A partition whose newest known lag is `lag`, with a time lag of as many seconds."""
+    """A partition whose newest known lag is `lag` records and as many seconds."""
     empty: dict[str, object] = dict.fromkeys(SERIES_TOTALS.names)
     fields = {"group": "g", "topic": "t", "topic_partition": number, "commits": 1, "first_ms": T0, "last_ms": last_commit_ms}
     return empty | fields | {"lag_ms": last_commit_ms, "lag": lag, "time_lag_ms": lag * 1000}

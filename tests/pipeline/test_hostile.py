@@ -34,7 +34,7 @@ from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, ma
 pytestmark = pytest.mark.once
 
 LOG = "__consumer_offsets-0"
-RECORDS_THERE = 41  # in the directory of most tests
+RECORDS_THERE = 41  # the number of records in the directory of most tests
 # Characters that a terminal or a browser would interpret, or reorder.
 ACTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -70,7 +70,7 @@ class Command:
         return self("run", "--offsets", *sources, "--master", "none", "--report", self.page, *more)
 
     def refused(self, *sources: object, code: int = EXIT.DAMAGED) -> str:
-        """The run is refused in one line, which is returned, and writes nothing."""
+        """Check that the run is refused with one line and writes nothing; returns that line."""
         ended = self.run(*sources)
         assert ended.code == code, ended.errors
         *before, line = ended.errors.splitlines()
@@ -166,7 +166,7 @@ def test_input_errors_are_reported_before_spark_starts(command: Command, tmp_pat
 
 @pytest.mark.parametrize("hidden", ["data", f"data/{LOG}", f"data/{LOG}/00000000000000000000.log"])
 def test_an_unreadable_directory_is_reported_in_one_line(command: Command, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
-    """Root may read every file, so the system's error is simulated."""
+    """The system's error is simulated, as tests may run as root, which may read every file."""
 
     def forbidding(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any) -> Any:
@@ -343,7 +343,7 @@ def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Pa
     for number, row in segments.items():
         assert read[number] == row.records
         if read[number] < RECORDS and not row.damaged_batches and not row.torn_bytes and not row.aborted:
-            waiting += RECORDS - read[number]  # after a transaction whose end is lost
+            waiting += RECORDS - read[number]  # records that wait for the end of a transaction, whose marker is lost
     assert len(segments) == count
     assert ended.numbers["undecided"] >= waiting
     assert ended.numbers["damaged_batches"] == sum(row.damaged_batches for row in segments.values()) > 0

@@ -78,7 +78,7 @@ def test_a_group_with_members_is_neither_dead_nor_do_its_offsets_expire() -> Non
 def test_commits_of_a_non_member_are_reported() -> None:
     log = [DecodedRecord(NOW - MINUTE, "g", "t", 0, 5)]
     assert kinds(findings(log)) == kinds(findings(log, [generation(9, NOW - 2 * MINUTE)])) == [("commits_without_members", None)]
-    assert findings(log, [generation(9, NOW)]) == []  # the last commits of members that left
+    assert findings(log, [generation(9, NOW)]) == []  # the last members left after the commit
 
 
 def test_idle_members_and_unassigned_partitions_are_reported() -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def verdicts(world: World, changed: dict[int, dict[str, Any]], *, notes: bool = True) -> list[str]:
-    """Of all rebalances, some of them with other columns."""
+    """The verdicts on all rebalances of a world; `changed` replaces columns of some rows."""
     tables = folded(world, notes=notes)
     episodes: Sequence[Episode] = [episode._replace(**changed.get(episode.episode, {})) for episode in tables.episodes]
     restarts = Restarts(tables._replace(episodes=list(episodes)), world.now)
@@ -61,7 +61,7 @@ def test_without_notes_it_is_unknown_whether_a_static_return_was_avoidable() -> 
 
     def script(world: World) -> None:
         running = pods(world, 3, static=True)
-        running[0].restart(10_500)  # its session has just ended: it rejoins while the join phase waits for the others
+        running[0].restart(10_500)  # back just after the end of its session, while the join phase of the rebalance still waits for the others
 
     world = played(script)
     assert [episode.avoidable for episode in advised(world).episodes[1:]] == [YES]
@@ -74,7 +74,7 @@ def test_a_seat_is_kept_for_no_longer_than_a_session() -> None:
 
 
 def test_a_member_was_alive_when_it_joined_for_its_last_generation() -> None:
-    """Whatever its session timeout: without commits there is no other evidence."""
+    """Without commits, its last JoinGroup is the last evidence that it was alive, whatever its session timeout."""
 
     def script(world: World) -> None:
         running = [pod(world, number, session_ms=45_000) for number in range(3)]
@@ -100,7 +100,7 @@ def test_a_restart_longer_than_the_session_timeout_stays_unavoidable() -> None:
     _, with_verdicts, episodes = script_of(played(script))
     assert counted(episodes, YES) == 4
     assert confirmed_avoidable(with_verdicts, episodes, 120_000) == 4
-    assert confirmed_avoidable(with_verdicts, episodes, 30_000) == 4 - 2  # member 2 is away for longer: it leaves and joins
+    assert confirmed_avoidable(with_verdicts, episodes, 30_000) == 4 - 2  # member 2, away for longer than 30 s, causes two: it leaves and joins
 
 
 def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
@@ -114,7 +114,7 @@ def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
 
 
 def test_a_new_coordinator_that_restarts_a_session_does_not_count_as_a_heartbeat() -> None:
-    """A process crashes, and returns before its coordinator does: the old member fell silent before the new member joined."""
+    """A process crashes and returns while the coordinator is down: the session that the next coordinator begins is no sign of life."""
 
     def script(world: World) -> None:
         running = pods(world, 3, rebalance_ms=MINUTE_MS)
@@ -148,7 +148,7 @@ def test_a_surge_deploy_restarts_no_member() -> None:
 
 
 def test_a_departure_and_an_ambiguous_arrival_are_not_judged() -> None:
-    """A single member on another host is no known restart; a whole deploy is."""
+    """One member that reappears on another host is not judged as a restart; a deploy of all members is."""
 
     def script(world: World, member_count: int) -> None:
         running = [pod(world, number, client_id="app") for number in range(3)]
@@ -163,7 +163,7 @@ def test_a_departure_and_an_ambiguous_arrival_are_not_judged() -> None:
 
 @pytest.mark.parametrize(("after_ms", "confidence"), [(1_500, "weak"), (5_000, "strong")])
 def test_a_new_member_is_no_certain_cause_with_a_second_step(after_ms: int, confidence: str) -> None:
-    """Partitions revoked in a cooperative group are assigned in a second rebalance, even if members join meanwhile."""
+    """A cooperative group assigns revoked partitions in a second rebalance: a member that joins then is perhaps not its cause."""
 
     def script(world: World) -> None:
         pods(world, 6, assignors=("cooperative-sticky",))[0].stop()

@@ -12,7 +12,7 @@ from tests.pipeline.building import analyzed
 from tests.pipeline.scenarios import random_script, write_script
 from tests.running import ROOT, environment
 
-pytestmark = pytest.mark.once  # about files and processes
+pytestmark = pytest.mark.once  # files and processes do not depend on the Python version
 
 
 def test_a_run_killed_at_any_step_is_completed_by_the_next(tmp_path: Path) -> None:

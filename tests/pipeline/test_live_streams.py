@@ -57,7 +57,7 @@ def live_kafka(folder: Path) -> Iterator[Live]:
 
 
 class Stream:
-    """A query that writes its rows to Parquet files, and continues from its checkpoint."""
+    """A streaming query that writes its rows to Parquet files; each new run continues from the checkpoint."""
 
     def __init__(self, spark: Any, folder: Path, source: str) -> None:
         self._spark = spark
@@ -88,7 +88,7 @@ def key(row: Row) -> tuple[object, ...]:
 
 
 def ingested(out: Path, source: str) -> list[Row]:
-    """The present records, read once, without Spark."""
+    """All records that are stored now, read without Spark."""
     warehouse = Warehouse.open(out, create=True)
     with warehouse.locked():
         ingest(warehouse, Sequential(QUIET), Inputs.of([source]), QUIET)
@@ -103,12 +103,12 @@ def test_a_live_stream_delivers_every_record_once(spark: Any, tmp_path: Path, st
             source = f"kafka://127.0.0.1:{live.port}"
             stream = Stream(spark, tmp_path, source)
             commit_offsets(live.port, 0)
-            stream.finish()  # with availableNow
+            stream.finish()  # a run with the trigger availableNow
             assert len([row for row in stream.rows() if row.kind == "offset"]) == 60
             commit_offsets(live.port, 1)
             query = stream.run(processingTime="200 milliseconds")
             await_that(lambda: stream.goes(query) and len(stream.rows()) >= 120, lambda: query.status)
-            live.stop()  # under the running query
+            live.stop()  # while the query runs
             live.start()
             commit_offsets(live.port, 2)
             await_that(lambda: stream.goes(query) and len(stream.rows()) >= 180, lambda: query.status)
@@ -123,5 +123,5 @@ def test_a_live_stream_delivers_every_record_once(spark: Any, tmp_path: Path, st
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """Without the place within a reply."""
+    """The rows without the position in the file or reply, which differs."""
     return [row._replace(file_pos=0) for row in rows]

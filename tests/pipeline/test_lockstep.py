@@ -17,7 +17,7 @@ from protocol.batch_record import varint
 from tests.pipeline import segments
 from tests.pipeline.segments import commit, random_batches, reference, seal, write_segment
 
-pytestmark = pytest.mark.once  # numpy
+pytestmark = pytest.mark.once  # tests numpy code
 
 
 def read(folder: Path, **options: object) -> tuple[list[Row], Plan, Read]:
@@ -92,7 +92,7 @@ def test_malformed_records_are_read_or_refused_like_the_reference(tmp_path: Path
     rows, planned, reading = read(folder)
     assert rows == reference(folder)
     lost = sum(1 for hole in reading.holes)
-    assert lost + len({row.batch_base for row in rows}) >= planned.segments[0].batches - 30  # batches whose header counts no records
+    assert lost + len({row.batch_base for row in rows}) >= planned.segments[0].batches - 30  # up to 30 batches have no record by their header
 
 
 def one_record(delta_ms: bytes = b"\0", delta: bytes = b"\0", key: bytes = b"", value: bytes = b"\1", more: bytes = b"\0") -> bytes:
@@ -101,7 +101,7 @@ def one_record(delta_ms: bytes = b"\0", delta: bytes = b"\0", key: bytes = b"", 
 
 
 def padded(value: int, size: int) -> bytes:
-    """A zigzag varint of so many bytes, also where fewer would do."""
+    """A zigzag varint of `size` bytes, even if fewer would do."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     return bytes([raw >> (7 * at) & 127 | 128 for at in range(size - 1)]) + bytes([raw >> (7 * (size - 1)) & 127])
 

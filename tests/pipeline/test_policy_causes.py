@@ -22,7 +22,7 @@ def with_verdicts(play: NotedPlay) -> list[Episode]:
 
 
 def rebalanced(play: NotedPlay, *members: str) -> Episode:
-    """The episode, once the members have joined and `a` has assigned partitions."""
+    """Let the members join and `a` assign partitions; returns the row of this rebalance."""
     for name in members:
         play.join(name)
     play.sync("a", {name: at for at, name in enumerate(members, 1)})
@@ -54,7 +54,7 @@ def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: Not
     went, returned = with_verdicts(play)[-2:]
     assert (went.cause, returned.cause) == ("absences_ended", "new_member")
     assert (went.avoidable, returned.avoidable) == (YES, YES)
-    assert went.avoidable_by_ms == returned.avoidable_by_ms == 46_000  # it may have been gone since it joined, 6 s before the play
+    assert went.avoidable_by_ms == returned.avoidable_by_ms == 46_000  # without a heartbeat noted, it may have been gone since it joined, 6 s before moment 0
 
 
 def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:

@@ -82,7 +82,7 @@ def test_a_flipped_bit_costs_one_batch_and_is_counted(folder: Path) -> None:
             assert len(rows) == 7
             continue
         lost = segment.quarantined_bytes + segment.torn_bytes
-        moved = inside == 3 and within < 8  # the last batch's offset grew: no later batch contradicts it
+        moved = inside == 3 and within < 8  # a larger offset of the last batch cannot be noticed, as no batch follows
         assert lost == len(batches[inside]) or (moved and lost == 0 and segment.missing_offsets)
         assert len(rows) == 7 - (2, 1, 3, 1)[inside] + moved * (lost == 0)
         if inside < 3:
@@ -159,7 +159,7 @@ def test_a_folder_changed_by_the_cleaner_is_listed_again(folder: Path, monkeypat
 
     def exchanging(disk: object, path: str) -> list[int]:
         names = listed(disk, path)  # type: ignore[arg-type]
-        if next(exchanges, False):  # both segments become one
+        if next(exchanges, False):  # a compaction merges both segments while they are listed
             write_segment(folder.with_name("new"), batch_of(0, fact(), fact()) + batch_of(2, fact())).rename(folder / f"{0:020}.log")
             (folder / f"{2:020}.log").unlink(missing_ok=True)
         return names

@@ -53,7 +53,7 @@ def test_burrow_sees_a_consumer_stop() -> None:
     log = [commit(10 * n, n) for n in range(10)]
     rows = strip(statuses(log, [sample(-10, 2), sample(45, 100)], T0 + 1_000 * S), "burrow")
     assert rows[:2] == [(0, 1, "STALL"), (1, 10, "STOP")]
-    assert {status for *_, status in rows[2:]} == {"OK"}  # it had no lag once: while that commit is in the window, the status is never STOP
+    assert {status for *_, status in rows[2:]} == {"OK"}  # one commit in the window has no lag: while it stays there, Burrow never reports STOP
     lagging = statuses(log, [sample(-10, 50)], T0 + 1_000 * S)
     assert strip(lagging, "burrow") == [(0, 1, "STALL"), (1, 10, "STOP"), (10, 181, "OK"), (181, 1_000, "STOP")]
     assert lagging[-1].ruleset == "tenure"
@@ -74,7 +74,7 @@ def test_a_partition_without_new_records_is_not_stopped() -> None:
     rows = statuses(log, ends, T0 + 9_000 * S)
     assert strip(rows)[-1] == (8_000 + 600, 9_000, "STOP")
     assert all(status in ("OK", "STOP") for *_, status in strip(rows))
-    assert strip(rows, "burrow")[-1] == (8_010, 9_000, "OK")  # it had read all at the last commit
+    assert strip(rows, "burrow")[-1] == (8_010, 9_000, "OK")  # at its last commit the group had read everything
 
 
 def test_records_deleted_before_they_were_read_are_lost() -> None:
@@ -94,7 +94,7 @@ def test_an_unassigned_partition_has_its_own_status() -> None:
 
 
 def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -> None:
-    """Between two commits at the end of the log it lags for a while, which a record between them shows."""
+    """The group lags for a while between two commits at the end of the log; the group record in between makes the lag visible."""
     log = [commit(0, 0), DecodedRecord(T0 + 2 * S, "g"), commit(4, 40), commit(5, 50)]
     ends = [sample(0, 0), sample(10, 100)]
     rows = [row for row in statuses(log, ends, T0 + 6 * S, [generation(2, 1, 1)], [member(1, "a", "t-0")]) if row.ruleset == "tenure"]
@@ -104,9 +104,9 @@ def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -
 def test_without_a_known_assignment_a_partition_is_not_unowned() -> None:
     log, ends, now = [commit(0, 10)], [sample(-10, 50)], T0 + 60 * S
     ours = member(2, "a", "t-1")
-    unread = [generation(5, 1, 1)]  # its assignments cannot be read
+    unread = [generation(5, 1, 1)]  # a generation whose assignments cannot be read
     assert strip(statuses(log, ends, now, unread, [member(1, "a")])) == [(0, 60, "OK")]
-    never = [generation(5, 1, 0)]  # a group for its offsets alone
+    never = [generation(5, 1, 0)]  # a group without members, used only to commit offsets
     assert strip(statuses(log, ends, now, never)) == [(0, 60, "OK")]
     connect_group = [generation(5, 2, 1)._replace(protocol_type="connect")]
     assert strip(statuses(log, ends, now, connect_group, [ours])) == [(0, 60, "OK")]
@@ -184,7 +184,7 @@ class Naive:
                 self.own.append((newest, line.committed, line.at))
 
     def sequence(self, at: int) -> list[tuple[int, int, int, bool]]:
-        """Each commit with whether it is the last of its slot, later commits included."""
+        """The commits up to `at`, each with whether it is the last in its 15 s slot; commits after `at` count for that too."""
         out: list[tuple[int, int, int, bool]] = []
         for (moment, committed, commit_ms), (next_ms, after, _) in zip(self.own, [*self.own[1:], (0, None, 0)], strict=True):
             if moment <= at:

@@ -29,11 +29,11 @@ STEADY = window((10, 0, 5), (20, 10 * S, 4), (30, 20 * S, 6))
         (STEADY, 0, 900 * S, "OK"),  # rule 1: no lag
         (window((10, 0, 5), (20, 10 * S, 0), (15, 20 * S, 6)), 6, 900 * S, "OK"),  # rule 1 comes before all others
         (window((10, 0, 5), (9, 10 * S, 6)), 6, 900 * S, "REWIND"),  # rule 2, before rule 3
-        (STEADY, 6, 40 * S, "OK"),  # as long as the window, and no longer
-        (STEADY, 6, 40 * S + 999, "OK"),  # in whole seconds
+        (STEADY, 6, 40 * S, "OK"),  # silent for as long as the window spans, not longer
+        (STEADY, 6, 40 * S + 999, "OK"),  # times are compared in whole seconds
         (STEADY, 6, 41 * S, "STOP"),  # rule 3
         (window((10, 0, 5)), 5, 0, "STALL"),  # a single commit: equal to all others
-        (window((10, 0, 5)), 5, 1 * S, "STOP"),  # and a window of no length
+        (window((10, 0, 5)), 5, 1 * S, "STOP"),  # a window that spans no time
         (window((10, 0, 5), (10, 10 * S, 4), (10, 20 * S, 3)), 3, 25 * S, "STALL"),  # rule 4, whatever the lag does
         (window((10, 0, 5), (11, 10 * S, 5), (12, 20 * S, 5)), 5, 25 * S, "WARN"),  # rule 5: it does not have to grow
         (window((10, 0, 5), (11, 10 * S, 6), (12, 20 * S, 7)), 7, 25 * S, "WARN"),
@@ -54,7 +54,7 @@ def view(commits: list[Stored] = LONG, lag: int | None = 9, start: int | None = 
 @pytest.mark.parametrize(
     ("partition_view", "status", "rule"),
     [
-        (view(start=22, lag=None), "LOST", "deleted-before-read"),  # known even where the end is not
+        (view(start=22, lag=None), "LOST", "deleted-before-read"),  # does not need the end offset
         (view(start=21), "WARN", "lag-never-falls"),
         (view(lag=None, owned=False, quiet=1 << 40), "UNKNOWN", "no-end-offset"),
         (view(lag=0, owned=False, quiet=1 << 40), "OK", "no-lag"),
@@ -62,14 +62,14 @@ def view(commits: list[Stored] = LONG, lag: int | None = 9, start: int | None = 
         (view(owned=True), "WARN", "lag-never-falls"),
         (view(quiet=11 * MINUTE), "WARN", "lag-never-falls"),
         (view(quiet=11 * MINUTE + 1), "STOP", "commits-stopped"),
-        (view(LONG[:3], quiet=10 * MINUTE), "WARN", "lag-never-falls"),  # ten minutes at least
+        (view(LONG[:3], quiet=10 * MINUTE), "WARN", "lag-never-falls"),  # a silence of up to ten minutes is no stop
         (view(LONG[:3], quiet=10 * MINUTE + 1), "STOP", "commits-stopped"),
         (view([]), "OK", "few-commits"),
         (view(LONG[:1]), "OK", "few-commits"),
         (view(window((9, 0, 0), (5, 60 * S, 3), (5, 90 * S, 3))), "OK", "no-lag-in-window"),
         (view(window((9, 0, 1), (5, 60 * S, 3), (5, 90 * S, 3))), "REWIND", "offset-fell"),
         (view(window((5, 0, None), (5, 60 * S, 3))), "STALL", "offset-stands"),
-        (view(window((5, 0, None), (6, 60 * S, 3))), "OK", "few-commits"),  # whether the lag fell is not known
+        (view(window((5, 0, None), (6, 60 * S, 3))), "OK", "few-commits"),  # the first lag is unknown, and with it whether the lag fell
         (view(window((5, 0, 4), (6, 60 * S, 3))), "OK", "lag-falls"),
     ],
 )
@@ -110,7 +110,7 @@ def test_more_lag_never_improves_a_status(seed: int) -> None:
         return severity(burrow(commits, lag, now)[0]), severity(tenure(View(commits, committed[-1], lag, start, owned, quiet))[0])
 
     less = severities(lags, last, quiet)
-    # With more lag, the time with a lag is as long or longer.
+    # More lag cannot give a better status. The time with a lag may also be longer.
     more_lag = severities([lag + plus for lag, plus in zip(lags, more, strict=True)], last + more[-1] + extra, quiet + draw.choice([0, 60 * MINUTE]))
     assert more_lag[0] >= less[0]
     assert more_lag[1] >= less[1]

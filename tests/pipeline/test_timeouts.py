@@ -75,13 +75,13 @@ def test_more_time_bridges_and_costs_more(seed: int) -> None:
 
 
 def test_few_samples_are_all_bridged() -> None:
-    assert chosen([gap(ms) for ms in (10_000, 20_000, 40_000)]) == TimeoutChoice(55_000, 40_000, 3, None, "longest")  # 40 x 1.2 + 3 = 51
+    assert chosen([gap(ms) for ms in (10_000, 20_000, 40_000)]) == TimeoutChoice(55_000, 40_000, 3, None, "longest")  # 40 s x 1.2 + 3 s = 51 s, rounded up
 
 
 def test_of_many_samples_a_few_may_be_longer() -> None:
     samples = [gap(20_000 + ms) for ms in range(99)] + [gap(400_000)]
     choice = chosen(samples, [ms.gap_lo_ms + 1 for ms in samples])
-    assert (choice.timeout_ms, choice.gap_ms, choice.why) == (30_000, 20_094, "quantile")  # 20.1 x 1.2 + 3 = 27.1
+    assert (choice.timeout_ms, choice.gap_ms, choice.why) == (30_000, 20_094, "quantile")  # 20.1 s x 1.2 + 3 s = 27.1 s, rounded up
 
 
 def test_the_upper_end_of_an_interval_counts() -> None:
@@ -165,7 +165,7 @@ RESTARTS = [gap(2_000), gap(9_100), gap(20_000), gap(9_500, lo=8_500), gap(30_00
 @pytest.mark.parametrize("late_ms", [None, 5_000])
 @pytest.mark.parametrize("limit", LIMITS)
 def test_the_sentence_is_true(limit: int | None, late_ms: int | None) -> None:
-    """For each limit, every two restarts or a single one, and every number of avoided rebalances."""
+    """Check the sentence for each limit, with one or two restarts, and with every number of avoided rebalances."""
     options = Options(detect_max_ms=limit)
     for restarts, by in product([*([one] for one in RESTARTS), *([*RESTARTS[:1], *two] for two in pairwise(RESTARTS))], [(), (9_101,), (None, 2_001, 20_001)]):
         gaps = restarts if late_ms is None else [*restarts, gap(late_ms, source=HEARTBEAT_GAP)]

@@ -46,7 +46,7 @@ def named(rebalance: Rebalance) -> str | None:
 
 
 def check_rebalances_found(world: World) -> None:
-    """The fold over both logs finds each episode where it was, with its cause."""
+    """Check that the analysis of both logs finds each rebalance of the world, with its times, generations and cause."""
     reported = [(rebalance.began_ms, rebalance.ended_ms, rebalance.from_generation, rebalance.to_generation, named(rebalance)) for rebalance in rebalances(world)]
     true = [(episode.start_ms, episode.end_ms, episode.from_generation, episode.to_generation, episode.cause) for episode in world.episodes(GROUP)]
     assert reported == true

@@ -71,7 +71,7 @@ def test_a_table_replaced_while_reading_is_read_in_its_new_version(warehouse: Wa
             current = warehouse.current()
             warehouse.publish(replace(current, run=2, files=(warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS)),)))
             with warehouse.locked():
-                pass  # the next run has begun, and the files replaced by the second run are gone
+                pass  # the lock begins the next run, which removes the files that the second run replaced
         return load(file, **options)
 
     monkeypatch.setattr(warehouse, "load", late)

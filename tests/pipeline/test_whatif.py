@@ -13,7 +13,7 @@ from tests.pipeline.scenarios import SCENARIOS, play, pods
 pytestmark = pytest.mark.once
 
 TIMEOUTS = [6_000, 10_000, 30_000, 60_000, 180_000, FOREVER_MS]
-QUIET = [10 * MINUTE_MS, 20 * MINUTE_MS]  # each is over before the next begins
+QUIET = [10 * MINUTE_MS, 20 * MINUTE_MS]  # each restart is over before the next begins
 DENSE = [3_000, 20_000, 90_000, 10 * MINUTE_MS]
 
 
@@ -22,7 +22,7 @@ DENSE = [3_000, 20_000, 90_000, 10 * MINUTE_MS]
 def test_a_replay_without_restarts_gives_the_coordinators_rebalances(seed: int, static: bool) -> None:
     world = played(by_chance(seed, QUIET, steps=25, static=static))
     restarts, script, episodes = script_of(world)
-    for timeout in TIMEOUTS[1:]:  # some are away for hardly longer than the first, and return within the rebalance that their departure causes
+    for timeout in TIMEOUTS[1:]:  # without the first: some absences are hardly longer, and end within the rebalance that they cause
         replayed = script.as_static(timeout)
         longer = [restart for restart in restarts.returns if restart.away[1] >= timeout]
         assert replayed.rebalances == len(episodes) - counted(episodes, YES) + 2 * len(longer), timeout
@@ -33,13 +33,13 @@ def test_a_replay_without_restarts_gives_the_coordinators_rebalances(seed: int, 
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_replayed_session_ends_within_a_bridged_restart(seed: int, static: bool) -> None:
-    """Also if events coincide: rebalances may merge or split then, but none is due to a bridged restart."""
+    """Here events coincide, so that rebalances may merge or split, but no bridged restart may cause one."""
     world = played(by_chance(seed, DENSE, steps=40, static=static))
     restarts, script, episodes = script_of(world)
     for timeout in TIMEOUTS:
         replayed = script.as_static(timeout)
         longer = {restart.new_id for restart in restarts.returns if restart.away[1] >= timeout}
-        # A session is renewed when a join round ends in which its member was waiting: some longer absences are bridged.
+        # The end of a join round renews the sessions of the members that waited in it, so some longer absences are bridged too.
         assert {member.new_id for member in replayed.expired()} <= longer
         assert replayed.of_restarts(timeout) == []
     assert confirmed_avoidable(script, episodes, FOREVER_MS) == counted(episodes, YES)

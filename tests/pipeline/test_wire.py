@@ -61,7 +61,7 @@ def read(cluster: FakeCluster, **options: Any) -> tuple[list[Row], list[Segment]
 
 
 def record_rows(rows: list[Row]) -> list[tuple[object, ...]]:
-    """Without the file that they are from."""
+    """The rows without the columns that name their file and position."""
     return [row[1:-2] for row in rows]
 
 
@@ -221,7 +221,7 @@ def test_a_tenure_broker_read_live_equals_its_directory(tmp_path: Path) -> None:
 
 
 def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:
-    """The ends are kept for a full build, and only where they have changed."""
+    """End offsets are stored only when they have changed, and are kept for a full build."""
     quiet = Progress()
     with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as broker:
         warehouse = Warehouse.open(tmp_path / "out", create=True)
@@ -238,11 +238,11 @@ def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:
     assert {(row.log_start, row.end_offset, row.origin) for row in first} == {(0, 0, "live")}
     assert all(before_ms <= row.at_ms <= time.time_ns() // 1_000_000 for row in first)
     with warehouse.locked():
-        store_live_ends(warehouse, inputs, quiet)  # without an answer there is a warning, and no failure
+        store_live_ends(warehouse, inputs, quiet)  # the broker is down: this warns and does not fail
         build(warehouse, Sequential(quiet), full=True)
     assert live_rows(warehouse) == first
     lags = warehouse.read("groups", columns=["group", "lag"]).to_pylist()
-    assert {lag["lag"] for lag in lags if lag["group"].startswith("group-")} == {0}  # 100 was committed, beyond the end
+    assert {lag["lag"] for lag in lags if lag["group"].startswith("group-")} == {0}  # not negative: the committed 100 is beyond the end offset
 
 
 def live_rows(warehouse: Warehouse) -> list[EndOffset]:

@@ -91,7 +91,7 @@ def use(bootstrap: str) -> None:
             if name == "shipping":
                 transact(bootstrap, consumer, turn % 2 == 0)
             consumer.close()
-    for name, commits in (("paid", True), ("unpaid", False)):  # no later record that compaction would keep instead
+    for name, commits in (("paid", True), ("unpaid", False)):  # the last records of these groups, so that compaction keeps them
         consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": name})
         transact(bootstrap, consumer, commits)
         consumer.close()
@@ -109,11 +109,11 @@ def transact(bootstrap: str, consumer: Any, commits: bool) -> None:
 def printed(port: int, formatter: str) -> list[dict[str, Any]]:
     """The committed records in the output of Kafka's console consumer."""
     output = ""
-    for partition in range(PARTITIONS):  # assigned, so that no group joins and reading writes nothing
+    for partition in range(PARTITIONS):  # read by partition: a consumer group would write to the log that is read
         options = ["--topic", "__consumer_offsets", "--partition", str(partition), "--offset", "earliest", "--timeout-ms", "4000"]
         options += ["--command-property", "isolation.level=read_committed", "--formatter", f"{FORMATTERS}.{formatter}"]
         output += run_java(CONSOLE, "--bootstrap-server", f"127.0.0.1:{port}", *options, timeout=120)
-    decode = json.JSONDecoder().raw_decode  # between them there may be words of the tool's own, and no new line
+    decode = json.JSONDecoder().raw_decode  # records may follow each other without a newline, with messages of the tool in between
     return [decode(output, match.start())[0] for match in re.finditer(r'\{"key":', output)]
 
 
@@ -155,7 +155,7 @@ def test_kafka_read_live_and_from_its_directory_equals_its_formatters_output(kaf
     assert [row[1:-2] for row in live] == [row[1:-2] for row in here]
     segments = rows_of(Segment, Warehouse.open(tmp_path / "here").read("segments"))
     assert sum(row.records for row in segments) == len(here)
-    assert sum(row.missing_offsets for row in segments) > 0  # it was compacted
+    assert sum(row.missing_offsets for row in segments) > 0  # offsets are missing because the log was compacted
     assert {row.cluster for row in live} == {row.cluster for row in here}
     aborted = {row.path for row in segments if row.aborted}
     compare(here, [path for path in sorted((tmp_path / "copy").glob("__consumer_offsets-*/*.log")) if path.stat().st_size and str(path) not in aborted])
