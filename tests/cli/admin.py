@@ -31,12 +31,12 @@ def port_of(bootstrap: str) -> int:
 
 
 class Admin(Client):
-    """Retry while Kafka creates a topic or a coordinator, which lasts a moment."""
+    """A client for setting up tests. Its methods retry while Kafka is still creating a topic or a coordinator."""
 
     def topic(self, name: str, counts: tuple[int, ...] = (10, 10, 0), begins: Mapping[int, int] = {1: 4}) -> None:
-        """By default partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty.
+        """Create a topic with `counts` records and `begins` as log start offsets. By default: 0 to 9, 4 to 9, and an empty partition.
 
-        The topic may exist: a test worker may run this module twice.
+        The topic may exist already, since a test worker may run a test module twice.
         """
         configs = [CreatableTopicConfig("retention.ms", "-1")]
         error_code = self.ask(CreateTopicsRequest([CreatableTopic(name, len(counts), 1, [], configs)], 10_000), 5).topics[0].error_code

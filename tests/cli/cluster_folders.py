@@ -36,7 +36,7 @@ def records(number: int, count: int, size: int = 100) -> bytes:
 
 
 class ClusterFolder:
-    """Written by our storage, as by a broker that was stopped in order."""
+    """A data directory written by the storage package, as by a broker that stopped in order."""
 
     def __init__(self, path: Path, batches: int = 40) -> None:
         self.path = path
@@ -80,16 +80,16 @@ class ClusterFolder:
         self.append("orders", 1, [(b"k", b"v")])
 
     def _state(self) -> None:
-        """Gaps that a compaction has left: at the beginning, within a segment, between two, and an active segment that is empty."""
+        """A log with gaps as left by compaction: at its start, within a segment and between segments; the active segment is empty."""
         self.segments("state", {0: [(4, 2), (11, 1)], 20: [(23, 3), (40, 1)], 41: []}, [(0, 0), (2, 21)])
 
     def _late(self) -> None:
-        """A log that begins within its first segment."""
+        """A log whose start offset is within its first segment."""
         self.segments("late", {25: [(25, 10), (35, 5)]}, [(1, 25)])
         self.directory.checkpoint_starts({("late", 0): 29})
 
     def _emptied(self) -> None:
-        """All records were deleted."""
+        """A log whose records were all deleted."""
         self.segments("emptied", {77: []}, [])
         self.directory.checkpoint_starts({("emptied", 0): 77})
 
@@ -122,7 +122,7 @@ class Content(NamedTuple):
 
 
 def contents(path: Path | str) -> dict[str, Content]:
-    """Of a directory that was stopped in order, as a broker reads it."""
+    """The contents of each log of a directory that was stopped in order, as a broker reads them."""
     disk = OsDisk()
     starts = read_offsets(disk, f"{path}/{LOG_STARTS}")
     contents_by_log = {}

@@ -1,4 +1,4 @@
-"""A client that appends records and commits their end offsets without a pause, and the part of them that an export must have."""
+"""A client that appends records and commits their end offsets without a pause, and checks of an export made meanwhile."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BATCH = 3
 
 
 class Load:
-    """Each round produces one batch with a producer id, and commits its end for one group."""
+    """A thread of rounds: each produces one batch with a producer id, and commits the batch's end offset for one group."""
 
     def __init__(self, port: int) -> None:
-        self.committed: dict[str, int] = {}  # acknowledged
+        self.committed: dict[str, int] = {}  # the newest acknowledged commit of each group
         self.rounds = 0
         self._port = port
         self._ended = False
@@ -50,7 +50,7 @@ class Load:
                 self._round(client)
 
     def _round(self, client: Client) -> None:
-        """A new producer now and then, so that blocks of ids are used up."""
+        """Produce and commit once. Every third round takes a new producer id, so that blocks of ids are used up."""
         if self.rounds % 3 == 0:
             self._producer, self._sequence = client.ask(InitProducerIdRequest(None, 60_000), 1).producer_id, 0
         records = [Record(number, 1, b"k", b"%d" % self.rounds) for number in range(BATCH)]
@@ -71,7 +71,7 @@ class Load:
 
 
 def check(copied: dict[str, Content], promised: dict[str, int]) -> dict[str, int]:
-    """No commit made before the export is missing, and none is beyond the end of the records; returns the committed offsets."""
+    """Check that the copy has every commit in `promised`, and none beyond the end of the records; returns its committed offsets."""
     end = copied[f"{TOPIC}-0"].end
     offsets: dict[str, int] = {}
     partitions = sum(name.startswith("__consumer_offsets-") for name in copied)
@@ -89,7 +89,7 @@ def check(copied: dict[str, Content], promised: dict[str, int]) -> dict[str, int
 
 
 def check_producer_ids(copied: dict[str, Content]) -> None:
-    """No producer id of the records is assigned a second time."""
+    """Check that the copied registry will assign no producer id that a copied record has."""
     ids = [
         read_record(ProducerIdsValue, value).next_id
         for key, value in facts_of(copied["__tenure_topics-0"].batches)

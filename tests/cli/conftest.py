@@ -56,7 +56,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
-    """`tenure ARGUMENTS` in this process, not on a terminal."""
+    """Run `tenure ARGUMENTS` in this process, with streams that are no terminal."""
 
     def run(*arguments: str, stdin: str | bytes = "") -> Result:
         stream = io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
@@ -75,13 +75,13 @@ def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
 
 
 def at(bootstrap: str, tenure: Tenure) -> Tenure:
-    """`tenure ARGUMENTS --bootstrap` that address."""
+    """Run `tenure ARGUMENTS --bootstrap BOOTSTRAP`."""
     return lambda *arguments, stdin="": tenure(*arguments, "--bootstrap", bootstrap, stdin=stdin)
 
 
 @pytest.fixture
 def ask(tenure: Tenure, bootstrap: str) -> Tenure:
-    """`tenure ARGUMENTS` of the started broker."""
+    """Run `tenure ARGUMENTS` against the started broker."""
     return at(bootstrap, tenure)
 
 

@@ -37,7 +37,7 @@ def consuming(bootstrap: str, *arguments: str) -> Iterator[subprocess.Popen[byte
 
 
 def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> list[tuple[int, int]]:
-    """End the process by a signal; partitions and offsets of the records that it printed."""
+    """End the process by a signal; returns (partition, offset) of each record that it printed."""
     process.send_signal(number)
     out, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (0 if number in (signal.SIGINT, signal.SIGTERM) else 128 + number, b"")
@@ -54,7 +54,7 @@ def described(cluster: Cluster, group: str) -> DescribedGroup:
 
 
 def await_members(cluster: Cluster, group: str, members: int) -> DescribedGroup:
-    """Wait until the group is stable with as many members, or empty."""
+    """Wait until the group is Stable with `members` members, or, for 0, Empty."""
 
     def settled() -> DescribedGroup | None:
         now = described(cluster, group)
@@ -64,7 +64,7 @@ def await_members(cluster: Cluster, group: str, members: int) -> DescribedGroup:
 
 
 def await_committed(cluster: Cluster, group: str, topic: str, records: int) -> None:
-    """Wait until the committed offsets of the four partitions add up to as many records."""
+    """Wait until the committed offsets of the four partitions add up to `records`."""
     partitions = [(topic, partition) for partition in range(4)]
     wait_until(lambda: sum(committed_offsets(cluster, group, partitions).values()) >= records, SECONDS)
 

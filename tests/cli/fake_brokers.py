@@ -30,7 +30,7 @@ Versions = Mapping[int, tuple[int, int]]
 
 
 class Close(Exception):
-    """The answer is to close the connection."""
+    """Raised by an answer to make the fake broker close the connection."""
 
 
 class Listener:
@@ -89,7 +89,7 @@ class Listener:
 
 
 class FakeBroker(Listener):
-    """Answers by API: `answers[key](request, version)` returns the reply, None for silence. `requests` are all but ApiVersions."""
+    """A broker that replies with `answers[API key](request, version)`; None: no reply. `requests` records all requests but ApiVersions."""
 
     def __init__(self, answers: Mapping[int, Answer] | None = None, *, host: str = "127.0.0.1", versions: Versions | None = None) -> None:
         self.answers: dict[int, Answer] = dict(answers or {})
@@ -119,7 +119,7 @@ class FakeBroker(Listener):
 
 
 def metadata_of(*brokers: FakeBroker, controller: int = 0, topics: Callable[[Any], list[Any]] = lambda request: []) -> Answer:
-    """Metadata of a cluster of these brokers, whose ids are their places."""
+    """An answer to Metadata: a cluster of these brokers, with their positions as ids."""
 
     def answer(request: Any, version: int) -> Message:
         entries = [MetadataResponseBroker(number, broker.host, broker.port) for number, broker in enumerate(brokers)]
@@ -129,7 +129,7 @@ def metadata_of(*brokers: FakeBroker, controller: int = 0, topics: Callable[[Any
 
 
 class OldCluster(Listener):
-    """A proxy that offers only these versions, and closes the connection at others; `requests` has their keys and versions."""
+    """A proxy that offers only `versions`, and closes the connection at any other. `requests` has the key and version of each request."""
 
     def __init__(self, bootstrap: str, versions: Versions) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -156,7 +156,7 @@ class OldCluster(Listener):
                 connection.sendall(self._changed(reply, key, version, correlation_id))
 
     def _changed(self, reply: bytes, key: int, version: int, correlation_id: int) -> bytes:
-        """Fewer versions, and our address for the broker's."""
+        """Reduce the versions in a reply to ApiVersions, and replace the broker's address by that of the proxy."""
         message, _ = APIS[key].response.decode(reply, 4 + response_header_version(key, version), version)
         match message:
             case ApiVersionsResponse():
@@ -180,7 +180,7 @@ class OldCluster(Listener):
 
 
 def versions_of(release: tuple[int, int]) -> Versions:
-    """The versions of that Kafka release, for the APIs that this project knows."""
+    """The API versions of a Kafka release, of the APIs that this project implements."""
     if release == (2, 4):
         return KAFKA_2_4
     ranges = {}

@@ -10,7 +10,7 @@ from tests.running import wait_until
 
 
 def entries_of(ask: Tenure, group: str, ready: int, *words: str) -> list[dict[str, Any]]:
-    """The entries, once as many rebalances are over."""
+    """The entries of the history, once it has at least `ready` finished rebalances."""
 
     def written() -> list[dict[str, Any]] | None:
         done = ask("group", "history", group, "--json", *words)

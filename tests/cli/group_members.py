@@ -21,8 +21,8 @@ from protocol.records import with_version
 from tests.cli.admin import port_of
 from tests.running import Client, wait_until
 
-JOIN, SYNC = 5, 3  # the versions that bring instance ids
-JOIN_AT_ONCE = 3  # from version 4 on, a newcomer without an id is given a member id first
+JOIN, SYNC = 5, 3  # the first versions with instance ids
+JOIN_AT_ONCE = 3  # the last version in which a newcomer joins without first getting a member id
 Assignments = Mapping[str, Mapping[str, Sequence[int]]]  # the partitions of each topic, by member name
 
 
@@ -50,7 +50,7 @@ class GroupMembers:
         self._stack.close()
 
     def settle(self, assigned: Assignments, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> GroupMembers:
-        """Newcomers join, and the leader assigns `given`. `begin` names the member that starts the rebalance when no member is new."""
+        """Let new members join, and the leader assign `assigned`. `begin`: the member that starts the rebalance if no member is new."""
         new = [name for name in assigned if name not in self.ids]
         for name in new:
             client = self._stack.enter_context(Client(self._port, client_id=name))
@@ -68,7 +68,7 @@ class GroupMembers:
         return self
 
     def _rejoin(self, *newcomer: str, begin: str = "") -> str:
-        """All members learn of the rebalance and rejoin; returns the name of the leader."""
+        """Wait until all members have heard of the rebalance by heartbeat, and let them rejoin; returns the name of the leader."""
         if begin:
             self._send_join(begin)
         for name in self.ids:
@@ -77,7 +77,7 @@ class GroupMembers:
         for name in self.ids:
             if name != begin:
                 self._send_join(name)
-        leaders = [name for name in [*self.ids, *newcomer] if self._joined(name)]  # every answer is read
+        leaders = [name for name in [*self.ids, *newcomer] if self._joined(name)]  # a list, so that the reply of every member is read
         assert len(leaders) == 1
         return leaders[0]
 
@@ -103,12 +103,12 @@ class GroupMembers:
         return bool(reply.leader == reply.member_id)
 
     def add_standby(self, name: str) -> None:
-        """A static member beyond the target.group.size, which is in the generation at once."""
+        """Add a static member beyond target.group.size: it becomes a standby in the present generation, with an empty assignment."""
         self._members[name] = Member(self._stack.enter_context(Client(self._port, client_id=name)), name, name, 60_000)
         assert self.rejoin(name) == assignment({})
 
     def rejoin(self, name: str) -> bytes:
-        """A member joins and syncs in the present generation; its assignment."""
+        """Let a member join and sync in the present generation; returns its assignment."""
         before = self.generation
         self._send_join(name)
         self._joined(name)

@@ -43,7 +43,7 @@ def run(*arguments: object) -> int:
 
 
 def process(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """`tenure log` as a process: a process does not see its own lock, and the bytes of a pipe cannot be compared."""
+    """Run `tenure log` as a process, for tests in which this process holds the lock of the directory, or which need real output streams."""
     command = [sys.executable, "-P", "-m", "tenure", "log", *map(str, arguments)]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
 
@@ -134,7 +134,7 @@ class Folder:
 
 
 def first_batch(folder: Folder) -> int:
-    """How large the first batch of orders is."""
+    """The size of the first batch of topic orders."""
     data = folder.segment("orders").read_bytes()
     return next(iterate(data, 0, len(data))).size
 
@@ -146,7 +146,7 @@ def change(file: Path, at: int, data: bytes) -> None:
 
 
 def cut(file: Path, size: int) -> None:
-    """Truncate to this size; a negative size is cut off the end."""
+    """Truncate the file to `size`; if negative, remove that many bytes from its end."""
     os.truncate(file, size if size >= 0 else file.stat().st_size + size)
 
 
@@ -160,7 +160,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 class Command:
-    """`tenure log` in this process; each run must leave the directory as it was."""
+    """Runs `tenure log` in this process, and checks that each run leaves the directory unchanged."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -181,7 +181,7 @@ class Command:
         return lines
 
     def records(self, *arguments: object, code: int = 0) -> list[dict[str, Any]]:
-        """The JSON lines; the last line has the error if the exit code reports an error."""
+        """The JSON lines of the output, without the last one if that reports the error."""
         rows = [json.loads(line) for line in self.lines(*arguments, "--json", code=code)]
         if code:
             assert set(rows.pop()["error"]) == {"code", "message", "hint"}

@@ -26,7 +26,7 @@ class Planted(NamedTuple):
     kind: str
     name: str
     plant: Plant
-    what: str  # a pattern
+    what: str  # a pattern of the printed reason
 
 
 # Changes of a single file
@@ -44,7 +44,7 @@ def overwritten(log: str, at: int, data: bytes, ending: str = ".log", crashed: b
 
 
 def cut_short(log: str, bytes_cut: int, *without: str) -> Plant:
-    """The first segment loses its last bytes, and the directory these files."""
+    """Cut bytes off the end of the first segment, and remove the files `without` from the directory."""
 
     def plant(folder: Folder) -> Path:
         for name in without:
@@ -67,7 +67,7 @@ def continued(log: str, data: bytes, ending: str = ".log", crashed: bool = False
 
 
 def index_entry(ending: str, at: int, changed: Callable[[int], int]) -> Plant:
-    """Change one byte of the index."""
+    """Change one byte of an index file."""
 
     def plant(folder: Folder) -> Path:
         file = folder.segment("orders").with_suffix(ending)
@@ -128,7 +128,7 @@ damaged_in_an_older_segment = overwritten("orders", 100, b"!")
 
 
 def damaged_turns(at: int, folder: Folder) -> Path:
-    """A file of two turns, one present in the log of offsets and one missing there, with one changed byte."""
+    """A turn file with one changed byte. The log of offsets has the batch of its first turn, and lacks that of the second."""
     folder.crashed()
     data = folder.segment(OFFSETS).read_bytes()
     has = list(iterate(data, 0, len(data)))[-1]
@@ -212,7 +212,7 @@ def an_index_that_is_missing(folder: Folder) -> Path:
 def epochs_out_of_order(folder: Folder) -> Path:
     segment = folder.segment(OFFSETS)
     data = bytearray(segment.read_bytes())
-    stamp(data, 0, 0, 9)  # outside of the checksum
+    stamp(data, 0, 0, 9)  # the leader epoch, which the checksum does not cover
     segment.write_bytes(data)
     return segment
 
@@ -277,7 +277,7 @@ def an_unreadable_file(folder: Folder) -> Path:
 
 
 LATER = r"checksum is wrong \(\d+ bytes, sound batches follow\)"
-# No index can name this offset, the checksum does not cover it, and no batch follows that would contradict it.
+# An offset too large for an index entry; neither the checksum nor a later batch contradicts it.
 TOO_FAR = overwritten(NOTES, 0, (1 << 40).to_bytes(8, "big"))
 ROWS: list[tuple[str, str, Plant, str]] = [
     ("torn-end", "torn end", torn_end, r"a batch of \d+ bytes is cut short after \d+ \(\d+ bytes\)"),

@@ -34,7 +34,7 @@ class Terminal:
         os.close(self._master)
 
     def type(self, keys: str, until: str) -> str:
-        """The output of the process after these keys, once the pattern is in it."""
+        """Type these keys; returns the output after them, as soon as it has the pattern."""
         self.text = ""
         os.write(self._master, keys.encode())
         return self.until(until)

@@ -55,7 +55,7 @@ def test_a_history_is_replayed(out: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     code, text, _ = run_words(capsys, "whatif", "--out", out, "--group", "g", "--static", "--json")
     (replay,) = json.loads(text)["replays"]
-    assert (replay["session_timeout_ms"], replay["as_asked"], replay["saved"]) == (10_000, 7, 0)  # as it was: too short
+    assert (replay["session_timeout_ms"], replay["as_asked"], replay["saved"]) == (10_000, 7, 0)  # the group's own timeout, which is too short
 
 
 def test_the_tables_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

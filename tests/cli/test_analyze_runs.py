@@ -22,7 +22,7 @@ from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.scenarios import write
 from tests.running import broker, environment, wait_until
 
-pytestmark = pytest.mark.once  # about files and processes
+pytestmark = pytest.mark.once  # files and processes do not depend on the Python version
 SECONDS = 60.0
 
 
@@ -164,14 +164,14 @@ def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Pa
             before = page.stat().st_mtime_ns
             for turn in (1, 2):
                 commit_offsets(served.port, turn)
-                while run.line()["groups"] != 3 * turn + 3:  # commits made meanwhile may be read in two turns
+                while run.line()["groups"] != 3 * turn + 3:  # one turn of the command may read only a part of the commits
                     pass
             assert page.stat().st_mtime_ns > before
             assert len(Warehouse.open(out).read("groups")) == 9
-            wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # between two turns others may work in the folder
+            wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # other commands may use the folder between two turns
             code, warned = run.end(signal.SIGINT)
             assert code == 0
-            assert all("another run uses it" in line for line in warned.splitlines())  # the build, if a turn ran meanwhile
+            assert all("another run uses it" in line for line in warned.splitlines())  # a warning of the build above, which a turn may have delayed
         with following(*command("ingest", out, "--offsets", f"kafka://127.0.0.1:{served.port}")) as run:
             run.line()
             assert run.end(signal.SIGTERM) == (0, "")
@@ -210,7 +210,7 @@ def test_a_failed_follow_turn_is_followed_by_another(tmp_path: Path, monkeypatch
 
 @contextmanager
 def locked(warehouse: Warehouse) -> Iterator[None]:
-    """Take the lock as soon as it is free."""
+    """Hold the lock of the warehouse; waits until it is free."""
     until = time.monotonic() + SECONDS
     with ExitStack() as stack:
         while True:

@@ -124,7 +124,7 @@ def test_every_command_and_action_has_help_with_an_example(tenure: Tenure) -> No
         result = tenure(*path, "--help")
         assert result.code == 0
         assert f"\n  tenure {' '.join(path)}" in result.out or "tenure completion" in result.out, path
-        prose = result.out.partition("\n\n")[2]  # after the usage, inside of which argparse does not break alternatives
+        prose = result.out.partition("\n\n")[2]  # without the usage, in which argparse does not wrap long alternatives
         assert max(map(len, prose.splitlines())) <= 140, path
 
 

@@ -47,7 +47,7 @@ def broker_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
 
 
 def coordinator_is(broker: FakeBroker, id: int, *errors: int) -> Callable[[Any, int], Message]:
-    """Reply with these errors first, one per request."""
+    """An answer to FindCoordinator: first these errors, one for each request, then broker `id`."""
     errors_left = list(errors)
 
     def answer(request: Any, version: int) -> Message:
@@ -221,7 +221,7 @@ def test_a_leader_election_is_waited_for(broker_pair: tuple[FakeBroker, FakeBrok
 
 
 def test_a_missing_leader_is_a_retriable_failure(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
-    for broker in broker_pair:  # the client asks the second if the first is slow
+    for broker in broker_pair:  # both, as the client asks the second one if the first is slow
         broker.answers[METADATA] = metadata_of(*broker_pair, topics=lambda request: [topic(-1)])
     with cluster_of(broker_pair[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
         cluster.leader("t", 0)

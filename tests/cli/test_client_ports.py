@@ -45,13 +45,13 @@ def failure(address: str, timeout: float = PATIENT) -> Failure:
 
 
 def tls(connection: socket.socket) -> None:
-    """Without a certificate the handshake fails, but its alert identifies TLS."""
+    """A TLS server without a certificate: the handshake fails with an alert, which shows that it speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.wrap_socket(connection, server_side=True).close()
 
 
 def tls_that_ignores_others(connection: socket.socket) -> None:
-    """A server that replies only to its own greeting."""
+    """A TLS server that is silent to clients that do not begin with a TLS handshake."""
     if connection.recv(1, socket.MSG_PEEK) == b"\x16":
         tls(connection)
     keep_silent(connection)

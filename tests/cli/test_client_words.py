@@ -1,4 +1,4 @@
-"""Kafka's error codes as people hear them."""
+"""The messages in which the command reports Kafka's error codes."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_json_has_the_same_values_with_numbers_as_numbers(ask: Tenure, bootstrap
     assert value["warnings"] == []
 
 
-# Nothing in the served APIs distinguishes 3.6, or releases after 4.0.
+# The APIs of 3.6 and of releases after 4.0 do not differ from those of the release before.
 @pytest.mark.parametrize("release", sorted({(2, 4), *SINCE.values()} - {(3, 6), (4, 1), (4, 2), (4, 3)}))
 def test_the_release_of_an_old_cluster_is_shown(tenure: Tenure, bootstrap: str, release: tuple[int, int]) -> None:
     with old_cluster(bootstrap, release) as old:
@@ -88,7 +88,7 @@ def test_releases_before_2_4_are_not_distinguished() -> None:
 
 @pytest.fixture
 def broker_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    """Brokers 0 and 1 with a topic that is not well, and two groups on each."""
+    """Brokers 0 and 1 with a topic that lacks a leader and replicas, and two groups on each broker."""
 
     def topics(request: Any) -> list[MetadataResponseTopic]:
         partitions = [MetadataResponsePartition(0, 0, 0, 1, [0, 1], [0]), MetadataResponsePartition(5, 1, -1, 1, [0, 1], [])]

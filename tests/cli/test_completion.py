@@ -20,7 +20,7 @@ from tests.cli.fake_brokers import FakeBroker
 from tests.cli.terminal import Terminal
 from tests.running import ROOT, Client, broker, environment
 
-pytestmark = pytest.mark.once  # shells
+pytestmark = pytest.mark.once  # runs shells, not Python
 
 SECONDS = 20
 
@@ -34,7 +34,7 @@ def words(line: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def named() -> Iterator[str]:
-    """A separate cluster, without the names of other tests."""
+    """The address of a separate cluster, whose topics and groups are known."""
     with broker("--profile", "test") as started:
         with Client(started.port) as client:
             for name in ("orders", "orders.eu", "payments"):

@@ -125,7 +125,7 @@ def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, a
     ask("produce", topic, "--partition", "0", "--value", "a5")
     fetcher = Fetcher(cluster, lambda text: None)
     fetcher.assign({(topic, 0): 5})
-    fetcher._request_from_leaders()  # the part of poll() before it waits
+    fetcher._request_from_leaders()  # what poll() does before it waits for replies
     fetcher.assign({(topic, 0): 1})
     assert poll_until(fetcher, 5) == ["a1", "a2", "a3", "a4", "a5"]
     fetcher.close()
@@ -167,7 +167,7 @@ def test_consuming_reconnects_after_a_lost_connection(cluster: Cluster, topic: s
 @pytest.mark.parametrize(
     ("number", "more", "code"),
     [
-        (signal.SIGINT, (), 0),  # nothing else ends it
+        (signal.SIGINT, (), 0),  # without --limit or --idle a signal is the normal end, with code 0
         (signal.SIGTERM, (), 0),
         (signal.SIGHUP, (), 129),
         (signal.SIGINT, ("--limit", "99"), 130),

@@ -16,7 +16,7 @@ from tests.cli.consumers import SECONDS, await_committed, await_members, consumi
 from tests.running import wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-POLL_MS = 1_000  # a shorter poll may end while a SyncGroup is on its way: kafka-python 3.0.12 then stops beating and never joins
+POLL_MS = 1_000  # if a poll ends while a SyncGroup is in flight, kafka-python 3.0.12 stops its heartbeats and never joins
 
 
 @pytest.fixture

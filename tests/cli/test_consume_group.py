@@ -194,7 +194,7 @@ def test_a_partition_added_while_consuming_is_read_from_its_beginning(
     done = consume("--limit", "1", "--idle", "20", "--from", "latest")
     thread.join(10)
     assert (done.code, done.out) == (0, "early\n")
-    # The other new partition, too, begins before the position where a newly started member would begin.
+    # The other new partition is read from 0 too, and not from the latest offset, as a newly started member would.
     assert committed_offsets(cluster, topic, [(topic, 2), (topic, 3)]) == {(topic, 2): 1, (topic, 3): 0}
 
 
@@ -202,7 +202,7 @@ def test_a_partition_added_while_consuming_is_read_from_its_beginning(
 def test_a_member_that_starts_later_reads_an_added_partition_from_its_beginning(
     consume: Tenure, ask: Tenure, topic: str, begin: tuple[str, ...]
 ) -> None:
-    """Also where the group has not read a record yet: where it began is committed."""
+    """This holds even if the group has read no record yet, because members commit their start positions."""
     assert consume("--from", "latest", "--no-follow").out == ""
     ask("topic", "alter", topic, "--partitions", "3")
     ask("produce", topic, "--partition", "2", stdin="early\nlate\n")
@@ -211,7 +211,7 @@ def test_a_member_that_starts_later_reads_an_added_partition_from_its_beginning(
 
 
 def test_members_started_together_skip_earlier_records(cluster: Cluster, topic: str) -> None:
-    """One member finds offsets that the other has committed: its own partition does not count as new because of them."""
+    """Offsets that the other member has just committed do not make this member's partition look like an added one."""
     partitions = {(topic, 0), (topic, 1)}
     before = committed_offsets(cluster, topic, partitions)
     assert known_partitions_of_group(partitions, before) == partitions
@@ -221,7 +221,7 @@ def test_members_started_together_skip_earlier_records(cluster: Cluster, topic: 
 
 def test_the_start_position_is_committed_before_the_first_record(consume: Tenure, cluster: Cluster, topic: str) -> None:
     def watch() -> bool:
-        """Whether the group has a member when its first offsets are committed."""
+        """Wait for the first committed offsets; returns whether the group still has a member then."""
         with cluster.separate_client() as helper:
             wait_until(lambda: committed_offsets(helper, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 1})
             return bool(described(helper, topic).members)

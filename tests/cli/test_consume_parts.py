@@ -55,7 +55,7 @@ def test_static_members_are_ordered_by_instance_id_not_by_member_id(assignor: st
 
 
 @pytest.mark.once
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # how kafka-python reads its own files
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python reads its schema files in a deprecated way
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_assignments_are_those_of_kafka_python(assignor: str) -> None:
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -65,7 +65,7 @@ def test_assignments_are_those_of_kafka_python(assignor: str) -> None:
     chance = random.Random(4)
     for _ in range(100):
         partitions = {f"t{n}": chance.randrange(1, 7) for n in range(chance.randrange(1, 4))}
-        # kafka-python's round robin fails if members of one group subscribe to different topics (it looks up a pair as a member id).
+        # kafka-python's roundrobin has a bug with different subscriptions in one group, so there all members subscribe to all topics.
         least = 1 if assignor == "range" else len(partitions)
         members = [
             Subscriber(f"m{n}", None, sorted(chance.sample(sorted(partitions), chance.randrange(least, len(partitions) + 1))))
@@ -258,7 +258,7 @@ def test_the_start_of_reading_is_described_in_words(text: str, description: str)
 
 
 class WithoutCoordinator:
-    """A cluster that has no broker which serves the group."""
+    """A cluster in which no broker is coordinator of the group."""
 
     timeout = 0.2
     limits = Limits(timeout, timeout)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once
 
 ID = b"t" * 16
 TIMEOUT = 0.3
-LEASE = 0.9  # another broker leads so long after the leader's failure
+LEASE = 0.9  # seconds from the failure of the leader until another broker leads
 
 
 class Pair:

@@ -36,7 +36,7 @@ class FakeNotesBroker:
         self.batches: list[bytes] = []
         self.errors: list[int] = []
         self.internal = True
-        self.is_unread = False  # whether the log goes on after the batches
+        self.is_unread = False  # whether the end offset is beyond the last batch
         self.fetches: list[tuple[str, int]] = []
         self.waits: list[int] = []
         self.broker.answers |= {
@@ -127,7 +127,7 @@ def test_notes_that_the_broker_has_to_read_from_its_store_are_waited_for(fake: F
     fake.is_unread = True
     fake.batches = [*([batch(5, first)] if first else []), b"", batch(6, note("g", 2), note("g", 3), note("g", 4))]
     assert [note.header.generation for note in notes.read()][-3:] == [2, 3, 4]
-    assert fake.waits[-2:] == [0, WAIT_MS]  # at once, then until they are read
+    assert fake.waits[-2:] == [0, WAIT_MS]  # a fetch that does not wait, then one that waits for the rest
 
 
 def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(fake: FakeNotesBroker, notes: Notes) -> None:
@@ -141,7 +141,7 @@ def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(fake: FakeNot
 def test_records_that_compaction_removed_from_the_end_are_not_waited_for(fake: FakeNotesBroker, notes: Notes) -> None:
     fake.is_unread = True
     assert notes.group_records() == []
-    assert fake.waits == [0, WAIT_MS]  # once
+    assert fake.waits == [0, WAIT_MS]  # waits only once
 
 
 def test_notes_deleted_while_reading_are_skipped(fake: FakeNotesBroker, notes: Notes) -> None:
@@ -169,7 +169,7 @@ def test_since_a_later_time_begins_at_the_end(fake: FakeNotesBroker, notes: Note
 def test_records_of_a_group_are_read_once_and_gaps_are_found(fake: FakeNotesBroker, notes: Notes) -> None:
     fake.batches = [batch(5, group_record(1), group_record(2), group_record(3, "other")), batch(8, group_record(4))]
     assert [(record.offset, record.generation) for record in notes.group_records()] == [(5, 1), (6, 2), (8, 4)]
-    assert not notes.recorded  # the log began at 5
+    assert not notes.recorded  # the log starts at offset 5, so earlier records are gone
     fake.batches = [batch(9, (group_key("g"), None))]
     assert [(record.offset, record.stored) for record in notes.group_records()] == [(9, None)]
     assert fake.fetches == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]

@@ -1,4 +1,4 @@
-"""What `tenure group history` makes of the entries: their order, their words, and what it leaves out for a moment."""
+"""How `tenure group history` shows the entries: their order, their words, and entries that it holds back until more is known."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_number_of_missing_rebalances_is_a_sentence(least: int, most: int, w
 
 
 class Logs:
-    """The notes and records of a group, in place of a broker's."""
+    """A stand-in for the reader of a group's notes and records from a broker."""
 
     group = "g"
     recorded = True

@@ -45,11 +45,11 @@ LEADERS = {"t": (0, 1, 0), "headless": (-1,)}
 
 
 class Pair:
-    """Group G of broker 1 has committed 5 for every partition, and for a deleted topic."""
+    """Two brokers. Group G, coordinated by broker 1, has committed 5 for every partition and for a deleted topic."""
 
     def __init__(self) -> None:
         self.brokers = [FakeBroker(), FakeBroker()]
-        self.refused: dict[int, int] = {}  # partition of t: error of OffsetCommit and OffsetDelete
+        self.refused: dict[int, int] = {}  # by partition of topic t: the error to OffsetCommit and OffsetDelete
         self.moved = False
         self.listed: list[ListedGroup] = []
         for number, broker in enumerate(self.brokers):
@@ -123,7 +123,7 @@ class Pair:
         return DescribeGroupsResponse(groups=[DescribedGroup(69 if group == "N" else 0, None, group, "Empty") for group in request.groups])
 
     def brokers_asked(self, kind: type[Message]) -> list[int]:
-        """The brokers that received this request, in no order."""
+        """The sorted numbers of the brokers that received such a request, once for each request."""
         return sorted(number for number, broker in enumerate(self.brokers) for request, _ in broker.requests if isinstance(request, kind))
 
 

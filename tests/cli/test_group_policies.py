@@ -112,7 +112,7 @@ def test_a_requested_rebalance_makes_all_members_rejoin_and_shows_in_the_history
     placed = {"a": {"ruled": [0]}, "b": {"ruled": [1]}}
     with group_members(bootstrap, "asked", ["ruled"]) as members:
         members.settle(placed, static=["a"])
-        for _ in range(2):  # the same reason again is another request
+        for _ in range(2):  # the second time with the same reason also causes a rebalance
             done = ask("group", "rebalance", "asked", "--reason", "moved racks")
             assert (done.code, done.out) == (0, "group asked rebalances: moved racks\n")
             assert members.heartbeat("a") == REBALANCE_IN_PROGRESS

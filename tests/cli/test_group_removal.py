@@ -26,7 +26,7 @@ def test_a_removal_moves_partitions_as_range_does() -> None:
     removal = predict(before, [before.members[0]], {"t": 6})
     assert removal.rebalances
     assert removal.stops
-    # b gets the first three, c the last: b's part of the second half moves too
+    # range gives b partitions 0 to 2 and c 3 to 5, so partition 3 moves from b to c
     assert moves(removal) == {("t", 0): "b", ("t", 1): "b", ("t", 3): "c"}
 
 
@@ -50,7 +50,7 @@ def test_moves_of_an_unknown_assignor_are_not_predicted() -> None:
 
 def test_moves_of_an_unknown_topic_are_not_predicted() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3))
-    assert moves(predict(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # only one remaining member can own them
+    assert moves(predict(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # the only remaining member must get them
     three = group(member("a", 0), member("b", 1), member("c", 2))
     assert moves(predict(three, [three.members[0]], {})) == {("t", 0): "?"}
 

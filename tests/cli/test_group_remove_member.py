@@ -205,7 +205,7 @@ def test_removing_the_old_id_of_a_restarted_member_keeps_its_seat(admin: Admin, 
         assert remove(cluster, "raced", [described_member], {id}, "gone") == {id: FENCED}
         assert refusal(described_member, FENCED).line == f"member {id} does not exist any more; another process has joined as instance b and keeps the seat"
         assert members.heartbeat("b") == 0
-        assert remove(cluster, "raced", [described_member], set(), "gone") == {}  # by instance id: whichever member has it
+        assert remove(cluster, "raced", [described_member], set(), "gone") == {}  # without known member ids, the removal is by instance id alone
         assert members.heartbeat("b") == UNKNOWN
 
 

@@ -18,17 +18,17 @@ from tests.oracle import run_java
 from tests.running import wait_until
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which kafka-python reads its schemas
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schema files in a deprecated way
     from kafka import KafkaConsumer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.once]
 
 PATIENCE_SECONDS = 60
-POLL_MS = 1_000  # with a shorter one kafka-python 3.0.12 may hang in its join
+POLL_MS = 1_000  # with a shorter poll, kafka-python 3.0.12 may hang while joining
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:  # instead of the broker of ours
+def bootstrap() -> Iterator[str]:  # overrides the fixture of conftest.py, which starts our broker
     with kafka(group_initial_rebalance_delay_ms="0") as port:
         with Admin(port) as admin:
             admin.topic("orders", counts=(10, 10, 10, 10), begins={})
@@ -97,7 +97,7 @@ def test_a_running_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> No
         done = ask("group", "remove-member", "billing", "--instance", "w2", "--reason", "scaled in")
         assert (done.code, done.err) == (0, "")
         def taken_over() -> dict[str, Any] | None:
-            """A member commits the partitions that it took over a moment later."""
+            """The group once all offsets are committed: a member commits partitions that it took over a moment later."""
             now = settled(ask, "billing", 1)
             return now if all(row["committed_offset"] is not None for row in now["partitions"]) else None
 

@@ -16,21 +16,21 @@ import pytest
 from tests.cli.conftest import Tenure
 from tests.cli.other_servers import OtherServer, Serve, answer_as_web_server, answer_slowly, answer_with, close, keep_silent, reset
 
-pytestmark = pytest.mark.once  # sockets and timeouts more than Python
+pytestmark = pytest.mark.once  # tests sockets and timeouts, not Python
 
 Serving = Callable[[Serve], str]
 
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.client.other_protocols.PROBE_SECONDS", 0.2)  # of each probe for TLS and SASL
+    monkeypatch.setattr("cli.client.other_protocols.PROBE_SECONDS", 0.2)  # the time limit of each probe for TLS and SASL
     for variable in [name for name in os.environ if name.startswith("TENURE_")]:
         monkeypatch.delenv(variable)
 
 
 @pytest.fixture
 def serving() -> Iterator[Serving]:
-    """The address of a port whose connections this function serves."""
+    """Opens a port whose connections are served by the given function; returns its address."""
     with ExitStack() as ports:
         yield lambda serve: str(ports.enter_context(OtherServer(serve)).address)
 
@@ -78,7 +78,7 @@ def test_a_broker_that_serves_groups_is_ready(serving: Serving, health: Tenure) 
     broker = Broker(0)
     endpoint = serving(broker)
     assert health(endpoint)[:2] == (0, f"{endpoint} is ready\n")
-    # ListGroups names a state that no group has, so the reply stays small.
+    # ListGroups asks for state Dead, which no group has, so the reply stays small.
     assert broker.requests[1] == (16, 4, b"\0\x02\x05Dead\0")
 
 
@@ -140,7 +140,7 @@ def test_wait_polls_until_the_broker_is_ready(serving: Serving, monkeypatch: pyt
 
 
 def test_after_the_wait_the_last_reply_counts(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
-    monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.4)  # each probe has that long at least
+    monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.4)  # the least time that a probe gets
     result = health(serving(Broker(14)), "--wait", "1")
     assert result.code == 2
     assert len(result.out.splitlines()) == 1
@@ -223,7 +223,7 @@ def test_a_malformed_target_is_a_usage_error(target: str, health: Tenure) -> Non
 
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The address that `tenure health` would connect to."""
+    """Collects the addresses to which `tenure health` would connect."""
     endpoints: list[tuple[str, int]] = []
 
     def probe(host: str, port: int, seconds: float) -> tuple[int, str]:

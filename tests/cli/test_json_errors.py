@@ -20,7 +20,7 @@ from tests.cli.fake_brokers import FakeBroker
 
 pytestmark = pytest.mark.once
 
-# Further arguments that commands need besides positional ones; tests fail for a new command that is missing here.
+# Required options of commands. Tests fail for a new command with such options until it is listed here.
 NEEDED = {
     "group remove-member": "--all",
     "group offsets reset": "--all-topics --to-earliest",
@@ -40,7 +40,7 @@ NEEDED = {
     "store import": "--from nosuch --to nats://127.0.0.1",
 }
 
-# Positional arguments that are no names.
+# Commands whose positional arguments are not all names.
 POSITIONAL = {
     "group policy set": ["nosuch", "registration.timeout.ms=1000"],
     "group policy unset": ["nosuch", "registration.timeout.ms"],
@@ -68,13 +68,13 @@ CLUSTER_COMMANDS = [name for name in JSON_COMMANDS if "--bootstrap" in options_o
 
 
 def line_of(name: str, word: str = "nosuch") -> list[str]:
-    """A command line of the command with `word` for every name."""
+    """A valid command line for the command, with `word` for every positional name."""
     positional = POSITIONAL.get(name) or [word for action in COMMANDS[name]._actions if not action.option_strings and action.nargs != "?"]
     return [*name.split(), *positional, *NEEDED.get(name, "").split(), "--json"]
 
 
 def error_of(result: Result, code: int | None = None) -> dict[str, Any]:
-    """The error of the only document, or of the last line of a stream."""
+    """The error in the output: in the only JSON document, or in the last of several JSON lines."""
     assert result.code != 0 if code is None else result.code == code, result
     try:
         document = json.loads(result.out)
@@ -125,7 +125,7 @@ UNKNOWN = {"group": "unknown-group", "topic": "unknown-topic", "produce": "unkno
 
 
 def of_existing() -> list[str]:
-    """Commands about a group or topic that must exist. A group may have policies before it does."""
+    """Commands that need an existing group or topic. The policy commands do not: a group may have policies before it exists."""
     names = [name for name in CLUSTER_COMMANDS if name.split()[0] in UNKNOWN and not name.endswith((" list", " create"))]
     return [name for name in names if not name.startswith("group policy ") and name != "group rebalance"]
 
@@ -133,7 +133,7 @@ def of_existing() -> list[str]:
 @pytest.mark.parametrize("name", of_existing())
 def test_an_unknown_group_or_topic_is_a_json_error(ask: Tenure, name: str) -> None:
     result = ask(*line_of(name))
-    if name == "group offsets reset":  # a group begins like that: it has committed nothing yet
+    if name == "group offsets reset":  # a new group, without commits, may be reset
         assert error_of(result, 66)["code"] in ("not-found", "unknown-group")
         return
     error = error_of(result, 66)
@@ -151,7 +151,7 @@ def test_groups_that_exist_are_printed_with_the_error(ask: Tenure, name: str) ->
 
 
 def refuse(code: int) -> FakeBroker:
-    """A broker that answers ApiVersions, and all other requests with an error of Kafka's in a field of the reply."""
+    """A broker that answers ApiVersions with this error code."""
     return FakeBroker({18: lambda request, version: ApiVersionsResponse(error_code=code)}, versions={18: (0, 3)})
 
 

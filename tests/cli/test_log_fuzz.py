@@ -13,7 +13,7 @@ from storage.checkpoints import read_offsets
 from tests.cli.log_folders import Command, Folder
 from tests.storage.logs import scan
 
-pytestmark = pytest.mark.once  # bytes and disks
+pytestmark = pytest.mark.once  # bytes and disks do not depend on the Python version
 
 SEEDS = 20
 DAMAGE = {"damaged", "damaged-end", "torn-end", "segment-overlap", "read-failed"}
@@ -60,14 +60,14 @@ def test_dump_and_verify_report_arbitrary_damage_as_the_storage_sees_it(seed: in
     if changed:
         assert kinds
     verdict = opened(folder.path, file.parent.name, clean)
-    if verdict == "sound":  # or a state that an interrupted repair may leave and an opening settles
+    if verdict == "sound":  # segments may still overlap, as an interrupted repair leaves them; an opening after a crash settles that
         assert not kinds & DAMAGE or (kinds & DAMAGE == {"segment-overlap"} and not clean)
     else:
         assert kinds & DAMAGE
 
 
 def opened(data: Path, log: str, clean: bool) -> str:
-    """The result of opening a copy of the log with the storage."""
+    """Open a copy of the log with the storage package: "sound", or the kind of failure."""
     shutil.copytree(data / log, data / "copies" / log)
     name, _, partition = log.rpartition("-")
     points = read_offsets(OsDisk(), str(data / "recovery-point-offset-checkpoint"))

@@ -15,7 +15,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.cli.log_folders import OFFSETS, TOPICS, Folder, cut, process, snapshot
 from tests.running import Broker, Client, broker, environment
 
-pytestmark = pytest.mark.once  # two processes and a directory
+pytestmark = pytest.mark.once  # processes and directories do not depend on the Python version
 
 
 def verify(folder: Path) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
@@ -43,7 +43,7 @@ def test_verify_works_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None
         dumped = process("dump", data, "--kind", "topics", "--json")
         assert (dumped.returncode, dumped.stderr) == (0, "")
         assert {json.loads(line)["key"]["name"] for line in dumped.stdout.splitlines()} >= {"orders", "payments"}
-        # like a half-written batch
+        # Append a half-written batch, as a crash may leave it.
         segment = next((data / f"{TOPICS}-0").glob("*.log"))
         size = segment.stat().st_size
         with segment.open("ab") as file:
@@ -60,7 +60,7 @@ def test_verify_works_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None
     assert (code, [problem["problem"] for problem in problems]) == (65, ["torn-end"])
     assert (summary["in_use_by"], summary["stopped_in_order"]) == (None, False)
     assert process("dump", data, "--kind", "topics").returncode == 65
-    with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:  # as the line says: it cuts the end off
+    with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:  # a start cuts the torn end off, as the printed line says
         serving.await_line("torn end of a log cut off")
         assert serving.stop() == 0
     code, problems, summary = verify(data)

@@ -14,7 +14,7 @@ from tests.cli.log_folders import TOPICS, cut, process, snapshot
 from tests.cli.planted import write_newer_turns
 from tests.nodes.cluster import Nodes
 
-pytestmark = pytest.mark.once  # processes
+pytestmark = pytest.mark.once  # processes do not depend on the Python version
 
 
 def verify(path: Path) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
@@ -29,7 +29,7 @@ def verify(path: Path) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Directories of two nodes: of a cluster that stopped in order, and a copy of it as it ran, as after a crash."""
+    """Two directories of a cluster of two nodes: after an orderly stop, and a copy made while it ran, as after a crash."""
     path = tmp_path_factory.mktemp("nodes")
     nodes = Nodes(path / "stopped", 2)
     try:

@@ -31,7 +31,7 @@ from protocol.records import with_version
 from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, first_batch, group_record, member, note, offset
 from tests.support.kafka_records import GROUP_KEY, GROUP_VALUES, OFFSET_KEY, OFFSET_VALUES
 
-pytestmark = pytest.mark.once  # text
+pytestmark = pytest.mark.once  # does not depend on the Python version
 
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
@@ -48,7 +48,7 @@ def test_a_group_record_is_read_in_every_version(version: int, folder: Folder, c
         "leader": "i1-x",
         "current_state_timestamp": MOMENT if version >= 2 else -1,
     }
-    # Two bytes are no subscription: shown as they are, with the reason.
+    # Two bytes are no valid subscription, so they are shown as hex, with the reason.
     assert (only.pop("subscription")["hex"], only.pop("assignment")["hex"]) == ("0001", "02")
     assert only == {
         "member_id": "i1-x",

@@ -27,7 +27,7 @@ from tests.cli.planted import (
     with_checksum,
 )
 
-pytestmark = pytest.mark.once  # bytes and disks
+pytestmark = pytest.mark.once  # bytes and disks do not depend on the Python version
 
 KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_a_directory_written_by_tenure_is_sound(folder: Folder, command: Command
 def test_a_directory_that_kafka_wrote_and_compacted_is_sound(command: Command) -> None:
     data = command.folder / "data"
     shutil.copytree(KAFKA_WRITTEN, data)
-    for partition in (0, 1, 4):  # the partitions of groups can only be checked when all are there
+    for partition in (0, 1, 4):  # verify checks the partitions of groups only if all folders exist
         (data / f"{OFFSETS}-{partition}").mkdir()
     code, problems, summary = command.problems()
     assert (code, problems) == (0, [])
@@ -82,7 +82,7 @@ def test_every_planted_problem_is_found(kind: str, name: str, plant: Plant, reas
 
 def test_every_kind_of_problem_is_planted_and_explained() -> None:
     planted = {damage.kind for damage in PLANTED}
-    assert planted == set(REMEDIES) - {"being-written"}  # which needs a broker: test_log_live.py
+    assert planted == set(REMEDIES) - {"being-written"}  # "being-written" needs a running broker: test_log_live.py
     page = (ROOT / "docs/logs.md").read_text().partition("## What did verify find")[2]
     rows = re.findall(r"^\| `([a-z-]+)`( \(a warning\))? \|", page, re.MULTILINE)
     assert {kind for kind, _ in rows} == set(REMEDIES)
@@ -118,7 +118,7 @@ def test_a_position_leads_to_the_damage(folder: Folder, command: Command) -> Non
 
 
 def test_damage_anywhere_in_a_segment_is_found(folder: Folder, command: Command) -> None:
-    """Change each byte in turn: a changed byte outside of the checksum shows in the order, the epochs or the next segment."""
+    """Change each byte in turn. Bytes outside of the checksum show by wrong order, wrong epochs, or a conflict with the next segment."""
     segment = folder.segment(OFFSETS)
     data = segment.read_bytes()
     first = next(iterate(data, 0, len(data))).size
@@ -154,7 +154,7 @@ def test_a_compacted_log_may_have_holes(folder: Folder, command: Command) -> Non
 
 @pytest.mark.parametrize("in_use", [False, True])
 def test_an_index_may_be_ahead_of_a_segment_that_grows(in_use: bool, folder: Folder) -> None:
-    """Kafka adds index entries while it runs: some are for batches newer than the segment size that was read."""
+    """A running Kafka adds index entries, so some are for batches that were appended after verify had read the segment's size."""
     index = folder.segment("orders", 0, -1).with_suffix(".index")
     with index.open("ab") as file:
         file.write(b"\0\0\7\0\0\1\0\0")
@@ -164,7 +164,7 @@ def test_an_index_may_be_ahead_of_a_segment_that_grows(in_use: bool, folder: Fol
 
 @pytest.mark.parametrize("in_use", [False, True])
 def test_a_segment_may_be_removed_while_a_log_in_use_is_read(in_use: bool, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its beginning is deleted by the broker: the parts read before and after need not be adjacent."""
+    """The broker deletes old segments meanwhile, so the segments that are read need not be adjacent."""
 
     def listed_before_one_went(path: str) -> list[SegmentFile]:
         segments = segments_of(path)

@@ -17,7 +17,7 @@ RECORDS = 10  # of each epoch, two in a batch
 
 
 class Life:
-    """A directory with one log, opened again for each epoch."""
+    """A data directory with one log, which is reopened for each leader epoch."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +93,7 @@ def test_an_epoch_entry_contradicting_a_batch_after_the_log_start_is_found(tmp_p
 
 
 def test_a_log_start_past_the_last_batch_is_no_loss(tmp_path: Path, command: Command) -> None:
-    """After a power failure the log ends below its start offset."""
+    """After a power failure a log may end below its checkpointed start offset."""
     life = Life(tmp_path)
     life.run()
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 500\n")

@@ -42,7 +42,7 @@ def only_asked(ours: Any, theirs: Any) -> Any:
 
 
 def compare(segment: Path, command: Command) -> int:
-    """The number of records that both print equally."""
+    """Check that both tools print the same for a segment; returns the number of records."""
     printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
     rows = command.records(segment, "--batches")
     batches = [match.groupdict() for line in printed if (match := BATCH.match(line))]

@@ -102,7 +102,7 @@ def test_a_defect_is_reported_in_one_line_and_a_traceback_only_on_request(tmp_pa
 
 
 def test_health_imports_no_more_than_it_needs() -> None:
-    """Monitoring runs it every second."""
+    """Monitoring may run `tenure health` every second, so it must start fast."""
     code = "import sys, cli; cli.main(['health', '127.0.0.1:1']); print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-P", "-c", code], env=environment(), stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True)
     imported = set(printed.stdout.splitlines()[-1].split())
@@ -118,7 +118,7 @@ def test_health_imports_no_more_than_it_needs() -> None:
         "broker.settings",
         "broker.settings.endpoints",
     }
-    of_argparse = {"dataclasses"} if sys.version_info[:2] == (3, 14) else set()  # that version alone looks for colours at once
+    of_argparse = {"dataclasses"} if sys.version_info[:2] == (3, 14) else set()  # in 3.14 argparse imports dataclasses for its colours
     assert not imported & {"asyncio", "json", "ssl", "difflib", "dataclasses", "logging", "uvloop"} - of_argparse
 
 

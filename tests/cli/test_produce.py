@@ -255,7 +255,7 @@ def test_a_record_refused_by_a_compacted_topic_is_named(produce: Tenure, ask: Te
 
 
 class Breaking(Cluster):
-    """Sends the first Produce request, and breaks before the reply is read."""
+    """A connection that sends the first Produce request, and breaks before the reply is read."""
 
     breaks = 1
 

@@ -23,7 +23,7 @@ from tests.cli.conftest import Tenure
 from tests.cli.log_folders import process
 from tests.running import broker, wait_until
 
-pytestmark = pytest.mark.once  # bytes and disks
+pytestmark = pytest.mark.once  # bytes and disks do not depend on the Python version
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_dry_run_writes_nothing(cluster: ClusterFolder, tenure: Tenure, tmp_pa
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """Raised where the export is killed."""
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 12, 13, 40, 90, 127])
@@ -90,7 +90,7 @@ def test_an_interrupted_export_continues(after: int, cluster: ClusterFolder, ten
         patch.setattr(LogCopy, "append", append_some)
         assert tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy")).code == 70
     complete = Journal(str(tmp_path / "copy" / JOURNAL)).done
-    for folder in (tmp_path / "copy").glob("*-*"):  # bytes that the operating system had not written
+    for folder in (tmp_path / "copy").glob("*-*"):  # as after a power failure, cut bytes that had not reached the disk
         for segment in sorted(folder.glob("*.log"))[-1:]:
             if folder.name not in complete:
                 os.truncate(segment, segment.stat().st_size // 2)
@@ -229,7 +229,7 @@ def test_a_broker_that_is_committing_is_copied_as_it_was(tenure: Tenure, tmp_pat
 def test_groups_are_copied_before_the_ends_of_topics_and_the_registry_after_them(
     cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No commit may point past its records, and no record may have a producer id that the registry would assign again."""
+    """So in the copy no commit points past the records, and the registry assigns no producer id that a record has."""
     ends_of, copy = DirectorySource.end_of, Export._copy_once
     ends: dict[str, int] = {}
     copied: dict[str, int] = {}
@@ -253,7 +253,7 @@ def test_groups_are_copied_before_the_ends_of_topics_and_the_registry_after_them
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new topic of that name would start at offset 0, so committed offsets of the deleted one are copied again."""
+    """The copied logs of groups still have offsets for the deleted topic, which would be wrong for a new topic of its name, so they are copied again."""
     ends_of = DirectorySource.end_of
     planned: list[CopiedLog] = []
     copied: list[str] = []

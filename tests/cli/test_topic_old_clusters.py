@@ -68,7 +68,7 @@ def test_topic_commands_work_with_the_versions_of_an_old_kafka(bootstrap: str, t
 
 
 class Pair:
-    """Two brokers; partition 0 of topic t is led by the first until that reports a new leader."""
+    """Two brokers. The first leads partition 0 of topic t until it replies that it does not lead any more."""
 
     def __init__(self) -> None:
         self.brokers = [FakeBroker(), FakeBroker()]
@@ -88,7 +88,7 @@ class Pair:
         return MetadataResponseTopic(0, "t", bytes(15) + b"\1", False, partitions)
 
     def moves(self, partition: int, number: int) -> bool:
-        """Whether another broker leads: then metadata names it from now on."""
+        """Whether this broker must refuse, as another one leads, which from now on Metadata names too."""
         if partition == 0 and number == 0:
             self.leaders[0] = 1
             return True
@@ -105,7 +105,7 @@ class Pair:
                 data = build(records, base_offset=partition.fetch_offset) if records else b""
                 partitions.append(PartitionData(partition.partition, 0, 3, records=data))
         if not any(data.records for data in partitions):
-            time.sleep(0.05)  # as a broker waits for more
+            time.sleep(0.05)  # as a broker that waits for records
         return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, partitions)])
 
     def produce(self, number: int, request: ProduceRequest, version: int) -> ProduceResponse | None:
@@ -168,7 +168,7 @@ def test_consuming_continues_when_a_new_leader_takes_longer_than_one_timeout(pai
         threading.Timer(0.7, pair.leaders.update, [{1: 1}]).start()
         sender.send([(1, Draft(2, None, b"b"))])
     assert sender.records == 2
-    wait_until(lambda: len(pair.sequences) >= 2)  # with acks=0 no reply confirms the record
+    wait_until(lambda: len(pair.sequences) >= 2)  # with acks=0 there is no reply to wait for
     assert [broker for broker, _, _ in pair.sequences] == [1, 1]
 
 
@@ -203,7 +203,7 @@ def test_a_topic_with_a_killed_leader_can_be_described(pair: Pair, tenure: Tenur
 
 
 def test_read_committed_stops_before_open_transactions(pair: Pair) -> None:
-    """Offsets 4 to 6 are of a transaction that is open."""
+    """Offsets 4 to 6 belong to an open transaction."""
 
     def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         end = 4 if request.isolation_level else 7

@@ -64,7 +64,7 @@ def test_records_of_every_codec_are_produced_and_consumed_with_kafka(ask: Tenure
     assert sorted(read.out.splitlines()) == sorted(values)
     partitions = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]["partitions"]
     newest = ask("consume", name, "--from", "-2", "--no-follow").out.splitlines()
-    # The partition of a batch is random: a partition may have received none.
+    # Batches go to random partitions, so one may be empty.
     assert len(newest) == sum(min(2, partition["records"]) for partition in partitions) > 0
 
 
@@ -92,6 +92,6 @@ def test_members_share_a_group_on_kafka_and_a_duplicate_instance_fences_the_firs
             usurper.leave()
         positions = stop(first, signal.SIGINT)
     await_members(cluster, "sharers", 0)
-    positions += [(record["partition"], record["offset"]) for record in map(json.loads, out.splitlines()[:-1])]  # the last line states why it ended
+    positions += [(record["partition"], record["offset"]) for record in map(json.loads, out.splitlines()[:-1])]  # the last line says why it ended
     assert len(positions) == 200
     assert max(Counter(positions).values()) == 1
