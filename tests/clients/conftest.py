@@ -29,7 +29,7 @@ def open_sockets() -> list[socket.socket]:
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Close sockets that a client library forgot (kafka-python those of refused connections), else a later test is blamed for it."""
+    """Close sockets that a client library left open (kafka-python: refused connections): a later test would fail with their ResourceWarning."""
     before = {id(open_socket) for open_socket in open_sockets()}
     yield
     for open_socket in open_sockets():

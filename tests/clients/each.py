@@ -51,7 +51,7 @@ class Cluster(NamedTuple):
 
 class FoundTopic(NamedTuple):
     partitions: int
-    id: bytes | None  # not every client shows it
+    id: bytes | None  # None: the client does not report topic ids
 
 
 class AnyClient(Protocol):
@@ -172,7 +172,7 @@ class Confluent:
 
     def __init__(self, bootstrap: str, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        # Its lines about refused connections would mix with the output of the tests.
+        # Without librdkafka's log lines about refused connections.
         self._settings: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
             "log_level": 0,

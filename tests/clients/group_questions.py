@@ -1,6 +1,6 @@
 """Requests about groups, for `questions.py`: each API in every version, through the life of a group of one member, and at its edges.
 
-Member ids are random: a question names its member by a label, under which the reply to its JoinGroup was learned.
+Member ids are random, so a question names a member by a label; the id in the reply to its JoinGroup is kept under that label.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def groups() -> Iterator[Question]:
 
 
 def lives() -> Iterator[Question]:
-    """One dynamic member from its first JoinGroup to its last, in every version of JoinGroup; other APIs as far as their versions go."""
+    """The life of one dynamic member, once for each version of JoinGroup; of other APIs the same version, or their newest."""
     for version in ranges(JOIN):
         group = f"life-{version}"
         syncs, beats, leaves = min(version, 5), min(version, 4), min(version, 5)
@@ -167,11 +167,11 @@ def lives() -> Iterator[Question]:
         yield describe(shows, group, operations=shows >= 3)
         yield join(group, version)
         if version >= 4:
-            # Kafka shows a group when its first record is committed, for which a heartbeat waits.
+            # Kafka shows a group only once its first record is committed; the reply to a heartbeat waits for that.
             yield heartbeat(group, beats, "[stranger]", 1)
             yield describe(shows, group)
             yield join(group, version, group)
-        yield describe(shows, group)  # COMPLETING
+        yield describe(shows, group)  # CompletingRebalance
         yield heartbeat(group, beats, group, 1)
         yield commit(group, commits, group, 1, (KEEP, [(0, 1, "")]))
         yield sync(group, syncs, group, 1, kind="connect", title="of another type")

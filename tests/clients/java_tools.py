@@ -49,7 +49,7 @@ class Printed(NamedTuple):
 
 
 class Tools:
-    """Tools run one after the other: a tool that hangs ends the JVM, and with it the later tests."""
+    """The JVM in which the tools run. If a tool hangs, the JVM is ended, and later tests fail."""
 
     def __init__(self, probe: subprocess.Popen[str]) -> None:
         self._probe = probe

@@ -1,7 +1,8 @@
 """Members of groups by real clients, each a process that can be killed: the commands sent to them and the events that they report.
 
-A Java member lives in a JVM that has others too, unless it is to be killed: `alone`. The programs are in `programs/` and in
-`java/MemberProbe.java`; they all speak the words of `programs/life.py`. Producers, which belong to no group, are hosted the same way.
+Java members share a JVM, except a member that is to be killed: `alone`. The programs are in `programs/` and in
+`java/MemberProbe.java`; all understand the commands
+of `programs/life.py`. Producers, which belong to no group, run in such processes too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Kind(NamedTuple):
 
     name: str
     program: str  # a module of Python; empty: Java
-    cooperative: bool  # has cooperative-sticky
+    cooperative: bool  # whether the client has cooperative-sticky
     fenced: str | None  # the error of the older of two processes with the same instance id; None: it takes the seat back
 
     def __str__(self) -> str:
@@ -91,7 +92,7 @@ class Host:
             member.add_event(event)
 
     def output(self) -> str:
-        """On standard error."""
+        """The standard error of the process so far."""
         return self._errors.read_text()
 
     def kill(self) -> None:
@@ -101,7 +102,7 @@ class Host:
         self._reader.join(END_SECONDS)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                with contextlib.suppress(BrokenPipeError):  # it had ended, and a command is still in the buffer
+                with contextlib.suppress(BrokenPipeError):  # the process had ended before it read a buffered command
                     stream.close()
 
 
@@ -113,9 +114,9 @@ class Member:
         self.name = name
         self.instance = instance
         self.events: list[Event] = []
-        self.partitions: set[TopicPartition] = set()  # its assignment
+        self.partitions: set[TopicPartition] = set()  # its current assignment
         self.over = False
-        self.steady_from = 0  # which event was the first after its group had settled
+        self.steady_from = 0  # the number of its first event after the group had settled
         self._closed_from: int | None = None
         self._host = host
         self._owns_host = owns_host
@@ -124,7 +125,7 @@ class Member:
 
     @property
     def seat(self) -> str:
-        """Its name in the coordinator's replies: a client id stays that of the first process."""
+        """The name by which tests find this member in the coordinator's replies: the instance id, or the client id of the first process."""
         return self.instance or self.name
 
     def __repr__(self) -> str:
@@ -145,7 +146,7 @@ class Member:
         self._host.write({"do": word, "name": self.name} | more)
 
     def confirmed(self, word: str) -> None:
-        """Do this, and wait until it is done."""
+        """Send a command to the member, and wait until it is done."""
         since = len(self.events)
         self.do(word)
         self.await_event(lambda event: event["event"] == "did" and event["word"] == word, since=since)
@@ -177,7 +178,7 @@ class Member:
                 self._event_added.wait(min(remaining_s, 1.0))
 
     def await_progress(self) -> None:
-        """Wait until it has consumed and committed a new record."""
+        """Wait until the member has consumed and committed a new record."""
         since = len(self.events)
         records = self.await_event(lambda event: event["event"] == "records", since)
         self.await_event(lambda event: event["event"] == "committed" and event["at"] >= records["at"], since)
@@ -187,7 +188,7 @@ class Member:
         return name
 
     def close(self) -> None:
-        """As an application that ends in good order."""
+        """Close the consumer, as an application does that ends in order."""
         since = self._closed_from = len(self.events)
         self.do("close")
         self.await_event(lambda event: event["event"] == "closed", since)
@@ -203,7 +204,7 @@ class Member:
         self._closed_from = len(self.events)
 
     def end(self) -> None:
-        """In whatever state it is; for the end of a test."""
+        """End the member in whatever state it is, at the end of a test."""
         if self.over:
             return
         self.over = True

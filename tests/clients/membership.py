@@ -21,19 +21,19 @@ from tests.support.restartable import RestartableBroker, create_topic, described
 
 TOPIC = "orders"
 FEED_SECONDS = 0.005  # between two messages
-QUIET_SECONDS = 0.3  # so long a group is as it should be before it counts as settled
+QUIET_SECONDS = 0.3  # how long a group must be as expected before it counts as settled
 LOG_SECONDS = 10.0
 HEARD_SECONDS = 5.0
-OLD_HEARTBEAT = 1  # which needs no instance id
+OLD_HEARTBEAT = 1  # this version has no instance id
 
-Seats = dict[str, tuple[str, frozenset[TopicPartition]]]  # by seat: member id, and its partitions
+Seats = dict[str, tuple[str, frozenset[TopicPartition]]]  # by instance id or client id: member id, and partitions
 
 
 class Feed:
     """A producer that continues whatever happens to the broker; `sent` has its acknowledged messages."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
-        self.sent: dict[str, TopicPartition] = {}  # by value
+        self.sent: dict[str, TopicPartition] = {}  # partition of each acknowledged value
         self._partitions = partitions
         self._numbers = count()
         self._refused: list[str] = []
@@ -44,7 +44,7 @@ class Feed:
         )
 
     def send_some(self, messages: int) -> None:
-        """They are stored when this returns."""
+        """Send messages, and wait until they are acknowledged."""
         for _ in range(messages):
             self._send_one()
         self._flush()
@@ -62,7 +62,7 @@ class Feed:
             self._flush()
 
     def close(self) -> None:
-        """Unsent messages are dropped."""
+        """Stop; messages that were not sent are dropped."""
         self._stopping.set()
         if self._running is not None:
             self._running.join()
@@ -102,7 +102,7 @@ class Group:
         self.feed = Feed(self.bootstrap, partitions)
         self._folder = folder
         self._jvm = jvm
-        self._lines: list[str] = []  # of brokers that are gone
+        self._lines: list[str] = []  # log lines of brokers that have ended
         self._hosts: list[Host] = []
 
     @property
@@ -153,7 +153,7 @@ class Group:
         return member
 
     def describe(self) -> tuple[str, Seats]:
-        """Its state, and where each member sits as the coordinator has it."""
+        """The group's state, and the member id and partitions of each seat, as the coordinator describes them."""
         group = described(self.port, self.name)
         seats: Seats = {}
         for member in group.members:
@@ -200,18 +200,18 @@ class Group:
         return [line for line in lines if line["group"] == self.name]
 
     def rebalances(self) -> list[str]:
-        """The causes, without rejoins of leaders: kafka-python's leaders rejoin while they learn of a topic."""
+        """The causes of rebalances, without rejoins of leaders: kafka-python's leaders rejoin when they learn of a topic."""
         return [line["cause"] for line in self.story() if line["to"] == "preparing" and line["cause"] != "leader_rejoined"]
 
     def disturbances(self) -> dict[str, list[Event]]:
         return {member.name: noticed for member in self.members if (noticed := member.disturbances())}
 
     def generation(self) -> int:
-        """As the log has it, once a heartbeat of every member in this generation is answered without an error."""
+        """The newest generation in the broker's log lines, once a heartbeat of every member in that generation succeeds."""
         return self._log_told_all()
 
     def _log_told_all(self) -> int:
-        """The log is written after the replies: a moment later."""
+        """Wait for the log lines, which the broker writes a moment after its replies."""
         until = time.monotonic() + LOG_SECONDS
         _, seats = self.describe()
         with Client(self.port) as client:
@@ -238,7 +238,7 @@ class Group:
             assert time.monotonic() < until, (missing, self.members, [member.events[-4:] for member in self.members])
             self.check_alive()
             time.sleep(0.05)
-        # Output of members comes through a pipe, and may be read later.
+        # The members' output arrives through pipes, perhaps later.
         until = time.monotonic() + HEARD_SECONDS
         while self.lost() and time.monotonic() < until:
             time.sleep(0.02)
@@ -253,8 +253,8 @@ class Group:
         return {value for value, times in self.seen().items() if times > 1}
 
     def seen_twice_without_need(self) -> set[str]:
-        """Read again after a commit beyond it had been acknowledged. Excused records are left out: those of a member
-        killed before its commit, and of a fenced member whose commit was refused."""
+        """Records that were read again after an acknowledged commit had passed them. Records of a member that was killed
+        before its commit, and of a fenced member whose commit was refused, do not count."""
         past_events: list[Event] = []
         for member in self.members:
             events = member.of("records", "committed", "commit_refused")

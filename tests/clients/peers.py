@@ -20,9 +20,9 @@ from tests.support.headers import response_header_version
 
 KNOWN_SECONDS = 10
 REPLY_SECONDS = 10
-# Replies whose order follows from that of the request: there it is compared.
+# APIs whose replies follow the order of the request, so that the order is compared.
 ORDERED = (COMMIT, FETCH, LEAVE, OFFSET_DELETE, FIND_COORDINATOR)
-SILENCE_SECONDS = 1  # Kafka keeps silent, with the connection open, where it fails to write its reply
+SILENCE_SECONDS = 1  # if Kafka fails to encode a reply, it sends nothing and leaves the connection open
 
 
 class Peer:
@@ -30,7 +30,7 @@ class Peer:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.ids: Ids = {}  # of topics by name, and of the member of a group by "member GROUP"
+        self.ids: Ids = {}  # topic ids by name, and the id of a group's member by "member GROUP"
         with Client(port) as client:
             self.cluster_id = client.ask(MetadataRequest([]), 9).cluster_id
         self.client = Client(port)
@@ -82,7 +82,7 @@ class Peer:
         self.ids[f"member {group}"] = id
 
     def await_topics(self, names: list[str]) -> None:
-        """Kafka answers when a topic is in its log; a moment later its brokers know it."""
+        """Wait until Metadata has these topics: Kafka replies to CreateTopics a moment before its brokers know the topic."""
         until = time.monotonic() + KNOWN_SECONDS
         while names:
             reply = self.client.ask(MetadataRequest(None), 12)
@@ -136,7 +136,7 @@ def await_coordinator(peer: Peer) -> None:
 
 
 def numbered(items: list[dict[str, Any]], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The order of topics in a reply means nothing, save in `ORDERED`; their number does."""
+    """Each item with its number among those of the same key: except for `ORDERED` APIs, replies are compared without their order."""
     occurrences: dict[Any, int] = {}
     for item in items:
         occurrences[item[key]] = occurrences.get(item[key], 0) + 1

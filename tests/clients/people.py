@@ -1,4 +1,4 @@
-"""Groups of every kind in one coordinator, and their member processes, which follow when the coordinator moves."""
+"""Groups of every kind in one coordinator, with members that reconnect when another server takes over its data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPICS = ("orders", "payments")
 
 
 class People:
-    """`settle` makes: statics, dynamics, mixed (replaced once, rebalanced once), simple, expiring, emptied, deleted."""
+    """`settle` makes the groups statics, dynamics, mixed (a member replaced, then a rebalance), simple, expiring, emptied and deleted."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -29,7 +29,7 @@ class People:
         return [*self.statics, *self.dynamics, *self.mixed]
 
     def move(self, port: int) -> None:
-        """Their coordinator has moved; they keep their identities."""
+        """Reconnect all members to another port. They keep their member ids and generations."""
         self.port = port
         for actor in self.everybody:
             actor.port = port
@@ -65,7 +65,7 @@ class People:
         leaver.close()
 
     def keep_their_seats(self) -> None:
-        """Each continues in its place: no code but 0, the same assignment, another commit; also a restart under the same instance."""
+        """Check that each member continues without an error, with the same assignment and a new commit; also after a static restart."""
         for actor in self.everybody:
             assert actor.beat() == 0
             assert actor.sync().assignment == assignment_of(actor)

@@ -29,7 +29,7 @@ Ids = dict[str, bytes]
 class Question(NamedTuple):
     name: str
     key: int
-    version: int  # of the request; the reply has version 0 when an ApiVersions request is newer than the broker
+    version: int  # of the request; the reply to an ApiVersions request newer than the broker has version 0
     frame: Callable[[Ids], bytes]  # topic ids differ, so a frame is built for each server
 
 
@@ -246,7 +246,7 @@ def mixed(name: str, version: int) -> Question:
 
 
 def metadata_frame(version: int, topics: list[tuple[bytes, str | None]]) -> bytes:
-    """By hand: our encoder refuses fields that these versions do not allow."""
+    """A Metadata request built by hand, with fields that our encoder refuses in these versions."""
     body = compact(len(topics))
     for id, name in topics:
         body += id + (b"\0" if name is None else compact(len(name.encode())) + name.encode()) + b"\0"
@@ -290,7 +290,7 @@ def coordinators() -> Iterator[Question]:
 
 def frames() -> Iterator[Question]:
     for version in (4, 7, 12):
-        growing = b"\xff" * 20_000  # each byte becomes a character of three bytes: the reply cannot repeat it
+        growing = b"\xff" * 20_000  # each byte becomes U+FFFD, three bytes long, so the name is too long for a reply
         legacy, flexible = pack(">ih", 1, len(growing)) + growing, b"\2\xa1\x9c\1" + growing
         body = flexible.replace(b"\2", b"\2" + NO_ID, 1) + b"\0\0\0" if version == 12 else legacy
         yield raw(f"metadata of a name that grows v{version}", METADATA, version, head(METADATA, version) + body + b"\0\0")

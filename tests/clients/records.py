@@ -37,22 +37,22 @@ class Read(NamedTuple):
 
 class RecordClient(Protocol):
     def produce(self, topic: str, records: Sequence[Sent], compression: str = "none", idempotent: bool = False) -> list[int]:
-        """To partition 0, in order; their offsets."""
+        """Produce to partition 0, in order; returns the offsets."""
 
     def consume(self, topic: str, start: int, count: int) -> list[Read]:
-        """From partition 0."""
+        """Read `count` records of partition 0 from offset `start`, or from BEGINNING or END."""
 
     def offset_at(self, topic: str, timestamp: int) -> int | None:
-        """Of the first record that is as late."""
+        """The offset of the first record of partition 0 with at least this timestamp."""
 
     def bounds(self, topic: str) -> tuple[int, int]:
         """Beginning and end of partition 0."""
 
     def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
-        """The numbers of records, of `count`, that arrive while the partition is paused and after it is resumed."""
+        """Of `count` records, the number that arrives while the partition is paused, and the number after it is resumed."""
 
     def after_end(self, topic: str, value: bytes) -> Read:
-        """The first record that a consumer at the end of the log reads, if this record is sent afterwards."""
+        """Position a consumer at the end of the log, produce a record, and return the first record that the consumer reads."""
 
     def close(self) -> None: ...
 
@@ -296,7 +296,7 @@ class Confluent:
         return paused, len([self._next_message() for _ in range(count)])
 
     def after_end(self, topic: str, value: bytes) -> Read:
-        self._at(topic, self.bounds(topic)[1])  # it looks up the end offset while it polls, which would be too late
+        self._at(topic, self.bounds(topic)[1])  # librdkafka would look END up only while it polls, after the record was sent
         self.produce(topic, [Sent(value)])
         message = self._next_message()
         return Read(message.offset() or 0, message.value() or b"")
@@ -323,7 +323,7 @@ class Java:
         return line.rstrip("\n").split("\t")[1:]
 
     def produce(self, topic: str, records: Sequence[Sent], compression: str = "none", idempotent: bool = False) -> list[int]:
-        """Values are passed as a word and a count: a large value would be a long line."""
+        """Values are passed to the JVM as a word and a count, so that large values make no long lines."""
         words: list[object] = []
         for record in records:
             word = record.value[: len(record.value) // self._times(record.value)]

@@ -1,4 +1,4 @@
-"""Apache Kafka over a directory that outlives it: started, stopped in order or killed, and started again."""
+"""Apache Kafka that is started, stopped or killed, and started again on the same directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kafka_process import CLUSTER_ID, LOGGING, PROPERTIES, STOP_SECONDS, a
 from tests.oracle import JAVA, kafka_jars, run_java
 
 ORDERLY_STOP_SECONDS = 30
-# As our own tests run brokers: groups begin at once, sessions may be short, few partitions.
+# The settings with which tests run our broker: no initial delay, short sessions, few partitions.
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100", "offsets.topic.num.partitions": "3"}
 
 
@@ -39,7 +39,7 @@ class RestartableKafka:
         await_listening(self._process, self.port, self._folder / "output")
 
     def stop(self) -> None:
-        """In order: every log is flushed and marked clean."""
+        """Stop in order: Kafka flushes every log and marks it clean."""
         self._end(signal.SIGTERM, ORDERLY_STOP_SECONDS)
 
     def kill(self) -> None:
@@ -60,7 +60,7 @@ class RestartableKafka:
                 self._output.close()
 
     def output(self) -> str:
-        """Its log: errors only."""
+        """The log of Kafka, which has only errors."""
         return (self._folder / "output").read_text()
 
     def __enter__(self) -> RestartableKafka:

@@ -1,4 +1,4 @@
-"""All state stored by a coordinator that clients can read: compared before and after, and between brokers."""
+"""All stored state of a coordinator that clients can read, to be compared before and after a restart, and between brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AWAIT_SECONDS = 60
 
 
 def await_coordinator(port: int, group: str = "any") -> None:
-    """Kafka answers 15 while it creates the topic, 14 while it loads, and 16 before."""
+    """Wait for the coordinator: Kafka replies 15 while it creates __consumer_offsets, then 16, then 14 while it loads."""
     until = time.monotonic() + AWAIT_SECONDS
     with Client(port) as client:
         while True:

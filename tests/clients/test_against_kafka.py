@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 
 class Deviation(NamedTuple):
-    """An intended difference: the questions, the place in the reply, and our value (a pattern each)."""
+    """An intended difference: patterns of the question's name, of the path in the reply, and of our value."""
 
     question: str
     place: str

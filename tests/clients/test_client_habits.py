@@ -55,7 +55,7 @@ def test_kafka_python_configured_for_an_older_or_newer_broker_works(bootstrap: s
 
 
 def test_kafka_python_takes_the_table_for_that_of_4_0(bootstrap: str) -> None:
-    """The client infers a broker version from the supported APIs, and enables its features by that version."""
+    """The client infers a broker version from the supported API versions, and enables its features for that version."""
     advertised = {key: api.advertised for key, api in APIS.items()}
     assert kafka.protocol.broker_version_data.BrokerVersionData(api_versions=advertised).broker_version == (4, 0)
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)

@@ -13,7 +13,7 @@ from tests.kafka_process import free_ports
 from tests.running import Broker, broker
 from tests.support.peers import has_ipv6
 
-# kafka-python forgets the sockets of attempts to connect that were refused.
+# kafka-python does not close the sockets of refused connections.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 Connect = Callable[..., AnyClient]
@@ -60,7 +60,7 @@ def test_a_topic_is_made_once_and_found_after_a_restart_and_after_kill_9(connect
         assert without_ids(topics) == {"__consumer_offsets": 50, "orders": 3}
         assert first.stop() == 0
     with broker(*arguments) as second:
-        assert (patiently(client.cluster), client.topics()) == (cluster, topics)  # the client that was there before
+        assert (patiently(client.cluster), client.topics()) == (cluster, topics)  # with the client that was connected to the first broker
         client.create("payments", 2, SETTINGS)
         topics = client.topics()
         second.kill()
@@ -102,4 +102,4 @@ def test_an_unreachable_broker_is_a_timely_client_error(connect: Connect) -> Non
     begin = time.monotonic()
     with pytest.raises(NotReached):
         connect(f"127.0.0.1:{port}", seconds=1.0).cluster()
-    assert time.monotonic() - begin < 20  # of a second each; a JVM may take its time
+    assert time.monotonic() - begin < 20  # the client gives up after a second; a JVM takes longer to start

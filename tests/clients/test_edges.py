@@ -1,4 +1,4 @@
-"""Edges that were measured at Kafka 4.3.1, for machines without Java (test_against_kafka.py asks both)."""
+"""Edge cases with replies measured at Kafka 4.3.1, for machines without Java; test_against_kafka.py compares with a running Kafka."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ pytestmark = pytest.mark.kafka
 
 
 def test_apache_kafka_ends_each_phase_in_the_same_way(tmp_path: Path) -> None:
-    # The delay concerns only the group that is killed while it is formed.
+    # The initial delay is needed by phase Initial, whose group must still be waiting for members at the kill.
     with RestartableKafka(tmp_path / "kafka", group_initial_rebalance_delay_ms="300") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
-        # Kafka's sessions run before it serves, so that a short one may end before the first request.
+        # Without Left, whose short session may end before Kafka serves: after a load Kafka counts sessions before it serves.
         played = [phase for phase in PHASES if phase is not Left]
-        phases = [phase(kafka.port, safe=False) for phase in reversed(played)]  # the first of them is that group, and now the last
+        phases = [phase(kafka.port, safe=False) for phase in reversed(played)]  # reversed, so that Initial begins last, just before the kill
         try:
             for phase in phases:
                 phase.begin()

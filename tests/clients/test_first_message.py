@@ -1,4 +1,4 @@
-"""The quick test of a Python client: it subscribes, consumes and commits. All others are in `make clients-test`, also those of Java, which must be compiled first."""
+"""The quick test of a Python client: it subscribes, consumes and commits. `make clients-test` has all others, also of Java clients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Kafka's own command line tools with this broker. Each test expects the output of a tool, and runs against Apache
-Kafka too where that is started (`make kafka-test`). Tests for only one of the two are at the end.
+"""Kafka's own command line tools with this broker. Each test checks the output of a tool, and in `make kafka-test`
+runs against Apache Kafka too. Tests for only one of the two servers are at the end.
 """
 
 from __future__ import annotations
@@ -166,13 +166,13 @@ def test_a_static_console_consumer_stays_in_its_seat_when_it_ends(run: Run, grou
         assert header[:7] == ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH"]
         members.append(member)
         assert member[0:1] + member[2:7] + member[7:8] == [group, "seat-1", "/127.0.0.1", "console-consumer", "3", "-", f"{topic}:0,1,2"]
-    assert members[0][1] != members[1][1]  # another process has taken the seat: the member id is new
+    assert members[0][1] != members[1][1]  # a new process has the instance id, with a new member id
     state = groups("--describe", "--group", group, "--state").rows[1]
     assert (state[0], state[-2:]) == (group, ["Stable", "1"])
 
 
 def test_the_verifiable_clients_report_every_record(run: Run, topic: str, served: Served) -> None:
-    # The producer sends its last records when its JVM ends: it gets a separate JVM.
+    # In a separate JVM, as the producer sends its last records when its JVM ends.
     sent = run_java(CLASSES["kafka-verifiable-producer"], "--bootstrap-server", served.address, "--topic", topic, "--max-messages", "20", "--acks", "-1")
     events = [json.loads(line) for line in sent.splitlines()]
     assert sum(event["name"] == "producer_send_success" for event in events) == 20
@@ -349,7 +349,7 @@ def test_replicas_do_not_move(run: Run, topic: str) -> None:
 
 
 def test_a_tool_works_when_started_by_its_script(served: Served, topic: str) -> None:
-    """In a separate process, without any state of other tests."""
+    """The tool runs in a JVM of its own, started as its script does it."""
     printed = run_java(CLASSES["kafka-get-offsets"], "--bootstrap-server", served.address, "--topic", topic)
     assert printed.split() == [f"{topic}:0:10", f"{topic}:1:10", f"{topic}:2:0"]
 

@@ -17,7 +17,7 @@ from tests.running import wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
-SHORT_MS = 3_000  # a session that a busy machine still keeps
+SHORT_MS = 3_000  # a session that members on a busy machine can keep
 
 
 @pytest.fixture(params=KINDS, ids=str)
@@ -27,7 +27,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 def seats(group: Group, kind: Kind, count: int, **settings: Any) -> list[Member]:
-    """That many static members, settled."""
+    """Start static members, and wait until the group has settled."""
     members = [group.start(kind, f"seat-{number}", **settings) for number in range(count)]
     group.settled(*members)
     return members
@@ -78,13 +78,13 @@ def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Ki
     contested = len(first.events)
     second = group.start(kind, first.instance)
     if kind.fenced is None:
-        # Each process takes the instance id from the other, until a SyncGroup fences one of them, which then ends. Other members do not notice.
+        # The two processes fence each other until one gets its error on SyncGroup, and ends. The other members do not notice.
         first.await_event(lambda event: event["event"] in ("commit_refused", "revoked", "error"), contested)
         first.close()
         second.close()
         second = group.start(kind, first.instance)
     else:
-        # A commit during the client's own failure may be refused before the client reports the reason of that failure.
+        # A commit may be refused before the client reports that it was fenced.
         pattern = kind.fenced
         first.await_event(lambda event: event["event"] in ("error", "commit_refused") and bool(re.fullmatch(pattern, event["name"])))
     second.await_progress()
@@ -96,7 +96,7 @@ def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Ki
 
 
 def remove(group: Group, kind: Kind, *instances: str) -> None:
-    """By the client's own administrator where it has such a call."""
+    """Remove members by instance id, with the client's own admin class if it has such a call."""
     if kind is JAVA_CLIENT:
         group.members[0].do("remove", bootstrap=group.bootstrap, group=group.name, instances=instances)
         group.members[0].await_event(lambda event: event["event"] == "did" and event["word"] == "remove")
@@ -122,7 +122,7 @@ def test_partitions_of_a_removed_member_are_reassigned_at_once(kind: Kind, group
 
 
 def test_a_removal_without_names_removes_all_members(group: Group) -> None:
-    """As Kafka's Admin does it: it describes the group, and then removes each."""
+    """Kafka's Admin describes the group and then removes each member."""
     members = [group.start(JAVA_CLIENT, "seat"), group.start(AIOKAFKA, "other")]
     group.settled(*members)
     for member in members:
@@ -144,7 +144,7 @@ def test_only_librdkafka_gives_up_a_static_seat_when_it_unsubscribes(kind: Kind,
         if kind is JAVA_CLIENT:
             leaves.close()
         else:
-            leaves.kill()  # aiokafka's consumer does not end once it has unsubscribed
+            leaves.kill()  # aiokafka's consumer cannot be closed after it has unsubscribed
         assert len(group.describe()[1]) == 2
         assert group.story() == story
 
@@ -175,7 +175,7 @@ def test_an_absent_static_member_is_removed_exactly_after_its_session(kind: Kind
     assert group.rebalances() == [*before, "session_expired"]
     missed = next(line for line in group.story() if line["cause"] == "session_expired")
     after = datetime.fromisoformat(missed["time"]).timestamp() - went
-    assert SHORT_MS / 1000 - 1.5 < after < SHORT_MS / 1000 + 2  # counted from its last heartbeat
+    assert SHORT_MS / 1000 - 1.5 < after < SHORT_MS / 1000 + 2  # the session counts from the last heartbeat before the kill
     returned = group.start(kind, leaves.instance, session_ms=SHORT_MS)
     group.settled(stays, returned)
     assert group.rebalances() == [*before, "session_expired", "new_member"]
@@ -193,7 +193,7 @@ def test_dynamic_members_join_and_leave_a_group_with_static_members(kind: Kind, 
     static.await_progress()
     assert group.rebalances() == before
     assert dynamic.disturbances() == []
-    dynamic.close()  # reports it, unlike the static member
+    dynamic.close()  # sends LeaveGroup, unlike a static member
     group.settled(static)
     assert group.rebalances() == [*before, "member_left"]
     newcomer = group.start(kind)

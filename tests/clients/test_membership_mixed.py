@@ -13,7 +13,7 @@ COOPERATIVE = [kind for kind in KINDS if kind.cooperative]
 
 
 def test_members_of_every_kind_join_and_leave_and_each_kind_leads_once(group: Group) -> None:
-    """The first member leads, and computes all assignments. Kinds leave in that order, so each is the oldest at some time."""
+    """Members leave in the order in which they joined, so a member of each kind is the oldest, and leads, at some time."""
     present: list[Member] = []
     group.feed.begin()
     for kind in KINDS:
@@ -53,7 +53,7 @@ def test_static_members_of_every_kind_in_one_group_restart_and_survive_the_broke
 
 
 def test_an_instance_id_moves_from_one_kind_of_client_to_another(group: Group) -> None:
-    """As when an application is rewritten: the instance keeps its partitions and its offsets."""
+    """As when an application is rewritten with another client: the instance keeps its partitions and offsets."""
     member = group.start(KINDS[0], "seat")
     group.settled(member)
     before = group.generation(), group.rebalances()

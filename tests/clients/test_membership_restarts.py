@@ -37,7 +37,7 @@ def test_members_keep_their_seats_when_the_broker_returns(kind: Kind, end: Calla
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_static_member_that_restarts_while_the_broker_is_away_has_its_seat(kind: Kind, group: Group) -> None:
-    """Also a killed member: it continues at its committed offsets."""
+    """This includes a member that was killed, which continues at its committed offsets."""
     stays, leaves = group.start(kind, "stays"), group.start(kind, "leaves", alone=True)
     group.settled(stays, leaves)
     generation, rebalances = group.generation(), group.rebalances()

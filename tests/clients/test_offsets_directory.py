@@ -29,7 +29,7 @@ DUMP = "org.apache.kafka.tools.DumpLogSegments"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTERS = ("GroupMetadataMessageFormatter", "OffsetsMessageFormatter")
 OFFSETS = "__consumer_offsets-*"
-# Checkpoints of flushed and replicated offsets: they belong to the exchanged logs.
+# Checkpoints that describe the exchanged logs, and must be exchanged with them.
 CHECKPOINTS = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
@@ -142,7 +142,7 @@ def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_record
 
 @contextmanager
 def kafka_over(tmp_path: Path, people: People) -> Iterator[RestartableKafka]:
-    """A Kafka over the broker's data directory, to which the members of `people` move; they keep their seats in it."""
+    """Kafka with the segments of our offsets log. The members of `people` reconnect to it, and must keep their seats."""
     with RestartableKafka(tmp_path / "kafka") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
@@ -158,7 +158,7 @@ def kafka_over(tmp_path: Path, people: People) -> Iterator[RestartableKafka]:
 
 
 def check_console(port: int, formatter: str) -> None:
-    """Read the whole topic with one of Kafka's formatters, which fails at a record that it cannot skip."""
+    """Read the whole topic with one of Kafka's formatters, which fail at a malformed record."""
     printed = run_java(
         CONSOLE, "--bootstrap-server", f"127.0.0.1:{port}", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "4000",
         "--formatter", f"org.apache.kafka.tools.consumer.{formatter}",
@@ -180,7 +180,7 @@ def has_absent_member(port: int, group: str) -> bool:
 
 
 def exchange(source: Path, kafka: Path) -> None:
-    """Segments of the offsets log from `source` into the folders of a stopped Kafka, which keep the id of their topic."""
+    """Replace the segments of a stopped Kafka's offsets topic by those in `source`; the folders keep their topic id."""
     for folder in kafka.glob(OFFSETS):
         for file in folder.iterdir():
             if file.name != "partition.metadata":

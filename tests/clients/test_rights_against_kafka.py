@@ -29,7 +29,7 @@ COMMITTED = [(name, [(partition, 5, "") for partition in partitions]) for name, 
 
 
 def deny(call: Any, operation: Operation, resource: int, name: str) -> bool:
-    """As `java/Denying.java`."""
+    """The rules of `java/Denying.java`, for our authorizer."""
     return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
 
 

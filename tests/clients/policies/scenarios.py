@@ -21,16 +21,16 @@ MEMBERS: Final = 6
 SESSION_MS: Final = 3_000
 REJOIN_SECONDS: Final = SESSION_MS / 1000 + 1  # a restart that takes longer than the session timeout
 BETWEEN_SECONDS: Final = 1.5  # between the starts or stops of two members
-FEED_SECONDS: Final = 0.02  # between two records; each partition gets every sixth
+FEED_SECONDS: Final = 0.02  # between two records, which go to the six partitions in turn
 QUIET_SECONDS: Final = 2.0
 BROKER_SETTINGS: Final[dict[str, Any]] = {"group_initial_rebalance_delay_ms": "1000", "group_min_session_timeout_ms": "1000"}
-CLOCKS_APART_SECONDS = 0.002  # times are reported by the wall clock in whole milliseconds, deadlines follow the monotonic clock
+CLOCKS_APART_SECONDS = 0.002  # tolerance: reported times are whole milliseconds of the wall clock, deadlines follow the monotonic clock
 
 
 class Result(NamedTuple):
-    generations: int  # new ones
-    worst_seconds: float  # without progress, of the partition with the longest pause
-    mean_seconds: float  # of all partitions
+    generations: int  # new generations
+    worst_seconds: float  # without progress, on the partition with the longest pause
+    mean_seconds: float  # the mean of all partitions' longest pauses
 
 
 class Scenario(NamedTuple):
@@ -59,7 +59,7 @@ class Run:
         self._group = group
 
     def instance(self, number: int) -> str:
-        """Unlike in every other run, since Java members of several runs share a JVM."""
+        """The instance id; unique over all runs, since the Java members of several runs share a JVM."""
         return f"{self._scenario.name}.{'with' if self.with_policies else 'without'}-{number}"
 
     def start(self, number: int) -> Member:
@@ -104,7 +104,7 @@ def set_policies(port: int, group: str, policies: Mapping[str, str], operation: 
 
 
 def status_since(port: int, group: str, entry: str) -> dict[str, float]:
-    """Since when each instance is in this entry `status.*`, as the coordinator has it: seconds since 1970."""
+    """The instances in this `status.*` entry of the group, and since when they are in it, in seconds since 1970."""
     with Client(port) as client:
         reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, [entry])]), 4)
     (value,) = [config.value for config in reply.results[0].configs] or [""]
@@ -122,7 +122,7 @@ def await_status(port: int, group: str, entry: str, instance: str) -> float:
 
 
 def consumed_at(group: Group) -> dict[TopicPartition, list[float]]:
-    """When records of each partition were consumed, by whichever member."""
+    """The times at which any member consumed records, by partition."""
     times: dict[TopicPartition, list[float]] = defaultdict(list)
     for member in group.members:
         for event in member.of("records"):
@@ -146,7 +146,7 @@ def longest_pause(times: Sequence[float]) -> float:
 
 
 def close_all(members: Sequence[Member]) -> None:
-    """At the same time, as a deployment that stops all pods."""
+    """Close all members at the same time, as a deployment that stops all pods."""
     with ThreadPoolExecutor(len(members)) as pool:
         list(pool.map(Member.close, members))
 
@@ -155,7 +155,7 @@ def close_all(members: Sequence[Member]) -> None:
 
 
 def rolling_restart(run: Run) -> Sequence[Member]:
-    """Two members at a time, each away for longer than its session timeout."""
+    """Restart two members at a time; each is away for longer than its session timeout."""
     for first in range(0, MEMBERS, 2):
         close_all(run.members[first : first + 2])
         time.sleep(REJOIN_SECONDS)

@@ -1,4 +1,4 @@
-"""The table of `registration.timeout.ms` with real members, every 15 s of it 6 s long: the earliest absence counts, and all that are away go at once."""
+"""The table of `registration.timeout.ms` with real members, 15 s in it take 6 s here: the earliest absence counts, and all absences end at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_absence_of_b_counts_when_a_has_returned(kind: Kind, make_group: Cal
     a.kill()
     time.sleep(TIMEOUT_SECONDS * 10 / 15)
     b.kill()
-    restarted = group.start(kind, "a", session_ms=round(SESSION_SECONDS * 1000))  # at 0:14 at the latest, a's session included
+    restarted = group.start(kind, "a", session_ms=round(SESSION_SECONDS * 1000))  # within 14 s of the table, including the session of a
     ended = await_status(group.port, group.name, "status.away", "b") + TIMEOUT_SECONDS
     time.sleep(ended - time.time() + LATE_SECONDS)
     group.settled(restarted, c)

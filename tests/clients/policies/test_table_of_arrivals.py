@@ -1,4 +1,4 @@
-"""The table of `expansion.timeout.ms` with real members, every 5 s of it 10 s long: the first arrival counts, and all newcomers join at once."""
+"""The table of `expansion.timeout.ms` with real members, 5 s in it take 10 s here: the first arrival counts, and all newcomers join at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def arrival(group: Group, instance: str) -> float:
 
 
 def rebalances(group: Group) -> list[float]:
-    """When `expansion.timeout.ms` began each of its rebalances."""
+    """The times of the rebalances that `expansion.timeout.ms` began."""
     return [datetime.fromisoformat(line["time"]).timestamp() for line in group.story() if line["to"] == "preparing" and line["cause"] == "expansion"]
 
 

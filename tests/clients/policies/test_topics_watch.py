@@ -15,7 +15,7 @@ from tests.running import Client, wait_until
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 PARTITIONS, GROWN = 6, 9
-REFRESH_METADATA_BY_THEMSELVES = {"kafka-python", "confluent-kafka"}  # soon after; the others at `metadata.max.age.ms`
+REFRESH_METADATA_BY_THEMSELVES = {"kafka-python", "confluent-kafka"}  # soon; the others after `metadata.max.age.ms`
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -40,7 +40,7 @@ RECORDS_AT_ONCE = 500
 class Listener(aiokafka.abc.ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self) -> None:
         self.processing = asyncio.Lock()
-        self.revoked = 0  # how often
+        self.revoked = 0  # the number of revocations
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
         say_partitions("assigned", assigned)
@@ -68,10 +68,10 @@ async def commit(consumer: aiokafka.AIOKafkaConsumer, positions: dict[tuple[str,
 
 
 async def poll(consumer: aiokafka.AIOKafkaConsumer, listener: Listener) -> None:
-    """The lock is free in the meantime: getmany waits for a rebalance to end."""
+    """Fetch without holding the lock, since getmany waits for a rebalance, which needs the lock; then process and commit."""
     batches = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000), max_records=RECORDS_AT_ONCE)
     records = [Record(record.topic, record.partition, record.offset, record.value.decode()) for batch in batches.values() for record in batch]
-    revoked = listener.revoked  # the lock may have to be waited for
+    revoked = listener.revoked  # to notice a revocation while this waits for the lock
     async with listener.processing:
         if records and revoked == listener.revoked:
             say_records(records)
@@ -88,7 +88,7 @@ def make(settings: Settings) -> aiokafka.AIOKafkaConsumer:
         session_timeout_ms=settings.session_ms,
         heartbeat_interval_ms=settings.heartbeat_ms,
         max_poll_interval_ms=settings.poll_interval_ms,
-        rebalance_timeout_ms=settings.poll_interval_ms,  # as in other clients; its default is the session timeout
+        rebalance_timeout_ms=settings.poll_interval_ms,  # as in other clients; aiokafka's default is the session timeout
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )
@@ -102,7 +102,7 @@ async def live() -> None:
     consumer.subscribe(settings.topics, listener=listener)
     polling = True
     try:
-        await consumer.start()  # until it has joined
+        await consumer.start()  # returns when the member has joined
         say("started")
     except aiokafka.errors.KafkaError as error:
         say_error(Refused(error))

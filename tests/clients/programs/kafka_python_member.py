@@ -15,9 +15,9 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, say_partitions
 
 ASSIGNORS = {assignor.name: assignor for assignor in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor)}
-AGAIN = kafka.errors.RetriableError  # also: the broker is away
-COMMIT_MS = 2_000  # a try
-# A poll that ends during a SyncGroup makes 3.0.12 rejoin, or hang: long enough for the reply of a busy machine.
+AGAIN = kafka.errors.RetriableError  # includes lost connections
+COMMIT_MS = 2_000  # of one attempt
+# kafka-python 3.0.12 rejoins or hangs if a poll ends during a SyncGroup, so a poll lasts longer than the reply takes on a busy machine.
 JOIN_SECONDS = 1.0
 
 

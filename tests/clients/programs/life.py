@@ -1,8 +1,8 @@
 """The life of a group member, the same for every client: read commands, poll, process, commit, report.
 
 Commands come as lines of JSON on standard input, events go as lines of JSON to standard output; the first command is `start`
-with the settings. It is a careful application: it commits after processing, never before, and retries for as long as
-the client says that trying again may help. When standard input ends, so does it: no test leaves a member behind.
+with the settings. The member is a careful application: it commits only after processing, and retries as long as the client
+reports a retriable error. The program ends with its standard input, so that no test leaves a member behind.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 POLL_SECONDS = 0.1
-PATIENCE_SECONDS = 20.0  # of retries of commits: longer than a restart of a broker
+PATIENCE_SECONDS = 20.0  # how long a commit is retried: longer than a restart of a broker
 RETRY_SECONDS = 0.1
 
 
 class Settings(NamedTuple):
     bootstrap: str
-    name: str  # the client id too
+    name: str  # also the client id
     group: str
     topics: list[str]
     instance: str | None = None
@@ -59,10 +59,10 @@ class Refused(Exception):
 
 class Consumer(Protocol):
     def poll(self, seconds: float) -> Sequence[Record]:
-        """Raises Refused."""
+        """Return the next records. Raises Refused."""
 
     def commit(self, positions: dict[tuple[str, int], int]) -> None:
-        """Raises CommitRefused."""
+        """Commit synchronously. Raises CommitRefused."""
 
     def unsubscribe(self) -> None: ...
     def close(self) -> None: ...
@@ -130,7 +130,7 @@ def commit_patiently(consumer: Consumer, positions: dict[tuple[str, int], int]) 
 
 
 def live(make: Callable[[Settings], Consumer], poll_seconds: float = POLL_SECONDS) -> None:
-    """For clients that poll. `pause` stops polling, like an application that processes for too long; `close` leaves in order."""
+    """Run a member of a client that polls. `pause`: stop polling, as an application that processes for too long; `close`: leave the group."""
     commands = read_commands()
     consumer = make(settings_of(commands.get()))
     say("started")

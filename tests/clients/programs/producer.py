@@ -1,7 +1,7 @@
 """A producer by a client of Python: it sends numbered records at a steady pace, and reports the acknowledged ones with their offsets.
 
-The first argument names the client. Commands and events are lines of JSON as in life.py: `start` with the settings, and `finish`, which is
-done when each record is acknowledged or refused.
+The first argument names the client. Commands and events are lines of JSON as in life.py: `start` with the settings, and `finish`, which
+ends when each record is acknowledged or refused.
 """
 
 from __future__ import annotations
