@@ -1,7 +1,7 @@
 """Generates sequences: several processes mostly behave like clients, and sometimes make mistakes that no client makes.
 
-Steps are chosen while the sequence is played to Kafka, so they can depend on the state of the group. It prefers
-mistakes that were rare so far in this state of the group.
+Steps are chosen while the sequence is played to Kafka, so that they can depend on the state of the group. Mistakes that were
+made rarely so far in this state are preferred.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tests.sequences.recipes import MISTAKEN_IDENTITIES, OTHER_MISTAKES, Recipes
 from tests.sequences.steps import KEYS, NOBODY, Step
 from tests.sequences.wire import Versions
 
-# A whole number of ticks and a third, in ms. All different: events due in the same millisecond may run in any order.
+# Milliseconds: whole ticks plus a third of a tick (player.py). No two are equal, as events due in the same millisecond run in any order.
 SESSIONS = (1600, 2800, 4000, 31_600, 31_600)
 REBALANCES = (440, 1640, 1640, 2840, 61_640, 61_640)
 OUT_OF_BOUNDS = (50, 1_800_001)
-# No two names share a bucket of Java's hash map, where the order of random ids would decide a tied vote.
+# No two names share a bucket of Java's hash map: in one bucket, the order of random ids would decide a tied vote.
 PROTOCOL_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky", "stream", "a", "b")
-# Subscriptions that make Kafka fail while it decodes them (Z7) are not sent: it would never answer the group.
+# No malformed subscriptions: Kafka fails to decode them when it completes the rebalance, and never answers the group.
 METADATA = ("sub t0", "sub t0 t1", "sub", "raw 0000", "raw", "m", "m2")
 TYPES = ("consumer", "consumer", "consumer", "connect")
 OFFSETS = (["t0", 0], ["t0", 1], ["t1", 0], ["nope", 0], ["t0", 99])
@@ -41,7 +41,7 @@ class Actor:
         self.protocols = protocols
         self.session = session
         self.rebalance = rebalance
-        self.version = version  # of its JoinGroups; None: any
+        self.version = version  # of its JoinGroups; None: a random one each time
 
 
 class Choosing:
@@ -225,7 +225,7 @@ class Choosing:
         return self._identity(actor, "commit") | {"offsets": self._offsets()}
 
     def _commit_without_membership(self, player: Player) -> Step:
-        """A commit without membership, as from tools."""
+        """A commit without a member id and generation, as tools send it."""
         group = self.chance.choice(("g", "h", "h"))
         step = {"do": "commit", "by": self._any_actor().name, "v": self._version("commit"), "group": group, "member": "", "generation": -1}
         return step | {"offsets": self._offsets()}

@@ -1,8 +1,8 @@
 """The first difference between two traces of one sequence, and whether it is expected.
 
 Some choices are free: the hash of random ids decides which remaining member becomes leader. If the two servers freely elected different
-leaders, the comparison ends without a difference, as later steps have different causes. DEVIATIONS lists our deviations; a taint marks
-further ones. No other difference is accepted.
+leaders, the comparison ends without a difference, as later steps have different causes. Z1, Z2, ... number our deliberate differences from
+Kafka: DEVIATIONS lists some, and the player marks others as a taint of the trace. No other difference is accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEW = {"Empty", "PreparingRebalance", "CompletingRebalance"}
 
 
 class Difference(NamedTuple):
-    """The step, the field and both values. `meant` names the deviation, or the free choice, that explains it."""
+    """A step, a field and both values. `meant` names the deviation or free choice that explains the difference; "": none does."""
 
     step: int
     place: str
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """Equal for finds that probably have the same cause."""
+        """A text that is equal for differences that probably have the same cause."""
         return f"{self.place} {code_of(self.ours)}/{code_of(self.kafkas)}"
 
 
@@ -50,15 +50,15 @@ DEVIATIONS = [
     Deviation("Z2", "sync", ("sync",), ({"error_code": 27},)),
     Deviation("Z2", "join", ("join",), ({"error_code": 25}, {"error_code": 25, "protocol_name": None})),
 ]
-# The player sets a taint: from that step on Kafka does something that ours deliberately does not. Z3: an unnecessary rebalance. Z13: after
-# a kill Kafka has an old id of a member. The other deviations cannot occur here: Z4, Z17 and Z19 need an append that is slow or fails, Z6
-# a log being loaded, Z18 a first start, and Z7 requests that are not sent.
+# A taint: from that step on Kafka does something that ours deliberately does not. Z3: an unnecessary rebalance. Z13: after a kill Kafka has
+# an old id of a member. Z17: Kafka shows a new group late. Deviations about failing or slow appends (Z4, Z19), loading (Z6), a first start
+# (Z18) or malformed subscriptions (Z7) cannot occur here.
 
 
 def differences(ours: Trace, kafkas: Trace) -> Iterator[Difference]:
-    """In the order of the steps."""
+    """All differences, in the order of the steps."""
     by_step: dict[int, list[Difference]] = {}
-    length = min(len(ours.answers), len(kafkas.answers))  # recordings may have been cut
+    length = min(len(ours.answers), len(kafkas.answers))  # a recording may have been cut short
     arrivals = [{number: at for at, answers in enumerate(trace.answers[:length]) for number in answers} for trace in (ours, kafkas)]
     for number in sorted(arrivals[0] | arrivals[1]):
         difference = answers_differ(ours, kafkas, number, arrivals[0].get(number), arrivals[1].get(number))
@@ -90,7 +90,7 @@ def looks_differ(ours: Trace, kafkas: Trace, at: int) -> Iterator[Difference]:
         our_look = ours.looks[at].get(group)
         if our_look == theirs:
             continue
-        # Kafka shows a new group once it is in its log, perhaps a moment after its replies; ours shows it with them (Z17).
+        # Z17: Kafka shows a new group once its record is committed, perhaps a moment after its reply; ours shows it from the reply on.
         soon = range(at + 1, min(at + 1 + SHOWN_AFTER, len(ours.looks), len(kafkas.looks)))
         states = {our_look[0], theirs[0]} if our_look else set()
         new = "Dead" in states and not states.isdisjoint(NEW)
@@ -99,13 +99,13 @@ def looks_differ(ours: Trace, kafkas: Trace, at: int) -> Iterator[Difference]:
 
 
 def close(steps: list[Step], first: int, second: int) -> bool:
-    """A slightly later reply is recorded with the next step; more than a tick later it is a difference."""
+    """Whether two steps are so close that a slightly late reply may have been recorded with the later one: no tick lies between them."""
     low, high = sorted((first, second))
     return high - low == 1 and steps[high]["do"] != "tick"
 
 
 def free_choices_differ(ours: Trace, kafkas: Trace, at: int) -> Difference | None:
-    """Whether the two servers elected different leaders here, both free to do so."""
+    """A difference with the two leaders, if the servers elected different ones here and both were free to do so; else None."""
     for number, theirs in kafkas.answers[at].items():
         our_answer = ours.answers[at].get(number)
         if kafkas.steps[number]["do"] != "join" or not isinstance(our_answer, dict) or not isinstance(theirs, dict):
@@ -118,7 +118,7 @@ def free_choices_differ(ours: Trace, kafkas: Trace, at: int) -> Difference | Non
         group = kafkas.steps[number].get("group", "g")
         before = leader_before(kafkas, at, group)
         member_ids = {success["member_id"] for trace in (ours, kafkas) for success in successes(trace, at, group)}
-        member_ids |= {member[0] for trace in (ours, kafkas) for member in trace.looks[max(0, at - 1)].get(group, [[]] * 4)[3]}  # reply not seen
+        member_ids |= {member[0] for trace in (ours, kafkas) for member in trace.looks[max(0, at - 1)].get(group, [[]] * 4)[3]}  # whose reply was not seen
         if before and not any(same_seat(before, leader) for leader in leaders) and all(leader in member_ids or leader.endswith(LOST) for leader in leaders):
             return Difference(at, "leader", leaders[0], leaders[1], "free choice")
     return None
@@ -141,7 +141,7 @@ def leader_before(trace: Trace, at: int, group: str) -> str:
 
 
 def same_seat(first: str, second: str) -> bool:
-    """Whether both ids are one member, or one instance with two member ids (only names of actors begin with p)."""
+    """Whether both are the same member, or member ids of the same instance. Names of dynamic members begin with p, of actors."""
     return first == second or (not first.startswith("p") and first.partition("#")[0] == second.partition("#")[0])
 
 

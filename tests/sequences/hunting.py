@@ -22,7 +22,7 @@ from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions
 
 SEQUENCES_AT_ONCE = 60
-KAFKA_PLAYS = 5  # free choices have few outcomes: one of this many plays has the same outcome as ours
+KAFKA_PLAYS = 5  # free choices have few outcomes, so among this many plays one mostly has the same outcome as ours
 OURS_PLAYS = 3
 PLAYS_UNTIL_IN_TIME_MAX = 3
 FINDS_MAX = 12

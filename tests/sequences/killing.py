@@ -35,7 +35,7 @@ KAFKA_PLAYS = 3
 OURS_PLAYS = 2
 BATCH = 120
 CONFIRMED_MAX = 12
-LONG = (61_640,)  # no timeout ends while a server starts
+LONG = (61_640,)  # longer than the start of a server, so that no timeout ends during it
 WORLD = "plain"
 
 
@@ -72,7 +72,7 @@ class KillableKafka:
 
 
 class KillableBroker:
-    """This broker, likewise."""
+    """This broker over one directory, that can be killed and restarted on its port."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,9 +1,8 @@
 """Plays one sequence to one server.
 
 Time is divided into ticks. Requests are sent in the first part of a tick, each after the previous was answered or clearly parked. Every
-timeout in a sequence is a whole number of ticks and a third, so timeouts (and timeouts started by them) end well after the requests of a
-tick and well before those of the next. So the replies do not depend on a few milliseconds. If the machine was too slow for this, the
-play is marked `late`.
+timeout in a sequence is a whole number of ticks plus a third, so it ends well after the requests of one tick and well before those of
+the next, and replies do not depend on a few milliseconds. If the machine was too slow for this, the play is marked `late`.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from tests.sequences.traces import UUID, Answers, Look, Naming, Trace
 from tests.sequences.wire import CLOSED, Wire
 
 TICK_S = 1.2
-REQUESTS_S = 0.3  # of a tick, for requests
+REQUESTS_S = 0.3  # the first part of a tick, in which requests are sent
 PARKED_S = 0.06  # without a reply for this time, a request counts as parked
-LINGER_S = 0.008  # for replies to other actors that the same step causes
+LINGER_S = 0.008  # how long to wait for replies that the same step causes for other actors
 LATE_S = 0.06
 GROUPS = ("g", "h")
 LOOK_VERSION = 5
@@ -41,7 +40,7 @@ class Player:
     def __init__(self, port: int, prefix: str, scale: float = 1.0, describes: bool = True, wait_for_restart: WaitForRestart | None = None) -> None:
         self._wait_for_restart = wait_for_restart
         self.killed = False
-        self._replacing: set[str] = set()  # groups with a new id for a static name and no assignment since then
+        self._replacing: set[str] = set()  # groups in which a static member got a new id, with no assignment since then
         self._describes = describes
         self._port = port
         self._scale = scale
@@ -56,7 +55,7 @@ class Player:
         self._raw_looks: list[Any] = []
         self._owners: dict[str, str] = {}
         self._wires: dict[str, list[Wire]] = {}
-        self._synced: set[str] = set()  # ids that have their assignment of the last generation
+        self._synced: set[str] = set()  # member ids that have got their assignment in the last generation
         self._looker: Wire | None = None
         self._tick = 0
         self._begin = 0.0
@@ -71,7 +70,7 @@ class Player:
             while (step := choose(self)) is not None:
                 await self._step(step)
             if not self._steps or self._steps[-1]["do"] != "tick":
-                await self._step({"do": "tick"})  # pending timeouts end
+                await self._step({"do": "tick"})  # let pending timeouts end
         finally:
             for wire in [self._looker, *(wire for wires in self._wires.values() for wire in wires)]:
                 wire.drop()
@@ -79,7 +78,7 @@ class Player:
 
     @property
     def spent(self) -> float:
-        """The used part of this tick's time for requests, in seconds of an unscaled play."""
+        """The time since the tick began, in seconds of an unscaled play."""
         return (time.monotonic() - self._begin) / self._scale - self._tick * TICK_S
 
     def known(self, actor: str, group: str = "g") -> ActorState:
@@ -123,7 +122,7 @@ class Player:
                 self.known(actor, step.get("group", "g")).parked.discard(step["do"])
 
     async def _kill(self, number: int) -> None:
-        """Z13: ours stores a member that returns during a rebalance at once, Kafka only with the assignments."""
+        """Kill the server. Taint Z13: ours stores a static member that returns during a rebalance at once, Kafka only with the assignments."""
         assert self._wait_for_restart is not None
         if self._replacing and self.tainted is None:
             self.tainted = (number, "Z13")
@@ -202,7 +201,7 @@ class Player:
         return next((member.member_id for member in members if member.group_instance_id == step["instance"]), "")
 
     def _tell_taint(self, number: int, replaced: str, reply: Any) -> None:
-        """Z3: a member that had not synced is replaced in a stable group."""
+        """Set taint Z3 if a member that had not synced is replaced in a stable group: there Kafka rebalances unnecessarily."""
         if reply != CLOSED and reply.error_code == 0 and replaced not in self._synced and self.tainted is None:
             self.tainted = (number + 1, "Z3")
         elif reply != CLOSED and reply.error_code == 0:

@@ -1,6 +1,6 @@
 """Sequences with Kafka's replies, in files: the first line has the settings of the server, each other line is one sequence.
 
-Only reproducible results are recorded: each sequence is played several times, and cut where two plays differ.
+Only reproducible results are recorded: each sequence is played several times, and cut before the first step at which two plays differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.sequences.worlds import served_by
 
 PLAYS = 5
 STEPS_MIN = 6
-# Each replay of a difference is played more slowly, except where the server's own delay would not scale along.
+# The time scales of the replays of a difference. The delayed world is not scaled, as the server's initial delay is fixed.
 REPLAYS = (1.0, 1.0, 1.5, 2.0, 2.5)
 REPLAYS_IN = {"delayed": (1.0,) * 6}
 
@@ -103,5 +103,5 @@ async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") 
 
 
 async def later(servers: ServerPair, port: int, recorded: Trace, place: int) -> Trace:
-    await asyncio.sleep(place * 0.618 % 1 * TICK_S)  # spread over a tick
+    await asyncio.sleep(place * 0.618 % 1 * TICK_S)  # so that the ticks of the players are spread evenly
     return await servers.play(port, following(recorded.steps))

@@ -45,7 +45,7 @@ async def first_of(servers: FindsDifferences, candidates: Iterator[list[Step]], 
 
 
 def shorter(steps: list[Step]) -> Iterator[list[Step]]:
-    """Large pieces first. The last step shows the difference and stays."""
+    """Sequences with a part of the steps left out, large parts first. The last step, which shows the difference, stays."""
     size = max(1, (len(steps) - 1) // 2)
     while size:
         for begin in range(0, len(steps) - 1, size):

@@ -50,14 +50,14 @@ class ActorState:
     __slots__ = ("generation", "ids", "leads", "members", "newest", "parked", "pending", "protocol", "type")
 
     def __init__(self) -> None:
-        self.ids: dict[int, str] = {}  # by the requesting step, since two replies may arrive in any order
+        self.ids: dict[int, str] = {}  # by the number of the requesting step, since replies may arrive in any order
         self.newest = -1  # the step whose reply had the values below
         self.generation = -1
         self.type: str | None = None
         self.protocol: str | None = None
         self.members: list[str] = []
         self.leads = False
-        self.pending = False  # its last id was assigned with error 79
+        self.pending = False  # whether its last id came with error 79
         self.parked: set[str] = set()  # "join", "sync": its unanswered requests
 
     def id(self, generations_back: int = 0) -> str:
@@ -107,7 +107,7 @@ class Names:
 
 
 def text_of(short: str | None) -> str | None:
-    """`x*5` is xxxxx: keeps steps short."""
+    """The text of a short form: `x*5` is xxxxx."""
     if short and "*" in short:
         unit, _, count = short.rpartition("*")
         return unit * int(count)
@@ -115,7 +115,7 @@ def text_of(short: str | None) -> str | None:
 
 
 def metadata_of(text: str) -> bytes:
-    """`sub t0 t1` is a consumer's subscription, `raw 00ff` those bytes, any other text itself."""
+    """The bytes of a short form: `sub t0 t1` is a subscription to these topics, `raw 00ff` hex, any other text itself."""
     kind, _, content = text.partition(" ")
     if kind == "raw":
         return bytes.fromhex(content)

@@ -15,7 +15,7 @@ from tests.sequences.worlds import REBALANCES_IN, WORLDS, kafka_in, ours_in, ser
 
 pytestmark = pytest.mark.kafka
 
-SECONDS = 8  # in which sequences begin; the last end some seconds later
+SECONDS = 8  # in which sequences are begun; the last ones end some seconds later
 SEQUENCES = 60
 ROUNDS_AGAIN = 3
 
@@ -29,7 +29,7 @@ def test_new_sequences_get_kafkas_replies() -> None:
         hunt = Hunt(ServerPair(kafka_port, port, seed), versions, lines.append, ticks=4, rebalances=REBALANCES_IN.get(world, REBALANCES))
         asyncio.run(hunt.run(SECONDS, SEQUENCES))
         for signature, find in list(hunt.finds.items()):
-            # A busy machine answers all plays of a moment late: a difference shows at other moments too.
+            # On a busy machine all plays of a moment may be late, so a difference must also show at other moments.
             if not all(asyncio.run(hunt.servers.find(find.steps)) for _ in range(ROUNDS_AGAIN)):
                 del hunt.finds[signature]
     finds = [f"{find.difference}\n" + "\n".join(json.dumps(step) for step in find.steps) for find in hunt.finds.values()]

@@ -11,7 +11,7 @@ from protocol.message import Part, field_names
 from tests.sequences.steps import Step
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
-LOST = "lost"  # an id in no reply
+LOST = "lost"  # the name of an id that no reply had
 
 Answers = dict[int, Any]  # the number of the requesting step -> its reply
 Look = dict[str, Any]  # group -> its DescribeGroups result
@@ -26,11 +26,11 @@ class Trace:
         self.steps = steps
         self.answers = answers
         self.looks = looks
-        self.late = late  # the machine was too busy for the times to be meaningful
-        self.tainted: tuple[int, str] | None = None  # from this step on a deviation of ours may show
+        self.late = late  # the machine was too busy to keep the times of the ticks
+        self.tainted: tuple[int, str] | None = None  # (step, deviation): from this step on the deviation may show
 
     def as_json(self) -> list[Any]:
-        """A group state equal to the previous one is omitted."""
+        """The trace as JSON values; the state of a group is omitted where it has not changed."""
         before: Look | None = None
         entries: list[Any] = []
         for answers, look in zip(self.answers, self.looks, strict=True):
@@ -79,7 +79,7 @@ class Naming:
         self.owners = owners  # member id -> the actor that got it, and the step
 
     def plain(self, value: Any, do: str) -> Any:
-        """A reply to a step of this kind."""
+        """A reply to a step of kind `do` as plain values, with names for ids."""
         return AFTER.get(do, lambda answer: answer)(self.renamed(flat(value)))
 
     def renamed(self, value: Any) -> Any:
@@ -94,7 +94,7 @@ class Naming:
         return value.removeprefix(self.prefix) if self.prefix else value
 
     def look(self, reply: Any) -> Look:
-        """Only the fields about the group itself."""
+        """A DescribeGroups reply, reduced to the fields about the group itself."""
         groups = {}
         for group in self.plain(reply, "describe")["groups"]:
             members = [
@@ -107,7 +107,7 @@ class Naming:
 
 
 def sorted_in(*path: str) -> Callable[[Any], Any]:
-    """The list at this place is in arbitrary order: each is sorted."""
+    """Sort the list at this path in a reply, as servers return it in arbitrary order."""
 
     def after(value: Any) -> Any:
         visit(value, path)
@@ -128,7 +128,7 @@ def visit(value: Any, path: tuple[str, ...]) -> None:
 
 
 def texts_hidden(value: Any) -> Any:
-    """Error messages differ between servers; only their presence is compared."""
+    """Replace error messages, which differ between servers: only their presence is compared."""
     if isinstance(value, dict):
         return {key: "some" if key == "error_message" and item else texts_hidden(item) for key, item in value.items()}
     return [texts_hidden(item) for item in value] if isinstance(value, list) else value
@@ -139,7 +139,7 @@ def describe(value: Any) -> Any:
 
 
 def find(value: Any) -> Any:
-    """The addresses of coordinators differ; only their presence is compared."""
+    """Replace the addresses of coordinators, which differ: only their presence is compared."""
     for entry in [value, *value.get("coordinators", [])]:
         for name in ("host", "port", "node_id"):
             if name in entry and entry["error_code"] == 0:

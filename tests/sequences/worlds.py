@@ -16,14 +16,14 @@ from tests.kafka_process import kafka
 from tests.running import Client, broker
 from tests.sequences.wire import Versions, common, versions_of
 
-# The common settings, and those of each world. The delay is a whole number of ticks and a third, like every timeout.
+# The settings of all worlds, then those of each. The initial delay is whole ticks plus a third, like every timeout.
 EVERYWHERE = {"group.min.session.timeout.ms": "100", "offsets.topic.num.partitions": "5"}
 WORLDS = {
     "plain": {"group.initial.rebalance.delay.ms": "0"},
     "delayed": {"group.initial.rebalance.delay.ms": "1600"},
     "full": {"group.initial.rebalance.delay.ms": "0", "group.max.size": "2"},
 }
-# In the delayed world a longer timeout would end the delay in the part of a tick that has the requests.
+# Rebalance timeouts for the delayed world: others would let the delay end in the part of a tick in which requests are sent.
 REBALANCES_IN = {"delayed": (440, 1640, 2840)}
 TOPICS = {"t0": 2, "t1": 1}
 READY_SECONDS = 20
@@ -49,14 +49,14 @@ def ours_in(world: str) -> Iterator[int]:
 
 
 def prepare(port: int, topics: bool = True) -> None:
-    """Create the topics, and Kafka's own for offsets, which it creates at the first request."""
+    """Create the topics, and wait for __consumer_offsets, which Kafka creates at the first request."""
     with Client(port) as client:
         if topics:
             make_topics(client)
         offered = [api_key.api_key for api_key in client.ask(ApiVersionsRequest("sequences", "1"), 3).api_keys]
         if not all(key in offered for key in GROUP_APIS):
             return
-        for group in map(str, range(4 * int(EVERYWHERE["offsets.topic.num.partitions"]))):  # some in every partition
+        for group in map(str, range(4 * int(EVERYWHERE["offsets.topic.num.partitions"]))):  # enough for every partition to have some
             await_coordinator(client, group)
 
 
@@ -76,7 +76,7 @@ def await_coordinator(client: Client, group: str) -> None:
 
 
 def served_by(*ports: int) -> Versions:
-    """The versions that all of them offer."""
+    """The API versions that all these servers offer."""
 
     async def ask() -> Versions:
         first, *further = [await versions_of(port) for port in ports]
