@@ -14,7 +14,7 @@ ANSWER_SECONDS = 15
 
 
 class Retry(Exception):
-    """The client continues after a pause."""
+    """Raised by a client to continue after a pause."""
 
 
 class Actor(ABC):
@@ -28,7 +28,7 @@ class Actor(ABC):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        """Work until there is no more work; open a lost connection again."""
+        """Call `_work` until it returns False; reconnect after a lost connection."""
         while True:
             try:
                 if self._wire is None:
@@ -55,7 +55,7 @@ class Actor(ABC):
         """The next requests. Return False after the last one."""
 
     def stop(self) -> None:
-        """The process dies without sending anything."""
+        """End the client as if its process died: nothing more is sent."""
         self._task.cancel()
         self._drop_wire()
 

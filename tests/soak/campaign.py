@@ -28,8 +28,8 @@ class Plan(NamedTuple):
     flush: str = "both"  # or a value of FLUSHES
     session_ms: int = 5_000
     rebalance_ms: int = 4_000
-    settle_seconds: float = 25.0  # a ghost's session, the rebalance after it, and the delay of a busy machine
-    silent_deaths: bool = False  # members that crash; each costs a session
+    settle_seconds: float = 25.0  # the session of a dead member, the rebalance after it, and the delays of a busy machine
+    silent_deaths: bool = False  # whether members crash; the group waits a session for each
 
 
 class Group:
@@ -127,7 +127,7 @@ class Campaign:
             actions += ["join"]
         action = self._random.choice(actions)
         self.ledger.count(f"churn: {action}")
-        if action == "restart":  # in a settled group too: it must not notice
+        if action == "restart":  # also in a settled group, which must not be disturbed
             old = self._random.choice(statics)
             group.kill(old)
             self._add(group, old.instance)
@@ -209,7 +209,7 @@ class Campaign:
         return checked and all(group.seats(self.ledger.life) is not None for group in self._groups)
 
     async def _watch_pauses(self) -> None:
-        """The time in which this process itself did not run: a stalled client is removed rightly."""
+        """Measure how long this process did not run: a client that stalled so long is rightly removed from its group."""
         with suppress(asyncio.CancelledError):
             while True:
                 begin = time.monotonic()

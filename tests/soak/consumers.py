@@ -1,4 +1,4 @@
-"""Each record is printed once: members of `tenure consume --group` start, stop and are killed while records are produced.
+"""Members of `tenure consume --group` start, stop and are killed while records are produced: each record must be printed once.
 
 Members stopped by a signal commit the printed records: they lose none and print none twice. A killed member may have printed records
 that it had not committed: only those may be printed again.
@@ -25,7 +25,7 @@ from tests.running import ROOT, broker, environment
 TOPIC = GROUP = "numbers"
 PARTITIONS = 6
 MEMBERS_MAX = 4
-LINES = 200  # produced between two events
+LINES = 200  # records produced between two events
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 SECONDS = 60
 ARGUMENTS = (TOPIC, "--group", GROUP, "--from-beginning", "--heartbeat", "0.1", "--session-timeout", "6")
@@ -45,7 +45,7 @@ class Consumers:
         self._bootstrap = bootstrap
         self._chance = random.Random(seed)
         self._members: list[Running] = []
-        self._ended: list[tuple[Path, bool]] = []  # the printed records, and whether it was killed
+        self._ended: list[tuple[Path, bool]] = []  # (the output, whether the member was killed) of each ended member
 
     def run(self, actions: int, *, kills: bool) -> None:
         host, _, port = self._bootstrap.rpartition(":")
@@ -105,7 +105,7 @@ class Consumers:
         number = self._chance.choice(SIGNALS)
         member.process.send_signal(number)
         code = member.process.wait(SECONDS)
-        # 128 + number: before the command consumes. Before Python runs it, a signal ends the process by itself.
+        # 128 + number: the signal came before the command consumed; -number: before Python had installed its handlers.
         if code not in (0, 128 + number, -number):
             self.wrong.append(f"a member ended with {code} after {number.name}")
         self._ended.append((member.printed, False))
@@ -160,7 +160,7 @@ class Consumers:
 
 
 def consumed(actions: int, seed: int, *, kills: bool) -> Consumers:
-    """A group on a separate broker, from its first member to its last."""
+    """Run a group on a separate broker, from its first member to its last."""
     with tempfile.TemporaryDirectory(prefix="tenure-soak-consume-") as folder, broker("--profile", "test") as started:
         consumers = Consumers(Path(folder), f"127.0.0.1:{started.port}", seed)
         consumers.run(actions, kills=kills)
@@ -168,7 +168,7 @@ def consumed(actions: int, seed: int, *, kills: bool) -> Consumers:
 
 
 def consumers_soaked(actions: int, seed: int, tell: Callable[[str], None]) -> bool:
-    """Whether a guarantee was broken, in runs without kills and in runs with them."""
+    """Run without kills and with kills; returns whether a guarantee was broken."""
     broken = 0
     for number, kills in ((seed, False), (seed + 1, True)):
         result = consumed(actions, number, kills=kills)

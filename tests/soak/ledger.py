@@ -1,8 +1,8 @@
 """The requests and replies of group clients, in order, and the guarantees they must satisfy. No sockets.
 
 The promises about offsets and generations are those of the simulator (simulator/promises.py): an acknowledged commit,
-or a later one, is stored; a generation has a single assignment, and generations do not decrease. This file has those
-that only a soak can check: settled members stay settled if only the broker died; a live process is never fenced; no
+or a later one, is stored; a generation has a single assignment, and generations do not decrease. This file has the
+guarantees that only a soak can check: settled members stay settled if only the broker died; a live process is never fenced; no
 client waits for ever (the waiting code reports that with `wrong`).
 """
 
@@ -22,11 +22,11 @@ RETRIABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_A
 # Codes after which a careful client continues; any other would have stopped it.
 EXPECTED: dict[str, tuple[int, ...]] = {
     "JoinGroup": (*RETRIABLE, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS),
-    "SyncGroup": (*RETRIABLE[1:], *UNSETTLING),  # 14 ends a Java consumer that syncs
+    "SyncGroup": (*RETRIABLE[1:], *UNSETTLING),  # without 14, which would end a Java consumer
     "Heartbeat": (*RETRIABLE[1:], *UNSETTLING),
     "LeaveGroup": (*RETRIABLE, ErrorCode.UNKNOWN_MEMBER_ID),
     "OffsetCommit": (*RETRIABLE, *UNSETTLING),
-    "OffsetFetch": (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR),  # 15 ends Java consumers before 3.9
+    "OffsetFetch": (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR),  # without 15, which ends Java consumers before 3.9
     "DeleteGroups": RETRIABLE,
     "FindCoordinator": (ErrorCode.COORDINATOR_NOT_AVAILABLE,),
 }
@@ -46,7 +46,7 @@ class Seat(NamedTuple):
 
 class Ledger:
     def __init__(self) -> None:
-        self.life = 0  # how often the broker was restarted
+        self.life = 0  # how often the broker was restarted so far
         self.wrong: list[str] = []
         self.counts: dict[str, int] = {}
         self._began = time.monotonic_ns()
@@ -79,7 +79,7 @@ class Ledger:
     # Offsets.
 
     def commit_sent(self, partition: GroupPartition) -> int:
-        """The offset to commit."""
+        """Note that a commit is sent; returns the offset to commit."""
         return self._offsets.send([partition])[0]
 
     def deletion_sent(self, partition: GroupPartition) -> SentValue:
@@ -90,7 +90,7 @@ class Ledger:
         self.count("acknowledged")
 
     def refused(self, partition: GroupPartition, sent: int | SentValue) -> None:
-        """The commit or deletion was refused and has no effect. Retriable codes leave that open."""
+        """Note that a commit or deletion got a final error, so it has no effect. A retriable error would leave that open."""
         self._offsets.refused(partition, sent)
 
     def fetched(self, partition: GroupPartition, offset: int, sent: int) -> None:
@@ -101,7 +101,7 @@ class Ledger:
     # Generations and assignments.
 
     def synced(self, group: str, seat: str, generation: int, assignment: Assignment, sent: int) -> None:
-        """A SyncGroup was answered with an assignment; `seat` is the instance, or the id of a dynamic member."""
+        """Check a SyncGroup reply with an assignment. `seat`: the instance id, or the member id of a dynamic member."""
         self.count("synced")
         owned = [(group, partition) for partition in assignment.partitions]
         self._check(lambda: self._generations.assigned(group, generation, seat, assignment.round, repr(assignment).encode(), owned, sent))
@@ -110,7 +110,7 @@ class Ledger:
             self.broken(f"lost seat: {seat} of {group} had {settled.assignment.partitions} in generation {settled.generation}, and now {generation}")
 
     def settled(self, group: str, seats: dict[str, Seat]) -> None:
-        """All members are settled: from now on only `disturbed` may change that."""
+        """Note that all members are settled: from now on they must stay so, until a call of `disturbed`."""
         self._settled[group] = dict(seats)
 
     def disturbed(self, group: str) -> None:
@@ -120,7 +120,7 @@ class Ledger:
         return group in self._settled
 
     def answered(self, group: str, seat: str, api: str, code: int) -> None:
-        """An error reply to a live member under its current identity."""
+        """Check an error reply to a live member under its current member id."""
         self.count(f"{api} {code}")
         if code == ErrorCode.FENCED_INSTANCE_ID:
             self.broken(f"fenced: {seat} of {group} lives, and its {api} was answered 82")

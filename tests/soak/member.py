@@ -1,4 +1,4 @@
-"""A group member that behaves like a careful Java consumer: it handles every error code, and survives its coordinator.
+"""A group member that behaves like a careful Java consumer: it handles every error code, and continues after its coordinator was killed.
 
 It reports requests and replies to the ledger. One connection, one request at a time. It reconnects at once after a lost connection; a
 member of a stable group then continues with a heartbeat and not with a JoinGroup.
@@ -46,7 +46,7 @@ class Versions(NamedTuple):
 
 
 NEW = Versions(find=4, join=9, sync=5, heartbeat=4, leave=5, commit=9, fetch=9)
-OLD = Versions(find=2, join=5, sync=3, heartbeat=3, leave=3, commit=7, fetch=5)  # the first with static members
+OLD = Versions(find=2, join=5, sync=3, heartbeat=3, leave=3, commit=7, fetch=5)  # the first versions with static members
 
 
 class GroupPlan(NamedTuple):
@@ -62,7 +62,7 @@ class Member(Actor):
         self.instance = instance
         self.member_id = ""
         self.seat: Seat | None = None
-        self.steady_life = -1  # the run of the broker in which its seat was last confirmed
+        self.steady_life = -1  # the newest run of the broker that has confirmed the member's seat
         self.doing = "nothing yet"
         self.leaving = False
         self._wants_rebalance = False
@@ -88,7 +88,7 @@ class Member(Actor):
         return self._task.done()
 
     def call_for_rebalance(self) -> None:
-        """As a leader that has seen a new topic, or a member with a new subscription: it rejoins a stable group."""
+        """Rejoin a stable group, like a leader that sees a new topic, or a member with a new subscription."""
         self._wants_rebalance = True
 
     # Main loop.
@@ -112,7 +112,7 @@ class Member(Actor):
         return await self._wire.ask(request, version, ANSWER_SECONDS + self.plan.rebalance_ms / 1000)
 
     def _react(self, api: str, code: int) -> None:
-        """Errors common to all APIs; returns if there was no error, raises Retry if there was."""
+        """Handle the errors that all APIs share: returns if there was none, else raises Retry."""
         if not code:
             return
         self._ledger.answered(self.plan.name, self.name, api, code)
@@ -120,7 +120,7 @@ class Member(Actor):
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
                 self.seat = None
-            case ErrorCode.FENCED_INSTANCE_ID:  # fatal for a client; it is in the ledger, and the run continues
+            case ErrorCode.FENCED_INSTANCE_ID:  # fatal for a client; the ledger reports it, and the run goes on
                 self.member_id = ""
                 self.seat = None
             case ErrorCode.ILLEGAL_GENERATION | ErrorCode.REBALANCE_IN_PROGRESS:

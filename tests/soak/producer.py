@@ -23,7 +23,7 @@ from tests.soak.record_ledger import Mark, RecordLedger
 from tests.soak.wire import Wire
 
 ALL = -1
-VERSIONS = (3, 7, 9, 11, 12)  # the versions of clients; zstd from 7
+VERSIONS = (3, 7, 9, 11, 12)  # versions that clients use; zstd needs 7
 
 
 class Batch(NamedTuple):
@@ -52,9 +52,9 @@ class Producer(Actor):
         self._compression = randomness.choice([codec for codec in Compression if codec != Compression.ZSTD or self._version >= 7])
         self._id: tuple[int, int] | None = None
         self._numbered = [0] * partitions
-        self._unsettled: list[deque[Batch]] = [deque() for _ in range(partitions)]  # by partition: batches in flight or to be resent
-        # Partitions that know this producer. Kafka lets an unknown producer begin with any sequence: when a first batch finds a
-        # partition that is not open yet and the second finds it open, the first could never be written.
+        self._unsettled: list[deque[Batch]] = [deque() for _ in range(partitions)]  # by partition: batches in flight, or to be sent again
+        # Whether each partition knows this producer; until then only one batch is in flight. An unknown producer may begin with any sequence:
+        # if the partition opens between the arrivals of two batches, the second is stored, and the first never can be.
         self._accepting = [False] * partitions
         self._failing: set[int] = set()  # partitions with a failed batch: later batches are out of order
         super().__init__(port, self.name, randomness, ledger.broken)
@@ -94,7 +94,7 @@ class Producer(Actor):
             flight = flights.popleft()
             reply = await wire.receive(flight.request, self._version, flight.correlation_id, ANSWER_SECONDS)
             self._take_reply(flight, reply)
-            await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.03)))  # the reader must keep up
+            await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.03)))  # so that the reader can keep up
 
     def _rounds(self) -> list[list[Batch]]:
         """The oldest batch of every partition, then the next of every partition."""
@@ -120,7 +120,7 @@ class Producer(Actor):
     def _new_batch(self, partition: int) -> Batch:
         assert self._id is not None
         first, count = self._numbered[partition], self._random.choice((1, 1, 3, 20))
-        # Sometimes a batch that the kernel writes slowly, so that some kills interrupt the write.
+        # Sometimes a large batch, so that some kills interrupt its write.
         size = self._random.choice((0, 10, 100, 100, 1_000, 1_000, 1_000, 10_000 if count > 3 else 100_000))
         filling = self._random.randbytes(size)
         now = int(time.time() * 1000)
@@ -145,7 +145,7 @@ class Producer(Actor):
                 self._failing.add(batch.partition)
                 continue
             self._accepting[batch.partition] = True
-            # Not always the oldest batch: after a kill its partition may refuse it and accept the next.
+            # This batch need not be the oldest: after a kill the partition may refuse the oldest and accept the next.
             self._unsettled[batch.partition].remove(batch)
             self._ledger.acknowledged(batch.partition, batch.first, batch.records, answer.base_offset)
             if flight.fresh:

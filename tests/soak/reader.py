@@ -19,13 +19,13 @@ from tests.soak.wire import Wire
 
 WAIT_MS = 300
 AGAIN = 0.1  # the share of lost connections after which it reads from the beginning
-VERSIONS = (4, 11, 12, 17)  # by name, and the newest by id
+VERSIONS = (4, 11, 12, 17)  # requests by topic name, and in the newest version by id
 BY_ID_FROM = 13
 
 
 class Reader(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, randomness: random.Random) -> None:
-        self.checked_life = -1  # the life of the broker in which it had read all records from before the restart
+        self.checked_life = -1  # the newest run of the broker in which it has read all records from before the restart
         self._ledger = ledger
         self._topic = topic
         self._topic_id = b""
@@ -92,7 +92,7 @@ class Reader(Actor):
 
 
 def whole_batches(data: bytes) -> bytes:
-    """Without an incomplete last batch."""
+    """The data without an incomplete last batch."""
     at = 0
     while at + 12 <= len(data) and (end := at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")) <= len(data):
         at = end

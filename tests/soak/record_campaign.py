@@ -79,7 +79,7 @@ class RecordCampaign:
         chance = self._random
         if chance.random() < 0.2:
             self.ledger.count("producers that died")
-            self._producers[0].stop()  # whether its last batches were written stays unknown
+            self._producers[0].stop()  # its last batches may or may not be stored
             self._dead.append(self._producers.pop(0))
             self._add_producer()
         await asyncio.sleep(chance.uniform(0, 0.4))
@@ -107,7 +107,7 @@ class RecordCampaign:
     # Checks after each kill.
 
     async def _settle(self) -> None:
-        """Each producer has a new acknowledgement, and all records from before the kill were read."""
+        """Wait until each producer has a new acknowledgement, and the reader has read all records from before the kill."""
         await self._until(self._settled)
 
     async def _read_everything(self) -> None:

@@ -1,7 +1,7 @@
 """The batches of producers, their replies and the records of a reader, and the guarantees for them. No sockets and no clock.
 
 Guarantees: an acknowledged record is at its acknowledged offset, and stays there; the records of one producer in one partition are in
-order, without gaps or duplicates; offsets are consecutive; every later read returns a record that was read once. Each producer numbers its records by
+order, without gaps or duplicates; offsets are consecutive; a record that was read once is in every later read. Each producer numbers its records by
 partition from 0 on, and a restarted producer is another one.
 """
 
@@ -32,14 +32,14 @@ class RecordLedger:
         self.life = 0  # how often the broker was restarted
         self.wrong: list[str] = []
         self.counts: dict[str, int] = {}
-        self._log: list[list[Mark]] = [[] for _ in range(partitions)]  # in the order of reading
-        self._promised: list[dict[int, Mark]] = [{} for _ in range(partitions)]  # acknowledged and not read yet
-        self._ends = [0] * partitions  # the end of all acknowledged records
-        self._floors = [0] * partitions  # the same at the last restart
+        self._log: list[list[Mark]] = [[] for _ in range(partitions)]  # the records that were read, by offset
+        self._promised: list[dict[int, Mark]] = [{} for _ in range(partitions)]  # by offset: records that are acknowledged and not read yet
+        self._ends = [0] * partitions  # the end offset after all acknowledged records
+        self._floors = [0] * partitions  # `_ends` as of the last restart
         self._names: dict[tuple[int, int], str] = {}
-        self._sent: dict[tuple[str, int], int] = {}  # how many records a producer has numbered for a partition
-        self._read: dict[tuple[str, int], int] = {}  # how many of them were found
-        self._acknowledged_end: dict[tuple[str, int], tuple[int, int]] = {}  # past the producer's newest acknowledged record: number, offset
+        self._sent: dict[tuple[str, int], int] = {}  # by producer and partition: how many records it has numbered
+        self._read: dict[tuple[str, int], int] = {}  # how many of these records were read
+        self._acknowledged_end: dict[tuple[str, int], tuple[int, int]] = {}  # after the newest acknowledged record: the next number and offset
 
     def broken(self, problem: str) -> None:
         self.wrong.append(f"life {self.life}: {problem}")
@@ -52,13 +52,13 @@ class RecordLedger:
         self._floors = list(self._ends)
 
     def answered(self, client: str, api: str, code: int) -> None:
-        """An error reply."""
+        """Check an error reply."""
         self.count(f"{api} {code}")
         if code not in EXPECTED[api]:
             self.broken(f"unexpected code: {client} was told {code} by {api}")
 
     def named(self, producer: str, producer_id: tuple[int, int]) -> None:
-        """A producer got an id and an epoch, which no other producer may get."""
+        """Note the producer id and epoch of a producer; no other producer may get the same."""
         owner = self._names.setdefault(producer_id, producer)
         if owner != producer:
             self.broken(f"two of one name: {producer} was given {producer_id}, which {owner} has")
@@ -87,11 +87,11 @@ class RecordLedger:
     # The reader.
 
     def end(self, partition: int) -> int:
-        """The known end: a lower end means lost records."""
+        """The least end offset that the partition must have: a lower one means lost records."""
         return max(self._ends[partition], len(self._log[partition]))
 
     def high_watermark(self, partition: int, offset: int, end: int) -> None:
-        """`end` is the known end at the time of the request."""
+        """Check a reply. `end`: the result of `end()` before the request."""
         if offset < end:
             self.broken(f"lost records: partition {partition} ends at {offset}, {end} was acknowledged or read")
 

@@ -1,4 +1,4 @@
-"""Whether the segments of a data directory are readable: by our own `log verify`, and by Kafka's dump tool where Java and its jars are."""
+"""Checks the segments of a data directory with `tenure log verify` and, if Java and Kafka's jars are there, with Kafka's dump tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = 300
 
 
 def unreadable(data: Path, topic: str, tell: bool = True) -> list[str]:
-    """The problems, a line each."""
+    """The problems that the tools report, one line each."""
     wrong = ["tenure log verify found problems"] if cli.main(["log", "verify", str(data)]) else []
     jars = find_jars()
     if isinstance(jars, str):

@@ -1,4 +1,4 @@
-"""Commits without a group protocol, like tools, and deletes the commits: deleted offsets must not reappear."""
+"""Commits offsets without group membership, as tools do, and deletes them: deleted offsets must not reappear."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.soak.wire import Wire
 
 class StandaloneCommitter(Actor):
     def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
-        self.checked_life = -1  # the last life of the broker in which it found all its offsets
+        self.checked_life = -1  # the newest run of the broker in which it has found all its offsets
         self._ledger = ledger
         self._groups = groups
         super().__init__(port, "standalone_committer", randomness, ledger.broken)

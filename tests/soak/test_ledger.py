@@ -34,7 +34,7 @@ def commit(ledger: Ledger, acknowledged: bool = True) -> int:
     return number
 
 
-# Promises of the simulator, whose own tests break each of them: here, that clients of the soak are judged by them.
+# The simulator's promises, each of which its own tests break. Here: that the ledger applies them to the clients of the soak.
 
 
 def test_the_newest_acknowledged_commit_and_any_later_one_may_be_read(ledger: Ledger) -> None:
@@ -79,7 +79,7 @@ def test_a_generation_with_two_assignments_or_a_decrease_breaks_a_promise(
     before = ledger.now
     ledger.synced("g", "a", 2, FIRST, before)
     ledger.restarted()
-    ledger.synced("g", seat, 1, Assignment("round 0", (0,)), before)  # sent before the newer generation was answered
+    ledger.synced("g", seat, 1, Assignment("round 0", (0,)), before)  # allowed, as it was sent before the reply of the newer generation
     assert not ledger.wrong
     ledger.synced("g", seat, generation, assignment, ledger.now)
     assert any(wrong.startswith("life 1: generations: ") for wrong in ledger.wrong)

@@ -10,7 +10,7 @@ from tests.soak.record_ledger import Mark, RecordLedger
 
 @pytest.fixture
 def ledger() -> RecordLedger:
-    """Producer a has sent ten records to partition 0, and b has sent ten."""
+    """A ledger in which producers a and b have each sent ten records to partition 0."""
     ledger = RecordLedger(2)
     ledger.sent(0, Mark("a", 0), 10)
     ledger.sent(0, Mark("b", 0), 10)
@@ -81,7 +81,7 @@ def test_a_missing_record_is_found_by_the_next_record(ledger: RecordLedger) -> N
 
 def test_offsets_of_a_producer_grow_with_its_numbers(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 2), 2, 4)
-    ledger.acknowledged(0, Mark("a", 0), 2, 1)  # acknowledged later, as after a kill
+    ledger.acknowledged(0, Mark("a", 0), 2, 1)  # this acknowledgement arrives after the read, as after a kill
     ledger.acknowledged(0, Mark("a", 4), 1, 6)
     assert not ledger.wrong
     ledger.acknowledged(0, Mark("a", 5), 1, 3)

@@ -29,7 +29,7 @@ def of_records(world: World, seed: int) -> RecordCampaign:
 
 
 @pytest.mark.parametrize(
-    ("make_campaign", "kills", "counts"),  # with fewer events the campaign has tested too little
+    ("make_campaign", "kills", "counts"),  # `counts`: the least number of each event, so that the campaign has tested enough
     [
         (of_groups, GROUP_KILLS, {"acknowledged": 20, "fetched": 5}),
         (of_records, RECORD_KILLS, {"acknowledged": 50, "read again": 50}),

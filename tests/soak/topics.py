@@ -15,7 +15,7 @@ STEPS = 400
 
 
 def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> bool:
-    """Whether a guarantee was broken. A seed determines its history."""
+    """Run random histories, each determined by its seed; returns whether a guarantee was broken."""
     kills = compactions = readable = broken = 0
     for number in range(seed, seed + histories):
         output = io.StringIO()

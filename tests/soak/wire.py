@@ -40,14 +40,14 @@ class Wire:
         return await self.receive(request, version, self.send(request, version), seconds)
 
     def send(self, request: Any, version: int) -> int:
-        """Returns the correlation id for `receive`; replies come in the order of the requests."""
+        """Send a request; returns the correlation id for `receive`, which must be called in the order of the requests."""
         self._correlation_id += 1
         self._writer.write(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version)))
         return self._correlation_id
 
     async def receive(self, request: Any, version: int, correlation_id: int, seconds: float) -> Any:
         try:
-            async with asyncio.timeout(seconds):  # not wait_for, which may swallow that its task was cancelled (Python 3.11)
+            async with asyncio.timeout(seconds):  # asyncio.wait_for of Python 3.11 may lose a cancellation
                 frame = await self._frame()
         except TimeoutError as error:
             raise Silent from error

@@ -17,7 +17,7 @@ SETTINGS = (
     "group.initial.rebalance.delay.ms=50",
     "group.min.session.timeout.ms=100",
     "offsets.topic.num.partitions=4",
-    "offsets.topic.segment.bytes=50000",  # many segments, so that some kills happen during a roll
+    "offsets.topic.segment.bytes=50000",  # small segments, so that some kills happen during a roll
     "offsets.flush.interval.ms=20",
     "log.format=console",
 )
@@ -45,7 +45,7 @@ class World:
         self.start_seconds.append(self._broker.started_after)
 
     def start_and_kill(self, after_seconds: float, *settings: str) -> None:
-        """A broker that does not live long enough to serve clients."""
+        """Start the broker and kill it before it can serve clients."""
         process = subprocess.Popen(
             (sys.executable, "-P", "-m", "tenure", "serve", *self._arguments(settings)),
             stdin=subprocess.DEVNULL,
