@@ -1,1 +1,1 @@
-"""Faults of nodes over NATS JetStream: nodes and servers of the engine are killed, frozen, cut off and damaged."""
+"""Faults of nodes whose logs are in NATS JetStream (the engine): nodes and NATS servers are killed, frozen, cut off and damaged."""

@@ -1,4 +1,4 @@
-"""Nodes over three servers of JetStream, each its own process; the test restarts those that it killed."""
+"""A cluster of node processes whose logs are in JetStream, on three NATS servers; the test restarts the nodes that it killed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CLUSTER = "campaign"
 
 class StreamNodes(Nodes):
     def __init__(self, data: Path, count: int, *settings: str, members: int = 3, path: str = "") -> None:
-        """`members`: servers of the engine; `path`: the PYTHONPATH of the nodes' processes."""
+        """`members`: the number of NATS servers; `path`: the PYTHONPATH of the node processes."""
         super().__init__(data, count)
         self.engine = NatsEngine(data, members)
-        self.urls: dict[int, str] = {}  # of nodes that reach the engine by another way
-        self.reached_at: dict[int, int] = {}  # ports of nodes that clients and other nodes reach by another way
+        self.urls: dict[int, str] = {}  # by node id: the address at which the node reaches NATS, if not the usual one
+        self.reached_at: dict[int, int] = {}  # by node id: the port at which clients and other nodes reach it, if not its own
         self._environment = {"PYTHONPATH": path} if path else {}
         self._processes: dict[int, Broker] = {}
         self._ended: list[str] = []

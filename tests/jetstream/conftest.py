@@ -1,4 +1,4 @@
-"""The engine's servers and nodes over them, as tests/stores starts them, and one that a test may stop."""
+"""NATS servers and nodes that use them, as tests/stores starts them, and a NATS server that a test may stop."""
 
 from __future__ import annotations
 

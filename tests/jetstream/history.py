@@ -1,4 +1,4 @@
-"""The replies to clients while nodes failed, and the anomalies in them. Times are of one clock: before the request, and after the reply."""
+"""The replies to clients while nodes failed, and the anomalies in them. Times are read from one clock, before the request and after the reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Write(NamedTuple):
-    """A committed offset. The values of a key grow; after a commit without a reply it is written no more."""
+    """A committed offset. The values of a key increase; after a commit without a clear reply its key is not written again."""
 
     key: Hashable
     value: int
@@ -20,7 +20,7 @@ class Write(NamedTuple):
 
 class Read(NamedTuple):
     key: Hashable
-    value: int  # -1: nothing
+    value: int  # -1: no offset was stored
     begun: float
     ended: float
     node: int
@@ -36,7 +36,7 @@ class Generation(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """A node has replied for a log at an epoch."""
+    """A node answered for a log, in this leader epoch."""
 
     log: Hashable
     epoch: int
@@ -52,21 +52,21 @@ class Record(NamedTuple):
 
 
 class History:
-    """Filled by several threads."""
+    """All writes and reads of the observers, added by several threads."""
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.reads: list[Read] = []
-        self.last_reads: list[Read] = []  # after all faults
+        self.last_reads: list[Read] = []  # reads after all faults have ended
         self.generations: list[Generation] = []
         self.leaderships: set[Leadership] = set()
-        self.stored: list[Record] = []  # acknowledged
+        self.stored: list[Record] = []  # records acknowledged to their producers
         self.fetched: set[Record] = set()
         self.last_fetched: set[Record] = set()
         self.errors: set[int] = set()  # in replies to commits and produce requests
 
     def anomalies(self, stale_reads: bool = False) -> list[str]:
-        """`stale_reads`: reads before the end do not count, since no node checks its lease."""
+        """A description of each violation. `stale_reads`: only the last reads must be up to date, as nodes without a lease check may reply from memory."""
         reads = self.last_reads if stale_reads else [*self.reads, *self.last_reads]
         return [*self._lost(reads), *self._went_back(reads), *self._generations(), *self._owners(), *self._records()]
 
@@ -88,7 +88,7 @@ class History:
     def _went_back(self, reads: list[Read]) -> list[str]:
         """Reads of less than an earlier read returned."""
         found = []
-        newest: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)  # ends of reads, and the most that was read by then
+        newest: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)  # by key: (end of a read, the largest value read by then)
         for read in sorted(reads, key=lambda read: read.ended):
             seen = newest[read.key]
             before = max((value for ended, value in seen if ended <= read.begun), default=-1)

@@ -1,4 +1,4 @@
-"""`tenure store` as a process, and clusters in an engine to copy to."""
+"""`tenure store` as a process, and empty clusters in JetStream to copy to."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def command(action: str, *arguments: object) -> list[str]:
 
 
 def store(action: str, *arguments: object, code: int = 0) -> Any:
-    """The JSON that the command prints; if it has to fail, its error text."""
+    """Run `tenure store ACTION`; returns the JSON that it prints, or, if `code` is not 0, its error text."""
     ended = subprocess.run([*command(action, *arguments), "--json"], env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
     return json.loads(ended.stdout) if not code else ended.stderr
 
 
 class Engine:
-    """A new cluster in a started engine."""
+    """A new cluster in started NATS servers."""
 
     def __init__(self, engine: NatsEngine) -> None:
         self.url = engine.url

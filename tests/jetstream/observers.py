@@ -24,7 +24,7 @@ from tests.running import Client
 
 TOPIC, PARTITIONS, OFFSETS, OFFSETS_PARTITIONS = "orders", 3, "__consumer_offsets", 4
 COMMIT, JOIN, SYNC, FETCH, LIST_OFFSETS = 8, 9, 5, 12, 6
-REFUSED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # from a node that has written nothing
+REFUSED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # errors of nodes that did not process the request
 UNANSWERED = -2
 SILENT_SECONDS = 2.0
 PAUSE_SECONDS = 0.01
@@ -44,7 +44,7 @@ class Observer:
         raise NotImplementedError
 
     def ask(self, id: int, request: Any, version: int) -> Any | None:
-        """The node's reply; None: it is unknown whether the request was processed."""
+        """Send a request to a node; returns the reply, or None if it is unknown whether the request was processed."""
         try:
             if id not in self._clients:
                 self._clients[id] = self.nodes.client(id)
@@ -61,7 +61,7 @@ class Observer:
 
 
 class Commits(Observer):
-    """Commits growing offsets of one group, and reads them from any node. After a commit without a clear reply its group is only read."""
+    """Commits increasing offsets of a group, and fetches them from any node. After a commit without a clear reply the group is only read."""
 
     def __init__(self, nodes: Nodes, history: History, number: int) -> None:
         super().__init__(nodes, history, number)

@@ -1,4 +1,4 @@
-"""`python -m tests.jetstream.planted`: plant each bug of bugs/ in a copy of the code, and see a test of JetStream fail.
+"""`python -m tests.jetstream.planted`: plant each bug of bugs/ in a copy of the code, and check that a test of JetStream fails.
 
 A patch begins with a line that says what the bug does, and one that names the file of tests that finds it.
 """
@@ -20,7 +20,7 @@ SECONDS_MAX: Final = 600
 
 
 def find(patch: Path, options: Namespace) -> Verdict:
-    """The first test that fails."""
+    """Plant a bug and run the tests that its patch names, up to the first failure."""
     tests = patch.read_text().splitlines()[1].removeprefix("Found by ")
     with planted(patch, COPIED) as copy:
         shutil.copy(ROOT / "pyproject.toml", copy)

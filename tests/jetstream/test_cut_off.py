@@ -1,4 +1,4 @@
-"""A node that is cut off from the engine, or receives its messages late, and clocks that jump: it never writes beside the next owner."""
+"""A node that is cut off from NATS, gets its messages late, or has a clock that jumps never writes a log together with the next owner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR_NS = 3_600_000_000_000
 
 
 def drop_heartbeats(node: JetStreamNode) -> None:
-    """The node's heartbeats get lost, and nothing else."""
+    """Drop the node's heartbeats, and none of its other messages."""
     connection: Any = node.store.connection
     publish = connection.publish
 
@@ -75,7 +75,7 @@ def test_acknowledgements_that_come_late_are_no_failure(nodes: NodesOverJetStrea
     nodes.lease_ms = 20_000
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
-    delay_acknowledgements(first, log.stream.name, 5.0)  # longer than all times after which something is sent again
+    delay_acknowledgements(first, log.stream.name, 5.0)  # longer than every retry interval
     begun = time.monotonic()
     results: list[int | AppendFailed] = []
     for number in range(10):
@@ -123,7 +123,7 @@ def test_three_claimants_and_a_returning_owner_never_share_an_epoch(nodes: Nodes
     for node in all_nodes:
         node.store.view().is_live = lambda id, incarnation: False  # type: ignore[method-assign,assignment]
     acknowledged: list[bytes] = []
-    epochs: list[tuple[int, int]] = []  # with the node that wrote in it
+    epochs: list[tuple[int, int]] = []  # (epoch, the node that wrote in it)
     claimed: list[tuple[JetStreamNode, GroupLog]] = []
 
     def write(node: JetStreamNode, log: GroupLog, number: int) -> None:

@@ -1,4 +1,4 @@
-"""An owner that dies at any of its messages to the engine: no acknowledged entry is lost, and none is there twice or in another order.
+"""An owner that dies at any of its messages to NATS: no acknowledged entry is lost, stored twice or stored in another order.
 
 Each message is a step: to claim, append to, shorten or release a log, or to inform other nodes. At each step the process dies: before the
 message is sent, before its reply, or after the reply has arrived and before it is processed.
@@ -28,13 +28,13 @@ from tests.support.nats_engine import NatsEngine
 pytestmark = pytest.mark.jetstream
 
 KEYS = 20
-STEPS_MIN = 20  # messages of an owner
+STEPS_MIN = 20  # an owner must send at least so many messages
 BEFORE, UNANSWERED, UNPROCESSED = "before it is sent", "before its reply", "before its reply is processed"
 
 
 @pytest.fixture
 def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    yield from over_jetstream(one_server, 60_000)  # only a test ends a lease
+    yield from over_jetstream(one_server, 60_000)  # a lease of a minute, which no test outlasts
 
 
 class DyingConnection:
@@ -55,7 +55,7 @@ class DyingConnection:
 
     def publish(self, subject: str, payload: bytes | bytearray, reply: str = "", headers: bytes = b"") -> None:
         if self.dead or ".meta.node." in subject:
-            return  # a node announces itself once, at its start
+            return  # the announcement of the node at its start is no step
         self.steps += 1
         if self.steps == self._step:
             self._last_reply = reply
@@ -206,7 +206,7 @@ def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(
         written = owner.written
         acquired = written.own(next_owner)
         before = written.check(next_owner, acquired, acquired.clean_to)
-        del written.sent[acquired.records.high_watermark :]  # not acknowledged, and not stored
+        del written.sent[acquired.records.high_watermark :]  # batches that were neither acknowledged nor stored
         written.acknowledged = len(written.sent)
         for _ in range(12):
             written.append(acquired, (b"key-3", bytes(60)))

@@ -1,4 +1,4 @@
-"""Servers of the engine that die, freeze, lose their disk or run out of it, while a node writes."""
+"""NATS servers that die, freeze, lose their disk or have a full one while a node writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ATTEMPTS = 20
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
-    """Not shared with other tests: its servers are killed."""
+    """NATS servers that no other test uses, as they are killed."""
     engine = NatsEngine(tmp_path_factory.mktemp("engine"), 3)
     yield engine
     engine.stop()
@@ -54,13 +54,13 @@ def heal(engine: NatsEngine) -> None:
 
 
 def leaders(engine: NatsEngine, writer: Writer) -> list[Member]:
-    """Of a log, of the stream of messages between nodes, and of the engine itself."""
+    """The NATS servers that lead: a log's stream, the stream of messages between nodes, and the NATS cluster."""
     store = writer.node.store
     return [engine.leader(store.names.internal(writer.ids[0]).name), engine.leader(store.names.meta_stream), engine.leader()]
 
 
 def check_all_live(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None:
-    """No node considers another one dead, and none has lost its lease."""
+    """Check that no node considers another one dead, and that none has lost its lease."""
     for node in all_nodes:
         assert node.store.view().live.keys() == {other.id for other in all_nodes}
         assert not node.store.meta.lease_lost
@@ -137,7 +137,7 @@ def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJet
     shutil.rmtree(emptied.folder)
     heal(engine)
     writer.until_all_acknowledge()
-    engine.leader(stream).kill()  # now the emptied one is needed for a majority
+    engine.leader(stream).kill()  # now a majority needs the server whose disk was emptied
     writer.until_all_acknowledge()
     check_next_owner(nodes, writer, second)
 
@@ -161,10 +161,10 @@ def truncate(path: Path) -> None:
 
 
 def refused_or_whole(writer: Writer, next_owner: JetStreamNode) -> None:
-    """The next owner serves all that was acknowledged, in order, or does not serve."""
+    """Check that the next owner serves everything that was acknowledged, in order, or refuses to serve the log."""
     for id, acknowledged in writer.acknowledged.items():
         owned = next_owner.acquire(id)
-        for _ in range(ATTEMPTS):  # the engine has just been started
+        for _ in range(ATTEMPTS):  # retry, as NATS has just been started
             if isinstance(owned, GroupLog) or (isinstance(owned, Unreadable) and owned.damaged):
                 break
             next_owner.loop.run_until_complete(asyncio.sleep(0.2))
@@ -231,7 +231,7 @@ def test_a_log_with_a_hole_is_refused(nodes: NodesOverJetStream) -> None:
     with pytest.raises(DamagedLog, match="entries 5 to 5 are missing"):
         second.keys(second.own(writer.ids[0]))
     assert "restore the stream" in second.store.quarantined[writer.ids[0]]
-    # The way out that gives up what is before the hole.
+    # An operator can give up the entries before the hole.
     second.store.engine.purge(stream.name, 6, done.append)
     second.wait(lambda: len(done) == 3)
     second.release(writer.ids[0])
@@ -303,7 +303,7 @@ def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on
     check_next_owner(small_disks, writer, second)
 
 
-# Limits, on one server.
+# Limits of one NATS server.
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_a_directory_is_the_same_after_its_way_through_jetstream(cluster: Cluste
 
 
 def kill_at(seconds: float, action: str, *arguments: object) -> bool:
-    """Kill the command after that time. Return False if it had ended, or if the previous one had ended except for its last step."""
+    """Run a command and kill it after `seconds`. Return False if nothing was left to interrupt: it had ended, or only its last step was missing."""
     process = subprocess.Popen(command(action, *arguments), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         _, complaints = process.communicate(timeout=seconds)
@@ -174,7 +174,7 @@ def test_a_node_serves_what_was_imported(cluster: ClusterFolder, engine: Engine,
 
 
 def read_all(node: JetStreamNode, topic: StreamTopicLog, content: Content) -> bytes:
-    """As a consumer that begins at the log's start, which may be in a gap."""
+    """Read the whole log as a consumer does that begins at the log start offset, which may be in a gap."""
     data = b""
     offset = content.start
     while offset < content.end:

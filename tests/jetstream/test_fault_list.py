@@ -1,6 +1,6 @@
 """The faults that the store over JetStream has to survive, and the tests that inject them.
 
-Untried, since it needs a machine or a disk of its own: a real power failure (a reset of the machine, or a disk that acknowledges syncs
+Not tried, since it needs a separate machine or disk: a real power failure (a reset of the machine, or a disk that acknowledges syncs
 that it has not done). SIGKILL ends a process and leaves what it wrote to the operating system.
 """
 

@@ -1,4 +1,4 @@
-"""A checker that has never fired is not yet a test."""
+"""Each anomaly that history.py checks for, in a made-up history: the checker must report it."""
 
 from __future__ import annotations
 

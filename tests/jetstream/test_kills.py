@@ -1,4 +1,4 @@
-"""What real clients see when a node, or a server of the engine, is killed, frozen or restarted."""
+"""Real clients while a node or a NATS server is killed, frozen or restarted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nodes_of(campaign: Campaign) -> StreamNodes:
 
 
 def check(campaign: Campaign, seats: object, promised: dict[tuple[str, int], int]) -> None:
-    """Each group has its members, with their ids and partitions, and every acknowledged commit."""
+    """Check that each group still has its members, with their ids and partitions, and every acknowledged commit."""
     wait_until(lambda: campaign.seated() == seats, SEATED_SECONDS, 0.1, lambda: (campaign.seated(), seats))
     committed = wait_until(lambda: campaign.nodes.committed(GROUP), SEATED_SECONDS)
     assert [place for place, offset in promised.items() if committed.get(place, -1) < offset] == []
@@ -71,10 +71,10 @@ def test_killed_nodes_are_replaced_after_their_lease(campaign: Campaign) -> None
     end(campaign)
 
 
-@pytest.mark.parametrize("campaign", [10_000], indirect=True)  # the default, longer than elections of the engine
+@pytest.mark.parametrize("campaign", [10_000], indirect=True)  # the default lease, which is longer than elections of NATS
 @pytest.mark.parametrize("end_member", [Member.kill, Member.stop], ids=["killed", "stopped"])
 def test_servers_of_the_engine_ended_one_after_another_stop_no_node(campaign: Campaign, end_member: Callable[[Member], None]) -> None:
-    """As docs/cluster.md says: the next one only when the last one has everything again."""
+    """As docs/cluster.md says, the next server is ended only when the previous one has all messages again."""
     nodes = nodes_of(campaign)
     probe = campaign.begin()
     seats = campaign.seated()

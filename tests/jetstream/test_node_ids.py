@@ -1,4 +1,4 @@
-"""Two processes with one node id, as `tenure serve`."""
+"""Two processes of `tenure serve` with the same node id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes are kill, freeze and cut off while clients send requests to all of them; all replies must fit together."""
+"""Nodes are killed, frozen and cut off while clients send requests to all of them: all replies must be consistent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = (f"offsets.topic.num.partitions={OFFSETS_PARTITIONS}", f"store.lease.
 DISK_KIB = 64 << 10
 HEALED_SECONDS = 60.0
 LEASE_LOST = "this node stops serving its logs"  # in the log line of a node
-# A node that never checks its lease: it replies and appends as if it had it. Python imports this before anything else.
+# Code that a node's Python imports first: the node never checks its lease, and replies and appends as if it had it.
 WITHOUT_SELF_FENCE = """
 from broker.stores.jetstream.meta import Meta
 Meta.may_answer = lambda self: True
@@ -99,7 +99,7 @@ class FaultyCluster:
         self.progress()
 
     def cut_off(self, *ways: str) -> None:
-        """Cut node 1 off from the engine, and not from its clients."""
+        """Cut node 1 off from NATS, but not from its clients."""
         for way in ways:
             setattr(self.proxy, way, True)
         time.sleep(1.7 * LEASE_SECONDS)
@@ -107,7 +107,7 @@ class FaultyCluster:
         self.progress()
 
     def hide(self, proxy: ThreadedProxy) -> None:
-        """Cut the node behind this proxy off from clients and other nodes, and not from the engine."""
+        """Cut the node behind this proxy off from clients and other nodes, but not from NATS."""
         proxy.drops_requests = proxy.drops_replies = True
         time.sleep(1.7 * LEASE_SECONDS)
         live = self.nodes.status(1)["status.live.nodes"]
@@ -116,7 +116,7 @@ class FaultyCluster:
         self.progress()
 
     def fill_disk(self, disk: Path) -> None:
-        """Fill the disk of the engine for longer than the leases of the nodes. With space again the server serves its streams after a restart."""
+        """Fill the disk of NATS for longer than the nodes' leases, then free it and restart the server, which else does not serve its streams."""
         filler = fill(disk)
         wait_until(lambda: {line["node_id"] for line in self.nodes.lines if LEASE_LOST in line["event"]} == set(self.nodes.ids), HEALED_SECONDS, 0.1)
         filler.unlink()

@@ -53,7 +53,7 @@ def nodes(one_server: NatsEngine, engine: Engine) -> Iterator[NodesOverJetStream
 
 
 def damage(engine: Engine, id: LogId, records: int = 0) -> None:
-    """Append an entry of so many records with a wrong checksum, and then a sound entry; for 0 records, delete the stream."""
+    """Append an entry of `records` records with a wrong checksum, then a sound entry; with 0 records, delete the stream instead."""
 
     async def append(store_client: StoreClient) -> None:
         await store_client.open()
@@ -106,7 +106,7 @@ def test_a_damaged_log_of_a_topic_goes_on_where_it_ended(backup: ClusterFolder, 
     log = node.acquired_topic(ORDERS, IDS["orders"])
     assert isinstance(log, StreamTopicLog)
     assert (log.records.start_offset, log.records.next_offset) == (0, 6)
-    passed = read_header(node.wait(lambda: log.records.read(3, 1_000)), 0)  # a consumer that had read so far
+    passed = read_header(node.wait(lambda: log.records.read(3, 1_000)), 0)  # the position of a consumer
     assert (passed.base_offset, passed.next_offset, passed.record_count) == (1, 6, 0)
     results: list[object] = []
     log.append(bytearray(build_facts([(b"k", b"v")], 1)), results.append)
@@ -157,7 +157,7 @@ def test_a_log_is_not_replaced_while_a_node_runs(backup: ClusterFolder, engine: 
 
 
 def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The damaged stream is deleted by then, and its end offset is known nevertheless."""
+    """The interrupted restore has deleted the damaged stream; the next one must still know its end offset."""
     damage(engine, ORDERS, 5)
     arguments = ("store", "import", "--from", backup.path, "--to", *engine.place, "--only", ORDERS)
     with monkeypatch.context() as patch:

@@ -43,7 +43,7 @@ class Writer:
             self.acknowledged[id].append(key)
 
     def append_for(self, seconds: float) -> None:
-        """Append 50 times a second."""
+        """Append 50 times a second, for that long."""
         until = self.node.loop.time() + seconds
         while self.node.loop.time() < until:
             self.append()
@@ -70,7 +70,7 @@ class Writer:
 
 
 def check_next_owner(nodes: NodesOverJetStream, writer: Writer, next_owner: JetStreamNode) -> None:
-    """The writer dies; the next owner finds what was acknowledged, once and in order."""
+    """Kill the writer, and check that the next owner has everything that was acknowledged, once and in order."""
     writer.settle()
     nodes.end(writer.node, next_owner)
     for id, acknowledged in writer.acknowledged.items():
