@@ -13,6 +13,7 @@ from pipeline.rows import Episode
 from pipeline.schema import rows_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import Warehouse
+from tests.pipeline.report_rows import with_second_cluster
 from tests.pipeline.scenarios import write
 
 
@@ -165,3 +166,10 @@ def test_a_report_of_one_cluster(of_two_clusters: Path, tmp_path: Path, capsys: 
     assert (code, error) == (66, f"tenure: no cluster 'three' in {of_two_clusters}; it has one, two\n")
     code, _, error = report("--cluster", "two", "--groups", "x*")
     assert (code, error) == (66, f"tenure: no group in cluster two of {of_two_clusters} matches 'x*'\n")
+
+
+def test_a_group_of_another_cluster_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = with_second_cluster(tmp_path / "out").folder
+    for action in ("advise", "status"):
+        code, _, error = run_words(capsys, action, "--out", out, "--cluster", "elsewhere", "--group", "billing")
+        assert (code, error) == (66, f"tenure: no group 'billing' in cluster elsewhere of {out}\n")

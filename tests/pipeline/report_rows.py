@@ -148,3 +148,14 @@ def filled(folder: Path) -> Warehouse:
     files = [warehouse.write(name, 1, "c/0", table_of(name, rows_of_table)) for name, rows_of_table in rows.items() if rows_of_table]
     warehouse.publish(replace(warehouse.current(), run=1, files=tuple(files), now_ms={"c": NOW}, built=1))
     return warehouse
+
+
+def with_second_cluster(folder: Path) -> Warehouse:
+    """Another cluster has a group `checkout` too."""
+    warehouse = filled(folder)
+    other = [group_row("checkout")._replace(cluster="elsewhere")]
+    gaps = [Coverage("elsewhere", "offsets", 4, 0, 900, BEGAN, NOW, True, "")]
+    current = warehouse.current()
+    files = (warehouse.write("groups", 2, "elsewhere/0", table_of("groups", other)), warehouse.write("coverage", 2, "elsewhere/0", table_of("coverage", gaps)))
+    warehouse.publish(replace(current, run=2, files=(*current.files, *files), now_ms={**current.now_ms, "elsewhere": NOW + 1}))
+    return warehouse

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from pipeline.report.page import _marked, page
 from pipeline.report.stretches import highest, merged_intervals
 from pipeline.report.tables import Tables
 from pipeline.report.words import brief, day, interval, plain, ranges, short_time
-from pipeline.rows import Coverage, Hygiene, LagMinute, Status
+from pipeline.rows import Hygiene, LagMinute, Status
 from pipeline.schema import rows_of, table_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline import browser
-from tests.pipeline.report_rows import BEGAN, NOW, filled, group_row
+from tests.pipeline.report_rows import BEGAN, NOW, filled, with_second_cluster
 from tests.running import ROOT
 
 pytestmark = pytest.mark.once  # one page of HTML
@@ -148,21 +147,11 @@ def test_two_clusters_with_a_group_of_one_name(warehouse: Warehouse, tmp_path: P
     assert [re.findall(r'href="(\S+)">checkout</a><br><span class="soft">cluster (\w+)<', row) for row in rows] == [[("here.html", "c")], [("there.html", "elsewhere")]]
     assert ["replace each other" in row for row in rows] == [False, True]
     assert [link for link in Parsed(text[text.index("<svg") : text.index("</svg>")]).links if link.endswith(".html")] == ["here.html", "there.html"]
-    assert "checkout in c<" in text and "checkout in elsewh…<" in text
+    assert "checkout in c<" in text
+    assert "checkout in elsewh…<" in text
     for (cluster, group), title in (("c", "checkout"), "in cluster c"), (("elsewhere", "checkout"), "in cluster elsewhere"):
         detail = next(each for each in content["details"] if (each["cluster"], each["group"]) == (cluster, group))
         assert title in page(content, only=detail)
-
-
-def with_second_cluster(folder: Path) -> Warehouse:
-    """Another cluster has a group `checkout` too."""
-    warehouse = filled(folder)
-    other = [group_row("checkout")._replace(cluster="elsewhere")]
-    gaps = [Coverage("elsewhere", "offsets", 4, 0, 900, BEGAN, NOW, True, "")]
-    current = warehouse.current()
-    files = (warehouse.write("groups", 2, "elsewhere/0", table_of("groups", other)), warehouse.write("coverage", 2, "elsewhere/0", table_of("coverage", gaps)))
-    warehouse.publish(replace(current, run=2, files=(*current.files, *files), now_ms={**current.now_ms, "elsewhere": NOW + 1}))
-    return warehouse
 
 
 def test_the_report_of_one_of_two_clusters(tmp_path: Path) -> None:
