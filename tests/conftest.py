@@ -17,7 +17,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 settings.register_profile("busy", deadline=None)  # the duration of an example depends on the machine
 settings.load_profile("busy")
 
-ONCE = ("tests/bench/", "tests/broker/recorded/", "tests/coordinator/policies/", "tests/history/")  # no dependence on the Python version
+ONCE = ("tests/bench/", "tests/broker/recorded/", "tests/coordinator/policies/", "tests/history/")  # folders of tests that get the marker `once`
 
 gc.disable()  # while tests are collected: nearly all objects stay
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze the collected tests for the garbage collector: a full collection would traverse them, a quarter of a second each time."""
+    """Exclude the collected tests from garbage collection: to traverse them would take a quarter of a second at each full collection."""
     gc.freeze()
     gc.enable()
 

@@ -56,8 +56,8 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def kafka(classes: Path | None = None, /, **settings: str) -> Iterator[int]:
-    """A started Kafka; its port. Skips the test where Kafka cannot be had. Settings have underscores for dots; `classes` are
-    a folder of classes that settings name."""
+    """Start Kafka; yields its port. Skips the test if Kafka is not available. Settings have underscores for dots; `classes`: a
+    folder with classes that settings name."""
     with kafka_folder(**settings) as (folder, port), running_kafka(folder, port, classes):
         yield port
 
@@ -81,7 +81,7 @@ def kafka_folder(port: int = 0, /, **settings: str) -> Iterator[tuple[Path, int]
 
 @contextmanager
 def running_kafka(folder: Path, port: int, classes: Path | None = None) -> Iterator[None]:
-    """The Kafka of that folder, until it is killed."""
+    """Run the Kafka of this folder, and kill it at the end."""
     path = f"{kafka_jars()}/*" if classes is None else f"{kafka_jars()}/*:{classes}"
     command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", path]
     with (folder / "output").open("w+b") as output:
@@ -154,7 +154,7 @@ class KafkaCluster:
 
 @contextmanager
 def kafka_cluster(count: int) -> Iterator[KafkaCluster]:
-    """A started Kafka of several brokers."""
+    """Start a Kafka cluster of `count` brokers."""
     kafka_jars()
     with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:
         cluster = KafkaCluster(Path(name), count)

@@ -28,7 +28,7 @@ JAVA = ("java", "-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1")  # quick 
 
 
 def kafka_jars() -> Path:
-    """The folder of Kafka's jars; skips the test when it cannot be had."""
+    """The folder of Kafka's jars; skips the test if they are not available."""
     jars = find_jars()
     if isinstance(jars, str):
         pytest.skip(jars)

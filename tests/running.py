@@ -31,7 +31,7 @@ START_SECONDS = 20
 ANSWER_SECONDS = 10
 T = TypeVar("T")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs so, and processes inherit it; tests send Ctrl-C
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in background jobs of a shell; child processes of tests would inherit it, but must react to Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -42,7 +42,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def wait_until(condition: Callable[[], T | None], seconds: float = ANSWER_SECONDS, pause: float = 0.01, state: Callable[[], object] = str) -> T:
-    """The first true value of the condition, checked again after each pause; `state` is shown on a failure."""
+    """Check the condition repeatedly; returns its first true value. `state` is shown on a failure."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {value} {state()}"
@@ -51,7 +51,7 @@ def wait_until(condition: Callable[[], T | None], seconds: float = ANSWER_SECOND
 
 
 def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
-    """Start `tenure serve`, whether or not it will ever listen."""
+    """Start `tenure serve`, without waiting until it listens."""
     return subprocess.Popen(
         (*command, sys.executable, "-P", "-m", "tenure", "serve", *arguments),
         stdin=subprocess.DEVNULL,
@@ -64,7 +64,7 @@ def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subpro
 
 
 class Broker:
-    """A started `tenure serve` that listens on so many `listeners`; its standard error is collected."""
+    """A started `tenure serve`, which has announced its `listeners`; collects its standard error."""
 
     def __init__(self, *arguments: str, command: tuple[str, ...] = (), listeners: int = 1, **more: str) -> None:
         begin = time.monotonic()
@@ -103,7 +103,7 @@ class Broker:
         return self.process.pid
 
     def errors(self) -> str:
-        """Everything on standard error so far; all of it once the process has ended."""
+        """The standard error so far; complete if the process has ended."""
         if self.process.poll() is not None:
             self._reader.join(5)
         return "\n".join(self.lines)
@@ -202,7 +202,7 @@ class Client:
         return data
 
     def closed(self) -> bool:
-        """Whether the broker closes; waits for it."""
+        """Wait for the broker to close the connection; whether it does, without sending anything."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

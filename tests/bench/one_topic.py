@@ -43,7 +43,7 @@ class Topic:
             at_once,
             batch,
         )
-        self._log: list[bytes] = []  # one record in each
+        self._log: list[bytes] = []  # batches of one record each
         self._next_offset = 0
         self._grown = threading.Condition()
         self._listener = socket.create_server(("127.0.0.1", 0))

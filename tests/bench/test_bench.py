@@ -1,4 +1,4 @@
-"""The bench: a second of measuring the floor alone, and the tables made of results."""
+"""The bench: a short measurement of `kgfloor`, a minimal server, and the tables of results."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_a_broker_that_answers_an_error_or_not_at_all_is_a_failure(built: Tools)
 
 def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
     with floor(built.kgfloor, None) as server, pytest.raises(ServerError, match="ApiVersions"):
-        served_versions(server.port)  # version 0, which the floor does not support
+        served_versions(server.port)  # asks for ApiVersions version 0, which kgfloor does not support
 
 
-# kgdata's verdict on replies: each is made up here, with a single error.
+# How kgdata judges made-up replies with one error each.
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_disturbed_round_does_not_affect_the_ratio_of_minima() -> None:
 def test_kafka_is_warm_when_two_laps_cost_no_less_than_before() -> None:
     assert not warm([1.0, 0.9], 100.0)
     assert not warm([1.0, 0.8, 0.7, 0.6], 100.0)
-    assert not warm([1.0, 0.8, 0.79, 0.8], 10.0)  # too soon
+    assert not warm([1.0, 0.8, 0.79, 0.8], 10.0)  # two laps without a gain, but too little time
     assert warm([1.0, 0.8, 0.79, 0.8], 100.0)
-    assert warm([1.0, 0.8, 0.6, 0.4], 1_000.0)  # the time is over
+    assert warm([1.0, 0.8, 0.6, 0.4], 1_000.0)  # the time limit ends the warm-up
 
 
 def test_both_builds_are_compared_with_kafka_in_one_run() -> None:

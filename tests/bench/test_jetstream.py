@@ -1,4 +1,4 @@
-"""The verdict of the measurement over JetStream."""
+"""The verdict of the measurement with logs in JetStream."""
 
 from __future__ import annotations
 

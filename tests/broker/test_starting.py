@@ -219,7 +219,7 @@ def test_a_log_output_without_a_reader_stops_nothing(tmp_path: Path, loop: str) 
             for round in range(8):
                 with clients(100, started.port) as nonsense:
                     for number, peer in enumerate(nonsense):
-                        peer.send_frame((20_000 + 100 * round + number).to_bytes(2, "big") + b"nonsense")  # a different API key each time, as equal log lines would be counted in one
+                        peer.send_frame((20_000 + 100 * round + number).to_bytes(2, "big") + b"nonsense")  # new log lines, as equal ones are only counted
                     assert all(peer.closed() for peer in nonsense)
                 assert answered(client)
             assert eventually(lambda: not writable(unread)), "the pipe is not full"

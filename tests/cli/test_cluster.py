@@ -72,7 +72,7 @@ def test_json_has_the_same_values_with_numbers_as_numbers(ask: Tenure, bootstrap
     assert value["warnings"] == []
 
 
-# The APIs of 3.6 and of releases after 4.0 do not differ from those of the release before.
+# In the APIs that this broker serves, 3.6 and the releases after 4.0 do not differ from the release before.
 @pytest.mark.parametrize("release", sorted({(2, 4), *SINCE.values()} - {(3, 6), (4, 1), (4, 2), (4, 3)}))
 def test_the_release_of_an_old_cluster_is_shown(tenure: Tenure, bootstrap: str, release: tuple[int, int]) -> None:
     with old_cluster(bootstrap, release) as old:

@@ -124,7 +124,7 @@ class Requests(Stage):
         return self._replied("heartbeat", actor, sent)
 
     def leave(self, *leavers: str | tuple[str, str | None], group: str = "g", reason: str | None = None) -> SentLeave:
-        """`"b"` leaves by its id and, if it has one, its instance id; `("", "ib")`: an administrator removes it by instance id; `("b", None)`: by member id alone."""
+        """`"b"` leaves by its id and, if it has one, its instance id; `("", "ib")`: by instance id alone (an administrator); `("b", None)`: by member id."""
         named = [Leaver(self.id_of(leaver), self._instance(leaver, UNCHANGED), reason) if isinstance(leaver, str) else Leaver(self.id_of(leaver[0]), leaver[1], reason)
                  for leaver in leavers]  # fmt: skip
         sent = SentLeave(self, f"leave {leavers}")

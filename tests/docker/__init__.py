@@ -1,4 +1,4 @@
-"""The image, and the pages about containers."""
+"""Tests of the container image, and of the pages about containers."""
 
 import pytest
 

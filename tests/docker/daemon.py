@@ -25,7 +25,7 @@ def docker(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[
 
 @functools.cache
 def missing() -> str:
-    """Why no image can be built here; "" if it can."""
+    """The reason why no image can be built on this machine; "" if one can."""
     try:
         answer = docker("version", "--format", "{{.Server.Version}}", timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -81,7 +81,7 @@ class InDocker:
         return int(docker("inspect", "--format", "{{.State.ExitCode}}", self.container(service)).stdout)
 
     def container(self, service: str) -> str:
-        """Its id. Containers are found by Compose's labels, as not every Compose lists stopped containers."""
+        """The id of the service's container, found by Compose's labels, as not every Compose lists stopped containers."""
         labels = [f"--filter=label=com.docker.compose.{label}" for label in (f"project={self.project}", f"service={service}")]
         (container,) = docker("ps", "--all", "--quiet", *labels).stdout.split()
         return container

@@ -19,7 +19,7 @@ CLUSTER = FOLDER / "compose.cluster.yaml"
 
 
 class Dockerfile:
-    """The last stage counts, and the last of each instruction."""
+    """A parsed Dockerfile, of which the last stage counts, and in it the last occurrence of each instruction."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Dockerfile:
         return self.all(instruction)[-1]
 
     def words(self, instruction: str) -> list[str]:
-        """The words of an instruction in exec form. In shell form a shell would receive SIGTERM instead of the process."""
+        """The words of an instruction, which must have exec form: in shell form the shell, not the process, would get SIGTERM."""
         command: list[str] = json.loads(re.sub(r"^[^\[]*", "", self.last(instruction)))
         return command
 
@@ -49,7 +49,7 @@ class Dockerfile:
 
 
 def compose_file(path: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """As Compose reads it: ${NAME:-default} is replaced by the variables."""
+    """The parsed file, with ${NAME:-default} replaced by the variable or the default, as Compose does it."""
     values = variables or {}
     text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: values.get(match[1]) or match[2], path.read_text())
     assert "$" not in text, "another form of a variable: teach it to this function"

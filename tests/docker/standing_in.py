@@ -34,12 +34,12 @@ class LocalServices:
         self.services: dict[str, dict[str, Any]] = compose_file(file)["services"]
         self.file = file
         self.folder = folder
-        self._more = more  # variables for all
+        self._more = more  # further environment variables for all services
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports: dict[str, int] = {}  # a port of a container -> the port of this machine
 
     def up(self, service: str, *, with_others: bool = True) -> None:
-        """Start it, after the services it depends on."""
+        """Start a service, after the services that it depends on."""
         for dependency, condition in self.services[service].get("depends_on", {}).items() if with_others else ():
             if dependency not in self._processes:
                 self.up(dependency)
@@ -51,7 +51,7 @@ class LocalServices:
             )
 
     def stop(self, service: str) -> int:
-        """SIGTERM, then wait for Docker's stop timeout; returns the exit code."""
+        """Send SIGTERM, and wait for at most Docker's stop timeout; returns the exit code."""
         process = self._processes[service]
         process.send_signal(signal.SIGTERM)
         return process.wait(STOP_SECONDS)
@@ -64,7 +64,7 @@ class LocalServices:
         return self._processes[service].wait()
 
     def lines(self, service: str) -> list[str]:
-        """Its output since its first start."""
+        """The output of the service since its first start."""
         return (self.folder / f"{service}.log").read_text().splitlines()
 
     def down(self) -> None:
@@ -73,7 +73,7 @@ class LocalServices:
             process.wait()
 
     def address(self, text: str) -> str:
-        """Every HOST:PORT in the text as an address of this machine, with one mapping of ports for all."""
+        """The text with every HOST:PORT replaced by an address of this machine; all services share one mapping of ports."""
         hosts = "|".join(["0.0.0.0", "localhost", "127.0.0.1", *map(re.escape, self.services)])
 
         def here(match: re.Match[str]) -> str:
@@ -83,7 +83,7 @@ class LocalServices:
         return re.sub(rf"\b({hosts}):(\d+)\b", here, text)
 
     def _dockerfile(self, service: str) -> Dockerfile:
-        """The Dockerfile of its image; a service without a build uses the image of the broker by name."""
+        """The Dockerfile of the service's image. A service without `build` must use the image of the broker."""
         build = self.services[service].get("build")
         if build is None:
             assert self.services[service]["image"] == "tenure"
@@ -101,7 +101,7 @@ class LocalServices:
         return [sys.executable, *(arguments if program == "python3" else ["-m", program, *arguments])]
 
     def _environment(self, service: str) -> dict[str, str]:
-        """The environment of the image, then of the file. PATH and the broker's data folders are this machine's."""
+        """The environment of the image, overridden by that of the compose file. PATH and the data folder are those of this machine."""
         defaults = self._dockerfile(service).environment() | self.services[service].get("environment", {})
         del defaults["PATH"]
         data = self.folder / f"{service}-data"
@@ -131,7 +131,7 @@ class LocalServices:
 
 
 def copy(source: Path, folder: Path) -> None:
-    """Like COPY: of a folder, its contents."""
+    """Copy as COPY of a Dockerfile does: of a folder, its contents."""
     if source.is_dir():
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     elif source.exists():

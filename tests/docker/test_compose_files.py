@@ -37,7 +37,7 @@ def valid() -> Callable[[dict[str, Any]], object]:
 def test_a_compose_file_is_one_for_old_and_new_compose(path: Path, valid: Callable[[dict[str, Any]], object]) -> None:
     document = compose_file(path)
     valid(document)
-    assert document["version"] == "3.8"  # 1.29 takes a file without a version for the format of 2014
+    assert document["version"] == "3.8"  # docker-compose 1.29 reads a file without a version in the format of 2014
 
 
 def with_defect(document: dict[str, Any], defect: str) -> dict[str, Any]:

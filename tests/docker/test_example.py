@@ -1,6 +1,6 @@
 """docker/compose.yaml works: its consumers keep their partitions through their own restarts and the broker's.
 
-In containers if a Docker daemon answers; and always as processes of this machine that run the containers' commands.
+The tests run in containers if a Docker daemon answers, and always with processes of this machine that run the containers' commands.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def matches(pattern: re.Pattern[str], example: Example, service: str, after: int
 
 
 def seats(example: Example) -> list[Seat]:
-    """The partitions of each consumer; [] while some have none, or a different generation."""
+    """The last assignment of each consumer; [] until these cover all partitions, in the same generation."""
     last = [Seat(*match.groups()) for consumer in CONSUMERS for match in matches(ASSIGNED, example, consumer)[-1:]]
     held = sorted(partition for seat in last for partition in seat.partitions.split(", "))
     all_held = held == [f"orders-{number}" for number in range(4)]
@@ -72,13 +72,13 @@ def seats(example: Example) -> list[Seat]:
 
 
 def await_orders(example: Example) -> None:
-    """Wait until each consumer has had two more."""
+    """Wait until each consumer has read two more orders."""
     counts = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
     eventually(lambda: all(len(matches(ORDER, example, consumer, counts[consumer])) > 1 for consumer in CONSUMERS), example)
 
 
 def settled(example: Example) -> list[Seat]:
-    """The seats once they are stable: the leader begins another rebalance when it learns of the topic's partitions."""
+    """The seats, once they stay the same: the leader begins a second rebalance when it learns of the topic's partitions."""
     while True:
         eventually(lambda: seats(example), example)
         before = seats(example)
@@ -106,7 +106,7 @@ def test_consumers_keep_their_partitions_over_restarts_and_no_record_is_lost_or_
 
     order_lines = [order for consumer in CONSUMERS for order in matches(ORDER, example, consumer)]
     assert sorted(int(order[4]) for order in order_lines) == sorted(orders)
-    assert len({order.group(2, 3) for order in order_lines}) == len(orders)  # all at different offsets
+    assert len({order.group(2, 3) for order in order_lines}) == len(orders)  # no two orders have the same offset
     assert seats(example) == before
     assert not [match for consumer in CONSUMERS for match in matches(OVER, example, consumer, begun[consumer])]
     assert {order[1] for consumer in CONSUMERS for order in matches(ORDER, example, consumer, begun[consumer])} == {before[0].generation}

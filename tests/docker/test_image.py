@@ -31,9 +31,9 @@ from tests.running import ROOT, Client, broker, environment
 DOCKERFILE = Dockerfile(FOLDER / "Dockerfile")
 SETTINGS = ("TENURE_LISTENERS", "TENURE_ADVERTISED_LISTENERS", "TENURE_LOG_DIRS")
 HEALTHY_SECONDS = 20
-STOP_SECONDS = 5  # docker waits ten before it kills
+STOP_SECONDS = 5  # Docker kills a container ten seconds after the stop
 CANNOT_WRITE = 73
-# As a separate program: warnings at the import of this client would be errors here.
+# A separate program, as warnings at the import of kafka-python would be errors in this process.
 SEND = "import kafka, sys; print(kafka.KafkaProducer(bootstrap_servers=sys.argv[1]).send('orders', b'order').get(10).offset)"
 
 Run = Callable[..., str]
@@ -125,7 +125,7 @@ def inspect(container: str, template: str) -> str:
 
 
 def healthy(container: str) -> int:
-    """Wait until Docker reports it healthy; returns its port on this machine."""
+    """Wait until Docker reports the container healthy; returns its port on this machine."""
     until = time.monotonic() + HEALTHY_SECONDS
     while (state := inspect(container, ".State.Health.Status")) != "healthy":
         assert time.monotonic() < until, f"{state}: {docker('logs', container)}"

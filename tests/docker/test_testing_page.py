@@ -21,7 +21,7 @@ from tests.running import ROOT, environment
 
 PAGE = ROOT / "docs" / "testing.md"
 LINES_MAX = 30
-# Records the broker of each test, as the page's tests do not print it.
+# A further test that records the address of its broker in a file, as the page's tests do not print it.
 ADDRESSES = """
 
 
@@ -29,7 +29,7 @@ def test_whose_broker_this_is(kafka, worker_id, tmp_path_factory):
     (tmp_path_factory.getbasetemp().parent / f"broker-of-{worker_id}").write_text(kafka)
 """
 STANDING_IN = '#!/bin/sh\nPYTHONPATH={root} exec {python} -P -m tests.docker.standing_in "$@"\n'
-# Programs that this machine has under other names: Compose of 2021, and a base image that need not be Docker Hub's.
+# A script named `docker`, which translates to this machine's Docker, its Compose (perhaps of 2021) and its base image.
 REAL = """#!/bin/sh
 case $1 in
   build) shift; exec {docker} build --build-arg "BASE=$BASE" "$@" ;;
@@ -59,7 +59,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_tests(project: Path, *options: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run its tests in a child process, with the temporary files of brokers in `brokers`."""
+    """Run the project's tests in a child process, with the temporary files of brokers in `brokers`."""
     (project / "brokers").mkdir()
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={project / 'temporary'}", *options, "tests"]
     plain = environment(PYTHONWARNINGS="", PATH=path, TMPDIR=str(project / "brokers"), **more)
@@ -99,10 +99,10 @@ def test_without_a_broker_the_run_ends_with_one_line(project: Path) -> None:
 
 @pytest.fixture
 def checkout(project: Path) -> Path:
-    """The project as its CI checks it out: its compose file, and a copy of Tenure."""
+    """The project as its CI job checks it out: with a compose file, and with Tenure in a folder."""
     (project / "tenure").symlink_to(ROOT)
     project_file: dict[str, Any] = compose_file(TESTS, {"BASE": daemon.BASE})
-    # The page's project writes `build: .`; its tests are those of docker/tests here.
+    # A reader's project has `build: .`; here the tests of docker/tests are built.
     project_file["services"]["tests"]["build"]["context"] = "tenure"
     (project / "compose.test.yaml").write_text(yaml.safe_dump(project_file))
     return project
@@ -116,7 +116,7 @@ def job() -> list[dict[str, Any]]:
 
 
 def test_each_step_of_the_ci_job_does_one_thing() -> None:
-    assert yaml.safe_load(named(PAGE, "integration.yaml")).keys() == {"name", True, "jobs"}  # YAML 1.1 reads `on` so
+    assert yaml.safe_load(named(PAGE, "integration.yaml")).keys() == {"name", True, "jobs"}  # YAML 1.1 reads the key `on` as True
     assert all(len({"run", "uses"} & step.keys()) == 1 and step.keys() <= {"name", "uses", "with", "run", "if"} for step in job())
 
 
@@ -140,12 +140,12 @@ def run_job(checkout: Path, docker: str) -> tuple[int, list[str], str]:
 
 @pytest.fixture(params=["here", "in Docker"])
 def docker(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The program that the job finds under this name."""
+    """The script that the CI job finds as `docker`."""
     if request.param == "here":
         yield STANDING_IN.format(root=ROOT, python=sys.executable)
         return
     program, *words = daemon.compose_or_skip()
-    compose = " ".join([shutil.which(program) or program, *words])  # by its path: `docker` will be this script
+    compose = " ".join([shutil.which(program) or program, *words])  # by its path, since `docker` will be this script
     project = f"tenure-job-{os.getpid()}"
     yield REAL.format(docker=shutil.which("docker"), compose=compose, project=project)
     for joined in "_-":  # the image names of the older and the newer Compose

@@ -13,7 +13,7 @@ from tests.coordinator.playbook import Play
 
 
 class NotedPlay(Play):
-    """`note_records` and `group_records` are the records of __coordinator_notes and __consumer_offsets since the begin of the play."""
+    """`note_records` and `group_records` are the records of __coordinator_notes and __consumer_offsets since the beginning of the play."""
 
     def __init__(self) -> None:
         self.note_records: list[NoteRecord] = []
@@ -45,14 +45,14 @@ class NotedPlay(Play):
             self.note_records.append(NoteRecord(note.group_id, header, note.body))
 
     def coordinator(self, change: Coordinator, groups: int = 1) -> None:
-        """As broker/groups/notes.py writes it: no note of a load without records."""
+        """Note a change of the coordinator as broker/groups/notes.py does, which notes no load of an empty log."""
         if change is Coordinator.LOADED and not self.log:
             return
         header = NoteHeader(Kind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
         self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, groups, len(self.log))))
 
     def crash(self) -> None:
-        """kill -9, and a start."""
+        """Kill the coordinator, and start another."""
         self.epoch += 1
         self._next_life(Coordinator.LOADED, self.failover)
 

@@ -25,7 +25,7 @@ class RandomHistory:
         self.play = play
         self.suspended = suspended
         self.chance = random.Random(seed)
-        self.names: list[str] = []  # the members
+        self.names: list[str] = []  # names of the current members
         self.count = 0
 
     def play_steps(self, steps: int) -> None:
@@ -133,7 +133,7 @@ class RandomHistory:
         self.play.restart()
 
     def suspend(self) -> None:
-        """During an append, or without one in progress."""
+        """Suspend the shard, mostly with an append in flight."""
         if self.chance.random() < 0.7:
             self.play.hold_appends()
             self.chance.choice((self.join, self.leave, self.rejoin, self.settle))()
@@ -174,7 +174,7 @@ class PolicyHistory(RandomHistory):
         self.play.policy({name: self.chance.choice(POLICIES[name]) for name in chosen})
 
     def fall_silent(self) -> None:
-        """All sessions end, or all but one."""
+        """Let the sessions of all members end, or of all but one."""
         self.drop_removed()
         alive = self.chance.sample(self.names, min(len(self.names), self.chance.randint(0, 1)))
         self.play.alive(*alive)
@@ -182,7 +182,7 @@ class PolicyHistory(RandomHistory):
         self.play.silent(*alive)
 
     def take_over(self) -> None:
-        """Members that take a seat over join and sync in the same generation."""
+        """Let the members that take over a seat join and sync in the present generation."""
         self.drop_removed()
         group = self.play._of("g")
         if group is None or group.policy is None:
@@ -213,7 +213,7 @@ def losses(notes: list[NoteRecord], chance: random.Random) -> Iterator[list[Note
 
 
 def unloaded(kept_notes: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
-    """A coordinator that is unloaded or suspended reports the number of notes that it could not write since the group's last note."""
+    """Adjust notes about unloads and suspensions: they report how many of the group's notes were lost since its last written one."""
     kept_ids = {id(note) for note in kept_notes}
     selected: list[NoteRecord] = []
     lost = 0
@@ -236,7 +236,7 @@ def compacted(group_records: list[GroupRecord], chance: random.Random) -> list[G
 
 
 class Folded(NamedTuple):
-    """One history with some notes lost."""
+    """A history from which some notes were removed, and perhaps some records."""
 
     notes: list[NoteRecord]
     records: list[GroupRecord]
@@ -247,7 +247,7 @@ class Folded(NamedTuple):
 
 
 def folds(history: RandomHistory, seed: int) -> Iterator[Folded]:
-    """For each loss: with all records, with those that remain after a compaction, and without records."""
+    """For each loss of notes, three histories: with all records, with those that a compaction leaves, and without records."""
     notes, group_records = history.play.note_records, history.play.group_records
     chance = random.Random(seed)
     for remaining_notes in losses(notes, chance):

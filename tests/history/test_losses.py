@@ -1,6 +1,6 @@
 """Histories with lost notes: everything shown is true, unknown facts are marked as unknown, and every gap is reported.
 
-The truth is the history of all notes and records. Groups live at random, in the real coordinator; then notes are removed.
+Random histories are played with the real coordinator. The history from all its notes and records is the truth; then notes are removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def rebalances(entries: Iterable[Entry]) -> list[Rebalance]:
 
 
 def seats(entry: Rebalance | RebalancesMissing) -> list[tuple[object, ...]]:
-    """A restarted static member has another id in the same seat."""
+    """The moves of partitions by seat, and not by member id, which changes when a static member restarts."""
     return [(move.partition, move.before and move.before.seat, move.after and move.after.seat) for move in moves_of(entry) or []]
 
 
@@ -51,7 +51,7 @@ def until(rebalance: Rebalance) -> int:
 
 
 def spans(entries: list[Entry]) -> list[int]:
-    """When each was over at the latest."""
+    """For each rebalance, the latest time at which it can have ended."""
     over = []
     for at, entry in enumerate(entries):
         if isinstance(entry, Rebalance):
@@ -60,7 +60,7 @@ def spans(entries: list[Entry]) -> list[int]:
 
 
 def false_in(rebalance: Rebalance, truth: Rebalance, over: int, recorded: bool) -> str:
-    """The statements about a rebalance that are false."""
+    """A description of what the shown rebalance says that is false for the true one; "" if nothing."""
     wrong = []
 
     def must(statement: str, holds: object) -> None:
@@ -109,7 +109,7 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
             f"told {short(rebalance)}, but it was {[(w, short(real[at])) for w, at in zip(wrong, places, strict=True)]}, in\n"
             + "\n".join(short(entry)[:400] for entry in entries)
         )
-        # In one millisecond a rebalance can end and the next begin; they are shown in order.
+        # Two rebalances can end and begin in the same millisecond, so the order decides which of them is meant.
         fitting = [at for at, why in zip(places, wrong, strict=True) if not why]
         latest = min(fitting, key=lambda at: (at < latest, at in entries_by_rebalance, at))
         entries_by_rebalance.setdefault(latest, []).append(rebalance)
@@ -131,21 +131,21 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
             assert gap.from_generation in (-1, real_one.from_generation) or gap.count_min != gap.count_max or gap.count_max > 1
             if gap.count_min == gap.count_max == 1 and gap.from_generation >= 0:
                 assert moves_of(gap) is None or seats(gap) == seats(real_one)
-    # No missing rebalance is unreported.
+    # Every true rebalance that is not shown must be covered by a reported gap.
     vague = [
         entry
         for entry in entries
         if isinstance(entry, (RebalancesMissing, NotesMissing, GroupDeleted))
         or (isinstance(entry, CoordinatorChanged) and (entry.orderly is False or entry.dropped))
     ]
-    # Without records, events after the group's last note are unknown.
+    # Without records, nothing is known after the group's last note.
     last = max((at_end(entry) for entry in entries if recorded or not isinstance(entry, CoordinatorChanged)), default=-1)
     first = next((entry for entry in entries if not isinstance(entry, (CoordinatorChanged, NotesMissing))), None)
     born = -1
     if isinstance(first, (Rebalance, RebalancesMissing)) and first.from_generation == 0:
         born = first.began_ms if isinstance(first, Rebalance) else first.after_ms
     for at, true_rebalance in enumerate(real):
-        if over[at] < born:  # another group of that name, of which neither log has a record left
+        if over[at] < born:  # of an earlier group of this name, of which neither log has a record
             continue
         if at in entries_by_rebalance or over[at] > last - (not recorded) or (true_rebalance.end is End.INTERRUPTED and true_rebalance.began_ms >= last):
             continue
@@ -153,7 +153,7 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
         if true_rebalance.end in (End.STABLE, End.EMPTY):
             covering = [gap for gap in gaps if gap.after_ms <= over[at] and true_rebalance.began_ms <= gap.before_ms and gap.count_max]
             covering += [entry for entry in entries if isinstance(entry, GroupDeleted) and not entry.recorded and entry.at_ms >= over[at]]
-            if not recorded:  # all that is known is that the end is not
+            if not recorded:  # also covered by an entry that says that an end is unknown
                 covering += [entry for entry in rebalances(entries) if entry.end is End.UNKNOWN and entry.began_ms <= true_rebalance.began_ms]
                 covering += [entry for entry in entries if isinstance(entry, CoordinatorChanged) and entry.orderly is False and entry.at_ms >= true_rebalance.began_ms]
         else:
@@ -163,7 +163,7 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
 
 
 def short(entry: Entry) -> str:
-    """Without the bytes of assignments."""
+    """The text of an entry without the bytes of assignments."""
     return re.sub(r"stored=GroupMetadataValue.*?\]\)", "stored", str(entry))
 
 
@@ -200,7 +200,7 @@ def test_folded_history_with_policies_is_true_when_notes_are_lost(play: NotedPla
 
 @pytest.mark.parametrize("seed", range(4))
 def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: NotedPlay, seed: int) -> None:
-    """A suspension leaves the epoch as it is: its own notes have to be there."""
+    """A suspension does not change the epoch, so only histories that still have all notes about the coordinator can show it."""
     history, truth = led(play, seed, suspended=True)
     coordinators = [note for note in play.note_records if not note.group]
     for fold in folds(history, seed):
@@ -209,8 +209,8 @@ def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: Noted
         check(fold.story(), truth, recorded=bool(fold.records))
 
 
-# Found by a scan of 700 lives: notes lost and records compacted, a generation that a restart took back, a coordinator of which
-# all notes are lost, and another group has the same name. Seed and number of the fold.
+# Hard cases found among 700 random histories: a generation undone by a restart, a coordinator without any remaining note, an
+# earlier group of the same name. (seed, number of the fold)
 FOUND = [(15, 445), (19, 250), (29, 85), (29, 134), (36, 136), (40, 457), (42, 2), (42, 401), (42, 484), (46, 520)]
 FOUND += [(66, 472), (68, 475), (75, 505), (113, 448), (117, 369), (123, 177), (132, 358), (149, 204), (167, 118), (198, 518)]
 FOUND += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (516, 240), (662, 186)]
@@ -224,7 +224,7 @@ def test_a_scan_reports_the_known_part_of_its_result(play: NotedPlay, seed: int,
 
 
 def moved_clock(fold: Folded, chance: random.Random) -> Folded:
-    """The same, where the wall clock was set some times: ahead or back."""
+    """The same history as if the wall clock had been set ahead or back a few times."""
     moments = sorted({note.at_ms for note in fold.notes} | {group_record.at_ms for group_record in fold.records})
     steps = {moment: chance.choice((-3_600_000, -20_000, -900, 700, 5_000, 86_400_000)) for moment in chance.sample(moments, min(4, len(moments)))}
 
@@ -242,7 +242,7 @@ def moved_clock(fold: Folded, chance: random.Random) -> Folded:
 
 
 def timeless(entry: Entry) -> object:
-    """The history without times."""
+    """An entry without its times."""
     if isinstance(entry, Rebalance):
         changes = entry.joins, entry.removals, entry.returns
         members = [[member.new_id if isinstance(member, StaticReturned) else member.member_id for member in changed] for changed in changes]
@@ -255,7 +255,7 @@ def timeless(entry: Entry) -> object:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPlay, seed: int) -> None:
-    """If notes are lost, time alone orders the two logs: the order may differ then, but no duration."""
+    """If notes are lost, only times order the entries of the two logs, so the order may change, but no duration."""
     history, _ = led(play, seed)
     chance = random.Random(seed)
     all_notes = Folded(play.note_records, play.group_records, recorded=True)
@@ -271,7 +271,7 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
 
 
 def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -> None:
-    """A reader that lacks records must not compare with an older generation."""
+    """Where records are missing, assignments must not be compared with those of an older generation."""
     history = RandomHistory(play, 3)
     for _ in range(3):
         history.join()
@@ -296,7 +296,7 @@ def test_a_record_with_the_time_of_a_suspension_precedes_it(play: NotedPlay) -> 
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_new_group_in_a_partition_without_records_lacks_no_notes(play: NotedPlay, recorded: bool) -> None:
-    """The notes of such a partition have its unload, but not the load that follows."""
+    """In a partition without records an unload is noted, but the following load is not: that is no gap."""
     play.restart()
     play.restart()
     assert [note.body.what for note in play.note_records if isinstance(note.body, CoordinatorChange)] == [Coordinator.UNLOADED] * 2

@@ -35,7 +35,7 @@ def whole_story(play: NotedPlay) -> list[Entry]:
 
 
 def gaps(entries: list[Entry]) -> list[Entry]:
-    """Everything that a story says about lost notes and records."""
+    """The entries of a history about missing notes and records."""
     return [
         entry
         for entry in entries
@@ -167,7 +167,7 @@ def test_policies_leave_no_gaps(play: NotedPlay, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_policies_leave_no_gaps_after_a_compaction(play: NotedPlay, seed: int) -> None:
-    """Policy records follow the record of a group in their batch: then the record has another offset than its notes."""
+    """A policy record follows the group record in its batch, so the notes of that step name another offset than the group record's."""
     play.two_static()
     play.policy({"target.group.size": "2", "registration.timeout.ms": "15000"})
     chance = random.Random(seed)

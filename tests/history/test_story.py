@@ -141,7 +141,7 @@ def test_a_restarted_rebalance_has_two_rounds(play: Play, story: ReadStory) -> N
     (only,) = story_of("g", note_records(play))
     assert isinstance(only, Rebalance)
     assert only.end is End.STABLE
-    assert not only.begin_known  # it was under way when the notes began
+    assert not only.begin_known  # it had begun before the first note
 
 
 def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> None:
@@ -181,7 +181,7 @@ def test_members_that_did_not_rejoin_in_time_are_named(play: Play, story: ReadSt
 
 
 class Notes:
-    """Consecutive notes, ten milliseconds apart unless they belong to one step."""
+    """Builds consecutive notes, ten milliseconds apart unless `after` says otherwise."""
 
     def __init__(self) -> None:
         self.note_records: list[NoteRecord] = []
@@ -212,7 +212,7 @@ def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
-    assert (cut.end, cut.duration_ms) == (End.UNKNOWN, -1)  # it may have ended right before
+    assert (cut.end, cut.duration_ms) == (End.UNKNOWN, -1)  # it may have ended just before its coordinator did
     assert isinstance(loaded, CoordinatorChanged)
     assert (loaded.change, loaded.groups) == (Coordinator.LOADED, 7)
 
@@ -223,7 +223,7 @@ def test_missing_notes_are_counted_and_not_invented() -> None:
     notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
     rebalance = only_rebalance(notes.story())
     assert (rebalance.cause, rebalance.begin_known, rebalance.missing_notes, rebalance.to_generation) == (None, False, 4, 9)
-    assert (rebalance.duration_ms, rebalance.join_ms, rebalance.sync_ms) == (-1, 3_000, 500)  # of its last round alone
+    assert (rebalance.duration_ms, rebalance.join_ms, rebalance.sync_ms) == (-1, 3_000, 500)  # these are known for the last round only
     assert title(rebalance) == "unknown cause: the notes of its beginning are missing"
 
 
@@ -306,7 +306,7 @@ def test_a_leave_and_return_is_a_restart_with_two_avoidable_rebalances() -> None
     assert restarts.rebalances == 2
     (restart,) = restarts.restarts
     assert (restart.client_id, restart.old_id, restart.new_id, restart.rebalances) == ("app-1", "a1", "a2", 2)
-    assert restart.away_ms == restarts.longest_ms == 3_000 + 20 + 5  # from the last heartbeat on
+    assert restart.away_ms == restarts.longest_ms == 3_000 + 20 + 5  # counted from the last heartbeat
 
 
 def test_a_replacement_by_another_client_is_no_restart() -> None:
@@ -325,7 +325,7 @@ def test_a_rebalance_with_a_new_member_was_not_avoidable() -> None:
     end_round(join(notes, "n1", client="new"), 3, 2)
     restarts = avoidable(notes.story())
     assert len(restarts.restarts) == 1
-    assert restarts.rebalances == 1  # the leaving alone
+    assert restarts.rebalances == 1  # only the rebalance of the departure was avoidable
 
 
 def test_a_joined_member_implies_a_rebalance_whose_note_is_missing() -> None:

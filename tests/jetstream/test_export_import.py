@@ -45,7 +45,7 @@ def test_a_directory_is_the_same_after_its_way_through_jetstream(cluster: Cluste
 
 
 def kill_at(seconds: float, action: str, *arguments: object) -> bool:
-    """Run a command and kill it after `seconds`. Return False if nothing was left to interrupt: it had ended, or only its last step was missing."""
+    """Run a command and kill it after `seconds`. Return False if it ended before, also if an earlier run had left nothing to do."""
     process = subprocess.Popen(command(action, *arguments), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         _, complaints = process.communicate(timeout=seconds)

@@ -28,8 +28,8 @@ from tests.support.restartable import create_topic
 GROUP = "workers"
 PARTITIONS = 12
 PROBED = "probed"
-STABLE_SECONDS = 5.0  # from a kill until a group is stable
-START_SECONDS = 90.0  # five interpreters and a JVM on a busy machine
+STABLE_SECONDS = 5.0  # the time limit from a kill until all groups are stable
+START_SECONDS = 90.0  # time to start five interpreters and a JVM on a busy machine
 END_SECONDS = 60.0
 SESSION_MS = 45_000
 VICTIMS = ("random", "controller", "two", "coordinator")
@@ -142,7 +142,7 @@ class Campaign:
 
     def _round(self, victim_kind: str, probe: ServiceProbe) -> None:
         nodes = self.nodes
-        # The supervisor restarts a node at once if it has served for two seconds.
+        # Around the two seconds of service from which on the supervisor restarts a node without a pause.
         time.sleep(self._random.uniform(1.5, 3.0))
         victims = self._victims(victim_kind)
         promised = self.promised()
@@ -206,7 +206,7 @@ class Campaign:
         return seats.keys() == {member.instance for member in self.members} and all(seats[member.seat][1] == member.partitions for member in self.members)
 
     def _await_stable(self, begin: float) -> float:
-        """Until each group has the same members with the same partitions, as its coordinator has it."""
+        """Wait until the coordinators describe each group with the same members and partitions as before; returns the seconds since `begin`."""
         until = begin + 6 * STABLE_SECONDS
         while (seats := self.seated()) != self._seats or not self.ledger.stable():
             if time.monotonic() > until:

@@ -33,7 +33,7 @@ Line = dict[str, Any]
 
 
 def consecutive_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
+    """The first of `count` consecutive free ports."""
     while True:
         first = random.randrange(20_000, 32_000 - count)
         with ExitStack() as opened, suppress(OSError):
@@ -48,7 +48,7 @@ class Nodes:
     def __init__(self, data: Path, count: int, *settings: str, first_port: int = 0, host: str = "127.0.0.1", proxied_port: int = 0) -> None:
         """`host`: the address that the nodes advertise.
 
-        With `proxied_port` clients are sent there, on a second listener (`clients_port`), and nodes reach each other on the first.
+        `proxied_port`: a second listener for clients advertises this port (`clients_port`); nodes reach each other on the first listener.
         """
         self.data = data
         self.ids = range(1, count + 1)
@@ -85,7 +85,7 @@ class Nodes:
         return Client(self.port(id))
 
     def pid(self, id: int) -> int:
-        """The process that the supervisor has started last for the node."""
+        """The process id of the node's newest process."""
         return next(int(line["pid"]) for line in reversed(self.lines) if line["event"] == "node is started" and line["node"] == id)
 
     def kill(self, *ids: int) -> None:
@@ -105,7 +105,7 @@ class Nodes:
 
     def close(self) -> None:
         if self.supervisor is not None:
-            self.supervisor.kill()  # the nodes end with it
+            self.supervisor.kill()  # the nodes end with their supervisor
 
     # The log lines and status of the nodes.
 
@@ -131,7 +131,7 @@ class Nodes:
         return next(id for id in self.ids if self.status(id).get("status.controller") == "true")
 
     def coordinator(self, group: str, node: int | None = None) -> int:
-        """The group's coordinator as some node names it; -1 while there is none."""
+        """The group's coordinator, according to `node` or any node that answers; -1 while there is none."""
         for id in self.ids if node is None else (node,):
             with suppress(OSError), self.client(id) as client:
                 (coordinator,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), FIND_COORDINATOR).coordinators
@@ -140,7 +140,7 @@ class Nodes:
         return -1
 
     def described(self, group: str) -> DescribedGroup | None:
-        """The group as its coordinator has it; None while it has none."""
+        """The group as its coordinator describes it; None while it has no coordinator."""
         with suppress(OSError):
             coordinator = self.coordinator(group)
             if coordinator in self.ids:
@@ -150,12 +150,12 @@ class Nodes:
         return None
 
     def rebalances(self, group: str) -> list[str]:
-        """The logged causes, without rejoins of the leader, which move no partition: kafka-python's leader rejoins while it learns of a topic."""
+        """The logged causes of rebalances, without rejoins of leaders: kafka-python's leader rejoins when it learns of a topic."""
         lines = [line for line in self.lines if line["event"] == "group" and line["group"] == group and line["to"] == "preparing"]
         return [line["cause"] for line in lines if line["cause"] != "leader_rejoined"]
 
     def builds(self) -> set[str]:
-        """Compiled or plain, and the version of Python, as the nodes log them."""
+        """The builds that the nodes log at their start: compiled or plain, and the Python version."""
         return {line["build"] for line in self.lines if line["event"] == "listening"}
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
@@ -169,7 +169,7 @@ class Nodes:
         return {}
 
     def ends(self, id: int, topic: str, partitions: int) -> dict[int, int]:
-        """The end offsets of the topic's partitions that the node reports as its own."""
+        """The end offsets of those partitions of the topic that the node leads."""
         partitions_asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(partitions)]
         with self.client(id) as client:
             (topic_reply,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, partitions_asked)]), LIST_OFFSETS).topics

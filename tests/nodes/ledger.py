@@ -27,7 +27,7 @@ class Account:
     def __init__(self, nodes: Nodes, group: str) -> None:
         self.group = group
         self.sent = self.acknowledged = self.commits = 0
-        self.waits = False  # for `check`
+        self.waits = False  # whether it makes no more commits until `check` has compared
         self._nodes = nodes
         self._actor = Actor(0, group, "ledger")
 
@@ -58,7 +58,7 @@ class Account:
 
     @property
     def stable(self) -> bool:
-        """Whether its coordinator has the group with the same member."""
+        """Whether the coordinator describes the group as Stable, with this member."""
         described = self._nodes.described(self.group)
         return described is not None and described.group_state == "Stable" and [member.member_id for member in described.members] == [self._actor.member_id]
 
@@ -82,7 +82,7 @@ class Ledger:
         self.accounts = [Account(nodes, f"ledger-{number}") for number in range(GROUPS)]
         self._partition = partition
         self._wrong = wrong
-        self._turn = threading.Lock()  # either the thread or `check` uses the connections
+        self._turn = threading.Lock()  # held by the thread or by `check` while it uses the connections
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

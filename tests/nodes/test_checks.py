@@ -43,7 +43,7 @@ def test_acknowledged_records_at_their_offsets_break_no_promise() -> None:
     ("log", "wrong"),
     [
         ({(1, 4): "b"}, "1 of 2 records that were acknowledged"),
-        ({(0, 0): "c", (1, 4): "b"}, "1 of 2 records that were acknowledged"),  # another took its offset
+        ({(0, 0): "c", (1, 4): "b"}, "1 of 2 records that were acknowledged"),  # another record has the offset of "a"
         ({(0, 0): "a", (0, 1): "a", (1, 4): "b"}, "1 records of idempotent producers are in the log twice"),
     ],
 )
@@ -64,7 +64,7 @@ def test_a_refused_record_and_a_producer_without_records_are_found() -> None:
 
 
 class FakeNodes:
-    """One coordinator, with the last commit that it kept."""
+    """A stand-in for the nodes: one coordinator, which has the commit `kept`."""
 
     def __init__(self) -> None:
         self.kept = 0

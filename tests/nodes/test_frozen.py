@@ -30,7 +30,7 @@ def campaign(tmp_path: Path) -> Iterator[Campaign]:
 
 
 def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:
-    """Stop the group's coordinator, query the other nodes meanwhile, and continue it. Return its earlier output."""
+    """SIGSTOP the group's coordinator, query the other nodes, then SIGCONT. Return its status and end offsets from before."""
     status, led = nodes.status(id), nodes.ends(id, PROBED, PARTITIONS)
     ends_by_node = {node: nodes.ends(node, PROBED, PARTITIONS) for node in nodes.ids if node != id}
     nodes.signal(signal.SIGSTOP, id)
@@ -47,7 +47,7 @@ def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:
 
 
 def check_unchanged(before: dict[str, str], after: dict[str, str]) -> None:
-    """It owns the same, since the same time: that is computed from two clocks and differs by milliseconds."""
+    """Check that the node owns the same logs, since the same times; these are computed from two clocks, so they differ by milliseconds."""
     assert before.keys() == after.keys()
     for name, value in before.items():
         if name.endswith(".ms") and value:

@@ -1,6 +1,7 @@
 """Ten thousand partitions over four nodes are served ten seconds after a start, in order or after kill -9 of all nodes.
 
-What counts is the processor time of all nodes together, which two cores have in that time, so that a busy machine does not fail it.
+The limit is on the processor time of all nodes together, as much as two cores have in ten seconds, so that a busy machine does not fail
+the test.
 """
 
 from __future__ import annotations

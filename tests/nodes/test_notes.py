@@ -40,7 +40,7 @@ def test_notes_are_written_before_a_partition_changes_its_node(nodes: Nodes, lea
         member = Actor(nodes.port(1), name, "instance")
         assert member.join().error_code == 0
         member.close()
-    leave(nodes, 1)  # within the time for which notes are gathered
+    leave(nodes, 1)  # before the node has written the notes that it gathers
     records = notes(nodes.data)
     unloaded = {partition for _, partition, header, body in records if header.kind == Kind.COORDINATOR and body.what == Coordinator.UNLOADED}
     assert groups

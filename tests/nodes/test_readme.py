@@ -52,13 +52,13 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def shown(*words: str) -> list[str]:
-    """The lines of the page's one listing with all these words."""
+    """The lines of the only listing of the page that has all these words."""
     (listing,) = [listing for listing in listings(PAGE) if all(word in listing.text for word in words)]
     return listing.text.splitlines()
 
 
 def cluster(output: str) -> dict[str, tuple[str, str]]:
-    """The partitions of groups, and since when, by node."""
+    """By node, as `tenure cluster` prints them: the number of its offsets partitions, and since when it has them."""
     rows = [line.split() for line in output.splitlines() if "127.0.0.1" in line]
     return {row[0]: (row[-3], row[-1]) for row in rows}
 

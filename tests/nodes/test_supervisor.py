@@ -22,7 +22,7 @@ from broker.supervisor import check_addresses, node_ids, node_listeners, node_se
 from tests.nodes.cluster import Nodes, consecutive_ports
 from tests.running import Broker, environment, wait_until
 
-pytestmark = pytest.mark.once  # processes and signals
+pytestmark = pytest.mark.once  # processes and signals do not depend on the Python version
 SECONDS = 20
 
 
@@ -41,7 +41,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def refused(*arguments: str) -> tuple[int, list[str]]:
-    """The exit code and the lines for people of a command that does not get to serving."""
+    """Run `tenure serve` with arguments that it must refuse; returns the exit code and its error lines."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "tenure", "serve", *arguments], capture_output=True, text=True, env=environment(), timeout=SECONDS, check=False
     )

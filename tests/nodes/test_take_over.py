@@ -1,6 +1,6 @@
 """A killed node with much data: the others serve all of it before the node itself is back.
 
-A restart of the killed process in the same run is the measure, so that a busy machine does not decide.
+The time is compared with that of a restart of the killed process in the same run, so that a busy machine does not fail the test.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def commit_offsets(nodes: Nodes) -> None:
 
 
 def coordinators(client: Client, groups: set[str]) -> dict[int, list[str]]:
-    """The groups by coordinator, as the answering node names it; groups without a coordinator are left out."""
+    """The groups by coordinator, according to the node of this client; groups without a coordinator are left out."""
     groups_by_node: dict[int, list[str]] = {}
     for coordinator in client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups)), FIND_COORDINATOR).coordinators:
         if not coordinator.error_code:
@@ -107,7 +107,7 @@ def fetch_offsets(client: Client, groups: list[str]) -> set[str]:
 
 
 def seconds_to_serve_all(nodes: Nodes, live: list[int]) -> float:
-    """Until these nodes store a record in each partition and show the offsets of each group."""
+    """The seconds until these nodes have stored a record in each partition and returned the offsets of each group."""
     began = time.monotonic()
     partitions, groups = set(range(PARTITIONS)), group_names()
     with ExitStack() as stack:
@@ -124,7 +124,7 @@ def seconds_to_serve_all(nodes: Nodes, live: list[int]) -> float:
 
 
 def seconds_to_restart(nodes: Nodes, id: int) -> float:
-    """Between the death of the node and the moment at which its next process served, by the supervisor's log."""
+    """The seconds from the end of the node's process until its next process served, by the supervisor's log."""
     times = [line["time"] for line in nodes.lines if line["event"] in ("node has ended and is started again", "node serves") and line["node"] == id]
     died, served = (float(time[17:23]) for time in times[-2:])  # seconds of the minute
     return (served - died) % 60

@@ -1,4 +1,4 @@
-"""What tests fetch once: `tests/support/cache.py`."""
+"""The cache of files that tests fetch or build once: `tests/support/cache.py`."""
 
 from __future__ import annotations
 

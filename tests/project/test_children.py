@@ -7,7 +7,7 @@ import pytest
 from project.distribution import PACKAGES
 from tests.running import ROOT
 
-pytestmark = pytest.mark.once  # about files of this checkout
+pytestmark = pytest.mark.once  # files of this checkout do not depend on the Python version
 
 
 def unsafe_children(source: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""A name bound by several `except` clauses has the type of the first in mypyc's code; an exception of a different type becomes a TypeError."""
+"""No name is bound by two `except` clauses: in mypyc's code it has the type of the first, and another exception becomes a TypeError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No import cycles but the known ones, and the import contracts of pyproject.toml fire: each is broken once in a copy of the sources."""
+"""The known import cycles are the only ones, and each import contract of pyproject.toml reports a violation that is made in a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.running import ROOT
 
-pytestmark = pytest.mark.once  # import-linter, and our own imports
+pytestmark = pytest.mark.once  # imports do not depend on the Python version
 
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "project", "bench", "docs")
 # Groups of modules that implement an idea together: each needs the others at least for its types.
@@ -43,7 +43,7 @@ def test_every_contract_fails_on_its_violation(tmp_path: Path) -> None:
     for name, line in BREAKING.items():
         with (tmp_path / name).open("a") as source:
             source.write(f"\n{line}\n")
-    # -P and the copy in front: the environment's own line leads to the checkout
+    # -P and the copy first in sys.path, since the environment's own entry leads to the checkout
     run = "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     done = subprocess.run([sys.executable, "-P", "-c", run], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -54,7 +54,7 @@ def test_every_contract_fails_on_its_violation(tmp_path: Path) -> None:
 
 
 def test_there_are_no_import_cycles_but_the_known_ones() -> None:
-    """Imports inside of functions do not count; those for types alone do."""
+    """Imports in functions do not count; imports only for type checking do."""
     assert cycles({name: imported(path) for name, path in modules().items()}) == KNOWN_CYCLES
 
 

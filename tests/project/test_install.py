@@ -14,7 +14,7 @@ from tests.running import ROOT
 
 
 class Recorded:
-    """install.py with a cheap environment that records the calls of pip, in order."""
+    """Runs install.py with an environment that is cheap to make and only records the calls of pip."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -148,7 +148,7 @@ def test_an_interrupted_setup_does_not_count_as_complete(environment: Recorded, 
 
 @pytest.mark.once
 def test_the_command_runs_this_checkout_wherever_it_is_called(tmp_path: Path) -> None:
-    """The real command, without pip."""
+    """Runs the real command, without pip."""
     folder = tmp_path / "environment with a space"
     venv.create(folder, symlinks=True)
     install.install_project(folder)

@@ -21,14 +21,14 @@ from tests.kafka_process import free_ports
 from tests.project.listings import PAGES, Listing, anchors, links, listings, named, tenure_commands
 from tests.running import ROOT, Broker, environment
 
-pytestmark = pytest.mark.once  # about pages of this checkout
+pytestmark = pytest.mark.once  # pages of this checkout do not depend on the Python version
 
 README = ROOT / "README.md"
 START = ROOT / "docs/start.md"
 SHOWN = [listing for page in PAGES for listing in listings(page) if listing.language in ("", "sh", "bash", "console")]
 ADDRESS = "127.0.0.1:9092"
 GO_ON_SECONDS = 30
-AGAIN_SECONDS = 10  # of which three are the orders' own
+AGAIN_SECONDS = 10  # three of them pass between two orders of the page's producer
 
 
 def test_pages_are_found() -> None:
@@ -49,7 +49,7 @@ def test_every_command_that_a_page_shows_is_understood(listing: Listing) -> None
 
 
 def understood_by_the_broker(options: argparse.Namespace) -> None:
-    """Raises ConfigError if a setting is wrong."""
+    """Check the settings in a command; raises ConfigError if one is wrong."""
     load_config(
         listen=options.listen, advertise=options.advertise, data=options.data, profile=options.profile, settings=options.settings, environ={}
     )
@@ -112,7 +112,7 @@ class Program:
         script.write_text(named(START, name).replace(ADDRESS, f"127.0.0.1:{port}"))
         self.printed = folder / f"{name}-{time.monotonic_ns()}"
         self._errors = self.printed.with_suffix(".errors")
-        # The warnings of a client library are its own.
+        # Warnings are no errors here, as client libraries cause some.
         plain = environment(PYTHONWARNINGS="default")
         with self.printed.open("wb") as output, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -166,7 +166,7 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
         for broker in brokers:
             broker.kill()
     read = programs[1].lines() + programs[2].lines()
-    # No order is missing. The order at which it was killed may be printed twice: its offset was not yet committed.
+    # No order is missing. Only the order at which the consumer was killed may be printed twice, as its offset was not committed.
     assert list(dict.fromkeys(read)) == [f"{number} order {number}" for number in range(len(set(read)))]
     assert len(read) - len(set(read)) <= 1
     history = [line for broker in brokers for line in broker.lines if '"event": "group"' in line]

@@ -59,7 +59,7 @@ LINE = "return self._size >= LIMIT"
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Iterator[ModuleType]:
-    """The source, loaded."""
+    """A module loaded from SOURCE."""
     path = tmp_path / "bucket_of_tests.py"
     path.write_text(SOURCE)
     module = ModuleType("bucket_of_tests")
@@ -180,10 +180,10 @@ def test_a_verdict_holds_while_the_function_and_its_tests_are_the_same(tmp_path:
     results.save()
     reopened = Results(path)
     assert reopened.known(mutation, tests) == Verdict(SURVIVED, "", 0.0)
-    assert reopened.known(mutation, tests[:1]) is None  # another test might notice
+    assert reopened.known(mutation, tests[:1]) is None  # survived all the tests: with other tests the mutation might be found
     assert reopened.known(changed, tests) is None
     reopened.keep(mutation, tests, Verdict(KILLED, tests[0], 1.0))
-    assert reopened.known(mutation, tests[:1]) == Verdict(KILLED, tests[0], 0.0)  # that test does
+    assert reopened.known(mutation, tests[:1]) == Verdict(KILLED, tests[0], 0.0)  # killed by tests[0], so the result holds for every set with that test
     assert Results(path, fresh=True).known(mutation, tests) is None
 
 
@@ -198,7 +198,7 @@ reason = "nobody asks for no size"
 
 
 def listed(tmp_path: Path, text: str) -> list[str]:
-    """The problems of this list of equivalents for the source."""
+    """The problems of a list of equivalent mutations of SOURCE."""
     (tmp_path / "bucket.py").write_text(SOURCE)
     path = tmp_path / "equivalent.toml"
     path.write_text(text)

@@ -23,7 +23,7 @@ from tests.project.listings import listings, table
 from tests.running import ROOT, Client, environment
 from tests.support.restartable import create_topic
 
-pytestmark = pytest.mark.once  # about a page of this checkout
+pytestmark = pytest.mark.once  # a page of this checkout does not depend on the Python version
 
 PAGE = ROOT / "docs/operating.md"
 SAID = {"warning": "warning", "error": "error", "critical": "error", "exception": "error"}
@@ -95,7 +95,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     file = tmp_path / "tenure.service"
     file.write_text(unit().replace("/opt/tenure/bin/tenure", str(tenure)))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
-    # Other units of this machine may be wrong too.
+    # Ignore complaints about other units of this machine.
     assert not [line for line in (done.stdout + done.stderr).splitlines() if "tenure" in line]
     file.write_text(unit() + "\nNoSuchWord=yes\n")
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
@@ -143,7 +143,7 @@ class Machine:
         path.chmod(0o755)
 
     def do(self, text: str, *, code: int = 0) -> str:
-        """A listing in a shell that stops at the first failure."""
+        """Run a listing in a shell that stops at the first failure; returns its output."""
         here = text.replace("127.0.0.1:9092", f"127.0.0.1:{self.port}")
         for path in ("/var/lib/tenure", "/backup", "/tmp/tried"):
             here = here.replace(path, f"{self.folder}{path}")

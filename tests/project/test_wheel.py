@@ -132,7 +132,7 @@ os._exit(0)  # without a word to the broker: its seat is kept
 
 
 class Installed:
-    """The wheel's command, run where the import path is full of others' packages: installed, on PYTHONPATH and in the current folder."""
+    """The wheel's command, run where other packages of the same names are installed, on PYTHONPATH and in the current folder."""
 
     def __init__(self, environment: Path, folder: Path) -> None:
         self.bin = environment / "bin"
@@ -148,7 +148,7 @@ class Installed:
 
     @contextmanager
     def serving(self) -> Iterator[subprocess.Popen[str]]:
-        """At the address of the time before."""
+        """Serve, at the same address as in the run before."""
         listen = self.at[1] if self.at else "127.0.0.1:0"
         command = [str(self.bin / "tenure"), "serve", "--listen", listen, "--data", str(self.folder / "data")]
         with (self.folder / "errors").open("a") as errors:
@@ -168,7 +168,7 @@ class Installed:
         return (self.folder / "errors").read_text()
 
     def member(self) -> list[int]:
-        """A client of this test run's own environment, killed after five records."""
+        """Run a client with this test run's own Python, killed after five records; returns the numbers that it printed."""
         run = subprocess.run([sys.executable, "-I", "-c", MEMBER, self.at[1]], capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
         return list(map(int, run.stdout.split()))
@@ -218,9 +218,9 @@ def empty_environment(folder: Path, archives: Path) -> Path:
         pytest.skip("needs the wheels that `make setup` keeps, and this Python is not of its making")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     pip = [sys.executable, "-I", "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check", "install", "--quiet"]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # otherwise the existing files count as installed
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # without PYTHONPATH, whose packages would count as installed
     (wheel,) = archives.glob("tenure-*.whl")
     serving = ["--find-links", str(wheels), "--require-hashes", "--requirement", str(SERVING)]
-    for packages in (serving, [str(wheel)]):  # the wheel with its dependencies: this finds a package missing in the lock
+    for packages in (serving, [str(wheel)]):  # the wheel is installed with dependency checks, which find a package that the lock lacks
         subprocess.run([*pip, "--no-index", *packages], env=plain, check=True)
     return folder

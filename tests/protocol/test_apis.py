@@ -1,4 +1,4 @@
-"""The table of APIs is the ideal table, and error codes are Kafka's."""
+"""The APIs and versions served are those listed here, and error codes are Kafka's."""
 
 from __future__ import annotations
 

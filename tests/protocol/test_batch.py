@@ -39,7 +39,7 @@ from protocol.errors import EncodeError
 from tests.oracle import run_java
 from tests.support.batch_bytes import sealed
 
-with warnings.catch_warnings():  # it reads its schemas with a function that Python has deprecated
+with warnings.catch_warnings():  # kafka-python reads its schemas with a deprecated function
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record import MemoryRecords
 
@@ -341,7 +341,7 @@ def test_batches_stored_by_kafka_are_read(golden: dict[str, str]) -> None:
             decoded += records(log, at)
         at += header.size
     expected = FOUR if golden["records"] == "four" else LARGE
-    if golden["client"] == "kafka-python":  # which has no null values in headers, so that record was not sent
+    if golden["client"] == "kafka-python":  # cannot send a header with a null value, so its last record lacks that header
         expected = [*FOUR[:3], Record(3, T + 4_500, b"key-3", FOUR[3].value, [TRACE[0], TRACE[2]])]
     assert decoded == expected
 

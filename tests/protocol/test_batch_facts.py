@@ -16,7 +16,7 @@ from tests.support.batch_bytes import sealed, stamped
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 END = 1 << 40
-STEP = 100  # between the base offsets of batches
+STEP = 100  # the distance of the base offsets of batches
 
 
 def read(data: bytes, verify: bool = True, end_offset: int = END) -> list[Fact]:
@@ -73,15 +73,15 @@ def test_every_flipped_bit_is_refused_or_changes_nothing(fact: Fact) -> None:
         try:
             facts = reader.read(bytes(flipped))
         except CorruptBatch:
-            assert reader.used in (begin, last_begin)  # a too large offset shows at the next batch
+            assert reader.used in (begin, last_begin)  # a changed offset is noticed at the next batch
             continue
         at = bit // 8 - begin
         if reader.used == len(data):
             assert facts == read(data)
-            assert at < 8 or 12 <= at < 16  # the offset, still in order, and the epoch are outside the checksum
+            assert at < 8 or 12 <= at < 16  # not covered by the checksum: the epoch, and an offset that is still in order
         else:
             assert reader.used == begin
-            assert 8 <= at < 12  # a length past the end: more bytes might complete it
+            assert 8 <= at < 12  # the length now points past the end, so the batch looks incomplete
 
 
 @pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"k", b"v" * 200)])

@@ -15,7 +15,7 @@ from tests.support.produce_batches import batch as batch_of
 pytestmark = pytest.mark.once
 
 NOW = 1_700_000_000_000
-WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # at and past the size at which an offset needs another byte
+WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # record counts around those at which offset deltas need another byte
 
 
 def surveyed(batch: bytes) -> tuple[int, int, bool]:
@@ -24,7 +24,7 @@ def surveyed(batch: bytes) -> tuple[int, int, bool]:
 
 
 def read(batch: bytes) -> tuple[int, int, bool]:
-    """The same by reading every record."""
+    """The expected result of `survey`, by reading every record."""
     decoded = records(batch, 0)
     if [record.offset for record in decoded] != list(range(len(decoded))):
         raise CorruptBatch("out of order")
@@ -72,7 +72,7 @@ def test_a_record_of_the_same_size_with_headers_ends_a_run(at: int) -> None:
 
 
 def test_every_byte_of_a_run_counts() -> None:
-    """For every value of a byte, the survey and the reader of records agree."""
+    """Whatever value a byte of a run has, the survey and the reader of single records agree."""
     batch = build([Record(number, NOW + number * 100, b"key", b"value") for number in range(100)])
     begin = HEADER_BYTES + 60 * 17
     refused = 0
@@ -114,7 +114,7 @@ def test_records_of_any_layout_with_bytes_changed_at_random() -> None:
 
 
 def test_trailing_bytes_are_found_after_a_record_with_an_overlong_offset() -> None:
-    """Its fields are shifted against those of the next records, which have the same length and end too early."""
+    """The overlong offset shifts that record's fields; the next records have the same length, but end one byte too early."""
     unlike = bytes([9 << 1, 0, 0, 20 << 1 | 128, 0, 2 << 1, *b"ab", 0, 0])
     tail = [bytes([9 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0, 0]) for number in range(21, 40)]
     before = [bytes([8 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0]) for number in range(20)]
@@ -155,7 +155,7 @@ class Counted(bytes):
         return piece
 
 
-RECORD_READ_BYTES = 12  # of a small record that is decoded by itself, with a header and a three-byte offset
+RECORD_READ_BYTES = 12  # the bytes read for one small record with a header and a three-byte offset
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -215,6 +215,6 @@ def test_offset_deltas_of_four_bytes_are_read() -> None:
     data = body(LAYOUTS["tiny"], count)
     survey(data, 0, len(data), count, 40_000)
     damaged = bytearray(data)
-    damaged[-7] ^= 2  # in an offset, of a record near the end
+    damaged[-7] ^= 2  # the offset of a record near the end
     with pytest.raises(CorruptBatch):
         survey(bytes(damaged), 0, len(damaged), count)

@@ -43,7 +43,7 @@ def test_a_cut_is_found_or_leaves_whole_blocks(codec: Compression) -> None:
     packed = compress(TEXT[:3_000], codec)
     for cut in range(len(packed)):
         if codec == Compression.SNAPPY and cut == len(SNAPPY_HEADER):
-            continue  # a stream of no blocks
+            continue  # the bare header is a valid stream without blocks
         with pytest.raises(ProtocolError):
             decompress(packed[:cut], codec, LIMIT)
 
@@ -77,7 +77,7 @@ def test_a_snappy_block_of_a_length_that_is_not_there_is_refused(announced: int)
 
 
 def test_an_impossible_snappy_length_is_refused_before_allocation() -> None:
-    false_length = b"\xff\xff\xff\x2f" + b"\0a" * 4  # 100 MB
+    false_length = b"\xff\xff\xff\x2f" + b"\0a" * 4  # claims to expand to 100 MB
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match="12 bytes of snappy that claim to expand to 100663295"):

@@ -30,7 +30,7 @@ from tests.support.batch_bytes import stamped
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 END = 1 << 40
-STEP = 200  # between the base offsets of batches
+STEP = 200  # the distance of the base offsets of batches
 
 
 def with_checksum(data: bytearray, begin: int, end: int) -> None:
@@ -146,7 +146,7 @@ UNLIKE = (
     Record(0, 1_000, b"key 00", None),
     Record(0, 1_000, None, b"value0"),
     Record(0, 1_000, b"key 00", b"value0", ((b"h", None),)),
-    Record(0, 1_000, b"key 00", b"v", ((b"h", b"x\0"),)),  # with the size and the last bytes of the others
+    Record(0, 1_000, b"key 00", b"v", ((b"h", b"x\0"),)),  # same size and same last bytes as the other records
     Record(0, 5_000, b"key 00", b"value0"),
     Record(0, 1_001, b"key 0", b"value00"),
 )
@@ -164,9 +164,9 @@ def test_a_record_unlike_its_neighbours_is_read_correctly(unlike: int, place: in
 
 @pytest.mark.parametrize("place", [0, 3, 9, 70, 79])
 def test_a_changed_byte_is_found_in_any_record_of_a_run(place: int) -> None:
-    """With the right checksum: the same result or refusal as by reading each record alone."""
+    """With a valid checksum, a changed record gives the same result or refusal as reading each record alone."""
     batch = build_facts([(b"key %02d" % number, b"value") for number in range(80)], 1_000)
-    size = 18  # of each of the first 64, the others have a byte more
+    size = 18  # bytes of each of the first 64 records; later ones have one more
     begin = 61 + place * size + max(place - 64, 0)
     for at in range(begin, begin + size + 1):
         for flip in (1, 2, 128):

@@ -88,7 +88,7 @@ def test_a_frame_of_100_mb_needs_memory_only_for_what_has_arrived() -> None:
 
 @pytest.mark.alone
 def test_a_large_frame_in_small_chunks_is_not_copied_with_every_chunk() -> None:
-    """Copying at each chunk would be 512 copies of 16 MiB on average; the limit is a multiple of the time of one plain join."""
+    """Copying at each of 512 chunks would copy 16 MiB each time on average. The time limit is a multiple of that of a single join."""
     chunks = [bytes(65_536)] * 512
     framer = Framer(LIMIT)
     begun = time.process_time()

@@ -9,7 +9,7 @@ import pytest
 from protocol import generate
 from protocol.generator import from_toml
 
-pytestmark = pytest.mark.once  # about files of this checkout
+pytestmark = pytest.mark.once  # files of this checkout do not depend on the Python version
 
 
 def test_the_committed_messages_are_current(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,8 +103,8 @@ FETCH = "ffffffff 00000000 00000000 00000000 00 00000000 00000000 01 01 01"
     ("tags", "cluster_id"),
     [
         ("01 00 03 036364", "cd"),
-        ("02 00 02 0261 00 02 0262", "b"),  # twice: the later field counts, as in Kafka
-        ("02 05 01 00 00 02 0261", "a"),  # in falling order
+        ("02 00 02 0261 00 02 0262", "b"),  # a tagged field that occurs twice: the later one counts, as in Kafka
+        ("02 05 01 00 00 02 0261", "a"),  # tags in descending order
         ("01 00 01 00", None),  # null
     ],
 )
@@ -163,7 +163,7 @@ def test_null_where_a_string_must_be_cannot_be_encoded() -> None:
         message.group_id = cast(str, None)
         return message.encode(4)
 
-    with pytest.raises((EncodeError, TypeError)):  # compiled, a field refuses it at once
+    with pytest.raises((EncodeError, TypeError)):  # TypeError: in compiled code the assignment fails already
         encode_null()
 
 

@@ -28,7 +28,7 @@ COMMON = "org.apache.kafka.common.message"
 
 
 def as_json(struct: Struct, message: Any, version: int) -> dict[str, Any]:
-    """As Kafka's converters read it: the fields of the version, under their names in Kafka."""
+    """The message as JSON for Kafka's converters: the fields of this version, under their names in Kafka."""
     present = [item for item in struct.fields if item.versions[0] <= version <= item.versions[1]]
     return {
         camel(item.name): json_value(item, getattr(message, item.name), version)

@@ -1,4 +1,4 @@
-"""Every message and version of the ideal table: our bytes are kio's, and decoding them returns the message."""
+"""Every message and version of the table of APIs: our bytes are kio's, and decoding them returns the message."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from protocol.records import NOTES, read_assignment, read_note, read_offsets_key
 
 NOW = 1_700_000_000_000
 
-MEMBER = "0000000469312d78"  # the id "i1-x" and its neighbours, as they appear below
+MEMBER = "0000000469312d78"  # the member id "i1-x" with the bytes around it in the values below
 GROUP_VALUES = [
     "00000008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e310000afc8"
     "0000000200010000000102",
@@ -43,7 +43,7 @@ OFFSET_VALUES = [
 
 
 def group(version: int) -> GroupMetadataValue:
-    """The group as a reader of that version sees it."""
+    """The group that a value of this version stores."""
     member = MemberMetadata("i1-x", "i1", "c", "/127.0.0.1", 300_000, 45_000, b"\0\1", b"\2")
     if version < 3:
         member.group_instance_id = None
@@ -115,7 +115,7 @@ def test_a_topic_of_the_registry() -> None:
     expected = "0000000102030405060708090a0b0c0d0e0f 00000003 0000018bcfe56800 02 0f 636c65616e75702e706f6c696379 08 636f6d70616374 00 00"
     assert data == bytes.fromhex(expected)
     assert read_record(TopicValue, data) == value
-    newer = data[:-1] + bytes.fromhex("01 05 01 aa")  # a tagged field of a later release
+    newer = data[:-1] + bytes.fromhex("01 05 01 aa")  # with a tagged field of a later release
     assert read_record(TopicValue, newer) == value
 
 

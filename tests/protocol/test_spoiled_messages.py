@@ -16,7 +16,7 @@ from tests.protocol.foreign import kio_bytes, kio_class, our_class, random_insta
 pytestmark = pytest.mark.once  # slow, and independent of the Python version
 
 VERSIONS = versions()
-LONGEST = 60 * DEPTH  # the size of a generated message, each of whose bytes is changed
+LONGEST = 60 * DEPTH  # the largest size of a generated message: each of its bytes is changed
 LARGE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\xff\xff")
 
 
@@ -28,7 +28,7 @@ def sample(name: str, version: int) -> bytes:
 
 
 def survives(cls: Any, data: bytes, version: int) -> bool:
-    """Whether it could be decoded; any exception but a ProtocolError fails the test."""
+    """Whether the bytes can be decoded; an exception other than ProtocolError fails the test."""
     try:
         _, end = cls.decode(data, 0, version)
     except ProtocolError:
@@ -68,7 +68,7 @@ def test_noise_gives_a_message_or_a_protocol_error(name: str) -> None:
 
 
 def test_false_lengths_allocate_nothing() -> None:
-    """Every place of every newest message claims to be the length of something huge."""
+    """In the newest version of every message, each position in turn is overwritten with a huge length."""
     tracemalloc.start()
     try:
         for name, its_versions in VERSIONS.items():

@@ -1,4 +1,4 @@
-"""`make oracle`: plays random sequences to this broker and to Apache Kafka until their replies differ.
+"""`make oracle`: random sequences to this broker and to Apache Kafka, until they differ.
 
     python -m tests.sequences [--seed 1] [--minutes 5] [--count N] [--ticks 9] [--worlds plain delayed full killed] [--against kafka]
     python -m tests.sequences record --count 60 --world plain --out FILE

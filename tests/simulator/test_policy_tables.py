@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once
 
 LATE_MS = 1_000
 EXACT_MS = 3  # the delay of the network
-LEADER_BEATS_AT_MS = 250  # so that it heartbeats at no moment of the table: told of a rebalance before the kill, it would rejoin after the load and cause another
+LEADER_BEATS_AT_MS = 250  # between the rows: if it heard of a rebalance before the kill, it would rejoin after the load and cause another
 REGISTRATION_MS = 15_000
 EXPANSION_MS = 5_000
 

@@ -271,7 +271,7 @@ def record_deleted_though_it_fits(world: World) -> None:
     records = Records(world, (), 10 * SECOND, retention_bytes=150)
     for offset in range(4):
         records.stored(("t", 0), offset, [b"value"], world.now)
-    records.forget_before(("t", 0), 2)  # allowed: of the remaining batches, two of 76 bytes exceed the 150
+    records.forget_before(("t", 0), 2)  # allowed: the two remaining batches of 76 bytes still exceed the retention of 150 bytes
     records.forget_before(("t", 0), 3)
 
 

@@ -1,4 +1,4 @@
-"""Apache Spark, and a client from outside."""
+"""Tests with Apache Spark's Kafka connector, beside another client."""
 
 import pytest
 

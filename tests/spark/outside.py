@@ -30,7 +30,7 @@ class Outside:
         done(self._admin.delete_records([TopicPartition(topic, partition, offset)]))
 
     def send(self, topic: str, numbers: Iterable[int], partitions: int = 1, timestamp: int | None = None, keys: int = 0) -> None:
-        """Numbers as values, round robin over the partitions, with that many keys; with `timestamp` the n-th record is n ms later."""
+        """Send numbers as values, to the partitions in turn. `keys`: how many different keys. `timestamp`: of the first; the n-th is n ms later."""
         failed: list[Any] = []
         producer = Producer(self._settings | {"linger.ms": 1})
         for at, number in enumerate(numbers):

@@ -31,7 +31,7 @@ def folder() -> Path:
 
 
 def find() -> tuple[Path, ...] | str:
-    """Their paths, or the reason to skip a test."""
+    """The paths of the jars, or the reason to skip a test."""
     try:
         check_java()
     except Unavailable as reason:
@@ -54,7 +54,7 @@ def check_java() -> None:
 
 
 def fetch() -> None:
-    """Fetch missing jars; all or none."""
+    """Fetch the jars if the cache lacks them."""
     check_java()
     cached(folder(), fetch_jars)
 
@@ -75,7 +75,7 @@ def fetch_jars(into: Path) -> Path:
 
 
 def pom() -> str:
-    """Copies the jars without resolving their dependencies."""
+    """A pom.xml that copies the jars without resolving their dependencies."""
     items = ""
     for coordinates in CONNECTOR:
         group, artifact, release = coordinates.split(":")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SECONDS = 60.0  # for a busy machine: usually a tenth is enough
+SECONDS = 60.0  # a tenth is enough unless the machine is busy
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
 
 # Small plans on small data: Spark's optimizations for large data only cost time here.
@@ -59,7 +59,7 @@ def session(jars: Sequence[Path], folder: Path) -> Iterator[Any]:
 
 
 def end_jvm() -> None:
-    """The next use of Spark in this process starts a new session."""
+    """End the JVM of this process; the next use of Spark starts another."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -108,14 +108,14 @@ class Kafka:
         return sorted(Record(row.partition, row.offset, some_bytes(row.key), some_bytes(row.value), headers(row)) for row in rows)
 
     def values(self, topic: str = "", **options: object) -> list[int]:
-        """For records whose values are numbers, by partition and offset."""
+        """The values, which must be numbers, in the order of partition and offset."""
         return [int(record.value or b"") for record in self.records(topic, **options)]
 
     def _subscribed(self, topic: str) -> dict[str, object]:
         return {"subscribe": topic} if topic else {}
 
     def _options(self, options: dict[str, object]) -> dict[str, str]:
-        """Options have `kafka_` for `kafka.` and underscores for dots there."""
+        """Spark's options: names that begin with `kafka_` have underscores in place of dots."""
         dotted = {name.replace("_", ".") if name.startswith("kafka_") else name: str(value) for name, value in options.items()}
         return {"kafka.bootstrap.servers": self.bootstrap} | dotted
 

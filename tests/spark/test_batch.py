@@ -54,7 +54,7 @@ def test_writing_creates_a_missing_topic_and_each_key_has_its_partition(kafka: K
     kafka.write(kafka.spark.range(300).selectExpr("cast(id % 20 as string) key", NUMBERED), topic)
     read = kafka.records(topic)
     assert sorted(int(row.value or b"") for row in read) == list(range(300))
-    assert {row.partition for row in read} == {0, 1, 2}  # as many as new topics get here
+    assert {row.partition for row in read} == {0, 1, 2}  # the default number of partitions of this broker
     assert len({(row.key, row.partition) for row in read}) == 20
 
 
@@ -114,7 +114,7 @@ def test_reading_is_limited_to_the_offsets_of_its_options(kafka: Kafka, outside:
 def test_reading_begins_and_ends_at_points_in_time(kafka: Kafka, outside: Outside, topic: str) -> None:
     outside.create(topic, 2)
     began = int(time.time() * 1000) - 60_000
-    outside.send(topic, range(100), partitions=2, timestamp=began)  # number n is of n ms later, of partition n % 2
+    outside.send(topic, range(100), partitions=2, timestamp=began)  # number n has timestamp began + n, and partition n % 2
     everything = [*range(0, 100, 2), *range(1, 100, 2)]
     assert kafka.values(topic, startingTimestamp=began) == everything
     assert kafka.values(topic, startingTimestamp=began + 91, endingTimestamp=began + 95) == [92, 94, 91, 93]

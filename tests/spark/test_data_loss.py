@@ -57,7 +57,7 @@ def test_a_stream_whose_topic_was_recreated_fails_or_starts_again(kafka: Kafka, 
     finish(careless.writer(availableNow=True))
     outside.send(topic, range(1010, 1020))
     finish(careless.writer(availableNow=True))
-    assert copy.copied() == [*range(100), *range(1010, 1020)]  # it took the end of the new topic for its own position
+    assert copy.copied() == [*range(100), *range(1010, 1020)]  # it went on at the end of the new topic, and skipped ten records
 
 
 def test_holes_that_compaction_left_are_no_loss(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_later_records_are_streamed_and_a_query_continues_at_its_checkpoint(
             for wave in range(1, 4):
                 outside.send(topic, range((wave - 1) * 100, wave * 100), partitions=2)
                 copy.await_ends(query, {0: wave * 50, 1: wave * 50})
-            # It looks up offsets with an admin client or, if configured, as the only member of a group.
+            # Spark looks up offsets with an admin client or, if so configured, as the only member of a group.
             assert any(group.startswith(topic) for group in outside.groups()) == (fetching == "group")
         outside.send(topic, range(300, 400), partitions=2)
         with running(copy.writer(**SOON)) as query:
@@ -94,7 +94,7 @@ def test_a_stream_outlives_an_orderly_restart_and_a_kill_of_the_broker(spark: An
         everything = [*range(0, 2100, 2), *range(1, 2100, 2)]
         assert kafka.values(topic) == everything
         assert kafka.values(copy.target) == everything  # no loss, no duplicates, in order
-        # The checkpoint holds for a later start as well.
+        # A later start continues from the checkpoint too.
         outside.send(topic, range(2100, 2120), partitions=2)
         finish(copy.writer(availableNow=True))
         assert copy.copied() == list(range(2120))

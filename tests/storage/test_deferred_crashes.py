@@ -1,7 +1,7 @@
 """A log with deferred flushing, through any events and a power failure at any time.
 
 The guarantees: flushed data stays, and the log has no bytes that were not written; producer state agrees with the log; a failed append
-or flush leaves the log unchanged or repaired. As in Kafka, a power failure may cut the end of a closed segment but not of the next one.
+or flush leaves the log unchanged or repaired. As in Kafka, a closed segment may lose its end by a power failure, while the next keeps its own.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class TurnFile:
     def __init__(self, turns: tuple[tuple[str, ...], ...] = TURNS) -> None:
         disk = disk_with_turns()
         file = TurnLog(disk, FOLDER, 1)
-        self.acknowledged: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # by log: the number of its batches before the first turn, then after each turn
+        self.acknowledged: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # batches of each log: before the first turn, after each
         self.starts = [0]
         for names in turns:
             count = dict(self.acknowledged[-1])

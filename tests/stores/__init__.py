@@ -1,1 +1,1 @@
-"""The guarantees of every store for several nodes."""
+"""The guarantees that every store for several nodes must keep."""

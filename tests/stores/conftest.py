@@ -1,4 +1,4 @@
-"""Servers of the engine, started once for all tests that use them, and nodes over them."""
+"""NATS servers (the engine), started once for all tests that use them, and nodes whose logs are in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
 
 @pytest.fixture
 def proxy(nodes: NodesOverJetStream, one_server: NatsEngine) -> Iterator[EngineProxy]:
-    """Between node 1 and the engine."""
+    """A proxy between node 1 and NATS."""
     proxy = EngineProxy(one_server.members[0].port)
     nodes.loop.run_until_complete(proxy.start())
     nodes.urls[1] = f"nats://127.0.0.1:{proxy.port}"

@@ -1,4 +1,4 @@
-"""A TCP proxy between a node and the engine."""
+"""A TCP proxy between a node and a NATS server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class EngineProxy:
-    """It can drop the bytes of either direction."""
+    """Forwards the bytes of both directions, and can drop those of either."""
 
     def __init__(self, target: int) -> None:
         self.drops_requests = False

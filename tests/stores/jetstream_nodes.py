@@ -1,4 +1,4 @@
-"""Nodes over a started engine. All share the loop of the test, which runs until what the test waits for has come."""
+"""Nodes whose logs are in a started NATS. All share the loop of the test, which runs it until a condition is true."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage import NOT_YET, LogId, NodeInfo, OwnedLog
 from tests.stores.nodes import Node
 from tests.support.nats_engine import NatsEngine
 
-WAIT_SECONDS = 60.0  # elections of the engine on a busy machine
+WAIT_SECONDS = 60.0  # time for elections of NATS on a busy machine
 LEASE_MS = 2_000
 T = TypeVar("T")
 _clusters = count()
@@ -45,7 +45,7 @@ class JetStreamNode(Node):
         return self._nodes.wait(condition)
 
     def run(self) -> None:
-        """Let every node read what all have told."""
+        """Let every node read the messages that all nodes have sent."""
         self._nodes.settle()
 
     def own(self, id: LogId) -> GroupLog:
@@ -73,7 +73,7 @@ class JetStreamNode(Node):
 
 
 class NodesOverJetStream:
-    """The nodes of one cluster of its own, over the engine that all tests share."""
+    """The nodes of a separate cluster, over the NATS servers that all tests share."""
 
     def __init__(self, engine: NatsEngine, cluster: str, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
@@ -81,7 +81,7 @@ class NodesOverJetStream:
         self.cluster = cluster
         self.replicas = len(engine.members)
         self.loop = loop
-        self.urls: dict[int, str] = {}  # of nodes that reach the engine by another way
+        self.urls: dict[int, str] = {}  # by node id: the address at which the node reaches NATS, if not the usual one
         self.lease_ms = LEASE_MS
         self.wall_ns: Callable[[], int] = time.time_ns
         self._live: list[JetStreamNode] = []
@@ -91,7 +91,7 @@ class NodesOverJetStream:
         self._live.append(node)
         self.settle()
         ids = {node.id for node in self._live}
-        self.wait(lambda: node.store.view().live.keys() <= ids)  # nodes that were killed before have messages that look fresh
+        self.wait(lambda: node.store.view().live.keys() <= ids)  # until nodes that were killed do not count as live: their last messages may be recent
         return node
 
     def wait(self, found: Callable[[], T]) -> T:
@@ -111,11 +111,11 @@ class NodesOverJetStream:
         self.wait(lambda: len(reads) == len(live_stores))
 
     def end(self, node: JetStreamNode, next_owner: JetStreamNode) -> None:
-        """kill -9, of which the next owner hears at once: that spares a test the lease."""
+        """Kill a node, and tell the next owner at once, so that the test need not wait for the lease."""
         node.store.close()
         self._live.remove(node)
         current: list[bool] = []
-        next_owner.store.meta.when_current(lambda: current.append(True))  # otherwise it may read a heartbeat of the node later
+        next_owner.store.meta.when_current(lambda: current.append(True))  # also the last heartbeat of the killed node
         self.wait(lambda: current)
         if node.id in next_owner.store.view().live:
             next_owner.store.meta._remove_node(node.id)
@@ -125,7 +125,7 @@ class NodesOverJetStream:
         self.wait(lambda: all(node.id not in other.store.view().live for other in self._live))
 
     def kill(self, node: Node) -> None:
-        """kill -9: the others notice when its lease is over."""
+        """Kill a node; the others notice when its lease has ended."""
         assert isinstance(node, JetStreamNode)
         node.store.close()
         self.gone(node)

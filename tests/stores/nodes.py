@@ -1,4 +1,4 @@
-"""Nodes over one set of logs, whose loops and threads run step by step. One class for each store."""
+"""Nodes over one set of logs, whose loops and threads run step by step; a class of nodes for each store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Store(BrokerStore, ClusterStore, Protocol):
-    """The methods that the suite needs besides those that a broker uses."""
+    """The interface of a store that these tests use: that of the broker, and some methods more."""
 
     def view(self) -> SharedView: ...
 
@@ -108,7 +108,7 @@ class Node(ABC):
 
 
 class NoNodeFiles:
-    """The suite ignores the deaths of nodes."""
+    """A stand-in for `NodeFiles` that never reports the end of a node: tests do that themselves."""
 
     def __init__(self, folder: str, me: int, on_gone: Callable[[int], None]) -> None: ...
 
@@ -172,12 +172,12 @@ class DirectoryNode(Node):
 
 
 class Nodes(Protocol):
-    """The nodes of one store."""
+    """Starts and kills the nodes of one store."""
 
     def start(self, id: int, flush: str = "always") -> Node: ...
 
     def kill(self, node: Node) -> None:
-        """kill -9."""
+        """End the node without an orderly stop."""
         ...
 
 
@@ -212,7 +212,7 @@ class NodesOverOsDisk:
 
     def kill(self, node: Node) -> None:
         assert isinstance(node, DirectoryNode)
-        node.store.close()  # its locks go, its logs stay as they are
+        node.store.close()  # releases the node's locks, and leaves its logs as they are
 
 
 def append(node: Node, log: OwnedLog, key: bytes, value: bytes = b"1") -> int | AppendFailed:

@@ -17,7 +17,7 @@ READ_BYTES = 1 << 20
 
 
 class Rules(NamedTuple):
-    """Settings of a topic: all that is closed is cleaned."""
+    """Settings of a topic with which every closed part of the log is cleaned."""
 
     compact: bool = True
     segment_bytes: int = 1 << 20
@@ -28,12 +28,12 @@ class Rules(NamedTuple):
 
 
 class Written:
-    """Records by offset, as their writer sent them."""
+    """The records that a writer has sent to a log, and how many of them were acknowledged."""
 
     def __init__(self, id: LogId, segment_bytes: int = 2_000) -> None:
         self.id = id
-        self.sent: list[Record] = []  # in their order, each at the offset of its place, if the log has it
-        self.acknowledged = 0  # the number of leading records
+        self.sent: list[Record] = []  # in order; the record at position n, if the log has it, is at offset n
+        self.acknowledged = 0  # how many of `sent`, from the first on, were acknowledged
         self.failed = False
         self._segment_bytes = segment_bytes
 
@@ -63,7 +63,7 @@ class Written:
         node.wait(lambda: self.acknowledged == len(self.sent))
 
     def check(self, node: JetStreamNode, log: StreamTopicLog, cleaned_to: int = 0) -> list[int]:
-        """A reader finds only written records, among them the newest record of each key except tombstones. Returns the offsets."""
+        """Check that a reader finds only written records, and the newest one of each key, except tombstones. Returns their offsets."""
         log_records = read_log(node, log)
         end = log.records.high_watermark
         assert self.acknowledged <= end <= len(self.sent)

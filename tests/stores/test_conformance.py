@@ -217,7 +217,7 @@ def test_a_recreated_topic_does_not_inherit_the_log_start_of_the_deleted_topic(n
     new = second.acquired_topic(TOPIC, new_id)
     append_to_topic(second, new, b"new")
     second.release(TOPIC)
-    reacquired = first.acquired_topic(TOPIC, new_id)  # its checkpoint still had the start of the deleted topic
+    reacquired = first.acquired_topic(TOPIC, new_id)  # this node's checkpoint still has the log start of the deleted topic
     assert (reacquired.records.start_offset, reacquired.records.next_offset) == (0, 1)
     nodes.kill(first)
     last = second.acquired_topic(TOPIC, new_id)

@@ -28,7 +28,7 @@ SEEDS = 16
 
 
 class Alone(DirectoryNode):
-    """A broker that is alone."""
+    """A single broker on the directory, without other nodes."""
 
     def __init__(self, id: int, disk: SimDisk, root: str = "/data") -> None:
         self.id = id
@@ -57,7 +57,7 @@ def test_nodes_serve_the_logs_of_one_broker_and_one_broker_those_of_nodes() -> N
 
 
 def test_epochs_of_leaders_do_not_fall_when_nodes_are_gone() -> None:
-    """Running clients refuse a lower epoch, even if the last owners stored no record."""
+    """The epoch must not fall even if the last owners stored no record, because clients that still run refuse a lower leader epoch."""
     nodes = NodesOverSimDisk()
     topic = LogId("orders", 0)
     for turn in range(4):

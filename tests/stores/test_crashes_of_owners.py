@@ -25,7 +25,7 @@ class Run:
         self.nodes = NodesOverSimDisk(seed)
         self.live: dict[int, DirectoryNode] = {}
         self.owned: dict[LogId, tuple[DirectoryNode, OwnedLog]] = {}
-        self.appended: dict[LogId, list[bytes]] = {id: [] for id in LOGS}  # in order; acknowledged or not
+        self.appended: dict[LogId, list[bytes]] = {id: [] for id in LOGS}  # all appended records in order, acknowledged or not
         self.acknowledged: dict[LogId, set[bytes]] = {id: set() for id in LOGS}
         self.epoch = dict.fromkeys(LOGS, -1)
         self.count = 0
@@ -114,7 +114,7 @@ class Run:
         node.run()
 
     def finish(self) -> None:
-        """Every log opens at last."""
+        """Kill all nodes, and check that one node can open every log."""
         for node in list(self.live.values()):
             self.nodes.kill(node)
         self.ended(*self.live.values())

@@ -1,4 +1,4 @@
-"""Another node tries a log of a shared directory that one node cannot read."""
+"""If one node cannot read a log of a shared directory, another node tries to."""
 
 from __future__ import annotations
 

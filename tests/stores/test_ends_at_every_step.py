@@ -1,7 +1,7 @@
 """An owner that ends at each step of its work, by kill -9 or with the power of the machine: the next owner finds all acknowledged records.
 
-The work begins with the start of the process and a take-over, of logs whose last owner was killed or has released them, goes on with appends,
-a new segment, deleted records and hand-overs, and ends with an orderly stop. Between two steps lies each change of a file or of the table of owners.
+The work: the start of the process, a take-over of logs whose last owner was killed or has released them, appends, a new segment,
+deleted records, hand-overs, an orderly stop. Each change of a file or of the table of owners is a step.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.stores.nodes import DirectoryNode, NodesOverSimDisk, delete_before, k
 
 pytestmark = pytest.mark.once
 
-GROUPS = [LogId("__consumer_offsets", number) for number in range(LOGS_MIN + 1)]  # so many share a file `turns.N`
+GROUPS = [LogId("__consumer_offsets", number) for number in range(LOGS_MIN + 1)]  # enough logs for appends of one turn to go to a file `turns.N`
 TOPIC = LogId("orders", 0)
-DELETED = 2  # records of the topic
+DELETED = 2  # how many records of the topic are deleted
 STEPS_MAX = 2_000
-TESTS = 8  # that share the steps
+TESTS = 8  # the number of tests over which the steps are divided
 
 
 class Course:
@@ -40,7 +40,7 @@ class Course:
         return DirectoryNode(id, disk or self.process(), "/data", "always")
 
     def process(self, crash_at: int = -1) -> SimDisk:
-        """The disk as a new process has it, which ends before so many more changes."""
+        """The disk for a new process, which crashes before its change number `crash_at`; -1: never."""
         disk = self.nodes.disk.for_another_process()
         disk.recording, disk.stays_down, disk.crash_at = False, True, crash_at
         return disk
@@ -70,7 +70,7 @@ class Course:
         start = log.records.start_offset
         assert start == DELETED if self.start_saved else start in (0, DELETED)
         log_keys: list[bytes] = []
-        while start + len(log_keys) < log.records.next_offset:  # a read ends with a segment
+        while start + len(log_keys) < log.records.next_offset:  # one read does not go beyond a segment
             log_keys += [key for key, _ in facts_of(log.records.read(start + len(log_keys), 1 << 20))]
         self.check_records(TOPIC, self.appended[TOPIC][:start] + log_keys)
         return log
@@ -80,7 +80,7 @@ class Course:
         self.epochs[id] = epoch
 
     def check_records(self, id: LogId, log_keys: list[bytes]) -> None:
-        if id != TOPIC or not self.power_failed:  # records of topics are acknowledged before they are flushed, as by Kafka
+        if id != TOPIC or not self.power_failed:  # as in Kafka, records of topics are acknowledged before they are flushed, so a power failure may lose them
             assert self.acknowledged[id] <= set(log_keys), "an acknowledged record is gone"
         assert self.appended[id][: len(log_keys)] == log_keys, "there are other records"
         self.appended[id] = log_keys

@@ -32,7 +32,7 @@ def write(log: OwnedLog, state: State, facts: list[Fact]) -> None:
 
 
 def replayed(node: JetStreamNode, log: OwnedLog) -> tuple[State, int]:
-    """The last value of each key, and how many records there are."""
+    """Replay the log; returns the last value of each key, and the number of records."""
     state: State = {}
     records = 0
     for facts in log.replay():
@@ -103,7 +103,7 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
     last = log.chain.committed_seq
     cleaning = GroupCleaning(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
     cleaning.clean(log)
-    first.wait(lambda: log.chain.committed_seq > last + 1)  # the first copy
+    first.wait(lambda: log.chain.committed_seq > last + 1)  # until the cleaner has appended its first copy
     cleaning.stop()
     nodes.kill(first)
 

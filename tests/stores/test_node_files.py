@@ -18,7 +18,7 @@ NOTICED_SECONDS = 0.2
 
 
 class Watcher:
-    """A node, and the ends of others that it noticed."""
+    """The `NodeFiles` of one node, and the ends of other nodes that it noticed."""
 
     def __init__(self, folder: Path, id: int) -> None:
         self.ended_nodes: SimpleQueue[int] = SimpleQueue()
@@ -27,12 +27,12 @@ class Watcher:
 
     def start(self) -> None:
         deadline = time.monotonic() + SECONDS
-        while not self.files.enter():  # watchers of the process before may still be letting the file go
+        while not self.files.enter():  # threads of earlier watchers may still hold the lock for a moment
             assert time.monotonic() < deadline
         self.files.publish(self.info)
 
     def die(self) -> None:
-        """As at kill -9: the system closes the file, and the addresses stay."""
+        """End as by kill -9: the system releases the lock, and the file with the addresses stays."""
         os.close(self.files._own_lock)
         self.files._own_lock = -1
 
@@ -81,7 +81,7 @@ def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
 
 
 def test_a_node_is_not_found_at_the_address_of_its_process_before(watchers: list[Watcher]) -> None:
-    """With port 0 each process has another port; a copied directory has the addresses of other nodes."""
+    """Stored addresses may be stale: with port 0 each process has another port, and a copied directory has those of other nodes."""
     first, second, _ = watchers
     first.start()
     second.start()
@@ -95,7 +95,7 @@ def test_a_node_is_not_found_at_the_address_of_its_process_before(watchers: list
 
 
 def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:
-    """The quickest of several, since a busy machine may be late once."""
+    """The limit is on the quickest of several ends, since a busy machine may delay some."""
     first, second, _ = watchers
     first.start()
     seconds = []

@@ -22,7 +22,7 @@ def same_slot(id: LogId) -> LogId:
 
 
 def written_alone(nodes: NodesOverSimDisk) -> None:
-    """A broker that is alone stores records in the topic and deletes the first of them."""
+    """Let a single broker store records in the topic and delete the first of them."""
     alone = Alone(1, nodes.disk.for_another_process())
     log = alone.acquired_topic(TOPIC, TOPIC_ID)
     for _ in range(RECORDS):

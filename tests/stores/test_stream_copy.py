@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.jetstream, pytest.mark.once]
 NUMBERS = count()
 LOG = LogId("__consumer_offsets", 0)
 BATCHES = 1_500
-END = 3 * BATCHES - 2  # after the last batch
+END = 3 * BATCHES - 2  # the offset after the last batch
 
 
 def client_of(url: str, cluster: str) -> StoreClient:
@@ -30,7 +30,7 @@ def client_of(url: str, cluster: str) -> StoreClient:
 
 
 def batches() -> list[bytes]:
-    """With gaps, and of growing epochs."""
+    """Batches with gaps in their offsets, and with increasing epochs."""
     copied_batches = []
     for number in range(BATCHES):
         batch = bytearray(build_facts([(b"k%d" % number, b"v" * 200)], 1))

@@ -65,7 +65,7 @@ def test_a_pipeline_at_full_rate_is_cut_by_a_claim(nodes: NodesOverJetStream) ->
 
 
 def test_an_owner_that_does_not_write_hears_of_a_claim(nodes: NodesOverJetStream) -> None:
-    """The other node considers it dead, for whatever reason."""
+    """The second node takes the log over, as if it considered the first one dead."""
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     append(first, log, b"a")
@@ -170,11 +170,11 @@ def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) 
 
 
 def test_a_second_process_with_an_id_waits_for_the_lease_of_the_first_one(nodes: NodesOverJetStream) -> None:
-    """The first node is cut off, and may reply from memory for so long."""
+    """The second process must wait, as the first one, which is cut off, may reply from memory until its lease ends."""
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     append(first, log, b"a")
-    first.store.meta.closed = True  # it neither reads nor sends
+    first.store.meta.closed = True  # from now on it neither reads nor sends messages
     begun = time.monotonic()
     restarted = nodes.start(1)
     assert isinstance(second.store.view().owned_by(LOG), Owner)
@@ -188,7 +188,7 @@ def test_a_second_process_that_knows_that_the_first_one_has_ended_does_not_wait(
     first, _ = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     append(first, log, b"a")
-    first.store.meta._mark += "1"  # of a process with the same number, which was started at another time
+    first.store.meta._mark += "1"  # the mark of a process with the same pid but another start time
     first.store.meta._send_heartbeat()
     first.wait(lambda: not first.store.meta._heartbeat_pending)
     first.store.close()
@@ -289,7 +289,7 @@ def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream)
     log = first.own(LOG)
     append(first, log, b"a")
     stored: list[object] = []
-    strange = Entry(DATA, log.epoch, 1, "other", 1, 7, 1, 0)  # the next offset after 0 is 1
+    strange = Entry(DATA, log.epoch, 1, "other", 1, 7, 1, 0)  # base offset 7, where 1 is due
     headers = strange.headers(log.chain.committed_seq)
     first.store.connection.append(log.stream.subject, build_facts([(b"x", b"1")], 1), headers, stored.append)
     first.wait(lambda: stored)

@@ -43,7 +43,7 @@ def test_batches_that_are_appended_meanwhile_share_an_entry(nodes: NodesOverJetS
     for number in range(40):
         written.append(log, (b"key-%d" % number, b"x"))
     written.settle(first)
-    # The first batch alone, all others together; on a slow machine the owner stores its acknowledged end meanwhile.
+    # At most three entries: the first batch, all others together, and, on a slow machine, the owner's acknowledged end.
     assert log.chain.committed_seq <= before + 3
     assert written.check(first, log) == list(range(40))
     nodes.end(first, second)

@@ -1,4 +1,4 @@
-"""Logs of topics in streams are compacted: remaining records keep their offsets, no newest record is lost, and the engine drops the others."""
+"""Compaction of topic logs in JetStream: records keep their offsets, no newest record is lost, and superseded entries are deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
 
 @pytest.fixture(autouse=True)
 def small_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cleaner writes several, and states between them."""
+    """Limit the size of the cleaner's entries, so that it writes several, and its state between them."""
     monkeypatch.setattr(topic_cleaning, "COPY_BYTES", 400)
     monkeypatch.setattr(topic_cleaning, "SEGMENT_BYTES_MAX", 1_000)
 
@@ -49,7 +49,7 @@ def fill(written: Written, node: JetStreamNode, log: StreamTopicLog, batches: in
 
 
 def await_cut(node: JetStreamNode, log: StreamTopicLog, offset: int) -> None:
-    """The engine drops entries soon after the state that records it."""
+    """Wait until NATS has deleted the entries up to `offset`, which happens soon after the cleaner has stored its state."""
     for _ in range(100):
         if first_sequence(node, log) > offset:
             return
@@ -103,7 +103,7 @@ def test_readers_go_on_through_a_cleaning_at_any_offset(nodes: NodesOverJetStrea
         assert extent is not None
         assert int.from_bytes(extent.read(8), "big") <= after[0]
     times = [entry for entry in log.records.find_time(1_000 + until - 1) if entry is not None]
-    assert times or log.records.high_watermark  # entries not yet in memory are requested
+    assert times or log.records.high_watermark  # the lookup may have no result yet, while entries are fetched
 
 
 def test_a_tombstone_goes_after_its_time_and_a_log_may_become_empty(nodes: NodesOverJetStream) -> None:
@@ -146,14 +146,14 @@ def test_a_pass_that_its_owner_did_not_end_changes_nothing(nodes: NodesOverJetSt
 
 
 def test_an_owner_that_was_fenced_cannot_end_its_pass(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Node 2 considers it dead when all is copied."""
+    """Node 2 takes the log over after node 1 has copied everything, before node 1 ends its pass."""
     first, second = nodes.start(1), nodes.start(2)
     written = Written(TOPIC)
     log = written.own(first)
     fill(written, first, log, 200, keys=2_000)
     start = first_sequence(first, log)
     second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
-    first.store.meta.owner_published = lambda id, owner: None  # it does not learn of the new owner
+    first.store.meta.owner_published = lambda id, owner: None  # node 1 does not hear of the new owner
     done: list[bool] = []
     held: list[Any] = []
     with monkeypatch.context() as patched:

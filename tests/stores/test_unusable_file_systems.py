@@ -29,4 +29,4 @@ def test_a_file_system_without_working_locks_is_refused_at_the_start(tmp_path: P
         with pytest.raises(StartError, match="several nodes need file locks, which its file system lacks") as refused:
             nodes.start(1)
     assert refused.value.code == ExitCode.DIRECTORY
-    nodes.start(1).own(LogId("orders", 0))  # and nothing is left locked
+    nodes.start(1).own(LogId("orders", 0))  # succeeds, so the refused start left no lock

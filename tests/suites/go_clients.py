@@ -17,7 +17,7 @@ FLAGS = "-mod=mod"  # some modules' go.mod requires a later release of Go
 
 
 def fetcher(module: str, version: str, *packages: str) -> Callable[[Path], None]:
-    """`packages`: to build, after flags of the compiler."""
+    """A function that fetches a Go module and builds its tests. `packages`: compiler flags, then the packages to build."""
     def fetch(folder: Path) -> None:
         module_info = json.loads(call(["go", "mod", "download", "-json", f"{module}@{version}"], folder))
         source = folder / "source"
@@ -39,8 +39,8 @@ def go_test(run: Run, log: str, seconds: int, arguments: list[str], environment:
 
 
 def runner(packages: str, environment: Callable[[Run], Mapping[str, str]], apart: Mapping[str, str]) -> Callable[[Run], Tests]:
-    """`apart` names, for a kind of broker, a test that would take all others down: it waits for ever for an unsupported feature, or
-    panics. It runs last, for a minute.
+    """`apart`: by kind of broker, a pattern of tests that would end the whole run, as they wait for ever for an unsupported feature,
+    or panic. They run last, for at most a minute.
     """
 
     def run(run: Run) -> Tests:
@@ -68,11 +68,11 @@ FRANZ_GO_SUITE = Suite(
     version=FRANZ_GO,
     source="its Go module",
     fetch=fetcher("github.com/twmb/franz-go", FRANZ_GO),
-    # Its default of 500,000 records through each chain of groups is for machines with more than two cores.
+    # 20,000 records through each chain of groups: the suite's default of 500,000 needs more than two cores.
     run=runner(
         "./pkg/kgo",
         lambda run: {"KGO_SEEDS": f"127.0.0.1:{run.port}", "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": os.environ.get("KGO_TEST_RECORDS", "20000")},
-        {"tenure": "^TestTxnEtl$"},  # there are no transactions yet
+        {"tenure": "^TestTxnEtl$"},  # transactions are not served
     ),
     settings={"group.initial.rebalance.delay.ms": "0"},
 )
@@ -90,6 +90,6 @@ KAFKA_GO_SUITE = Suite(
     ),
     settings={"message.max.bytes": "200000000", "group.initial.rebalance.delay.ms": "0"},
     kafka_settings=ALLOW_EVERYONE,
-    host="localhost",  # both are fixed in its tests
+    host="localhost",  # host and port are fixed in its tests
     port=9092,
 )

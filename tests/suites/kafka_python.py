@@ -12,9 +12,9 @@ from tests.suites.suite import ALLOW_EVERYONE, ROOT, Run, Suite, SuiteError, cal
 
 VERSION = re.search(r"^kafka-python==(\S+)", (ROOT / "requirements" / "development.txt").read_text(), re.MULTILINE)
 PACKAGES = ("pytest==9.2.0", "pytest-mock==3.17.0", "pytest-timeout==2.4.0", "py==1.11.0")
-SECONDS = 1800  # a green run takes one minute; its tests may wait five each
+SECONDS = 1800  # a run without failures takes a minute, but a failing test may wait five minutes
 
-# The version that the client derives from our list of APIs; its test_kafka_version_infer expects it.
+# The Kafka version that the client infers from a broker's APIs, as its test_kafka_version_infer expects it.
 READS_AS = {"tenure": "4.0", "kafka": "4.3"}
 
 
@@ -29,7 +29,7 @@ def fetch(folder: Path) -> None:
         if (folder / "source" / "test" / extra_test.name).exists():
             raise SuiteError(f"the source package has {extra_test.name} itself now: remove our copy of it")
         shutil.copy(extra_test, folder / "source" / "test")
-    shutil.rmtree(folder / "source" / "kafka")  # the installed client is tested, not this copy
+    shutil.rmtree(folder / "source" / "kafka")  # so that tests import the installed client, not this copy
     call([sys.executable, "-m", "venv", "environment"], folder)
     call(["environment/bin/pip", "install", "-q", f"{archives[0]}[lz4,snappy,zstd]", *PACKAGES], folder)
 
@@ -45,7 +45,7 @@ def run(run: Run) -> Tests:
         seconds=SECONDS,
         KAFKA_URI=f"PLAINTEXT://127.0.0.1:{run.port}",
         KAFKA_VERSION=READS_AS[run.broker],
-        KAFKA_ROOT=str(run.folder),  # only checked, not used, with KAFKA_URI
+        KAFKA_ROOT=str(run.folder),  # must be set, but is not used if KAFKA_URI is
         PYTHONPATH="",
     )
     if not report.exists():

@@ -16,9 +16,8 @@ QUICK_SECONDS = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """`failing` and `sometimes` map tests to reasons; `passing` is the least that must pass, so that a suite which skips
-    everything, or is no longer found, does not pass for ever. `quick` maps patterns of names to the reason why these tests
-    may pass in no time.
+    """`failing` and `sometimes` map tests to reasons. `passing`: the least number of tests that must pass, so that a suite whose
+    tests are all skipped or not found fails. `quick`: patterns of tests that may pass in almost no time, with the reason.
     """
 
     passing: int

@@ -15,10 +15,10 @@ from tests.suites.suite import ALLOW_EVERYONE, Run, Suite, SuiteError, call, unp
 PACKAGE, VERSION = "@confluentinc/kafka-javascript", "1.10.1"
 LIBRDKAFKA = "2.15.1"
 BUILD_SECONDS = 3600
-SECONDS = 650  # of each test number; most run for seconds, 0113 for ten minutes
+SECONDS = 650  # time limit of a numbered test; most take seconds, 0113 ten minutes
 AT_ONCE = 3
 
-# Our list of APIs is that of a 4.0, which has no share groups.
+# The Kafka version to tell the tests. Our APIs are those of 4.0, without share groups.
 READS_AS = {"tenure": "4.0.0", "kafka": "4.3.1"}
 
 TOOLS = {
@@ -61,7 +61,7 @@ def kafka_home(folder: Path) -> Path:
 
 
 def run(run: Run) -> Tests:
-    """Each test in its process: a failing test may leave others waiting for ever."""
+    """Run each test in a process of its own, as a failing test may make later ones wait for ever."""
     (run.report / "test.conf").write_text(f"metadata.broker.list=127.0.0.1:{run.port}\ntest.topic.random=true\n")
     home = kafka_home(run.report / "kafka")
     numbers = sorted({file.name[:4] for file in (run.folder / "source" / "tests").glob("0*-*.c*") if file.name.startswith(run.only)})
@@ -72,9 +72,9 @@ def run(run: Run) -> Tests:
 
 
 def run_number(run: Run, number: str, home: Path) -> Tests:
-    """All but those that need no broker and those that librdkafka itself expects to fail.
+    """Run the tests of this number, except those that need no broker or that librdkafka itself expects to fail.
 
-    Not in quick mode (`-Q`), which omits the bodies of many tests and counts them as passed.
+    Quick mode (`-Q`) is not used: it omits the bodies of many tests and counts them as passed.
     """
     report, log = run.report / f"report.{number}.json", run.report / f"log.{number}"
     watch(

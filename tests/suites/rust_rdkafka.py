@@ -61,8 +61,8 @@ SUITE = Suite(
     source="its crate",
     fetch=fetch,
     run=run,
-    # As in the crate's own docker-compose.yaml.
+    # The settings of the crate's own docker-compose.yaml.
     settings={"node.id": "0", "num.partitions": "3"},
     host="localhost",
-    port=9092,  # some of its tests know no other
+    port=9092,  # fixed in some of its tests
 )

@@ -17,10 +17,10 @@ from tests.suites.suite import Run, Suite, SuiteError, call
 SARAMA: Final = "v1.61.1"
 TOXIPROXY: Final = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
 NODES: Final = 5
-PROXIED_PORT: Final = 29091  # of the first broker's proxy; fixed in the tests, as are the proxies' names
+PROXIED_PORT: Final = 29091  # the port of the first broker's proxy; the tests fix this and the names of the proxies
 SECONDS: Final = 2400
 
-_fetch_module = fetcher("github.com/IBM/sarama", SARAMA, "-tags=functional", "-exec=true", ".")  # its TestMain would connect to brokers
+_fetch_module = fetcher("github.com/IBM/sarama", SARAMA, "-tags=functional", "-exec=true", ".")  # do not run its TestMain
 
 
 def fetch(folder: Path) -> None:
@@ -63,7 +63,7 @@ SUITE = Suite(
     source="its Go module",
     fetch=fetch,
     run=run,
-    # As its docker-compose.yml has them.
+    # The settings of the module's own docker-compose.yml.
     settings={"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"},
     host="127.0.0.1",
     nodes=NODES,

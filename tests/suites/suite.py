@@ -37,7 +37,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """`settings` are the broker's, as the suite's own set-up gives them to Kafka; `kafka_settings` those that only Kafka needs.
+    """`settings`: settings of the broker, taken from the suite's own set-up for Kafka. `kafka_settings`: those that only Kafka needs.
 
     `port` is for suites that need a fixed port. `nodes` is the least number of brokers that the suite needs. With `proxied_port` the first
     node's clients are sent to that port, the second's to the next one and so on, where the suite has a proxy. `fetch` fills a folder, once for a `version`; `run` runs the suite.
@@ -72,7 +72,7 @@ def fetched(suite: Suite) -> Path:
 
 
 def call(command: Sequence[str | Path], cwd: Path, *, seconds: float = FETCH_SECONDS, **more: str) -> str:
-    """A step that has to work; returns its output."""
+    """Run a command that must succeed; returns its output."""
     try:
         done = subprocess.run(
             command, cwd=cwd, env=os.environ | more, capture_output=True, text=True, errors="replace", timeout=seconds, check=False

@@ -182,7 +182,7 @@ def test_every_suite_can_be_named_and_has_its_list(name: str) -> None:
     suite: Suite = getattr(import_module(f"tests.suites.{module}"), attribute)
     assert suite.name == name
     assert suite.version
-    for kafka in (False, True) if suite.nodes == 1 else (False,):  # one Kafka is started
+    for kafka in (False, True) if suite.nodes == 1 else (False,):  # a suite that needs several nodes does not run against Kafka
         assert known(name, kafka=kafka).passing > 0
 
 

@@ -283,7 +283,7 @@ def test_requests_of_a_failed_step_are_answered(harness: Harness, monkeypatch: p
     for number, member in enumerate(followers, 2):
         member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
     slot = vars(ParkedSync)["reply"]
-    defects = iter([None, None, None, RuntimeError("a defect")])  # three replies pass: the first for building the leader's reply, two for members; the fourth raises
+    defects = iter([None, None, None, RuntimeError("a defect")])  # the reply to the leader is built, two members are answered, then this
 
     def tell(waiter: ParkedSync, reply: Any) -> None:
         for defect in defects:

@@ -59,7 +59,7 @@ def fresh(harness: Harness, version: int = 9, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("version", "partitions"),
-    [(version, partitions) for version in FETCHES for partitions in (PARTITIONS, None) if partitions or version >= 2],  # version 2 introduced the fetch of all partitions
+    [(version, partitions) for version in FETCHES for partitions in (PARTITIONS, None) if partitions or version >= 2],  # None: all, from version 2 on
 )
 def test_the_third_equal_offset_fetch_takes_the_fast_path(
     harness: Harness, peer: Peer, second_peer: Peer, decoded: list[int], version: int, partitions: list[int] | None

@@ -334,7 +334,7 @@ def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
     harness.loop.run()
     assert (member.peer.reply(), member.peer._received, member.peer.connection.fast_paths) == (None, b"", {})
     code = member.peer.ask(HeartbeatRequest("g", member.generation, member.id), 4).error_code
-    assert code == (ErrorCode.ILLEGAL_GENERATION if call == "sync" and parked else ErrorCode.NONE)  # the replay after the defect forgets a generation without assignments
+    assert code == (ErrorCode.ILLEGAL_GENERATION if call == "sync" and parked else ErrorCode.NONE)  # a generation without assignments is not replayed
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])

@@ -192,7 +192,7 @@ def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: W
     world.journal.finish_unload()
     assert (unloaded, held.outcomes) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
-    world.log().succeed()  # the append of before the unload must have no effect
+    world.log().succeed()  # the append from before the unload must have no effect
     hold = world.journal.shard.hold
     assert (hold.durable, hold.emitted) == (0, 0)
 
@@ -217,7 +217,7 @@ def test_unloading_after_a_defect_leaves_no_pending_work(world: World) -> None:
     world.log().succeed()
     assert unloaded == [True]
     world.loop.pass_ms(60_000)
-    assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)  # the defect of before the unload causes no reload
+    assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)  # the defect from before the unload causes no reload
     world.load_first()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
 

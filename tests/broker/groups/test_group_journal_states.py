@@ -230,7 +230,7 @@ def test_the_serving_callback_runs_before_any_reply_of_the_partition(world: Worl
 
 
 def test_a_shard_steps_facts_are_appended_and_its_deadline_is_scheduled(world: World) -> None:
-    """Both kinds of calls schedule the append: `call`, which is answered at once, and the one whose reply may be parked."""
+    """Both `call`, for requests that are answered at once, and `park`, for those whose reply may be parked, schedule the append."""
     member = settled(world)
     journal, clock = world.journal, world.clock
     before = len(world.log().stored)

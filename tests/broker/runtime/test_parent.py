@@ -47,7 +47,7 @@ class Orphan:
         status = Path(f"/proc/{self.pid}/status")
         try:
             os.kill(self.pid, 0)
-            return not Path("/proc/self").exists() or "\nState:\tZ" not in status.read_text()  # state Z: the process has ended, but its parent has not collected the exit code
+            return not Path("/proc/self").exists() or "\nState:\tZ" not in status.read_text()  # Z: a zombie, which has ended
         except (ProcessLookupError, FileNotFoundError):
             return False
 

@@ -60,7 +60,7 @@ def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
 
 
 def test_no_append_takes_the_place_behind_a_claim() -> None:
-    """Each append expects a sequence number. That of the second is taken by another node's claim, so it must be refused too."""
+    """The second append must not be stored either, although the last sequence that it would expect is now that of the claim."""
     log = Written()
     log.connection.held = []
     log.connection.claim_by_another(epoch=4)

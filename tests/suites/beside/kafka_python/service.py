@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ExternalService:
-    """The broker is started and stopped outside, but the suite still calls `open` and `close`."""
+    """A service that the suite does not start or stop: `open` and `close`, which it calls, do nothing."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
