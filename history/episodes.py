@@ -209,7 +209,7 @@ class Rebalance:
         return [join for join in self.joins if join.was_member is False]
 
     @property
-    def mover(self) -> str | None:
+    def trigger_member(self) -> str | None:
         """The id of the member that caused the rebalance, if the note of its begin names one."""
         if self.cause is Cause.REQUESTED:  # the note has the operator's reason instead
             return None

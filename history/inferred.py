@@ -55,7 +55,7 @@ class Inferred(NamedTuple):
     rounds: int
     cause: str
     strong: bool
-    mover: MemberIdentity | None
+    trigger_member: MemberIdentity | None
     evidence: str
     expired: list[MemberIdentity]  # removed members whose session seems to have expired
 
@@ -89,8 +89,8 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
     rounds = max(after.generation - generation, 1)
     begin_lo, bounded = _earliest(before, after, end_hi, rounds)
     expired, unsure = _expired(before, difference, around, end_hi) if before is not None and old is not None else ([], False)
-    cause, strong, mover, evidence = _infer_cause(before, stored, difference, expired, unsure, rounds)
-    return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, mover, evidence, expired)
+    cause, strong, trigger, evidence = _infer_cause(before, stored, difference, expired, unsure, rounds)
+    return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, trigger, evidence, expired)
 
 
 def is_replacement(before: GroupRecord, record: GroupRecord) -> bool:
@@ -234,22 +234,22 @@ def _infer_cause(
         silence = "after silence" if expired else "perhaps without silence"
         return EMPTIED, False, left[0] if len(left) == 1 else None, f"no member remains: {_names(left)} went away, {silence}{rounds_text}"
     subscribed = difference.subscribed
-    mover: MemberIdentity | None = None
+    trigger: MemberIdentity | None = None
     if joined and not left and not back:
-        mover = joined[0] if len(joined) == 1 else None
+        trigger = joined[0] if len(joined) == 1 else None
         strong = one_round and not (subscribed or difference.protocol or difference.grown or _assigns_unowned(before.stored, stored))
-        return NEW_MEMBER, strong, mover, f"{_names(joined)} joined and no member went away{rounds_text}"
+        return NEW_MEMBER, strong, trigger, f"{_names(joined)} joined and no member went away{rounds_text}"
     if left and not joined and not back:
-        mover = left[0] if len(left) == 1 else None
+        trigger = left[0] if len(left) == 1 else None
         expired = [member for member in expired if member in left]
         if expired:
             return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went away; by their commits, {_names(expired)} had been silent for a session timeout{rounds_text}"
         if unsure:
-            return GONE, False, mover, f"{_names(left)} went away; commits are too rare to tell whether by leaving or at the end of a session{rounds_text}"
-        return MEMBER_LEFT, False, mover, f"{_names(left)} went away, without a silence as long as a session timeout{rounds_text}"
+            return GONE, False, trigger, f"{_names(left)} went away; commits are too rare to tell whether by leaving or at the end of a session{rounds_text}"
+        return MEMBER_LEFT, False, trigger, f"{_names(left)} went away, without a silence as long as a session timeout{rounds_text}"
     if back and not joined and not left:
-        mover = back[0][1] if len(back) == 1 else None
-        return RESTART, False, mover, f"{_names([new for _, new in back])} returned under another member id, and no other member changed{rounds_text}"
+        trigger = back[0][1] if len(back) == 1 else None
+        return RESTART, False, trigger, f"{_names([new for _, new in back])} returned under another member id, and no other member changed{rounds_text}"
     if joined or left or back:
         parts = [(joined, "joined"), (left, "went away"), ([new for _, new in back], "returned")]
         return MIXED, False, None, ", ".join(f"{_names(members)} {verb}" for members, verb in parts if members) + rounds_text

@@ -153,7 +153,7 @@ class KnownState:
         """Bring the story to this state and generation; report the rebalances that must have happened before as missing."""
         done: list[Entry] = []
         if state in (STABLE, EMPTY):
-            done = self._settle(state, generation) + self._note_stable(at_ms, generation)
+            done = self._settle(state, generation) + self._set_stable(at_ms, generation)
             self._stable_empty = state is EMPTY
             return done
         if state not in (PREPARING, COMPLETING):
@@ -205,7 +205,7 @@ class KnownState:
         had_no_result = generation < phase_generation or (phase is PREPARING and generation == phase_generation)
         return self._close(End.INTERRUPTED if had_no_result and (self._records_complete or generation == phase_generation) else End.UNKNOWN)
 
-    def _note_stable(self, at_ms: int, generation: int, after: GroupRecord | None = None) -> list[Entry]:
+    def _set_stable(self, at_ms: int, generation: int, after: GroupRecord | None = None) -> list[Entry]:
         """Set this generation as stable or empty; report the rebalances since the last known stable generation as missing."""
         done: list[Entry] = []
         if 0 <= generation < self._stable_generation:
@@ -301,7 +301,7 @@ class KnownState:
             to, after = (generation, record) if generation else (UNKNOWN, None)  # a new group has had no rebalance
             done.append(RebalancesMissing(self._known_at_ms, record.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._any_note))
         else:
-            done += self._note_stable(record.at_ms, generation, record)
+            done += self._set_stable(record.at_ms, generation, record)
         self._last_record = record
         self._records_complete = True
         self._deleted = self._deleted and not generation  # the record of a new group comes before its first note

@@ -106,7 +106,7 @@ def title(rebalance: Rebalance) -> str:
         return _joined(rebalance)
     if cause is Cause.REQUESTED and rebalance.cause_detail:
         return f'{TITLES_WITHOUT_MEMBER[cause]}: "{rebalance.cause_detail}"'
-    name = mover(rebalance)
+    name = trigger_name(rebalance)
     if name is None:
         return TITLES_WITHOUT_MEMBER[cause]
     match cause:
@@ -127,9 +127,9 @@ def _names_of(rebalance: Rebalance, cause: Removal) -> list[str]:
     return [short_name(removal.member_id, removal.instance_id) for removal in rebalance.removals if removal.cause is cause]
 
 
-def mover(rebalance: Rebalance) -> str | None:
+def trigger_name(rebalance: Rebalance) -> str | None:
     """The short name of the member that caused the rebalance."""
-    id = rebalance.mover
+    id = rebalance.trigger_member
     if id is None:
         return None
     for back in rebalance.returns:
@@ -144,7 +144,7 @@ def mover(rebalance: Rebalance) -> str | None:
 
 def _joined(rebalance: Rebalance) -> str:
     names = [short_name(join.member_id, join.instance_id) for join in rebalance.joined]
-    name = mover(rebalance)
+    name = trigger_name(rebalance)
     if name is not None and name not in names:
         names.insert(0, name)
     if not names:
@@ -158,7 +158,7 @@ def removals_in_title(rebalance: Rebalance) -> list[MemberRemoved]:
     """The members whose removal began the rebalance: its title names them."""
     if rebalance.cause not in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
         return []
-    if rebalance.mover is None or not rebalance.begin_known:
+    if rebalance.trigger_member is None or not rebalance.begin_known:
         return []
     return [removal for removal in rebalance.removals if removal.at_ms == rebalance.began_ms and removal.session_ms]
 
@@ -170,7 +170,7 @@ def _removals_title(rebalance: Rebalance, cause: Cause, name: str) -> str:
         names.append(name)
     verb = "was" if len(names) == 1 else "were"
     if cause is Cause.SESSION_EXPIRED:
-        silent = next((removal for removal in first if removal.member_id == rebalance.mover), None)
+        silent = next((removal for removal in first if removal.member_id == rebalance.trigger_member), None)
         if silent is None:
             return f"{name} sent no heartbeat within its session timeout"
         # Members whose sessions ended at the same moment are listed below the title.

@@ -55,53 +55,53 @@ class Edges(NamedTuple):
 
 def edges_of(rows: Rows, group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
     """`group_records`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; `log_ms` never decreases."""
-    heads, is_new = _heads(group_records, offsets, log_ms, waiting)
-    if not len(heads):
+    edge_records, is_new = _edge_records(group_records, offsets, log_ms, waiting)
+    if not len(edge_records):
         empty = schema_of("edges").empty_table()
-        return Edges(empty, empty, [], heads, around)
-    edge_rows = _commits_around(rows, heads, is_new, _limits(heads, offsets, log_ms), around)
+        return Edges(empty, empty, [], edge_records, around)
+    edge_rows = _commits_around(rows, edge_records, is_new, _limits(edge_records, offsets, log_ms), around)
     edge_rows = _merged(edge_rows, around)
-    head_of, in_heads = _of_heads(heads, edge_rows)
-    waits = np.zeros(len(heads), np.bool_)
-    np.logical_or.at(waits, head_of, ints(edge_rows["first_after_ms"]) == NONE)
+    edge_of_row, group_of_edge = _edges_of_rows(edge_records, edge_rows)
+    waits = np.zeros(len(edge_records), np.bool_)
+    np.logical_or.at(waits, edge_of_row, ints(edge_rows["first_after_ms"]) == NONE)
     newest = int(log_ms[-1]) if len(log_ms) else -NEVER
-    is_open = (waits | (ints(heads["next_offset"]) == MISSING)) & (ints(heads["until_ms"]) >= newest)
-    edges = _as_edges(heads, edge_rows, head_of)
-    refold = np.unique(np.concatenate((in_heads[is_new], in_heads[head_of[ints(edge_rows["changed"]) == 1]])))
-    names = pc.unique(heads["group"]).sort()
+    is_open = (waits | (ints(edge_records["next_offset"]) == MISSING)) & (ints(edge_records["until_ms"]) >= newest)
+    edges = _as_edges(edge_records, edge_rows, edge_of_row)
+    refold = np.unique(np.concatenate((group_of_edge[is_new], group_of_edge[edge_of_row[ints(edge_rows["changed"]) == 1]])))
+    names = pc.unique(edge_records["group"]).sort()
     return Edges(
         edges.filter(pa.array(~is_open)),
         edges.filter(pa.array(is_open)),
         [names[int(place)].as_py() for place in refold],
-        heads.filter(pa.array(is_open)),
-        edge_rows.select(AROUND.names).filter(pa.array(is_open[head_of])).cast(AROUND),
+        edge_records.filter(pa.array(is_open)),
+        edge_rows.select(AROUND.names).filter(pa.array(is_open[edge_of_row])).cast(AROUND),
     )
 
 
-def _heads(group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
+def _edge_records(group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
     """Known and new edges by group and offset, with the offset of the group's next record if known."""
     at = log_ms[np.searchsorted(offsets, ints(group_records["offset"]))] if len(group_records) else np.empty(0, np.int64)
     new = pa.table(
         [group_records["cluster"], group_records["group"], group_records["offset"], pa.array(at + WAIT_MS), pa.nulls(len(group_records), pa.int64())], schema=WAITING
     )
-    heads = pa.concat_tables([waiting, new])
-    (groups,), _ = ranks(heads["group"])
-    order = np.lexsort((ints(heads["offset"]), groups))
-    heads, groups = heads.take(pa.array(order)), groups[order]
-    own = ints(heads["offset"])
+    edge_records = pa.concat_tables([waiting, new])
+    (groups,), _ = ranks(edge_records["group"])
+    order = np.lexsort((ints(edge_records["offset"]), groups))
+    edge_records, groups = edge_records.take(pa.array(order)), groups[order]
+    own = ints(edge_records["offset"])
     following = np.where(np.append(firsts(groups)[1:], True), MISSING, np.roll(own, -1))
-    known = ints(heads["next_offset"])
+    known = ints(edge_records["next_offset"])
     following = np.where(known != MISSING, known, following)
-    return heads.set_column(4, "next_offset", pa.array(following, mask=following == MISSING)), order >= len(waiting)
+    return edge_records.set_column(4, "next_offset", pa.array(following, mask=following == MISSING)), order >= len(waiting)
 
 
-def _limits(heads: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
+def _limits(edge_records: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
     """For each edge the offset from which on commits are too late."""
-    index = np.searchsorted(log_ms, ints(heads["until_ms"]), "right")
+    index = np.searchsorted(log_ms, ints(edge_records["until_ms"]), "right")
     return np.append(offsets, NEVER)[index]
 
 
-def _commits_around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
+def _commits_around(rows: Rows, edge_records: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
     """The commits around each edge: of a new edge among all commits, of a known edge only among new commits."""
     commits, keys = rows.commits, rows.keys
     first_rows = np.flatnonzero(firsts(keys))
@@ -111,34 +111,34 @@ def _commits_around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, aroun
     has_new = np.zeros(len(first_rows), np.bool_)
     has_new[dense[rows.is_new]] = True
 
-    place = pc.index_in(heads["group"], pa.array(rows.names)).combine_chunks()
+    place = pc.index_in(edge_records["group"], pa.array(rows.names)).combine_chunks()
     group = ints(pa.chunked_array([pc.fill_null(place, -1).cast(pa.int64())]))
     low, high = np.searchsorted(key_groups, group, "left"), np.searchsorted(key_groups, group, "right")
-    head, number = expanded(high - low)
-    key = low[head] + number
-    selected = is_new[head] | has_new[key]
-    head, key = head[selected], key[selected]
+    edge, number = expanded(high - low)
+    key = low[edge] + number
+    selected = is_new[edge] | has_new[key]
+    edge, key = edge[selected], key[selected]
 
-    own, following = ints(heads["offset"])[head], ints(heads["next_offset"])[head]
+    own, following = ints(edge_records["offset"])[edge], ints(edge_records["next_offset"])[edge]
     following_row = locate(dense, offsets, key, own, "right")  # the first row after it, perhaps of another key
     before = following_row - 1
     has_before = (before >= 0) & (dense[before] == key) & live[before] if len(dense) else np.zeros(len(key), np.bool_)
     live_from = np.append(next_true(live), len(dense))
     after = live_from[following_row]
     after_index = np.minimum(after, max(len(dense) - 1, 0))
-    has_after = (after < len(dense)) & (dense[after_index] == key) & (offsets[after_index] < cut[head]) if len(dense) else np.zeros(len(key), np.bool_)
+    has_after = (after < len(dense)) & (dense[after_index] == key) & (offsets[after_index] < cut[edge]) if len(dense) else np.zeros(len(key), np.bool_)
     immediately_after = has_after & ((following == MISSING) | (offsets[after_index] < following))
-    retained = np.where(is_new[head], has_before | immediately_after, has_after)
+    retained = np.where(is_new[edge], has_before | immediately_after, has_after)
 
-    head, key, before, after_index = head[retained], key[retained], before[retained], after_index[retained]
+    edge, key, before, after_index = edge[retained], key[retained], before[retained], after_index[retained]
     has_before, has_after, immediately_after = has_before[retained], has_after[retained], immediately_after[retained]
-    has_before &= is_new[head]  # known edges have this commit already
+    has_before &= is_new[edge]  # known edges have this commit already
     last = np.where(has_before, at[before], NONE)
     first = np.where(has_after, at[after_index], NONE)
-    gap = np.full(len(head), NONE)
+    gap = np.full(len(edge), NONE)
     gap[has_before] = _usual_gaps(rows, before[has_before])
     names = commits.take(pa.array(first_rows[key]))
-    fills_only = ~is_new[head] & ~immediately_after  # completes only partitions that the edge has already
+    fills_only = ~is_new[edge] & ~immediately_after  # completes only partitions that the edge has already
     return pa.table(
         {
             "group": names["group"],
@@ -148,7 +148,7 @@ def _commits_around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, aroun
             "last_before_ms": pa.array(last),
             "first_after_ms": pa.array(first),
             "usual_gap_ms": pa.array(gap),
-            "changed": pa.array(np.ones(len(head), np.int64)),
+            "changed": pa.array(np.ones(len(edge), np.int64)),
             "adds": pa.array((~fills_only).astype(np.int64)),
         }
     )
@@ -194,20 +194,20 @@ def _merged(around_rows: pa.Table, around: pa.Table) -> pa.Table:
     return merged.filter(pa.array(stays)).drop_columns(["adds"])
 
 
-def _of_heads(heads: pa.Table, around_rows: pa.Table) -> tuple[Ints, Ints]:
-    """For each row of `around_rows` its index in `heads`, and for each head the index of its group among the sorted groups."""
-    (in_rows, in_heads), _ = ranks(around_rows["group"], heads["group"])
-    return locate(in_heads, ints(heads["offset"]), in_rows, ints(around_rows["offset"]), "left"), in_heads
+def _edges_of_rows(edge_records: pa.Table, around_rows: pa.Table) -> tuple[Ints, Ints]:
+    """For each row of `around_rows` its index in `edge_records`, and for each edge the index of its group among the sorted groups."""
+    (group_of_row, group_of_edge), _ = ranks(around_rows["group"], edge_records["group"])
+    return locate(group_of_edge, ints(edge_records["offset"]), group_of_row, ints(around_rows["offset"]), "left"), group_of_edge
 
 
-def _as_edges(heads: pa.Table, around_rows: pa.Table, head_of: Ints) -> pa.Table:
-    ends = np.searchsorted(head_of, np.arange(len(heads) + 1))  # rows are in the order of heads
+def _as_edges(edge_records: pa.Table, around_rows: pa.Table, edge_of_row: Ints) -> pa.Table:
+    ends = np.searchsorted(edge_of_row, np.arange(len(edge_records) + 1))  # rows are in the order of the edges
     offsets = pa.array(ends.astype(np.int32))
     names = pc.binary_join_element_wise(around_rows["topic"], around_rows["topic_partition"].cast(pa.string()), "-").combine_chunks()
     lists = {"partitions": names} | {
         name: around_rows[name].combine_chunks() for name in ("last_before_ms", "first_after_ms", "usual_gap_ms")
     }
-    columns = {name: heads[name] for name in ("cluster", "group", "offset")}
+    columns = {name: edge_records[name] for name in ("cluster", "group", "offset")}
     columns |= {name: pa.ListArray.from_arrays(offsets, values) for name, values in lists.items()}
     schema = schema_of("edges")
     return in_order("edges", pa.table([columns[name] for name in schema.names], names=schema.names))

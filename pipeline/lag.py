@@ -40,7 +40,7 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     slope = Slope(at, lag)
     growth_5, growth_60 = (slope.since(window.find(owner, minute - (minutes - 1), "left")) for minutes in (5, 60))
     drain = _drain(lag, growth_5, growth_60)
-    time_lag, at_least = _time_lag(series.parts[owner], samples, at, lag, moments.committed[last])
+    time_lag, at_least = _time_lag(series.partition_ids[owner], samples, at, lag, moments.committed[last])
     origin = np.where(lag == MISSING, MISSING, samples.origin_of(moments.sample[last]))
     columns = {
         "minute_ms": minute * MINUTE_MS,

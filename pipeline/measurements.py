@@ -30,8 +30,8 @@ from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from pipeline.warehouse import File, Warehouse
 
 TIME_COLUMNS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # time series tables, with the column that has the end time of a row
-STATE: Final = "standing"  # the table with the totals of `series_totals.py`: its name in existing warehouses
-MEASURED: Final = (*TIME_COLUMNS, STATE, "hygiene", "groups")
+TOTALS_TABLE: Final = "standing"  # the table with the totals of `series_totals.py`: its name in existing warehouses
+MEASURED: Final = (*TIME_COLUMNS, TOTALS_TABLE, "hygiene", "groups")
 FOLDED_TABLES: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
 AGE_FACTOR: Final = 4  # between the ages of consecutive settling times
@@ -111,10 +111,10 @@ def measure_bucket(task: MeasureTask) -> list[File]:
 
 def _load_previous(warehouse: Warehouse, loaded: BucketTables, since_ms: int) -> PreviousBuild:
     """Load the previous build: its totals, and the rows that new input may change."""
-    totals_files = loaded.settled(STATE, since_ms - since_ms % MINUTE_MS)
+    totals_files = loaded.settled(TOTALS_TABLE, since_ms - since_ms % MINUTE_MS)
     newest = max(totals_files, key=lambda file: file.until_ms or BEGINNING, default=None)
     settled_ms = BEGINNING if newest is None or newest.until_ms is None else newest.until_ms
-    files = tuple(file for name in (*TIME_COLUMNS, STATE) for file in loaded.settled(name, settled_ms))
+    files = tuple(file for name in (*TIME_COLUMNS, TOTALS_TABLE) for file in loaded.settled(name, settled_ms))
     series_totals = warehouse.load(newest) if newest is not None else SERIES_TOTALS.empty_table()
     return PreviousBuild({name: loaded.since(name, settled_ms) for name in TIME_COLUMNS}, series_totals, settled_ms, files)
 
@@ -124,7 +124,7 @@ def _write(warehouse: Warehouse, task: MeasureTask, made: MeasuredTables) -> lis
     files = []
     for settled in made.settled:
         files += [warehouse.write(name, task.run, task.bucket, table, settled.until_ms) for name, table in settled.rows.items() if len(table)]
-        files.append(warehouse.write(STATE, task.run, task.bucket, settled.series_totals, settled.until_ms))
+        files.append(warehouse.write(TOTALS_TABLE, task.run, task.bucket, settled.series_totals, settled.until_ms))
     files += [warehouse.write(name, task.run, task.bucket, table) for name, table in made.recent.items()]
     return files + [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in made.groups.items()]
 

@@ -145,7 +145,7 @@ class Rebalances:
         owners = _owners(rebalance)
         stalled = stalled_partitions(owners, moves, protocol) if owners is not None else None
         stall = self._stall(rebalance, stalled, inferred)
-        mover = self._mover(rebalance) or (inferred.mover if inferred and rebalance.cause is None else None)
+        trigger = self._trigger_member(rebalance) or (inferred.trigger_member if inferred and rebalance.cause is None else None)
         changes = self._changes(rebalance, inferred)
         laggards, laggard_ms = self._laggards(rebalance)
         row = self._blank()._replace(
@@ -161,8 +161,8 @@ class Rebalances:
             cause=cause,
             cause_detail=rebalance.cause.name.lower() if cause == FORMATION and rebalance.cause is not None else _detail(rebalance),
             contributing=list(dict.fromkeys(cause.name.lower() for cause in rebalance.restart_causes)),
-            trigger_member=mover.key if mover else None,
-            trigger_client=_client(mover),
+            trigger_member=trigger.key if trigger else None,
+            trigger_client=_client(trigger),
             evidence=_evidence(rebalance, inferred),
             confidence=confidence,
             members_before=known(rebalance.members_before) if rebalance.members_before >= 0 or not before else _size(before),
@@ -188,8 +188,8 @@ class Rebalances:
             return (STRONG if inferred.strong else WEAK), inferred.cause
         return NONE, UNKNOWN
 
-    def _mover(self, rebalance: Rebalance) -> MemberIdentity | None:
-        id = rebalance.mover
+    def _trigger_member(self, rebalance: Rebalance) -> MemberIdentity | None:
+        id = rebalance.trigger_member
         if id is None or not rebalance.begin_known:
             return None
         removed = next((removal for removal in rebalance.removals if removal.instance_id == id), None)  # an administrator removes by instance id
@@ -289,8 +289,8 @@ class Rebalances:
             rounds=inferred.rounds,
             rounds_aborted=inferred.rounds - 1,
             cause=inferred.cause,
-            trigger_member=inferred.mover.key if inferred.mover else None,
-            trigger_client=_client(inferred.mover),
+            trigger_member=inferred.trigger_member.key if inferred.trigger_member else None,
+            trigger_client=_client(inferred.trigger_member),
             evidence=f"{inferred.evidence} ({reason}: inferred from records)",
             confidence=STRONG if inferred.strong else WEAK,
             members_before=_size(rebalance.before) if rebalance.before is not None else 0,

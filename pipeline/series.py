@@ -1,6 +1,6 @@
 """Committed offsets and end offsets of the same partitions over time, and their values at any moment.
 
-A series is one (group, topic, partition); a part is one (topic, partition) with known end offsets. Unknown values are MISSING, never 0.
+A series is one (group, topic, partition); a partition id is the number of one (topic, partition). Unknown values are MISSING, never 0.
 Between two samples the end offset is interpolated, except for the time in which it was unchanged according to the later note. If the last
 sample is a note, it stays valid, since a broker writes another note when the end offset changes; any other last sample is valid for `HOLD_MS`.
 """
@@ -49,32 +49,32 @@ def flag_at(values: Flags, index: Ints) -> Flags:
 
 
 class Samples:
-    """Samples of end offsets, sorted by part and time. A sample is identified by its row; -1: none."""
+    """Samples of end offsets, sorted by partition id and time. A sample is identified by its row; -1: none."""
 
-    def __init__(self, parts: Ints, at: Ints, unchanged_until: Ints, ends: Ints, log_start: Ints, origin: Ints) -> None:
-        self.parts, self.at, self.ends, self.log_start = parts, at, ends, log_start
+    def __init__(self, partition_ids: Ints, at: Ints, unchanged_until: Ints, ends: Ints, log_start: Ints, origin: Ints) -> None:
+        self.partition_ids, self.at, self.ends, self.log_start = partition_ids, at, ends, log_start
         self.unchanged_until = unchanged_until  # until then the end offset was that of the previous sample
         self.origin = origin  # index into ORIGINS
-        self.is_last = last_of(parts)
+        self.is_last = last_of(partition_ids)
         # The interval to the next sample. An end offset that falls belongs to a recreated topic: it is not interpolated.
         self._change_start = np.roll(unchanged_until, -1)
         self._change_ms = np.where(self.is_last, 1, np.maximum(np.roll(at, -1) - self._change_start, 1))
         self._rise = np.where(self.is_last, 0, np.maximum(np.roll(ends, -1) - ends, 0))
-        self._highest = rising(parts, ends)
-        self._by_time, self._by_highest = SortedRows(parts, at), SortedRows(parts, self._highest)
+        self._highest = rising(partition_ids, ends)
+        self._by_time, self._by_highest = SortedRows(partition_ids, at), SortedRows(partition_ids, self._highest)
 
-    def begin(self, subset: Ints, at: Ints) -> Ints:
-        """For each part its first row at or after that time, or the row where it would be inserted."""
-        return self._by_time.find(subset, at, "left")
+    def begin(self, partition_ids: Ints, at: Ints) -> Ints:
+        """For each partition its first row at or after that time, or the row where it would be inserted."""
+        return self._by_time.find(partition_ids, at, "left")
 
-    def end(self, subset: Ints) -> Ints:
-        """For each part the row after its last sample."""
-        return np.searchsorted(self.parts, subset, "right")
+    def end(self, partition_ids: Ints) -> Ints:
+        """For each partition the row after its last sample."""
+        return np.searchsorted(self.partition_ids, partition_ids, "right")
 
-    def index_at(self, subset: Ints, at: Ints) -> Ints:
+    def index_at(self, partition_ids: Ints, at: Ints) -> Ints:
         """The row of the last sample up to that time."""
-        index = self._by_time.find(subset, at, "right") - 1
-        return np.where((index >= 0) & (value_at(self.parts, index) == subset), index, -1)
+        index = self._by_time.find(partition_ids, at, "right") - 1
+        return np.where((index >= 0) & (value_at(self.partition_ids, index) == partition_ids), index, -1)
 
     def sampled(self, index: Ints) -> Ints:
         """The end offset of the sample."""
@@ -94,12 +94,12 @@ class Samples:
         known = (end != MISSING) & (committed != MISSING) & ((committed <= end) | (age <= AHEAD_MS))
         return np.where(known, np.maximum(end - committed, 0), MISSING), np.where(known, end, MISSING)
 
-    def passed_at(self, subset: Ints, committed: Ints) -> tuple[Ints, Flags]:
+    def passed_at(self, partition_ids: Ints, committed: Ints) -> tuple[Ints, Flags]:
         """The time at which the end offset passed `committed`; or, with the flag, the time of the first sample if that is higher already."""
         highest = self._highest
-        index = self._by_highest.find(subset, committed, "right")
-        exists = (index < len(self.parts)) & (value_at(self.parts, index) == subset)
-        is_first = exists & ((index == 0) | (value_at(self.parts, index - 1) != subset))
+        index = self._by_highest.find(partition_ids, committed, "right")
+        exists = (index < len(self.partition_ids)) & (value_at(self.partition_ids, index) == partition_ids)
+        is_first = exists & ((index == 0) | (value_at(self.partition_ids, index - 1) != partition_ids))
         low, high = value_at(highest, index - 1), value_at(highest, index)
         since, until = value_at(self.unchanged_until, index), value_at(self.at, index)
         share = (committed - low) / np.maximum(high - low, 1)
@@ -116,7 +116,7 @@ class Samples:
 class Series:
     """Commits sorted by series and log order, and the series in the order of group, topic and partition."""
 
-    def __init__(self, commits: pa.Table, rows: Ints, series: Ints, parts: Ints, groups: Ints, names: Names) -> None:
+    def __init__(self, commits: pa.Table, rows: Ints, series: Ints, partition_ids: Ints, groups: Ints, names: Names) -> None:
         self.commits = commits
         self.rows = rows  # of `commits`, in this order
         self.series = series  # of each commit
@@ -124,7 +124,7 @@ class Series:
         self.removed = flags(commits["tombstone"])[rows]
         self.committed = np.where(self.removed, MISSING, ints(commits["committed"])[rows])
         self.heads = np.flatnonzero(firsts(series))  # the first commit of each series
-        self.parts = parts  # of each series; -1: no end offsets
+        self.partition_ids = partition_ids  # of each series; -1: no end offsets
         self.groups = groups  # of each series: index into `names.groups`
         self.names = names
         self._by_time = SortedRows(series, self.at)
@@ -134,7 +134,7 @@ class Series:
         begin, end = np.append(self.heads, len(self.series))[[low, high]]
         chosen = slice(begin, end)
         names = self.names._replace(columns={name: column[low:high] for name, column in self.names.columns.items()})
-        return Series(self.commits, self.rows[chosen], self.series[chosen] - low, self.parts[low:high], self.groups[low:high], names)
+        return Series(self.commits, self.rows[chosen], self.series[chosen] - low, self.partition_ids[low:high], self.groups[low:high], names)
 
     def column(self, name: str) -> Ints:
         return ints(self.commits[name])[self.rows]
@@ -183,7 +183,7 @@ class View(NamedTuple):
     def at(self, series: Ints, at: Ints) -> Moments:
         """The last commit and sample of each of these series at these times."""
         commit = self.series.last_commit(series, at)
-        return _moments(self.series, self.samples, series, at, commit, self.samples.index_at(self.series.parts[series], at))
+        return _moments(self.series, self.samples, series, at, commit, self.samples.index_at(self.series.partition_ids[series], at))
 
 
 def view_of(series: Series, samples: Samples, since_ms: int) -> View:
@@ -193,7 +193,7 @@ def view_of(series: Series, samples: Samples, since_ms: int) -> View:
 
 def views_of(series: Series, samples: Samples, since_ms: int) -> Iterator[View]:
     """Views of consecutive subsets of the series, to bound memory."""
-    weights = np.diff(np.append(series.heads, len(series.series))) + samples.end(series.parts) - samples.begin(series.parts, np.full(len(series.parts), since_ms))
+    weights = np.diff(np.append(series.heads, len(series.series))) + samples.end(series.partition_ids) - samples.begin(series.partition_ids, np.full(len(series.partition_ids), since_ms))
     number = np.cumsum(weights) // MOMENTS_PER_VIEW
     cuts = [0, *(np.flatnonzero(number[1:] != number[:-1]) + 1).tolist(), len(weights)]
     for low, high in pairwise(cuts):
@@ -206,55 +206,55 @@ def connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
     (of_commits, of_ends), _ = ranks(commits["topic"], ends["topic"])
     partitions = np.concatenate((ints(commits["topic_partition"]), ints(ends["topic_partition"])))
     known, places = distinct(pair(np.concatenate((of_commits, of_ends)), partitions))
-    part_of_commit, part_of_end = places[: len(of_commits)], places[len(of_commits) :]
+    partition_of_commit, partition_of_end = places[: len(of_commits)], places[len(of_commits) :]
 
-    series = groups * max(len(known), 1) + part_of_commit
+    series = groups * max(len(known), 1) + partition_of_commit
     rows = by_key_and_time(series, ints(commits["offset"]))
     series = series[rows]
     first = firsts(series)
     heads = rows[first]
-    parts = part_of_commit[heads]
+    partition_ids = partition_of_commit[heads]
     with_ends = np.zeros(len(known), np.bool_)
-    with_ends[part_of_end] = True
+    with_ends[partition_of_end] = True
     is_committed = np.zeros(len(known), np.bool_)
-    is_committed[parts] = True
-    used = is_committed[part_of_end]
+    is_committed[partition_ids] = True
+    used = is_committed[partition_of_end]
     return (
-        Series(commits, rows, np.cumsum(first) - 1, np.where(with_ends[parts], parts, -1), groups[heads], _names(commits, heads, names)),
-        _samples(ends.filter(pa.array(used)), part_of_end[used]),
+        Series(commits, rows, np.cumsum(first) - 1, np.where(with_ends[partition_ids], partition_ids, -1), groups[heads], _names(commits, heads, names)),
+        _samples(ends.filter(pa.array(used)), partition_of_end[used]),
     )
 
 
-def _samples(ends: pa.Table, parts: Ints) -> Samples:
+def _samples(ends: pa.Table, partition_ids: Ints) -> Samples:
     """Sort samples, and drop those between two samples of a preferred origin."""
     names = ends["origin"].combine_chunks().dictionary_encode()
     origin_codes = np.array([ORIGINS.index(name) for name in names.dictionary.to_pylist()], np.int64)
     origin = origin_codes[np.asarray(names.indices.to_numpy())] if len(ends) else np.empty(0, np.int64)
     at = ints(ends["at_ms"])
-    order = by_key_and_time(parts, at) if len(origin_codes) < 2 else np.lexsort((origin, at, parts))
-    parts, at, origin = parts[order], at[order], origin[order]
-    retained = np.ones(len(parts), np.bool_)
+    order = by_key_and_time(partition_ids, at) if len(origin_codes) < 2 else np.lexsort((origin, at, partition_ids))
+    partition_ids, at, origin = partition_ids[order], at[order], origin[order]
+    retained = np.ones(len(partition_ids), np.bool_)
     for place in range(len(ORIGINS) - 1) if len(origin_codes) > 1 else ():
         preferred = retained & (origin == place)
         if not preferred.any():
             continue
         rows = np.flatnonzero(preferred)
-        insertion = SortedRows(parts[rows], at[rows]).find(parts, at, "right")
-        has_before = (insertion > 0) & (parts[rows][np.maximum(insertion - 1, 0)] == parts)
-        has_after = (insertion < len(rows)) & (parts[rows][np.minimum(insertion, len(rows) - 1)] == parts)
+        insertion = SortedRows(partition_ids[rows], at[rows]).find(partition_ids, at, "right")
+        has_before = (insertion > 0) & (partition_ids[rows][np.maximum(insertion - 1, 0)] == partition_ids)
+        has_after = (insertion < len(rows)) & (partition_ids[rows][np.minimum(insertion, len(rows) - 1)] == partition_ids)
         same = has_before & (at[rows][np.maximum(insertion - 1, 0)] == at)
         retained &= ~((origin > place) & has_before & (has_after | same | (place == 0)))
-    order, parts, at, origin = order[retained], parts[retained], at[retained], origin[retained]
-    before = np.where(firsts(parts), at, np.roll(at, 1))
+    order, partition_ids, at, origin = order[retained], partition_ids[retained], at[retained], origin[retained]
+    before = np.where(firsts(partition_ids), at, np.roll(at, 1))
     unchanged = ints(ends["unchanged_ms"])[order]
     unchanged_until = np.where((unchanged != MISSING) & (origin == 0), np.clip(unchanged, before, at), before)
-    return Samples(parts, at, unchanged_until, ints(ends["end_offset"])[order], ints(ends["log_start"])[order], origin)
+    return Samples(partition_ids, at, unchanged_until, ints(ends["end_offset"])[order], ints(ends["log_start"])[order], origin)
 
 
 def _all_moments(series: Series, samples: Samples, since_ms: int) -> Moments:
     """The moments of all commits and samples while an offset is committed: since the first commit, and after a tombstone since the next one."""
-    low = samples.begin(series.parts, np.maximum(series.at[series.heads], since_ms))
-    count = np.where(series.parts >= 0, np.maximum(samples.end(series.parts) - low, 0), 0)
+    low = samples.begin(series.partition_ids, np.maximum(series.at[series.heads], since_ms))
+    count = np.where(series.partition_ids >= 0, np.maximum(samples.end(series.partition_ids) - low, 0), 0)
     owner, number = expanded(count)
     sample = low[owner] + number
     commit = np.flatnonzero(series.at >= since_ms)
@@ -266,7 +266,7 @@ def _all_moments(series: Series, samples: Samples, since_ms: int) -> Moments:
     source = np.concatenate((sample, commit))[order]
     every = np.arange(len(series.heads))
     commits_before = series.last_commit(every, np.full(len(every), since_ms - 1))
-    has_before = (low > 0) & (value_at(samples.parts, low - 1) == series.parts)
+    has_before = (low > 0) & (value_at(samples.partition_ids, low - 1) == series.partition_ids)
     commits = _filled(of_series, source, is_commit, commits_before)
     sampled = _filled(of_series, source, ~is_commit, np.where(has_before, low - 1, -1))
     last = np.append((of_series[1:] != of_series[:-1]) | (at[1:] != at[:-1]), True) if len(at) else np.empty(0, np.bool_)
@@ -300,13 +300,13 @@ def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table
     since = [int(ints(new_commits["append_ms"]).min())] if len(new_commits) else []
     if len(new_ends):
         (new, old), _ = ranks(new_ends["topic"], old_ends["topic"])
-        subset = pair(np.concatenate((new, old)), np.concatenate((ints(new_ends["topic_partition"]), ints(old_ends["topic_partition"]))))
+        partition_ids = pair(np.concatenate((new, old)), np.concatenate((ints(new_ends["topic_partition"]), ints(old_ends["topic_partition"]))))
         (new, old), _ = ranks(new_ends["origin"], old_ends["origin"])
         at = np.concatenate((ints(new_ends["at_ms"]), ints(old_ends["at_ms"])))
         is_old = np.arange(len(at)) >= len(new_ends)
         # A new sample may also exclude samples of other origins since the previous one of its origin.
-        part_and_origin = pair(np.unique(subset, return_inverse=True)[1], np.concatenate((new, old)))
-        since += [_earliest_before(keys, at, is_old) for keys in (subset, part_and_origin)]
+        partition_and_origin = pair(np.unique(partition_ids, return_inverse=True)[1], np.concatenate((new, old)))
+        since += [_earliest_before(keys, at, is_old) for keys in (partition_ids, partition_and_origin)]
     return min(since) if since else None
 
 

@@ -239,8 +239,8 @@ def _ends(view: View) -> SeriesTimes:
     """The times at which offsets are removed and the last samples become too old."""
     series, samples = view.series, view.samples
     every = np.arange(len(series.heads))
-    last = samples.end(series.parts) - 1
-    with_samples = every[(series.parts >= 0) & (last >= 0)]
+    last = samples.end(series.partition_ids) - 1
+    with_samples = every[(series.partition_ids >= 0) & (last >= 0)]
     ended = value_at(samples.at, last[with_samples])
     return _concatenated((series.series[series.removed], series.at[series.removed]), (with_samples, ended + HOLD_MS + 1), (with_samples, ended + AHEAD_MS + 1))
 

@@ -16,7 +16,7 @@ from coordinator import GroupConfig
 from pipeline.avoidable import MEMBER_CAUSES, UNKNOWN, YES, follows
 from pipeline.restarts import FAR_FUTURE, STATIC_REPLACEMENT, Restarts, Return
 from pipeline.rows import Episode, MemberSpell, Replaced
-from pipeline.virtual import Client, Nowhere, TrueRebalance, World
+from pipeline.virtual import Client, DiscardingRecorder, TrueRebalance, World
 
 BEFORE_MS: Final = 60_000  # members that exist at the start of the log joined so long before it
 SESSION_MS: Final = 45_000  # if unknown: Java's default
@@ -104,7 +104,7 @@ class Replayed(NamedTuple):
         return restarts
 
 
-class _Replay(Client):
+class _ReplayClient(Client):
     """A client whose last heartbeat is at the moment it stops, which is the time in the logs."""
 
     def last_beat(self) -> int:
@@ -165,11 +165,11 @@ class Script:
 
     def _play(self, options: ReplayOptions) -> Replayed:
         config = GroupConfig(group_min_session_timeout_ms=0, group_max_session_timeout_ms=FAR_FUTURE)
-        world = World(self._begin, config=config, recorder=Nowhere())
+        world = World(self._begin, config=config, recorder=DiscardingRecorder())
         stops: list[Stop] = []
         for process in self._processes(longest=options.longest):
             static = process.static if options.static is None else options.static
-            client = _Replay(
+            client = _ReplayClient(
                 world,
                 self.group,
                 process.name,

@@ -43,7 +43,7 @@ def sequences(series: Series) -> Ints:
 def burrow_windows(view: View, sequence: Ints) -> Windows:
     """Windows of ten commits, without commits for which Burrow knows no end offset, and with the lag at the time of the commit."""
     series, samples, _ = view
-    end = samples.sampled(samples.index_at(series.parts[series.series], series.at))
+    end = samples.sampled(samples.index_at(series.partition_ids[series.series], series.at))
     rows = np.flatnonzero((series.committed != MISSING) & (end != MISSING))
     lag = np.maximum(end[rows] - series.committed[rows], 0)
     since = np.maximum(np.arange(len(rows)) - (BURROW_WINDOW - 1), _first_row_of_sequence(sequence[rows]))
@@ -57,7 +57,7 @@ def thinned_windows(view: View, sequence: Ints) -> Windows:
     last_of_slot = np.append(firsts(sequence[live])[1:] | firsts(series.at[live] // SLOT_MS)[1:], True) if len(live) else np.empty(0, np.bool_)
     rows = live[last_of_slot]
     own, at = sequence[rows], series.at[rows]
-    lag, _ = samples.lag_at(samples.index_at(series.parts[series.series[rows]], at), at, series.committed[rows])
+    lag, _ = samples.lag_at(samples.index_at(series.partition_ids[series.series[rows]], at), at, series.committed[rows])
     line = SortedRows(own, at)
     tenth_newest = np.maximum(np.arange(len(rows)) - (COMMITS_MIN - 1), _first_row_of_sequence(own))
     since = np.maximum(np.minimum(line.find(own, at - WINDOW_MS_MIN, "left"), tenth_newest), line.find(own, at - WINDOW_MS_MAX, "left"))

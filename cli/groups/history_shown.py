@@ -34,11 +34,11 @@ from history.words import (
     describe_return,
     format_duration,
     list_names,
-    mover,
     reasons,
     removals_in_title,
     short_name,
     title,
+    trigger_name,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def cause_text(entry: Rebalance, partitions: Partitions) -> str:
     """The cause of a rebalance. The second step of a cooperative rebalance shows only in the moves of partitions, not in the notes."""
     rejoined = entry.cause in (Cause.MEMBER_METADATA_CHANGED, Cause.LEADER_REJOINED)
     if rejoined and partitions.cooperative and partitions.moves and all(move.before is None for move in partitions.moves):
-        who = mover(entry) or "a member"
+        who = trigger_name(entry) or "a member"
         return f"{who} joined again, and partitions without an owner were assigned ({partitions.protocol})"
     return title(entry)
 

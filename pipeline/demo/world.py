@@ -10,7 +10,7 @@ from typing import Any, Final
 from pipeline.demo.cast import play
 from pipeline.demo.cluster import START_MS, Cluster
 from pipeline.demo.directory import Directory
-from pipeline.virtual import Nowhere, TrueRebalance, World
+from pipeline.virtual import DiscardingRecorder, TrueRebalance, World
 
 PARTITIONS: Final = 4
 TRUTH: Final = "truth.json"
@@ -55,7 +55,7 @@ def _cluster(world: World, days: float, commits: bool = True, membership: str = 
 
 def _without_commits(start_ms: int, days: float, seed: int, membership: str) -> World:
     """Simulate the week with only static or only dynamic members, for the true number of avoidable rebalances."""
-    cluster = _cluster(World(start_ms, PARTITIONS, recorder=Nowhere(), seed=seed), days, False, membership)
+    cluster = _cluster(World(start_ms, PARTITIONS, recorder=DiscardingRecorder(), seed=seed), days, False, membership)
     cluster.world.run_until(cluster.end_ms)
     return cluster.world
 

@@ -14,8 +14,8 @@ Only heartbeats with a visible effect are sent, so that a simulated week costs o
 
 from pipeline.virtual.assigning import ASSIGNORS
 from pipeline.virtual.client import Client
-from pipeline.virtual.recorder import Memory, Nowhere, Recorder
+from pipeline.virtual.recorder import DiscardingRecorder, MemoryRecorder, Recorder
 from pipeline.virtual.truth import Change, Restart, TrueRebalance
 from pipeline.virtual.world import World
 
-__all__ = ["ASSIGNORS", "Change", "Client", "Memory", "Nowhere", "Recorder", "Restart", "TrueRebalance", "World"]
+__all__ = ["ASSIGNORS", "Change", "Client", "DiscardingRecorder", "MemoryRecorder", "Recorder", "Restart", "TrueRebalance", "World"]

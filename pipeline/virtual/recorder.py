@@ -27,7 +27,7 @@ class Stored(NamedTuple):
     fact: Fact
 
 
-class Memory:
+class MemoryRecorder:
     """Keeps both logs of each partition in memory."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Memory:
         return [record for record in read if record is not None]
 
 
-class Nowhere:
+class DiscardingRecorder:
     """Discards the logs, if only the true history is needed."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from coordinator.member import Member
 from coordinator.notes import Coordinator
 from pipeline.virtual.client import Client, PendingRequest
 from pipeline.virtual.partition import Partition
-from pipeline.virtual.recorder import Memory, Recorder
+from pipeline.virtual.recorder import MemoryRecorder, Recorder
 from pipeline.virtual.truth import Change, Restart, TrueRebalance
 
 RETRY_MS: Final = 200
@@ -35,7 +35,7 @@ class World:
         self.now = self.start_ms = start_ms
         self.random = Random(seed)
         self.config = config or GroupConfig()
-        self.recorder = recorder if recorder is not None else Memory()
+        self.recorder = recorder if recorder is not None else MemoryRecorder()
         self.retry_ms = RETRY_MS
         self.clients: dict[str, list[Client]] = {}
         self.restarts: list[Restart] = []

@@ -9,7 +9,7 @@ from pipeline.advice import AdviceTables, advise
 from pipeline.restarts import Restarts
 from pipeline.rows import Episode, GroupTables
 from pipeline.timeouts import Options
-from pipeline.virtual import Client, Memory, World
+from pipeline.virtual import Client, MemoryRecorder, World
 from pipeline.whatif import Script
 from tests.pipeline.playing import CLUSTER, GROUP, fold
 from tests.pipeline.scenarios import BEGIN_MS, HOUR_MS, pod
@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 
 def folded(world: World, *, notes: bool = True, until_ms: int | None = None) -> GroupTables:
     memory = world.recorder
-    assert isinstance(memory, Memory)
+    assert isinstance(memory, MemoryRecorder)
     now = world.now if until_ms is None else until_ms
     notes_until_now = [note_record for note_record in memory.note_records() if note_record.at_ms <= now] if notes else []
     return fold(notes_until_now, [group_record for group_record in memory.group_records(GROUP) if group_record.at_ms <= now], now_ms=now)

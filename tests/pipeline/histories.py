@@ -13,7 +13,7 @@ from typing import NamedTuple
 from history import GroupRecord
 from pipeline.advice import AdviceTables, advise
 from pipeline.rows import GroupTables
-from pipeline.virtual import Client, Memory, TrueRebalance, World
+from pipeline.virtual import Client, MemoryRecorder, TrueRebalance, World
 from tests.pipeline.playing import CLUSTER, GROUP, commits_of, edges_of, fold
 from tests.pipeline.scenarios import BEGIN_MS, HOUR_MS, MINUTE_MS, pod
 
@@ -48,7 +48,7 @@ class HistoryWithTruth(NamedTuple):
 
 def random_history(seed: int, steps: int = 30, *, alike: bool = True) -> HistoryWithTruth:
     """`alike`: several members may have the same client id and host."""
-    memory = Memory()
+    memory = MemoryRecorder()
     world = World(BEGIN_MS, recorder=memory, seed=seed)
     RandomHistory(world, seed, alike).play(steps)
     world.run(2 * HOUR_MS)

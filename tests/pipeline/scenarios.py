@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from history import GroupRecord, NoteRecord
 from pipeline.demo.directory import Directory
-from pipeline.virtual import Client, Memory, Recorder, World
+from pipeline.virtual import Client, MemoryRecorder, Recorder, World
 from protocol.batch import Record, build
 
 GROUP = "g"
@@ -58,7 +58,7 @@ class Scenario(NamedTuple):
 class Played(NamedTuple):
     scenario: Scenario
     world: World
-    memory: Memory
+    memory: MemoryRecorder
 
     @property
     def note_records(self) -> list[NoteRecord]:
@@ -73,7 +73,7 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def play(name: str) -> Played:
-    memory = Memory()
+    memory = MemoryRecorder()
     return Played(SCENARIOS[name], _run(SCENARIOS[name].script, memory), memory)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from history import GroupRecord
 from pipeline.rows import CommitsAround, Coverage, GroupTables
-from pipeline.virtual import Memory, TrueRebalance, World
+from pipeline.virtual import MemoryRecorder, TrueRebalance, World
 from tests.pipeline.playing import commits_of, edges_of, fold
 from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
 
@@ -22,7 +22,7 @@ SEEDS = (*range(100, 116), 60, 159)  # the last two are seeds in which a seat is
 
 class HistoryWithTruth(NamedTuple):
     world: World
-    memory: Memory
+    memory: MemoryRecorder
     group_records: list[GroupRecord]
     plain: GroupTables
     noted: GroupTables
@@ -39,7 +39,7 @@ class HistoryWithTruth(NamedTuple):
 
 @cache
 def history_of(seed: int) -> HistoryWithTruth:
-    memory = Memory()
+    memory = MemoryRecorder()
     world = World(BEGIN_MS, recorder=memory)
     random_script(seed)(world)
     world.run(HOUR_MS)
@@ -48,7 +48,7 @@ def history_of(seed: int) -> HistoryWithTruth:
     return HistoryWithTruth(world, memory, group_records, fold([], group_records, edges), fold(memory.note_records(), group_records, edges))
 
 
-def edges_until(memory: Memory, group_records: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, CommitsAround]:
+def edges_until(memory: MemoryRecorder, group_records: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, CommitsAround]:
     return edges_of(group_records, commits_of((*record.fact, record.at_ms) for record in memory.records[0] if record.offset < offset))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.notes import Kind
 from history import Entry, Rebalance, story_of
-from pipeline.virtual import Client, Memory, World
+from pipeline.virtual import Client, MemoryRecorder, World
 
 pytestmark = pytest.mark.once
 
@@ -36,7 +36,7 @@ def pods(world: World, count: int = 4, *, static: bool = False, **settings: obje
 
 def rebalances(world: World) -> list[Rebalance]:
     recorder = world.recorder
-    assert isinstance(recorder, Memory)
+    assert isinstance(recorder, MemoryRecorder)
     entries: list[Entry] = list(story_of(GROUP, recorder.note_records(), recorder.group_records(GROUP)))
     return [entry for entry in entries if isinstance(entry, Rebalance)]
 
@@ -136,7 +136,7 @@ def test_a_commit_of_a_resumed_zombie_is_refused() -> None:
     world.at(world.now + 29_999, pod.commit, {"orders": [(0, 1)]})
     world.run(HOUR_MS)
     recorder = world.recorder
-    assert isinstance(recorder, Memory)
+    assert isinstance(recorder, MemoryRecorder)
     assert [record.header.kind for record in recorder.note_records()].count(Kind.COMMIT_REFUSED) == 1
     assert causes(world)[1:] == ["session_expired", "new_member"]
     check_rebalances_found(world)
@@ -185,12 +185,12 @@ def test_a_coordinator_that_stops_within_a_rebalance_interrupts_it() -> None:
 
 
 def test_equal_scripts_make_equal_logs() -> None:
-    def play() -> Memory:
+    def play() -> MemoryRecorder:
         world = new_world()
         for pod in pods(world):
             pod.restart(20_000)
             world.run(HOUR_MS)
-        assert isinstance(world.recorder, Memory)
+        assert isinstance(world.recorder, MemoryRecorder)
         return world.recorder
 
     first, second = play(), play()
