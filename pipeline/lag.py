@@ -64,10 +64,10 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     return pa.table([arrays[name] for name in schema.names], names=schema.names)
 
 
-def _time_lag(part: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints) -> tuple[Ints, Flags]:
+def _time_lag(partition_ids: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints) -> tuple[Ints, Flags]:
     """The time since the log end passed the committed offset, and whether that is only a lower bound."""
     lagging = np.flatnonzero((lag != 0) & (lag != MISSING))
-    passed, since_first = samples.passed_at(part[lagging], committed[lagging])
+    passed, since_first = samples.passed_at(partition_ids[lagging], committed[lagging])
     time_lag = np.where(lag == 0, 0, MISSING)
     time_lag[lagging] = np.where(passed == MISSING, MISSING, np.maximum(at[lagging] - passed, 0))
     at_least = np.zeros(len(lag), np.bool_)
