@@ -40,7 +40,7 @@ class Audit:
         self._run = run
         self._node = node
         self._world = run.world
-        self._seats: dict[str, dict[str, str]] = {}  # group -> instance -> member id, by the notes
+        self._member_of_instance: dict[str, dict[str, str]] = {}  # group -> instance -> member id, by the notes
         self._clock_set_at = -(1 << 62)
         self._serving: dict[int, int] = {}  # partition -> the moment since which every check found it serving
         self._processes: Counter[str] = Counter()  # group -> processes of its consumers
@@ -67,11 +67,11 @@ class Audit:
     def joined(self, group: str, body: Any, at_ms: int) -> None:
         self.rebalances.joined(group, body.member_id, at_ms)
         if body.instance_id is not None:
-            seats = self._seats.setdefault(group, {})
-            before = seats.get(body.instance_id)
+            member_of_instance = self._member_of_instance.setdefault(group, {})
+            before = member_of_instance.get(body.instance_id)
             if before is not None and before != body.member_id and not body.known_id:
                 raise Broken("static restart", f"{body.instance_id} joins as new member {body.member_id}, although {before} has its seat", group)
-            seats[body.instance_id] = body.member_id
+            member_of_instance[body.instance_id] = body.member_id
 
     def gone(self, group: str, body: Any) -> None:
         if body.instance_id is not None and body.how == Removal.REBALANCE_TIMEOUT:
@@ -79,9 +79,9 @@ class Audit:
         found = self.in_memory(group)
         if found is not None and body.how == Removal.EXPIRED:
             self.rebalances.expired(found, body.member_id)
-        seats = self._seats.get(group, {})
-        if body.instance_id is not None and seats.get(body.instance_id) == body.member_id:
-            del seats[body.instance_id]
+        member_of_instance = self._member_of_instance.get(group, {})
+        if body.instance_id is not None and member_of_instance.get(body.instance_id) == body.member_id:
+            del member_of_instance[body.instance_id]
 
     def check_lateness(self, group: str, body: Any, moment: int) -> None:
         """Raise Broken if an undisturbed broker removed a member (at `moment`) more than a tick after its session ended.
@@ -102,7 +102,7 @@ class Audit:
             raise Broken("sessions", f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
 
     def replaced(self, group: str, body: Any) -> None:
-        self._seats.setdefault(group, {})[body.instance_id] = body.new_id
+        self._member_of_instance.setdefault(group, {})[body.instance_id] = body.new_id
 
     def changed(self, group: str, cause: Cause, body: Any, generation: int, at_ms: int) -> None:
         before, generation_before = self._states.get(group, (body.from_state, generation))
@@ -123,9 +123,9 @@ class Audit:
         if not self._run.policies.changes_topics(group, instance):
             raise Broken("static restart", f"{body.reason_text} causes a rebalance, although its subscription is the same", group)
 
-    def forget_seats(self, group: str) -> None:
+    def forget_notes(self, group: str) -> None:
         """Notes about the group are missing."""
-        self._seats.pop(group, None)
+        self._member_of_instance.pop(group, None)
         self._states.pop(group, None)
         self.rebalances.forget_joins(group)
 
@@ -156,7 +156,7 @@ class Audit:
         self._serving.clear()
 
     def _forget(self) -> None:
-        self._seats.clear()
+        self._member_of_instance.clear()
         self._members.clear()
         self._states.clear()
         self._extended.clear()

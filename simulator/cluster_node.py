@@ -16,8 +16,8 @@ from simulator.world import World
 NODES_FOLDER: Final = "/data/nodes"
 
 
-class Site:
-    """The disk, machine and power supply that the nodes share."""
+class SharedMachine:
+    """The machine that the nodes share, with its disk and its power supply."""
 
     def __init__(self, world: World, network: Network, peer_delays: Delays) -> None:
         self.world = world
@@ -38,13 +38,13 @@ class Site:
 class ClusterNode(Node):
     """One of several nodes."""
 
-    def __init__(self, site: Site, id: int, settings: Mapping[str, object]) -> None:
-        self.site = site
+    def __init__(self, shared_machine: SharedMachine, id: int, settings: Mapping[str, object]) -> None:
+        self.shared_machine = shared_machine
         self.id = id
         self.port = PORT + id - 1
         self.peer_links: dict[PeerTransport, None] = {}
-        super().__init__(site.world, {**settings, "node.id": id}, site.disk.for_another_process(), self.port, f"node {id}")
-        site.nodes.append(self)
+        super().__init__(shared_machine.world, {**settings, "node.id": id}, shared_machine.disk.for_another_process(), self.port, f"node {id}")
+        shared_machine.nodes.append(self)
 
     def start(self) -> None:
         super().start()
@@ -53,16 +53,16 @@ class ClusterNode(Node):
 
     def _new_machine(self) -> SimMachine:
         machine = super()._new_machine()
-        machine.census = self.site.census
+        machine.census = self.shared_machine.census
         return machine
 
     async def _connect(self, protocol_factory: Callable[[], Any], host: str, port: int) -> Any:
-        site = self.site
-        return await connect_peer(site.world, site.peer_delays, self, site.at_port(port), protocol_factory)
+        shared_machine = self.shared_machine
+        return await connect_peer(shared_machine.world, shared_machine.peer_delays, self, shared_machine.at_port(port), protocol_factory)
 
     def accept(self, delays: Delays, address: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> Stream:
         """Accept a connection from another node."""
-        stream = self.site.network.connect(self, address, received, lost, delays)
+        stream = self.shared_machine.network.connect(self, address, received, lost, delays)
         assert stream is not None
         return stream
 
@@ -76,18 +76,18 @@ class ClusterNode(Node):
         super()._ended(power_fails)
         for link in links:
             link.process_died()
-        self.site.census.ended(f"{NODES_FOLDER}/{self.id}.lock", self.id)
+        self.shared_machine.census.ended(f"{NODES_FOLDER}/{self.id}.lock", self.id)
 
     def _lose_power(self) -> None:
         """End all processes of the machine at the same moment."""
-        site = self.site
-        if site.losing_power:
+        shared_machine = self.shared_machine
+        if shared_machine.losing_power:
             return
-        site.losing_power = True
-        running_nodes = [node for node in site.nodes if node is not self and node.running]
+        shared_machine.losing_power = True
+        running_nodes = [node for node in shared_machine.nodes if node is not self and node.running]
         for node in running_nodes:
             node.loop.kill()
-        site.disk.crash()
+        shared_machine.disk.crash()
         for node in running_nodes:
             node._ended(True)
-        site.losing_power = False
+        shared_machine.losing_power = False

@@ -11,7 +11,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.node_requests import NodeRequest
 from simulator.client import Wire
-from simulator.cluster_node import ClusterNode, Site
+from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.network import Delays
 from simulator.node import Node
 from simulator.owners import LeaderEpochs, OneOwner
@@ -37,16 +37,16 @@ class ClusterRun(Run):
         delays.low, delays.high = MS // 50, MS // 2
         if "peers" in self.plan.faults:
             delays.stalled, delays.stall_ns, delays.reset, delays.torn = 0.03, PEER_STALL_NS, 0.005, 0.02
-        self.site = Site(self.world, self.network, delays)
-        self.one_owner = OneOwner(self.world, self.site)
+        self.shared_machine = SharedMachine(self.world, self.network, delays)
+        self.one_owner = OneOwner(self.world, self.shared_machine)
         self.one_owner.add_logs("__consumer_offsets", self.plan.partitions)
         self.epochs = LeaderEpochs(self.world)
         self._leaders: dict[tuple[str, str, int], Wire] = {}
         self._stays_away: set[Node] = set()
         for id in range(1, self.plan.nodes + 1):
-            node = ClusterNode(self.site, id, {**settings, "cluster.nodes": self.plan.nodes})
+            node = ClusterNode(self.shared_machine, id, {**settings, "cluster.nodes": self.plan.nodes})
             self.one_owner.watch(node)
-        return self.site.nodes
+        return self.shared_machine.nodes
 
     # Lookups of clients.
 
@@ -63,7 +63,7 @@ class ClusterRun(Run):
         """Connect to another node instead."""
         address = wire.stream.address if wire.stream is not None else ""
         wire.close()
-        node = next((node for node in self.site.nodes if node.id == id), None)
+        node = next((node for node in self.shared_machine.nodes if node.id == id), None)
         return self._wire_to(node, name, address) if node is not None else None
 
     def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
@@ -89,7 +89,7 @@ class ClusterRun(Run):
             for each in request.reply.topics[0].partitions:
                 self.epochs.named((topic, each.partition_index), each.leader_epoch, request.sent)
         leader = leaders.get(partition, -1)
-        node = next((node for node in self.site.nodes if node.id == leader), None)
+        node = next((node for node in self.shared_machine.nodes if node.id == leader), None)
         led = self._wire_to(node, client, "10.1.1.1") if node is not None else None
         if led is not None:
             self._leaders[client, topic, partition] = led
@@ -149,9 +149,9 @@ class ClusterRun(Run):
         for node in stopped:
             self.world.trace(f"{node.name} stays away", "node")
             node.crash(False)
-        delays = self.site.peer_delays
+        delays = self.shared_machine.peer_delays
         delays.stalled = delays.reset = delays.torn = 0.0
-        for node in self.site.nodes:
+        for node in self.shared_machine.nodes:
             self.world.after(random.randrange(SECOND), self._drain, node, False)
         self._add_new_logs()
         super()._live()
@@ -164,7 +164,7 @@ class ClusterRun(Run):
         super()._inject(kind)
 
     def _controller(self) -> None:
-        for node in self.site.nodes:
+        for node in self.shared_machine.nodes:
             if node.serving and node.broker.cluster.registry.leading:
                 self.node = node
                 self._fault("the controller is killed")
@@ -192,7 +192,7 @@ class ClusterRun(Run):
 
     def _hop(self) -> None:
         """Drain and undrain nodes in quick turns, perhaps with a crash in the middle."""
-        for node in self.site.nodes:
+        for node in self.shared_machine.nodes:
             if self.world.chance(0.5):
                 at = self.world.between(0, 3 * SECOND)
                 self.world.after(at, self._drain, node, True)
@@ -209,7 +209,7 @@ class ClusterRun(Run):
 
     def _drain(self, target: ClusterNode, drained: bool) -> None:
         """Drain or undrain the target, as `tenure node drain` and `undrain` do: ask any node, which forwards the request to the others."""
-        serving = [node for node in self.site.nodes if node.serving]
+        serving = [node for node in self.shared_machine.nodes if node.serving]
         if serving and (not self.faults_over or not drained):
             node = self.world.random.choice(serving)
             request = NodeRequest(Kind.DRAIN, THE_COMMAND, offset=int(drained), target=target.id)

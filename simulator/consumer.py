@@ -48,7 +48,7 @@ class Consumer(Client):
         self.topics = [topic for topic, _ in settings.topics]
         self.user_data: bytes | None = None
         self.rejoin_announced_at = -1  # when an error last made it rejoin
-        self.settled = False  # it has an assignment of the newest generation it knows
+        self.has_assignment = False  # of the newest generation it knows
         self.fenced = False
         self.retired = False  # it never starts again
         self._commit: Commit | None = None
@@ -61,7 +61,7 @@ class Consumer(Client):
         """Start a new process, which knows only its instance id."""
         self.member_id = ""
         self.generation = -1
-        self.settled = self.fenced = False
+        self.has_assignment = self.fenced = False
         self.owned = []
         self.poll_stops_at = 1 << 62
         self.rejoin_announced_at = -1
@@ -70,7 +70,7 @@ class Consumer(Client):
             session_ns = self._configured.session_ns * self.world.random.choice((1, SESSION_FACTOR))
             self.settings = self._configured._replace(session_ns=session_ns)
         if self.instance is not None:
-            self._sim_run.policies.lists(self.group, self.instance, self.topics)
+            self._sim_run.policies.process_starts(self.group, self.instance, self.topics)
         self.world.trace(f"{self.name}: starts", self.group)
         self.run(self._work())
 
@@ -88,7 +88,7 @@ class Consumer(Client):
         if self.running:
             self.world.trace(f"{self.name}: kill -9", self.group)
         self.end()
-        self.settled = False
+        self.has_assignment = False
         if self.wire is not None:
             self.wire.close()
 
@@ -98,7 +98,7 @@ class Consumer(Client):
             return
         self.world.trace(f"{self.name}: closes{', and leaves' if leave else ''}", self.group)
         self.end()
-        self.settled = False
+        self.has_assignment = False
         wire = self.wire
         if wire is not None and wire.open and leave and self.member_id:
             member = MemberIdentity(self.member_id, self._instance_id)
@@ -148,7 +148,7 @@ class Consumer(Client):
                     yield world.between(BACKOFF_NS, 10 * BACKOFF_NS)
                     continue
                 self.wire = wire
-            if not self.settled:
+            if not self.has_assignment:
                 yield from self._join(wire)
             else:
                 yield from self._steady(wire)
@@ -323,7 +323,7 @@ class Consumer(Client):
             run.generations.assigned(self.group, self.generation, self.seat, mark, data, self.owned, request.sent, seats_move)
             if self.owned:
                 run.policies.assigned(self, request, data, self.rejoin_announced_at)
-        self.settled = True
+        self.has_assignment = True
         self.world.trace(f"{self.name}: consumes {plural(len(self.owned), 'partition')} in generation {self.generation}", self.group)
         yield from self._read_offsets(wire)
 
@@ -335,10 +335,10 @@ class Consumer(Client):
         commit_at = world.now + world.between(0, settings.commit_ns)
         beat = HeartbeatRequest(self.group, self.generation, self.member_id, self._instance_id)
         body = beat.encode(self.style.heartbeat)
-        while self.settled and wire.open and not self.must_find_coordinator:
+        while self.has_assignment and wire.open and not self.must_find_coordinator:
             if beat_at > world.now and commit_at > world.now:
                 yield min(beat_at, commit_at) - world.now
-            if not (self.settled and wire.open) or self.must_find_coordinator:
+            if not (self.has_assignment and wire.open) or self.must_find_coordinator:
                 break
             if world.now >= self.poll_stops_at:
                 # The heartbeat thread of a client goes on when the application no longer polls; only commits and rejoins end.
@@ -355,7 +355,7 @@ class Consumer(Client):
                 else:
                     yield request
                     self._beat(request, request.reply)
-            if commit_at <= world.now and self.settled and wire.open:
+            if commit_at <= world.now and self.has_assignment and wire.open:
                 commit_at = world.now + settings.commit_ns
                 request = self._commit_offsets(wire)
                 if not self.style.pipelines:
@@ -372,7 +372,7 @@ class Consumer(Client):
                 return  # while a partition loads, every heartbeat is answered without an error
             self._sim_run.instances.succeeded(self.group, message.member_id, request.sent, "Heartbeat")
             self._sim_run.generations.succeeded(self.group, message.generation_id, request.sent, "Heartbeat")
-            self._sim_run.accepted(self.group, request)
+            self._sim_run.heartbeat_accepted(self.group, request)
             self._sim_run.policies.succeeded(self, message.member_id, request, "Heartbeat")
             self._sim_run.session_renewed(self, message.member_id, request)
         elif message.member_id == self.member_id and message.generation_id == self.generation:
@@ -447,9 +447,9 @@ class Consumer(Client):
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._sim_run.unknown(self.group, request)
             self.member_id = ""
-            self.settled = False
+            self.has_assignment = False
         elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
-            self.settled = self.settled and self.world.now >= self.poll_stops_at
+            self.has_assignment = self.has_assignment and self.world.now >= self.poll_stops_at
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 if api == "OffsetCommit":
                     self._sim_run.commit_refused(self.group, request)
@@ -458,7 +458,7 @@ class Consumer(Client):
         elif code in RETRIED:
             self.must_find_coordinator = self._sim_run.coordinator_moved(code)
             if api == "SyncGroup":
-                self.settled = False
+                self.has_assignment = False
         elif code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Broken("errors", f"{self.name}: {api} is answered with {code}", self.group)
 
@@ -476,7 +476,7 @@ class Consumer(Client):
         run = self._sim_run
         run.instances.fenced(self.group, self.instance, self.member_id)
         self.world.trace(f"{self.name}: fenced", self.group)
-        self.settled = False
+        self.has_assignment = False
         if self.style.rejoins_when_fenced:
             self.member_id = ""
         else:

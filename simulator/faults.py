@@ -199,9 +199,9 @@ class Faults:
         if waiting:
             self._disturb(self.world.random.choice(waiting))
             return
-        leaders = [consumer for consumer in self.consumers if consumer.leads and consumer.settled]
+        leaders = [consumer for consumer in self.consumers if consumer.leads and consumer.has_assignment]
         if leaders and self.world.chance(0.5):
-            self.world.random.choice(leaders).settled = False
+            self.world.random.choice(leaders).has_assignment = False
 
     def leader_is_slow(self, group: str, until: int) -> None:
         """The leader sends its SyncGroup only at `until`: perhaps disturb a member whose SyncGroup waits for that."""

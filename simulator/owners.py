@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from broker.cluster.routing import TOPIC_REGISTRY
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
-from simulator.cluster_node import ClusterNode, Site
+from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.world import Broken, World, format_time
 from storage import LogId
 from storage.owners import lock_byte_of
@@ -45,9 +45,9 @@ class OneOwner:
 
     promise = "one owner"
 
-    def __init__(self, world: World, site: Site) -> None:
+    def __init__(self, world: World, shared_machine: SharedMachine) -> None:
         self._world = world
-        self._site = site
+        self._shared_machine = shared_machine
         self._logs: dict[int, LogId] = {lock_byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # byte in the file of locks -> its log
         self._bytes: dict[str, int] = {}  # folder of a log -> its byte in the file of locks
         self._epochs: dict[LogId, tuple[int, int, int]] = {}  # newest used epoch, its node and the life of that node
@@ -67,7 +67,7 @@ class OneOwner:
         id = self._logs.get(at)
         if id is None:
             return
-        for other in self._site.nodes:
+        for other in self._shared_machine.nodes:
             if other is not node and uses(other, id):
                 self._break(f"{node.name} locks {id}, although {other.name} still serves it", id)
 
@@ -84,7 +84,7 @@ class OneOwner:
         at = self._bytes.get(folder)
         if at is None:
             at = self._bytes[folder] = self._lock_byte_of(folder)
-        if at and node.running and self._site.disk.byte_owners.get((f"{ROOT}locks", at)) is not node.disk:
+        if at and node.running and self._shared_machine.disk.byte_owners.get((f"{ROOT}locks", at)) is not node.disk:
             self._break(f"{node.name} changes {path} without the lock of the log", self._logs.get(at))
 
     def _lock_byte_of(self, folder: str) -> int:
@@ -100,7 +100,7 @@ class OneOwner:
 
     def check(self) -> None:
         """Raise Broken if an epoch has two owners."""
-        for node in self._site.nodes:
+        for node in self._shared_machine.nodes:
             if node.serving:
                 for id, epoch in owned_epochs(node).items():
                     self._note(node, id, epoch)
@@ -121,7 +121,7 @@ class OneOwner:
 
     def problem(self, lost_topics: bool) -> str:
         """Say which log has no owner, or several; "" if each has one. `lost_topics`: a power failure may have lost topics."""
-        live = [node for node in self._site.nodes if node.running]
+        live = [node for node in self._shared_machine.nodes if node.running]
         if not all(node.serving for node in live):
             return "a node does not serve"
         for node in live:

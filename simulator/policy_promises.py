@@ -241,7 +241,7 @@ class Seats:
 
     # Notes.
 
-    def waiting(self, group: str, standbys: Iterable[str]) -> None:
+    def set_free_standbys(self, group: str, standbys: Iterable[str]) -> None:
         """These standbys of a stable group have no seat and can take one over: they have the topics of the other members."""
         self._standbys[group] = set(standbys)
 

@@ -57,20 +57,20 @@ class PolicyWatch:
         self._unstored: dict[tuple[str, str], int] = {}  # group, member -> moment of that answer; a load may restore earlier topics
         self._returned: dict[str, str] = {}  # a static member's new id -> its old one, where the return caused no rebalance
         self._seats_removed: dict[str, tuple[int, int]] = {}  # group -> moment of a step, and number of members with a seat removed in it
-        self._listed: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
+        self._topics_of_instance: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
         self._single_node = len(run.nodes) == 1  # otherwise a former owner has late notes and old memory
         plan = run.plan.policies
         self._topics_vary = plan is not None and plan.other_topics > 0
 
     # Replies that clients received.
 
-    def lists(self, group: str, instance: str, topics: list[str]) -> None:
+    def process_starts(self, group: str, instance: str, topics: list[str]) -> None:
         """A process of this instance starts, and will subscribe to these topics."""
-        self._listed.setdefault((group, instance), set()).add(tuple(sorted(topics)))
+        self._topics_of_instance.setdefault((group, instance), set()).add(tuple(sorted(topics)))
 
     def changes_topics(self, group: str, instance: str) -> bool:
         """Whether the instance may return with other topics, and so cause a rebalance."""
-        if len(self._listed.get((group, instance), ())) < 2:
+        if len(self._topics_of_instance.get((group, instance), ())) < 2:
             return False
         self.without_policy.shows(group, f"a rebalance for the topics of {instance}", "subscription_change")
         return True
@@ -237,7 +237,7 @@ class PolicyWatch:
         step = StandbyStep(body.step)
         self._world.count(f"standby {step.name}")
         self._crash()
-        self.seats.not_free(group, body.member_id)  # `waiting` adds those that are free in memory
+        self.seats.not_free(group, body.member_id)  # `set_free_standbys` adds those that are free in memory
 
     # The coordinator's memory.
 
@@ -263,7 +263,7 @@ class PolicyWatch:
 
     def _check_standbys(self, group: Any) -> None:
         if group.policy is not None and group.state is STABLE and not self._topics_vary:
-            self.seats.waiting(group.id, group.policy.standbys)
+            self.seats.set_free_standbys(group.id, group.policy.standbys)
 
     def _check_newcomers(self, group: Any, undisturbed_since: int) -> None:
         if group.state is not STABLE and group.state is not COMPLETING:

@@ -89,7 +89,7 @@ class Producer(TopicClient):
             if incarnation != run.records.incarnation(self.topic):
                 continue
             if answer.error_code == ErrorCode.NONE:
-                run.records.stored(key, answer.base_offset, values, made)
+                run.records.acknowledged(key, answer.base_offset, values, made)
                 world.counts["records stored"] = world.counts.get("records stored", 0) + len(values)
             else:
                 world.count(f"Produce {answer.error_code}")
@@ -125,8 +125,8 @@ class Reader(TopicClient):
                 world.count(f"Fetch {answer.error_code}")
                 run.lost_leader(self.name, self.topic, partition)
             elif answer.records:
-                run.records.begins(key, answer.log_start_offset, request.sent)
-                run.records.forget_before(key, answer.log_start_offset)
+                run.records.check_log_start(key, answer.log_start_offset, request.sent)
+                run.records.check_and_forget_before(key, answer.log_start_offset)
                 try:
                     offsets[partition] = self._read(partition, offsets[partition], answer.records, request.sent)
                 except CorruptBatch as error:
@@ -148,8 +148,8 @@ class Reader(TopicClient):
             answer = request.reply.topics[0].partitions[0]
             if not answer.error_code:
                 offsets[partition] = answer.offset
-                self._sim_run.records.begins((self.topic, partition), answer.offset, request.sent)
-                self._sim_run.records.forget_before((self.topic, partition), answer.offset)
+                self._sim_run.records.check_log_start((self.topic, partition), answer.offset, request.sent)
+                self._sim_run.records.check_and_forget_before((self.topic, partition), answer.offset)
             else:
                 self._sim_run.lost_leader(self.name, self.topic, partition)
 

@@ -27,14 +27,14 @@ class Moments(Protocol):
 
 
 class SentValue:
-    """A committed offset or a removal. It took effect between `sent` and `done`, if at all; after `replaced` no reader may see it."""
+    """A committed offset or a removal. It took effect between `sent` and `settled_at`, if at all; after `replaced` no reader may see it."""
 
-    __slots__ = ("acknowledged", "done", "refused", "replaced", "sent", "value")
+    __slots__ = ("acknowledged", "refused", "replaced", "sent", "settled_at", "value")
 
     def __init__(self, value: int, sent: int) -> None:
         self.value = value
         self.sent = sent
-        self.done = FOREVER
+        self.settled_at = FOREVER
         self.acknowledged = False
         self.refused = False
         self.replaced = FOREVER
@@ -67,13 +67,13 @@ class Offsets:
             self._last = value = self._last + 1
             register = self._of(partition)
             written = register.by_value[value] = SentValue(value, now)
-            register.open.append(written)
+            register.visible.append(written)
             values.append(value)
         return values
 
     def send_removal(self, partition: GroupPartition) -> SentValue:
         removal = SentValue(NONE, self._world.now)
-        self._of(partition).open.append(removal)
+        self._of(partition).visible.append(removal)
         return removal
 
     def acknowledged(self, partition: GroupPartition, value: int | SentValue) -> None:
@@ -82,10 +82,10 @@ class Offsets:
         written = value if isinstance(value, SentValue) else register.find(value)
         assert written is not None
         written.acknowledged = True
-        if written.done > now:
-            written.done = now
+        if written.settled_at > now:
+            written.settled_at = now
         sent = written.sent
-        superseded = [other for other in register.open if other.done < sent]
+        superseded = [other for other in register.visible if other.settled_at < sent]
         if superseded:
             register.replace(superseded, now)
 
@@ -93,35 +93,35 @@ class Offsets:
         """The commit has no clear result: it may have taken effect before now, but cannot from now on."""
         written = value if isinstance(value, SentValue) else self._of(partition).find(value)
         if written is not None:
-            written.done = min(written.done, self._world.now)
+            written.settled_at = min(written.settled_at, self._world.now)
 
     def refused(self, partition: GroupPartition, value: int | SentValue) -> None:
         """The commit was answered with an error after which it certainly has no effect."""
         written = value if isinstance(value, SentValue) else self._of(partition).find(value)
         if written is not None:
             written.refused = True
-            written.done = self._world.now
+            written.settled_at = self._world.now
 
     def read(self, partition: GroupPartition, value: int, sent: int) -> None:
         """An OffsetFetch sent at the moment `sent` was answered with this offset."""
         now = self._world.now
         register = self._of(partition)
         if value == NONE:
-            matching = [known for known in (*register.open, *register.replaced) if known.value == NONE]
+            matching = [known for known in (*register.visible, *register.replaced) if known.value == NONE]
         else:
             matching = [known for known in (register.find(value),) if known is not None]
         if not matching:
             raise Broken(self.promise, f"offset {value} is read for {show(partition)}, although it was replaced long ago or never committed", partition[0])
         readable = [known for known in matching if known.replaced >= sent and not known.refused]
         if not readable:
-            newest = max((known for known in register.open if known.acknowledged), key=lambda known: known.done, default=None)
+            newest = max((known for known in register.visible if known.acknowledged), key=lambda known: known.settled_at, default=None)
             offset = "no offset" if value == NONE else f"offset {value}"
             reason = "although its commit was refused" if matching[0].refused else f"although it was replaced at {format_time(matching[0].replaced)}"
-            instead = f"; the newest acknowledged offset is {newest.value}, of {format_time(newest.done)}" if newest is not None else ""
+            instead = f"; the newest acknowledged offset is {newest.value}, of {format_time(newest.settled_at)}" if newest is not None else ""
             raise Broken(self.promise, f"{offset} is read for {show(partition)}, {reason}{instead}", partition[0])
         if len(readable) == 1:  # with several, all removals, the read does not show which took effect
-            readable[0].done = min(readable[0].done, now)
-        superseded = [other for other in register.open if other.value != value and other.done < sent]
+            readable[0].settled_at = min(readable[0].settled_at, now)
+        superseded = [other for other in register.visible if other.value != value and other.settled_at < sent]
         if superseded:
             register.replace(superseded, now)
 
@@ -134,31 +134,31 @@ class Offsets:
         """The offset may have expired if nothing was committed for the retention time."""
         now = self._world.now
         register = self._of(partition)
-        if not any(known.acknowledged and known.value != NONE and known.done > now - retention_ns for known in register.open):
+        if not any(known.acknowledged and known.value != NONE and known.settled_at > now - retention_ns for known in register.visible):
             removal = SentValue(NONE, now - retention_ns)
-            removal.done = now
-            register.open.append(removal)
+            removal.settled_at = now
+            register.visible.append(removal)
 
     def surely_has(self, group: str, retention_ns: int) -> bool:
         """Whether the group certainly has an acknowledged offset."""
         since = self._world.now - retention_ns
         return any(
-            any(known.acknowledged and known.done > since for known in register.open) and all(known.value != NONE for known in register.open)
+            any(known.acknowledged and known.settled_at > since for known in register.visible) and all(known.value != NONE for known in register.visible)
             for partition, register in self._registers.items()
             if partition[0] == group
         )
 
 
 class _Register:
-    """The committed values of one partition: those that a reader may see now (`open`), and those replaced lately."""
+    """The committed values of one partition: those that a reader may see now (`visible`), and those replaced lately."""
 
-    __slots__ = ("by_value", "open", "replaced")
+    __slots__ = ("by_value", "replaced", "visible")
 
     def __init__(self) -> None:
         first = SentValue(NONE, 0)
-        first.done = 0
-        self.open = [first]
-        self.by_value: dict[int, SentValue] = {}  # the values in `open` and `replaced`, without removals
+        first.settled_at = 0
+        self.visible = [first]
+        self.by_value: dict[int, SentValue] = {}  # the values in `visible` and `replaced`, without removals
         self.replaced: deque[SentValue] = deque()  # the oldest first
 
     def find(self, value: int) -> SentValue | None:
@@ -167,7 +167,7 @@ class _Register:
     def replace(self, superseded: list[SentValue], now: int) -> None:
         for known in superseded:
             known.replaced = now
-        self.open = [known for known in self.open if known.replaced == FOREVER]
+        self.visible = [known for known in self.visible if known.replaced == FOREVER]
         replaced = self.replaced
         replaced.extend(superseded)
         while replaced and replaced[0].replaced < now - KEPT_NS:
@@ -177,17 +177,17 @@ class _Register:
         while self.replaced and self.replaced[-1].replaced >= moment:
             known = self.replaced.pop()
             known.replaced = FOREVER
-            self.open.append(known)
+            self.visible.append(known)
 
 
 class _Claim:
-    """A JoinGroup with an instance id and without a member id: it claims the instance id. `settled`: when it was answered, or lost for good."""
+    """A JoinGroup with an instance id and without a member id: it claims the instance id. `settled_at`: when it was answered, or lost for good."""
 
-    __slots__ = ("member_id", "sent", "settled")
+    __slots__ = ("member_id", "sent", "settled_at")
 
     def __init__(self, sent: int) -> None:
         self.sent = sent
-        self.settled = FOREVER
+        self.settled_at = FOREVER
         self.member_id = ""  # of the reply
 
 
@@ -218,11 +218,11 @@ class Instances:
         claim = _Claim(self._world.now)
         known = self._claims.setdefault((group, instance), deque())
         known.append(claim)
-        while len(known) > CLAIMS_KEPT and known[0].settled != FOREVER:
+        while len(known) > CLAIMS_KEPT and known[0].settled_at != FOREVER:
             known.popleft()
 
         def settle(reply: Any) -> None:
-            claim.settled = self._world.now
+            claim.settled_at = self._world.now
             if reply is not None and not reply.error_code:
                 claim.member_id = reply.member_id
 
@@ -232,7 +232,7 @@ class Instances:
         self._ended.setdefault((group, member_id), self._world.now)
         claims = self._claims.get((group, instance or ""), ())
         own = next((claim for claim in claims if claim.member_id == member_id), None) if member_id else None
-        if own is not None and not any(claim.settled > own.sent for claim in claims if claim is not own):
+        if own is not None and not any(claim.settled_at > own.sent for claim in claims if claim is not own):
             raise Broken(self.promise, f"{member_id} is fenced, although {instance} was claimed last by it, at {format_time(own.sent)}", group)
 
     def unknown(self, group: str, instance: str, member_id: str, holder: str | None, sent: int) -> None:

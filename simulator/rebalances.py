@@ -108,7 +108,7 @@ class Rebalances:
         """Whether the group was in a join phase at the last check."""
         return group in self._joins
 
-    def accepted(self, group: Any, sent: int, what: str) -> None:
+    def heartbeat_accepted(self, group: Any, sent: int, what: str) -> None:
         """A heartbeat sent at the moment `sent` was answered without an error."""
         joins = self._joins.get(group.id)
         if joins is not None and joins.seen_at < sent and group.state is PREPARING and group.phase_start_ms == joins.began:

@@ -40,7 +40,7 @@ class Records:
     def sent(self, partition: Partition, values: Iterable[bytes]) -> None:
         self._of(partition).sent.update(values)
 
-    def stored(self, partition: Partition, base_offset: int, values: Iterable[bytes], made: int) -> None:
+    def acknowledged(self, partition: Partition, base_offset: int, values: Iterable[bytes], made: int) -> None:
         """A batch was acknowledged. `made`: the moment of its timestamps, by which retention deletes."""
         log = self._of(partition)
         if base_offset < log.deleted_before and made > log.deleted_at and partition not in self.rotten:
@@ -129,7 +129,7 @@ class Records:
 
         return answered
 
-    def begins(self, partition: Partition, log_start: int, since: int) -> None:
+    def check_log_start(self, partition: Partition, log_start: int, since: int) -> None:
         """A reply to a reader has this log start offset. `since`: when the reader sent the request."""
         log = self._of(partition)
         if log_start < log.deleted_before and log.deleted_at < since and partition not in self.rotten:
@@ -140,7 +140,7 @@ class Records:
         for log in self._partitions.values():
             log.lose_since(moment)
 
-    def forget_before(self, partition: Partition, offset: int) -> None:
+    def check_and_forget_before(self, partition: Partition, offset: int) -> None:
         """The partition's log starts at `offset`: raise Broken if a record before it was deleted too early."""
         log = self._of(partition)
         if offset <= log.begin:

@@ -235,17 +235,17 @@ class Run(Faults):
             return True
         members = self._members(group)
         room = int(str(self.plan.broker.get("group.max.size", 1 << 31)))
-        settled = [consumer for consumer in members if consumer.settled]
-        if len({consumer.generation for consumer in settled}) > 1:
+        assigned = [consumer for consumer in members if consumer.has_assignment]
+        if len({consumer.generation for consumer in assigned}) > 1:
             return False
         owners = {consumer.instance or consumer.name for consumer in members}
-        return len(settled) >= min(len(owners), room) or not members
+        return len(assigned) >= min(len(owners), room) or not members
 
     def _why_unwell(self, group: GroupPlan) -> str:
         shard = self._coordinator_of(group.name).broker.shards.journal_of(group.name).shard
         found = shard.groups.get(group.name)
         state = f"{State(found.state).name} in generation {found.generation} with {sorted(found.members)}" if found is not None else "unknown"
-        members = ", ".join(f"{each.name} {'settled in ' + str(each.generation) if each.settled else 'waits'}" for each in self._members(group))
+        members = ", ".join(f"{each.name} {'settled in ' + str(each.generation) if each.has_assignment else 'waits'}" for each in self._members(group))
         return f"{group.name} is {state}; {members}"
 
     def wire(self, name: str, address: str) -> Wire | None:
@@ -314,13 +314,13 @@ class Run(Faults):
         if found is not None and found.policy is None and found.state is PREPARING and found.phase_start_ms * MS < request.sent and self.served_since(group, request.sent):
             raise Broken("offsets", f"{group} refuses a commit in a join phase", group)
 
-    def accepted(self, group: str, request: Request) -> None:
+    def heartbeat_accepted(self, group: str, request: Request) -> None:
         """A heartbeat was answered without an error."""
         for audit in self.audits.values():
             if audit.rebalances.saw_rebalance(group):
                 found = audit.in_memory(group)
                 if found is not None:
-                    audit.rebalances.accepted(found, request.sent, "Heartbeat")
+                    audit.rebalances.heartbeat_accepted(found, request.sent, "Heartbeat")
 
     def committed(self, group: str, request: Request) -> None:
         """A commit was answered without an error."""
@@ -381,7 +381,7 @@ class Run(Faults):
         group = note.group_id
         moment = (note.at_ms + 1) * MS - node.wall_offset_ns
         if note.dropped:
-            audit.forget_seats(group)
+            audit.forget_notes(group)
         self.policies.note(journal.partition, note, moment, audit.clock_is_steady)
         if kind == Kind.STATE_CHANGE:
             cause = Cause(body.reason)

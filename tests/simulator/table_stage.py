@@ -103,12 +103,12 @@ class Player(Client):
         self.id = ""
         self.generation = -1
         self.assignment = b""
-        self.settled = False
+        self.has_assignment = False
         self.wire: Wire | None = None
 
     def start(self) -> None:
         """A new process."""
-        self.id, self.generation, self.settled = "", -1, False
+        self.id, self.generation, self.has_assignment = "", -1, False
         self.run(self._work())
 
     def kill(self) -> None:
@@ -123,7 +123,7 @@ class Player(Client):
                 if not self.wire.open:
                     yield 100 * MS
                     continue
-            if self.settled:
+            if self.has_assignment:
                 yield BEAT_MS * MS - (self.world.now - self.beats_at_ms * MS) % (BEAT_MS * MS)
                 yield from self._beat(self.wire)
             else:
@@ -155,7 +155,7 @@ class Player(Client):
             yield 100 * MS
             return
         self.assignment = request.reply.assignment
-        self.settled = True
+        self.has_assignment = True
 
     def _beat(self, wire: Wire) -> Process:
         request = self._send(wire, HeartbeatRequest(GROUP, self.generation, self.id, self.instance), 4)
@@ -163,6 +163,6 @@ class Player(Client):
         if request.lost or request.reply.error_code in (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
             return
         assert request.reply.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
-        self.settled = False
+        self.has_assignment = False
         if request.reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.id, self.generation = "", -1

@@ -133,9 +133,9 @@ def a_holder_that_is_not_fenced_yet(stand: Stand) -> None:
 
 def a_rebalance_although_a_standby_is_free(stand: Stand) -> None:
     seats = Seats(stand.world, stand.settings)
-    seats.waiting("g", ["b"])
+    seats.set_free_standbys("g", ["b"])
     seats.rebalance("g", Cause.SESSION_EXPIRED, 2, True)
-    seats.waiting("g", ["b"])
+    seats.set_free_standbys("g", ["b"])
     seats.rebalance("g", Cause.SESSION_EXPIRED, 1, True)
 
 

@@ -54,7 +54,7 @@ def settled(leader: Player, *others: Player) -> None:
     for player in others:
         player.start()
     stage.until(stage.now_ms + 5_000)
-    assert all(player.settled for player in players)
+    assert all(player.has_assignment for player in players)
     assert len({player.generation for player in players}) == 1
 
 
@@ -86,7 +86,7 @@ def play_absences(killed_at: int | None, power_fails: bool = False) -> tuple[Sta
         stage.at(killed_at, stage.kill, power_fails)
     stage.until(24_990)
     assert not stage.rebalances
-    assert first.settled
+    assert first.has_assignment
     assert first.assignment == seat
     assert first.generation == leader.generation == second.generation
     stage.until(60_000)
@@ -135,8 +135,8 @@ def test_the_table_of_absences_with_the_coordinator_killed(event: str, power_fai
     assert due <= moments[0] <= due + LATE_MS
     assert {rebalance.cause for rebalance in stage.rebalances} == {Cause.ABSENCES_ENDED}
     assert stage.listed == ["a", "leader"]
-    assert first.settled
-    assert leader.settled
+    assert first.has_assignment
+    assert leader.has_assignment
     assert first.generation == leader.generation
 
 
@@ -155,7 +155,7 @@ def test_all_absent_members_are_removed_with_the_earliest_absence_after_a_load(k
     (rebalance,) = stage.rebalances
     assert due <= rebalance.at_ms <= due + LATE_MS
     assert stage.listed == ["leader"]
-    assert leader.settled
+    assert leader.has_assignment
 
 
 def play_arrivals(killed_at: int | None, power_fails: bool = False) -> tuple[Stage, Player, list[Player]]:
@@ -203,5 +203,5 @@ def test_the_table_of_arrivals_with_the_coordinator_killed(event: str, power_fai
     alone = event in ("the rebalance has begun", "A and B wait", "B arrives", "A waits")
     assert len(stage.rebalances) == 2 + begun - alone
     assert stage.listed == ["a", "b", "c", "leader"]
-    assert all(player.settled for player in (leader, *newcomers))
+    assert all(player.has_assignment for player in (leader, *newcomers))
     assert {player.generation for player in newcomers} == {leader.generation}

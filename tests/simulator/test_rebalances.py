@@ -167,8 +167,8 @@ def too_little_time_for_a_sync(rebalances: Rebalances) -> None:
 def heartbeat_tells_nothing(rebalances: Rebalances) -> None:
     group = rebalancing("a")
     rebalances.check(group, 10)
-    rebalances.accepted(group, 10, "Heartbeat")
-    rebalances.accepted(group, 11, "Heartbeat")
+    rebalances.heartbeat_accepted(group, 10, "Heartbeat")
+    rebalances.heartbeat_accepted(group, 11, "Heartbeat")
 
 
 def pending_id_not_waited_for(rebalances: Rebalances) -> None:

@@ -245,63 +245,63 @@ def removed_after_its_sync(world: World) -> None:
 
 def lost_record(world: World) -> None:
     records = Records(world)
-    records.stored(("t", 0), 5, [b"value"], world.now)
+    records.acknowledged(("t", 0), 5, [b"value"], world.now)
     records.skipped(("t", 0), 0, 5, SECOND)
     records.skipped(("t", 0), 5, 6, SECOND)
 
 
 def changed_record(world: World) -> None:
     records = Records(world)
-    records.stored(("t", 0), 5, [b"value"], world.now)
+    records.acknowledged(("t", 0), 5, [b"value"], world.now)
     records.read(("t", 0), 5, b"value")
     records.read(("t", 0), 5, b"another")
 
 
 def record_deleted_early(world: World) -> None:
     records = Records(world, (), 10 * SECOND)
-    records.stored(("t", 0), 5, [b"value"], world.now)
+    records.acknowledged(("t", 0), 5, [b"value"], world.now)
     at(world, 11)
-    records.stored(("t", 0), 6, [b"newer"], world.now)
-    records.forget_before(("t", 0), 6)
+    records.acknowledged(("t", 0), 6, [b"newer"], world.now)
+    records.check_and_forget_before(("t", 0), 6)
     at(world, 20)
-    records.forget_before(("t", 0), 7)
+    records.check_and_forget_before(("t", 0), 7)
 
 
 def record_deleted_though_it_fits(world: World) -> None:
     records = Records(world, (), 10 * SECOND, retention_bytes=150)
     for offset in range(4):
-        records.stored(("t", 0), offset, [b"value"], world.now)
-    records.forget_before(("t", 0), 2)  # allowed: the two remaining batches of 76 bytes still exceed the retention of 150 bytes
-    records.forget_before(("t", 0), 3)
+        records.acknowledged(("t", 0), offset, [b"value"], world.now)
+    records.check_and_forget_before(("t", 0), 2)  # allowed: the two remaining batches of 76 bytes still exceed the retention of 150 bytes
+    records.check_and_forget_before(("t", 0), 3)
 
 
 def deleted_record_returns(world: World) -> None:
     records = Records(world)
-    records.stored(("t", 0), 0, [b"first", b"second", b"third"], world.now)
+    records.acknowledged(("t", 0), 0, [b"first", b"second", b"third"], world.now)
     deleted = records.delete_before(("t", 0), 2)
-    records.begins(("t", 0), 0, world.now)
+    records.check_log_start(("t", 0), 0, world.now)
     deleted(2)
-    records.begins(("t", 0), 0, world.now)  # allowed, as the request was sent before the reply to the deletion
-    records.forget_before(("t", 0), 2)
+    records.check_log_start(("t", 0), 0, world.now)  # allowed, as the request was sent before the reply to the deletion
+    records.check_and_forget_before(("t", 0), 2)
     records.lost_since(0)
     at(world, 1)
-    records.begins(("t", 0), 1, world.now)
+    records.check_log_start(("t", 0), 1, world.now)
 
 
 def record_deleted_beyond_the_request(world: World) -> None:
     records = Records(world, (), 10 * SECOND)
-    records.stored(("t", 0), 0, [b"first", b"second", b"third"], world.now)
+    records.acknowledged(("t", 0), 0, [b"first", b"second", b"third"], world.now)
     records.delete_before(("t", 0), -1)(1)
-    records.forget_before(("t", 0), 1)
-    records.forget_before(("t", 0), 2)
+    records.check_and_forget_before(("t", 0), 1)
+    records.check_and_forget_before(("t", 0), 2)
 
 
 def record_acknowledged_among_deleted_ones(world: World) -> None:
     records = Records(world)
     records.delete_before(("t", 0), 5)(5)
-    records.stored(("t", 0), 3, [b"sent before"], world.now)
+    records.acknowledged(("t", 0), 3, [b"sent before"], world.now)
     at(world, 1)
-    records.stored(("t", 0), 4, [b"sent later"], world.now)
+    records.acknowledged(("t", 0), 4, [b"sent later"], world.now)
 
 
 def fewer_records_deleted(world: World) -> None:
@@ -320,7 +320,7 @@ def old_generation_succeeds(world: World) -> None:
 def record_twice(world: World) -> None:
     records = Records(world)
     records.sent(("t", 0), [b"value"])
-    records.stored(("t", 0), 5, [b"value"], world.now)
+    records.acknowledged(("t", 0), 5, [b"value"], world.now)
     records.read(("t", 0), 6, b"value")
 
 
@@ -389,13 +389,13 @@ def test_a_reply_that_was_read_before_is_compared_again_when_its_records_are_no_
     records = Records(world)
 
     def read(value: bytes) -> None:
-        records.stored(("t", 0), 5, [value], world.now)
+        records.acknowledged(("t", 0), 5, [value], world.now)
         records.read_whole(("t", 0), 5, b"batch of " + value, 6)
         assert records.end_of_repeated_read(("t", 0), 5, b"batch of " + value) == 6
         assert records.end_of_repeated_read(("t", 0), 5, b"another batch") == -1
         assert records.end_of_repeated_read(("t", 0), 4, b"batch of " + value) == -1
 
-    ways: list[Callable[[], None]] = [lambda: records.lost_since(0), lambda: records.deleted("t"), lambda: records.forget_before(("t", 0), 6)]
+    ways: list[Callable[[], None]] = [lambda: records.lost_since(0), lambda: records.deleted("t"), lambda: records.check_and_forget_before(("t", 0), 6)]
     for forget in ways:
         read(b"value")
         forget()
@@ -404,12 +404,12 @@ def test_a_reply_that_was_read_before_is_compared_again_when_its_records_are_no_
 
 def test_a_deletion_that_was_not_acknowledged_may_be_undone(world: World) -> None:
     records = Records(world)
-    records.stored(("t", 0), 0, [b"first", b"second", b"third"], world.now)
+    records.acknowledged(("t", 0), 0, [b"first", b"second", b"third"], world.now)
     records.delete_before(("t", 0), 2)  # never acknowledged: a reader sees its effect, then the broker is killed
-    records.begins(("t", 0), 2, world.now)
-    records.forget_before(("t", 0), 2)
+    records.check_log_start(("t", 0), 2, world.now)
+    records.check_and_forget_before(("t", 0), 2)
     at(world, 1)
-    records.begins(("t", 0), 0, world.now)
+    records.check_log_start(("t", 0), 0, world.now)
     records.read(("t", 0), 1, b"second")
     with pytest.raises(Broken, match="instead of"):
         records.read(("t", 0), 2, b"another")
@@ -483,7 +483,7 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
         note_a_second_late(Kind.MEMBER_GONE, MemberGone(member.id, member.instance_id, Removal.EXPIRED, 3_600_000, member.session_timeout_ms))
 
     run.world.now += 3600 * SECOND
-    audit.forget_seats(name)  # the audit loses track of the group, as it does when notes are missing
+    audit.forget_notes(name)  # the audit loses track of the group, as it does when notes are missing
     note_a_second_late(Kind.STATE_CHANGE, StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # new sessions begin
     run.world.now += first.session_timeout_ms * MS
     note_removal(first)
@@ -495,8 +495,8 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
 
 
 def test_after_a_power_failure_an_unused_epoch_may_have_another_owner() -> None:
-    site: Any = None
-    owners = OneOwner(World(0), site)
+    shared_machine: Any = None
+    owners = OneOwner(World(0), shared_machine)
     first, second = (cast(ClusterNode, SimpleNamespace(name=f"node {number}", id=number, life=1)) for number in (1, 2))
     owners._note(first, LogId("t", 0), 4)
     owners.power_failed()
