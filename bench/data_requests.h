@@ -19,7 +19,7 @@ typedef struct {
     int64_t high_watermark, log_start;  /* high_watermark: Fetch; log_start: both */
     const uint8_t *records;
     int records_n;
-} said;
+} partition_answer;
 
 /* ---------------------------------------------------------------- Produce */
 
@@ -52,12 +52,12 @@ static bool names(rd *r, const topic *t) {
 }
 
 /* Reads an answer after its correlation id; false if it is malformed, or about another topic or number of partitions. */
-static bool produce_read(rd *r, const topic *t, said *each, int count) {
+static bool produce_read(rd *r, const topic *t, partition_answer *each, int count) {
     int n;
     rtags(r);
     if (rv(r) != 2 || !names(r, t) || (int)rv(r) - 1 != count) return false;
     for (int i = 0; i < count; i++) {
-        each[i] = (said){.partition = r32(r), .error = r16(r), .base_offset = r64(r)};
+        each[i] = (partition_answer){.partition = r32(r), .error = r16(r), .base_offset = r64(r)};
         r64(r); /* append time */
         each[i].log_start = r64(r);
         for (int k = (int)rv(r) - 1; k > 0 && !r->bad; k--) { r32(r); rbytes(r, &n); rtags(r); }
@@ -128,8 +128,8 @@ static const uint8_t *fetch_read_topic(rd *r, int *count) {
     return id;
 }
 
-static void fetch_read_partition(rd *r, said *one) {
-    *one = (said){.partition = r32(r), .error = r16(r), .high_watermark = r64(r)};
+static void fetch_read_partition(rd *r, partition_answer *one) {
+    *one = (partition_answer){.partition = r32(r), .error = r16(r), .high_watermark = r64(r)};
     r64(r); /* last stable offset */
     one->log_start = r64(r);
     for (int k = (int)rv(r) - 1; k > 0 && !r->bad; k--) { r64(r); r64(r); rtags(r); } /* aborted transactions */
@@ -140,7 +140,7 @@ static void fetch_read_partition(rd *r, said *one) {
 }
 
 /* Reads a whole answer about one partition of `t`; false if it is malformed, or about another topic or several partitions. */
-static bool fetch_read_one(rd *r, const topic *t, int *error, said *one) {
+static bool fetch_read_one(rd *r, const topic *t, int *error, partition_answer *one) {
     int topics, count;
     *error = fetch_read_head(r, &topics);
     if (*error) return !r->bad;

@@ -169,7 +169,7 @@ static void count(conn *c, uint64_t bytes, uint64_t now) {
 }
 
 static void on_produced(conn *c, rd *r, uint64_t now) {
-    said one;
+    partition_answer one;
     if (!produce_read(r, topics, &one, 1) || (one.partition != c->part && o.preflight)) { wrong(&malformed, "a malformed answer to Produce"); return; }
     if (one.error) { wrong(&errors, "Produce: error %d", one.error); return; }
     count(c, batch.n, now);
@@ -183,7 +183,7 @@ static void on_produced(conn *c, rd *r, uint64_t now) {
 
 /* Checks a Fetch answer: records of the connection's partition from its offset on. Returns the bytes of whole batches; 0: none, or wrong. */
 static int64_t fetched(conn *c, rd *r) {
-    said one;
+    partition_answer one;
     int error;
     const char *why;
     if (!fetch_read_one(r, topics, &error, &one) || (!error && one.partition != c->part && o.preflight)) {
@@ -295,7 +295,7 @@ static void filled(partition *p, int64_t base_offset) {
 
 /* Produces one batch to each partition of a topic; repeats this for partitions that are not available yet. */
 static void fill_once(int fd, buf *q, buf *a, int t) {
-    static said each[PARTS_MAX];
+    static partition_answer each[PARTS_MAX];
     static int parts[PARTS_MAX];
     int left = o.parts;
     for (int i = 0; i < left; i++) parts[i] = i;
@@ -497,7 +497,7 @@ static int read_served(rd *r, bool *served, int *left) {
     for (; topics_n > 0 && !r->bad; topics_n--) {
         int t = find_topic(fetch_read_topic(r, &count));
         for (; count > 0 && !r->bad; count--) {
-            said one;
+            partition_answer one;
             int64_t offset = 0;
             const char *why;
             fetch_read_partition(r, &one);

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.analyze.opened import check_names, open_warehouse
+from cli.analyze.opened import check_group, known_names, open_warehouse
 from cli.failure import EXIT
 from cli.shown import Screen, plain
 
@@ -20,18 +20,20 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.on_demand import advice_for
         from pipeline.timeouts import Options
 
-        several = check_names(warehouse, options)
+        clusters, groups = known_names(warehouse, options.cluster)
+        check_group(warehouse, options, groups)
+        several_clusters = len(clusters) > 1
         limits = Options(quantile=options.quantile, detect_max_ms=ms(options.max_detect))
         advice = advice_for(warehouse, options.group, limits, options.cluster)
     if screen.json:
-        clusters = [{"advice": [row._asdict() for row in cluster.advice], "curve": [point._asdict() for point in cluster.curve]} for cluster in advice]
-        screen.document({"clusters": clusters})
+        documents = [{"advice": [row._asdict() for row in cluster.advice], "curve": [point._asdict() for point in cluster.curve]} for cluster in advice]
+        screen.document({"clusters": documents})
         return EXIT.DONE
     for number, cluster in enumerate(advice):
         if number:
             screen.line()
         for row in cluster.advice:
-            screen.line(plain(f"cluster {row.cluster}: {row.text}" if several else row.text))
+            screen.line(plain(f"cluster {row.cluster}: {row.text}" if several_clusters else row.text))
             for line in row.setting.splitlines():
                 screen.line(f"  {plain(line)}")
         points = changing_points(cluster.curve)

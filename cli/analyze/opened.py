@@ -52,19 +52,6 @@ def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None
     return rows_of(row, warehouse.read(name, only=only or None))
 
 
-def check_names(warehouse: Warehouse, options: argparse.Namespace) -> bool:
-    """Raise Failure if the cluster or group of the command is not in the tables.
-
-    Returns whether the tables have several clusters, so that the output must name them.
-    """
-    from cli.command_line import closest
-
-    clusters, groups = known_names(warehouse, options.cluster)
-    if options.group is not None and options.group not in groups:
-        raise Failure(EXIT.MISSING, f"no group {options.group!r} in {place(warehouse, options.cluster)}{closest(options.group, groups)}", word=UNKNOWN_GROUP)
-    return len(clusters) > 1
-
-
 def known_names(warehouse: Warehouse, cluster: str | None) -> tuple[set[str], set[str]]:
     """The clusters of the tables, and the groups of `cluster`, or of all if it is None. Raise Failure if the tables have no such cluster."""
     known = warehouse.read("groups", columns=["cluster", "group"]).to_pylist()
@@ -73,6 +60,14 @@ def known_names(warehouse: Warehouse, cluster: str | None) -> tuple[set[str], se
         has = f"; it has {', '.join(sorted(clusters))}" if clusters else ""
         raise Failure(EXIT.MISSING, f"no cluster {cluster!r} in {warehouse.folder}{has}", word="unknown-cluster")
     return clusters, {row["group"] for row in known if cluster in (None, row["cluster"])}
+
+
+def check_group(warehouse: Warehouse, options: argparse.Namespace, groups: set[str]) -> None:
+    """Raise Failure if the command names a group that is not one of `groups`, the known ones."""
+    from cli.command_line import closest
+
+    if options.group is not None and options.group not in groups:
+        raise Failure(EXIT.MISSING, f"no group {options.group!r} in {place(warehouse, options.cluster)}{closest(options.group, groups)}", word=UNKNOWN_GROUP)
 
 
 def place(warehouse: Warehouse, cluster: str | None) -> str:

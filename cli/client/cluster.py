@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
-from cli.client.connection import Broken, Connection, api_name
+from cli.client.connection import Connection, NoReply, api_name
 from cli.client.pool import Pool
 from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, first_error
 from cli.client.routes import REPEATABLE, Route
@@ -119,8 +119,8 @@ class Cluster:
         broker = self._brokers[broker_id]
         try:
             return self._pool.connect((broker.host, broker.port), deadline).versions
-        except Broken as broken:
-            raise Failure(EXIT.UNREACHABLE, broken.full_text) from broken
+        except NoReply as no_reply:
+            raise Failure(EXIT.UNREACHABLE, no_reply.full_text) from no_reply
 
     # Requests
 
@@ -253,11 +253,11 @@ class Cluster:
         try:
             connection = self._broker(broker_id, deadline)
             connection.send(request, connection.version_for(request, oldest), deadline)
-        except Broken as broken:
-            raise Failure(EXIT.UNREACHABLE, broken.line) from broken
+        except NoReply as no_reply:
+            raise Failure(EXIT.UNREACHABLE, no_reply.line) from no_reply
 
     def own_connection(self, broker_id: int, *, timeout: float | None = None) -> Connection:
-        """A new connection for the caller alone. Raises `Broken`."""
+        """A new connection for the caller alone. Raises `NoReply`."""
         deadline = self._deadline(timeout)
         shared = self._broker(broker_id, deadline)
         return Connection(shared.host, shared.port, self._limited(deadline))
@@ -291,17 +291,17 @@ class Cluster:
                 problem = route.retriable_problem(reply)
                 if problem is None:
                     return reply
-            except Broken as broken:
+            except NoReply as no_reply:
                 if problem and self._expired(deadline):  # raise the earlier error, which explains more than a timeout
-                    raise problem from broken
-                line = f"{broken.line} within {self._current.attempt:.3g} s" if broken.late else broken.line
+                    raise problem from no_reply
+                line = f"{no_reply.line} within {self._current.attempt:.3g} s" if no_reply.late else no_reply.line
                 problem = Failure(EXIT.UNREACHABLE, line)
                 if connection is not None:
                     self._pool.failed(connection)
-                    if broken.sent and not repeatable:
-                        raise Failure(EXIT.UNREACHABLE, f"{line}{UNCERTAIN}: check before trying again", hint=CHECK_FIRST) from broken
-                if broken.final or not self._pool.has_connected:
-                    raise problem from broken
+                    if no_reply.sent and not repeatable:
+                        raise Failure(EXIT.UNREACHABLE, f"{line}{UNCERTAIN}: check before trying again", hint=CHECK_FIRST) from no_reply
+                if no_reply.final or not self._pool.has_connected:
+                    raise problem from no_reply
                 self._metadata_valid = False
             except Failure as failure:  # of the request by which `route` looks up the broker
                 raise (problem if problem and self._expired(deadline) else failure) from failure
@@ -337,18 +337,18 @@ class Cluster:
         broker = self._brokers.get(broker_id)
         if broker is None:
             self._metadata_valid = False
-            raise Broken(f"broker {broker_id} is not in the cluster at the moment")
+            raise NoReply(f"broker {broker_id} is not in the cluster at the moment")
         try:
             return self._pool.connect((broker.host, broker.port), self._limited(deadline))
-        except Broken as broken:
-            broken.line = f"broker {broker_id} cannot be reached at its advertised address: {broken.line}"
+        except NoReply as no_reply:
+            no_reply.line = f"broker {broker_id} cannot be reached at its advertised address: {no_reply.line}"
             raise
 
     def _controller(self, deadline: float) -> Connection:
         self._load_metadata(deadline)
         if self._controller_id < 0:
             self._metadata_valid = False
-            raise Broken("the cluster has no controller at the moment")
+            raise NoReply("the cluster has no controller at the moment")
         return self._broker(self._controller_id, deadline)
 
     def _forget_metadata(self) -> None:

@@ -34,9 +34,9 @@ PROBE_AFTER_SHARE = 0.5
 unpack_int = Struct(">i").unpack_from
 
 
-class Broken(Exception):
-    """There is no reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time limit has passed,
-    and the caller adds it to `line`.
+class NoReply(Exception):
+    """There is no usable reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time limit has
+    passed, and the caller adds it to `line`.
     """
 
     def __init__(self, line: str, *, final: bool = False, sent: bool = False, late: bool = False) -> None:
@@ -75,11 +75,11 @@ class Connection:
         try:
             self._socket = dial(host, port, deadline)
         except UnknownHostError as error:
-            raise Broken(f"{self.endpoint}: unknown host name ({error.reason})", final=True) from error
+            raise NoReply(f"{self.endpoint}: unknown host name ({error.reason})", final=True) from error
         except TimeoutError as error:
-            raise Broken(f"{self.endpoint} does not answer", late=True) from error
+            raise NoReply(f"{self.endpoint} does not answer", late=True) from error
         except OSError as error:
-            raise Broken(f"{self.endpoint}: {(error.strerror or str(error)).lower()} (is a broker running there?)") from error
+            raise NoReply(f"{self.endpoint}: {(error.strerror or str(error)).lower()} (is a broker running there?)") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._learn_versions(deadline)
@@ -129,7 +129,7 @@ class Connection:
         if reply.error_code == UNSUPPORTED_VERSION:
             reply = self._versions_reply(request, 0, deadline)
         if reply.error_code:
-            raise Broken(f"{self.endpoint}: ApiVersions is refused with error {reply.error_code}", final=True)
+            raise NoReply(f"{self.endpoint}: ApiVersions is refused with error {reply.error_code}", final=True)
         self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in reply.api_keys}
 
     def _versions_reply(self, request: ApiVersionsRequest, version: int, deadline: float) -> ApiVersionsResponse:
@@ -138,9 +138,9 @@ class Connection:
             self._probe_if_silent(deadline)
             body = self._receive(correlation_id, deadline)
         except other_protocols.NotKafka as error:
-            raise Broken(f"{self.endpoint} {error}", final=True) from error
+            raise NoReply(f"{self.endpoint} {error}", final=True) from error
         except TimeoutError as error:
-            raise Broken(f"{self.endpoint} accepts connections, but does not answer", late=True) from error
+            raise NoReply(f"{self.endpoint} accepts connections, but does not answer", late=True) from error
         except (EOFError, OSError) as error:
             self.close()
             raise self._other_protocol(deadline) from error
@@ -148,7 +148,7 @@ class Connection:
         try:
             return ApiVersionsResponse.decode(body, 0, 0 if refused else version)[0]
         except ProtocolError as error:
-            raise Broken(f"{self.endpoint}: its reply to ApiVersions is invalid ({error})", final=True) from error
+            raise NoReply(f"{self.endpoint}: its reply to ApiVersions is invalid ({error})", final=True) from error
 
     def _probe_if_silent(self, deadline: float) -> None:
         """Wait for an answer; if none arrives, probe the peer for other protocols."""
@@ -162,12 +162,12 @@ class Connection:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def _other_protocol(self, deadline: float) -> Broken:
+    def _other_protocol(self, deadline: float) -> NoReply:
         """The error for a closed connection, after a probe for other protocols."""
         listener = other_protocols.listener_at(self.host, self.port, deadline)
         if listener:
-            return Broken(f"{self.endpoint} {listener}", final=True)
-        return Broken(f"{self.endpoint} closes connections without an answer: is a Kafka broker there?")
+            return NoReply(f"{self.endpoint} {listener}", final=True)
+        return NoReply(f"{self.endpoint} closes connections without an answer: is a Kafka broker there?")
 
     # Requests
 
@@ -196,24 +196,24 @@ class Connection:
             self.close()
             match error:
                 case other_protocols.NotKafka():
-                    raise Broken(f"{self.endpoint} {error}", final=True) from error
+                    raise NoReply(f"{self.endpoint} {error}", final=True) from error
                 case TimeoutError():
-                    raise Broken(f"{self.endpoint} does not answer {name}", sent=True, late=True) from error
+                    raise NoReply(f"{self.endpoint} does not answer {name}", sent=True, late=True) from error
                 case EOFError() | OSError():
                     raise self._connection_cut(name, deadline) from error
                 case ProtocolError():
-                    raise Broken(f"{self.endpoint}: its reply to {name} is invalid ({error})", final=True, sent=True) from error
+                    raise NoReply(f"{self.endpoint}: its reply to {name} is invalid ({error})", final=True, sent=True) from error
             raise
         self._replies += 1
         return reply
 
-    def _connection_cut(self, name: str, deadline: float) -> Broken:
+    def _connection_cut(self, name: str, deadline: float) -> NoReply:
         """The error for a connection that was closed during a request. A listener with SASL closes it at the first request after ApiVersions."""
         if not self._replies and SASL_HANDSHAKE in self.versions:
             mechanisms = other_protocols.sasl_mechanisms(self.host, self.port, deadline)
             if mechanisms is not None:
-                return Broken(f"{self.endpoint} {other_protocols.wants_sasl(mechanisms)}", final=True)
-        return Broken(f"{self.endpoint} closed the connection before it answered {name}", sent=True)
+                return NoReply(f"{self.endpoint} {other_protocols.wants_sasl(mechanisms)}", final=True)
+        return NoReply(f"{self.endpoint} closed the connection before it answered {name}", sent=True)
 
     def _send(self, request: Message, version: int, deadline: float) -> int:
         key: int = request.API_KEY  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from cli.arguments import Address
-from cli.client.connection import METADATA, Broken, Connection
+from cli.client.connection import METADATA, Connection, NoReply
 
 # The limit for one address while there are others. It leaves time for a lost SYN, which the system resends after one second.
 ATTEMPT_SECONDS = 2.5
@@ -33,12 +33,12 @@ class Pool:
             known.close()
         try:
             connection = Connection(*address, deadline)
-        except Broken:
+        except NoReply:
             self._failed.add(address)
             raise
         if METADATA not in connection.versions:
             connection.close()
-            raise Broken(f"{connection.endpoint} is no broker (a KRaft controller, perhaps): name a listener for clients", final=True)
+            raise NoReply(f"{connection.endpoint} is no broker (a KRaft controller, perhaps): name a listener for clients", final=True)
         self._open[address] = connection
         self._failed.discard(address)
         self.has_connected = True
@@ -56,7 +56,7 @@ class Pool:
     def any_connection(self, more: Iterable[Address], deadline: float) -> Connection:
         """The first broker that answers. Each attempt gets a share of the time."""
         untried = self.candidates(more)
-        problems: dict[Address, Broken] = {}
+        problems: dict[Address, NoReply] = {}
         for seconds_max in (ATTEMPT_SECONDS, None):
             for number, address in enumerate(untried):
                 if address in problems and problems[address].final:
@@ -67,12 +67,12 @@ class Pool:
                     share = min(share, seconds_max)
                 try:
                     return self.connect(address, now + share)
-                except Broken as broken:
-                    problems[address] = broken
+                except NoReply as no_reply:
+                    problems[address] = no_reply
             if len(untried) == 1 or time.monotonic() >= deadline or not any(problem.late for problem in problems.values()):
                 break
         failures = list(problems.values())
         if len(failures) == 1:
             raise failures[0]
         lines = "; ".join(problem.full_text for problem in failures)
-        raise Broken(f"no broker answers: {lines}", final=all(problem.final for problem in failures))
+        raise NoReply(f"no broker answers: {lines}", final=all(problem.final for problem in failures))

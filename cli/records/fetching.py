@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, TopicPartition, check
-from cli.client.connection import Broken, Connection
+from cli.client.connection import Connection, NoReply
 from cli.records.batches import Chunk, chunk_of
 from cli.records.positions import offsets_at
 from cli.topics.log_offsets import EARLIEST, LATEST, RETRIABLE
@@ -86,8 +86,8 @@ class Fetcher:
             chunks += self._receive(brokers.pop(descriptor))
         for broker_id in brokers.values():
             if time.monotonic() >= self._pending[broker_id].deadline:
-                broken = Broken(f"{self._connections[broker_id].endpoint} does not answer Fetch", sent=True, late=True)
-                self._connection_broken(broker_id, broken)
+                no_reply = NoReply(f"{self._connections[broker_id].endpoint} does not answer Fetch", sent=True, late=True)
+                self._drop_connection(broker_id, no_reply)
         return chunks
 
     # Requests
@@ -115,8 +115,8 @@ class Fetcher:
                 if connection is None:
                     connection = self._connections[broker_id] = self._cluster.own_connection(broker_id)
                 self._pending[broker_id] = self._send(connection, positions)
-            except Broken as broken:
-                self._connection_broken(broker_id, broken)
+            except NoReply as no_reply:
+                self._drop_connection(broker_id, no_reply)
 
     def _send(self, connection: Connection, positions: dict[TopicPartition, int]) -> PendingFetch:
         topics: dict[str, FetchTopic] = {}
@@ -142,8 +142,8 @@ class Fetcher:
         deadline = time.monotonic() + self._cluster.timeout
         try:
             reply: FetchResponse = self._connections[broker_id].receive(pending.request, pending.version, pending.correlation_id, deadline)
-        except Broken as broken:
-            self._connection_broken(broker_id, broken)
+        except NoReply as no_reply:
+            self._drop_connection(broker_id, no_reply)
             return []
         check(reply.error_code, "Fetch")
         self._failing_since = None
@@ -175,7 +175,7 @@ class Fetcher:
 
     # Errors
 
-    def _connection_broken(self, broker_id: int, broken: Broken) -> None:
+    def _drop_connection(self, broker_id: int, no_reply: NoReply) -> None:
         self._pending.pop(broker_id, None)
         connection = self._connections.pop(broker_id, None)
         if connection is not None:
@@ -184,7 +184,7 @@ class Fetcher:
         if self._failing_since is None:
             self._failing_since = now
         elif now - self._failing_since >= self._cluster.limits.call:
-            raise Failure(EXIT.UNREACHABLE, broken.full_text) from broken
+            raise Failure(EXIT.UNREACHABLE, no_reply.full_text) from no_reply
         self._mark_stale()
 
     def _mark_stale(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
 from cli.client.cluster import UNCERTAIN
-from cli.client.connection import Broken
+from cli.client.connection import NoReply
 from cli.client.words import word_of
 from cli.records.drafts import Draft
 from protocol.batch import Compression, build
@@ -157,7 +157,7 @@ class Sender:
         try:
             reply = self._cluster.node(leader, request, retry=False)
         except Failure as lost:
-            was_sent = isinstance(lost.__cause__, Broken) and lost.__cause__.sent
+            was_sent = isinstance(lost.__cause__, NoReply) and lost.__cause__.sent
             if was_sent:
                 add_missing(self._in_doubt, drafts)
                 unanswered = Failure(EXIT.UNREACHABLE, lost.line.partition(UNCERTAIN)[0])
