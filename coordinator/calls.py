@@ -166,7 +166,7 @@ class Leaver(NamedTuple):
 class Commit:
     """An OffsetCommit for existing partitions. The shard adds to `too_large` each (topic, partition) with metadata over the limit."""
 
-    __slots__ = ("generation", "group_id", "instance_id", "member_id", "missing_group_error", "retention_ms", "too_large", "topics")
+    __slots__ = ("generation", "group_id", "instance_id", "member_id", "retention_ms", "too_large", "topics", "unknown_group_error")
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Commit:
         instance_id: str | None,
         topics: list[tuple[str, list[OffsetCommitRequestPartition]]],
         retention_ms: int = -1,
-        missing_group_error: int = 69,  # GROUP_ID_NOT_FOUND; before v9: ILLEGAL_GENERATION
+        unknown_group_error: int = 69,  # GROUP_ID_NOT_FOUND; before v9: ILLEGAL_GENERATION
     ) -> None:
         self.group_id = group_id
         self.generation = generation
@@ -184,7 +184,7 @@ class Commit:
         self.instance_id = instance_id
         self.topics = topics
         self.retention_ms = retention_ms
-        self.missing_group_error = missing_group_error
+        self.unknown_group_error = unknown_group_error
         self.too_large: set[tuple[str, int]] | None = None
 
 

@@ -126,7 +126,7 @@ class Group(Timed):
         self.note_numbers_since_ms = -1  # wall time of the first note; -1: none yet
         self.away_count = 0  # the number of members in `policy.away`
         self.policy: PolicyState | None = None  # None: no policies
-        self.extended_since_ms = -1  # `phase_start_ms` of the last phase whose deadline was extended (`Shard.stalled`)
+        self.extended_since_ms = -1  # `phase_start_ms` of the last phase whose deadline was extended (`Shard.extends_deadlines`)
 
     # Members.
 

@@ -73,7 +73,7 @@ def require_member_id(out: Outcome, group: Group, request: JoinRequest, waiter: 
     out.refuse_join(waiter, id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
-def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def admit_newcomer(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     drop_pending(out, group, id)
     if group.policy is not None and enters_as_standby(group, request):
         add_without_rebalance(out, group, request, waiter, id)

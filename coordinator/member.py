@@ -54,7 +54,7 @@ class Member(Timed):
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new  # never part of a generation yet
-        self.extended_since_ms = -1  # `seen_ms` of the last session that was extended (`Shard.stalled`)
+        self.extended_since_ms = -1  # `seen_ms` of the last session that was extended (`Shard.extends_deadlines`)
         self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that the client may repeat (`Shard.remember_repeatable_join`)
         self.join_waiter: JoinWaiter | None = None  # its parked JoinGroup
         self.sync_waiter: SyncWaiter | None = None  # its parked SyncGroup
@@ -92,4 +92,4 @@ class Pending(Timed):
         self.session_timeout_ms = session_timeout_ms
         self.connection: Closable | None = None  # if the id is released when its connection closes (`pending_release.py`)
         self.expires_ms = NEVER  # the end of its session, if its deadline is the next check of the connection
-        self.extended = False  # its deadline was extended (`Shard.stalled`)
+        self.extended = False  # its deadline was extended (`Shard.extends_deadlines`)

@@ -110,7 +110,7 @@ class RoundResult(IntEnum):
     LEADER_LOST = 3
 
 
-class Coordinator(IntEnum):
+class ShardChange(IntEnum):
     """What happened to a shard."""
 
     LOADED = 0

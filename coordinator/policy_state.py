@@ -52,7 +52,7 @@ class Newcomer:
 NO_TARGET: Final = 1 << 31  # more members than any group has
 
 
-class Seat(NamedTuple):
+class VacatedSeat(NamedTuple):
     """The place that a removed member leaves to a standby (`standby.py`): its assignment, and whether it was the leader."""
 
     member_id: str
@@ -76,7 +76,7 @@ class TakeOver(GroupTimer):
         self.from_id = from_id
         self.from_instance = from_instance
         self.since_ms = since_ms  # wall time, as stored
-        self.extended = False  # its deadline was extended (`Shard.stalled`)
+        self.extended = False  # its deadline was extended (`Shard.extends_deadlines`)
 
 
 class PolicyState:
@@ -85,7 +85,6 @@ class PolicyState:
     __slots__ = (
         "away",
         "away_timer",
-        "departed",
         "departed_while_assigning",
         "listed",
         "newcomer_timer",
@@ -97,6 +96,7 @@ class PolicyState:
         "stored_away",
         "stored_seats",
         "take_overs",
+        "vacated_seats",
     )
 
     def __init__(self, group_id: str, policies: GroupPolicies) -> None:
@@ -111,7 +111,7 @@ class PolicyState:
         self.own_target = False  # target.group.size is set for the group itself, not as a default of the broker
         self.standbys: dict[str, int] = {}  # member id -> when it became a standby (wall time), ascending
         self.take_overs: dict[str, TakeOver] = {}  # by the id of the standby that takes the seat over
-        self.departed: list[Seat] = []  # seats of members removed in this step
+        self.vacated_seats: list[VacatedSeat] = []  # seats of members removed in this step
         self.departed_while_assigning = False  # an active member was removed in this step, in COMPLETING
         self.stored_seats: bytes | None = None  # the newest seats record
 

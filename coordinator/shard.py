@@ -28,7 +28,7 @@ from coordinator.expansion import check_newcomers, is_waiting_newcomer, set_newc
 from coordinator.facts import group_key, group_value, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold, UntilDurable
-from coordinator.join import add, has_room, offers_protocol_twice, remove_over_size, require_member_id
+from coordinator.join import admit_newcomer, has_room, offers_protocol_twice, remove_over_size, require_member_id
 from coordinator.leave import remove_leavers
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause, Note
@@ -98,8 +98,8 @@ class HeldNotes(UntilDurable):
 
 
 class Shard:
-    """The coordinator of one partition. `stalled`: the process could not read requests, or an append delays replies. Then `advance` extends an
-    expired deadline, once.
+    """The coordinator of one partition. `extends_deadlines`: `advance` extends an expired deadline, once, because the process could not read
+    requests, or an append delays replies.
 
     A member that sends nothing in the extended session is removed, however slow log and process are.
     """
@@ -156,14 +156,14 @@ class Shard:
         out = self._out
         if group.state is PREPARING:
             end_join_phase(out, group)
-        elif self.stalled and group.extended_since_ms != group.phase_start_ms:
+        elif self.extends_deadlines and group.extended_since_ms != group.phase_start_ms:
             group.extended_since_ms = group.phase_start_ms
             out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
         else:
             end_sync_phase(out, group)
 
     def _member_deadline(self, member: Member) -> None:
-        if self.stalled and member.extended_since_ms != member.seen_ms:
+        if self.extends_deadlines and member.extended_since_ms != member.seen_ms:
             member.extended_since_ms = member.seen_ms
             self._out.restart_session(member)
         else:
@@ -172,7 +172,7 @@ class Shard:
     def _pending_deadline(self, pending: Pending) -> None:
         if keeps_pending(self._out, pending):
             return
-        if self.stalled and not pending.extended:  # the reply with the id may still be held
+        if self.extends_deadlines and not pending.extended:  # the reply with the id may still be held
             pending.extended = True
             self._out.deadlines.set(pending, self._out.now + pending.session_timeout_ms)
             return
@@ -184,7 +184,7 @@ class Shard:
 
     def _take_over_deadline(self, take_over: TakeOver) -> None:
         group = self.groups[take_over.group_id]
-        if self.stalled and not take_over.extended:
+        if self.extends_deadlines and not take_over.extended:
             take_over.extended = True
             self._out.deadlines.set(take_over, self._out.now + group.members[take_over.member_id].session_timeout_ms)
         else:
@@ -287,10 +287,10 @@ class Shard:
         if id in group.pending:
             if request.instance_id is not None:  # only dynamic members get pending ids
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
-            return add(out, group, request, waiter, id)
+            return admit_newcomer(out, group, request, waiter, id)
         instance = request.instance_id
         if group.policy is not None and is_waiting_newcomer(group, id, instance):
-            return add(out, group, request, waiter, id)
+            return admit_newcomer(out, group, request, waiter, id)
         if member is None or (instance is not None and member.instance_id != instance):
             return out.refuse_join(waiter, id, identity.check_ids(group, id, instance))
         return self._rejoin(group, member, request, waiter)
@@ -317,7 +317,7 @@ class Shard:
             if isinstance(rule, ErrorCode):
                 return out.refuse_join(waiter, "", rule)
             return rule(out, group, group.members[group.statics[instance]], request, waiter, new_id)
-        return add(out, group, request, waiter, new_id)
+        return admit_newcomer(out, group, request, waiter, new_id)
 
     def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int, wall: int) -> None:
         """Handle a SyncGroup. The waiter gets its reply at once or when the leader has sent the assignments."""
@@ -421,7 +421,7 @@ class Shard:
         group = self.groups.get(commit.group_id)
         if group is None:
             if commit.generation >= 0:
-                return commit.missing_group_error
+                return commit.unknown_group_error
             if not storable(commit.group_id):
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             group = self._create(commit.group_id)
@@ -610,7 +610,7 @@ class Shard:
         """Reset the shard and drop waiting replies unanswered: call `abandon` first if there may be any."""
         self.hold = Hold(self._config.batch_bytes_max)
         self._end_groups()
-        self.stalled = False
+        self.extends_deadlines = False
         self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
         self._out = Outcome(self._config, self._fresh_id)
         self.deadlines = self._out.deadlines

@@ -24,7 +24,7 @@ from coordinator.member import Member
 from coordinator.notes import Kind, StandbyStep, spend_note_budget
 from coordinator.outcome import Outcome
 from coordinator.policy_records import StoredSeats, seats_key, seats_value
-from coordinator.policy_state import NO_TARGET, PolicyState, Seat, TakeOver
+from coordinator.policy_state import NO_TARGET, PolicyState, TakeOver, VacatedSeat
 from coordinator.registration import delete_records_of_removed
 from coordinator.states import COMPLETING, STABLE
 from coordinator.subscription import other_topics, same_topics
@@ -174,18 +174,18 @@ def remember_seat(out: Outcome, group: Group, member: Member) -> None:
     if take_over is not None:
         out.deadlines.remove(take_over)
     if group.state is STABLE or (group.state is COMPLETING and was_standby):
-        policy.departed.append(seat_of(group, member, take_over)._replace(empty=was_standby))
+        policy.vacated_seats.append(seat_of(group, member, take_over)._replace(empty=was_standby))
     elif group.state is COMPLETING:
         policy.departed_while_assigning = True
 
 
-def seat_of(group: Group, member: Member, take_over: TakeOver | None) -> Seat:
+def seat_of(group: Group, member: Member, take_over: TakeOver | None) -> VacatedSeat:
     """The member's seat. `take_over`: the member's unfinished take-over; then `from_id` still names the previous member."""
     from_id, from_instance = (member.id, member.instance_id) if take_over is None else (take_over.from_id, take_over.from_instance)
-    return Seat(member.id, member.instance_id, from_id, from_instance, member.assignment, member.metadata(group.protocol_name), group.leader == member.id)
+    return VacatedSeat(member.id, member.instance_id, from_id, from_instance, member.assignment, member.metadata(group.protocol_name), group.leader == member.id)
 
 
-def find_standbys(group: Group, seats: Iterable[Seat]) -> list[Member | None]:
+def find_standbys(group: Group, seats: Iterable[VacatedSeat]) -> list[Member | None]:
     """For each seat the longest-waiting free standby with the same topics, or None."""
     policy = group.policy
     free = {} if policy is None else {id: group.members[id].metadata(group.protocol_name) for id in policy.standbys}
@@ -210,17 +210,17 @@ def move_seats(out: Outcome, group: Group) -> bool:
     """Called after members were removed in this step: give their seats to standbys. False: a rebalance must follow."""
     policy = group.policy
     assert policy is not None
-    departed, policy.departed = policy.departed, []
+    vacated_seats, policy.vacated_seats = policy.vacated_seats, []
     assigning, policy.departed_while_assigning = policy.departed_while_assigning, False
-    if not departed or assigning or not group.members:
+    if not vacated_seats or assigning or not group.members:
         return False
-    seats = [seat for seat in departed if not seat.empty]
+    seats = [seat for seat in vacated_seats if not seat.empty]
     standbys = [standby for standby in find_standbys(group, seats) if standby is not None]
     if len(standbys) < len(seats):
         return False
     if group.state is COMPLETING:  # only standbys were removed, and the group is stored with its assignments
         group.remember_subscriptions(group.all_metadata())
-        _note_departed(out, group, departed)
+        _note_departed(out, group, vacated_seats)
         return True
     take_overs: list[TakeOver] = []
     for seat, standby in zip(seats, standbys, strict=True):
@@ -232,7 +232,7 @@ def move_seats(out: Outcome, group: Group) -> bool:
         take_overs.append(take_over)
     if not store_seats(out, group):
         return False
-    _note_departed(out, group, departed)
+    _note_departed(out, group, vacated_seats)
     for take_over in take_overs:
         member = group.members[take_over.member_id]
         out.deadlines.set(take_over, out.now + member.session_timeout_ms)
@@ -300,7 +300,7 @@ def cancel_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
     policy = group.policy
     assert policy is not None
     member = group.members[take_over.member_id]
-    policy.departed.append(seat_of(group, member, take_over))
+    policy.vacated_seats.append(seat_of(group, member, take_over))
     del policy.take_overs[member.id]
     policy.standbys[member.id] = out.wall
     member.assignment = EMPTY_ASSIGNMENT
@@ -386,9 +386,9 @@ def note_standby(out: Outcome, group: Group, member: Member, step: StandbyStep, 
         out.add_note(group, Kind.STANDBY, StandbyChange(member.id, member.instance_id, step, from_id, from_instance, after_ms))
 
 
-def _note_departed(out: Outcome, group: Group, departed: list[Seat]) -> None:
+def _note_departed(out: Outcome, group: Group, vacated_seats: list[VacatedSeat]) -> None:
     """Note the removal of members that no note of a take-over names: standbys, and members that were still taking a seat over."""
-    for seat in departed:
+    for seat in vacated_seats:
         if (seat.empty or seat.member_id != seat.from_id) and seat.member_id not in group.members and spend_note_budget(group, out.now):
             out.add_note(group, Kind.STANDBY, StandbyChange(seat.member_id, seat.instance_id, StandbyStep.GONE, None, None, 0))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from coordinator.notes import Cause, Coordinator, Removal, Replacement, StandbyStep
+from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.states import State
 from history.note_records import GroupRecord
 
@@ -107,7 +107,7 @@ class CoordinatorChanged(NamedTuple):
     """
 
     at_ms: int
-    change: Coordinator | None
+    change: ShardChange | None
     load_ms: int
     groups: int
     orderly: bool | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from coordinator.notes import Coordinator, Removal, RoundResult, StandbyStep
+from coordinator.notes import Removal, RoundResult, ShardChange, StandbyStep
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.note_records import GroupRecord, NoteRecord, known_member
 from protocol.messages.coordinator_notes import CoordinatorChange, MemberGone, RoundEnd, StandbyChange, StateChange
@@ -108,11 +108,11 @@ def _precedes(record: GroupRecord, note: NoteRecord, next_offset: int) -> bool:
     epoch = note.header.coordinator_epoch
     if record.epoch >= 0 and record.epoch != epoch:
         return record.epoch < epoch
-    if isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.UNLOADED and record.epoch == epoch:
+    if isinstance(note.body, CoordinatorChange) and note.body.what == ShardChange.UNLOADED and record.epoch == epoch:
         return True
     if record.at_ms < note.at_ms:
         return True
-    if isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.SUSPENDED:
+    if isinstance(note.body, CoordinatorChange) and note.body.what == ShardChange.SUSPENDED:
         return record.at_ms == note.at_ms  # nothing is stored while it is suspended
     if not note.group or record.stored is None or record.at_ms > note.at_ms + APPENDED_LATE_MS:
         return False

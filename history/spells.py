@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.notes import Coordinator, Removal, Replacement
+from coordinator.notes import Removal, Replacement, ShardChange
 from coordinator.states import State
 from history.commits import NearbyCommits, last_commit
 from history.compared import MemberIdentity
@@ -116,7 +116,7 @@ class Spells:
         elif event.group:
             self._count_note(event.header)
             self._fold_note(event.header, event.body)
-        elif isinstance(event.body, CoordinatorChange) and known_member(Coordinator, event.body.what) in (Coordinator.LOADED, Coordinator.RESUMED):
+        elif isinstance(event.body, CoordinatorChange) and known_member(ShardChange, event.body.what) in (ShardChange.LOADED, ShardChange.RESUMED):
             self._loaded_ms = event.at_ms
             self._coordinator_loaded(event.at_ms)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.notes import Cause, Coordinator, Removal, Replacement, RoundResult, StandbyStep
+from coordinator.notes import Cause, Removal, Replacement, RoundResult, ShardChange, StandbyStep
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.episodes import (
     AbsenceChanged,
@@ -178,13 +178,13 @@ class Story(KnownState):
         done = self._without_state_change()
         if self._closing:
             done += self._close()
-        change = known_member(Coordinator, body.what)
+        change = known_member(ShardChange, body.what)
         if self._open is not None and change is not None:
-            if change is not Coordinator.LOADED and header.coordinator_epoch == self._epoch:
+            if change is not ShardChange.LOADED and header.coordinator_epoch == self._epoch:
                 self._open.ended_ms = header.ts  # otherwise the previous coordinator crashed at an unknown time
             # A completed rebalance would have left a record before this note. Without records the end is unknown.
             done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
-        begins = change in (Coordinator.LOADED, Coordinator.RESUMED)
+        begins = change in (ShardChange.LOADED, ShardChange.RESUMED)
         # An epoch without notes belongs to a coordinator whose notes are all missing.
         follows = self._newest_epoch < 0 or header.coordinator_epoch <= self._newest_epoch + 1
         orderly = None if not begins or self._loaded is None else not self._loaded and follows
@@ -193,7 +193,7 @@ class Story(KnownState):
             self._loaded = begins
             self._reloaded_in_epoch = header.coordinator_epoch if begins else UNKNOWN
             self._orderly = self._orderly and orderly is not False and not header.dropped
-            self._unloaded_without_groups = change is Coordinator.UNLOADED and not body.groups and not header.dropped
+            self._unloaded_without_groups = change is ShardChange.UNLOADED and not body.groups and not header.dropped
         if begins:  # with the members that were stored
             self._members = self._last_record.member_ids if self._last_record is not None and self._records_complete else None
         self._any_note = True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator import Note
-from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, StandbyStep
+from coordinator.notes import Cause, Kind, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.policies import resolve
 from coordinator.states import COMPLETING, STABLE, State
 from protocol.messages.join_group import JoinGroupRequest
@@ -175,7 +175,7 @@ class PolicyWatch:
 
     def _coordinator(self, partition: int, body: Any, moment: int) -> None:
         self._forget()
-        if body.what == Coordinator.LOADED:
+        if body.what == ShardChange.LOADED:
             self._loaded[partition] = moment
 
     def _state_change(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
-from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement
+from coordinator.notes import Cause, Kind, Removal, Replacement, ShardChange
 from coordinator.states import COMPLETING, PREPARING, State
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
@@ -409,9 +409,9 @@ class Run(Faults):
             self.world.trace(f"{source}: {group}: instance {body.instance_id} returns as {body.new_id}, instead of {body.old_id} ({Replacement(body.outcome).name})", group)
             audit.replaced(group, body)
         elif kind == Kind.COORDINATOR:
-            self.world.trace(f"{source}: partition {journal.partition} of __consumer_offsets: {Coordinator(body.what).name}", "node")
+            self.world.trace(f"{source}: partition {journal.partition} of __consumer_offsets: {ShardChange(body.what).name}", "node")
             audit.partition_changed(journal.partition)
-            if body.what in (Coordinator.LOADED, Coordinator.RESUMED):
+            if body.what in (ShardChange.LOADED, ShardChange.RESUMED):
                 audit.loaded(journal)
         else:
             self.world.count(f"note {Kind(kind).name}")

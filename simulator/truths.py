@@ -91,7 +91,7 @@ def check_seats(group: Group, policy: PolicyState) -> None:
     """Standbys have no seat and never lead; a member that takes a seat over already has it, and is no standby."""
     standbys = set(policy.standbys)
     assert standbys <= set(group.members), "a standby is no member"
-    assert not policy.departed, "departed members are left after the step"
+    assert not policy.vacated_seats, "departed members are left after the step"
     assert not policy.departed_while_assigning, "members that departed while assigning are left after the step"
     assert not standbys & set(policy.take_overs), "a standby also takes a seat over"
     assert not policy.take_overs or group.state == State.STABLE, f"a seat is taken over in {group.state.name}"

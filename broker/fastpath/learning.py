@@ -17,11 +17,11 @@ LEARN_PAUSE_MS: Final = 60_000
 class Learned(FastPath):
     """A fast path that counts the attempts to build one for its kind of request; the last attempt was at `attempted_ms`."""
 
-    __slots__ = ("attempted_ms", "failed_attempts")
+    __slots__ = ("attempted_ms", "recent_attempts")
 
     def __init__(self, cost: int) -> None:
         super().__init__(cost)
-        self.failed_attempts = 0
+        self.recent_attempts = 0
         self.attempted_ms = 0
 
 
@@ -41,7 +41,7 @@ def _recent_attempts(call: Call, now: int) -> int:
     previous = call.fast_path()
     if not isinstance(previous, Learned) or now - previous.attempted_ms >= LEARN_PAUSE_MS:
         return 0
-    return previous.failed_attempts
+    return previous.recent_attempts
 
 
 def may_learn(call: Call, now: int) -> bool:
@@ -60,10 +60,10 @@ def may_learn_repeated(call: Call, now: int) -> bool:
 
 def learn(call: Call, fast_path: Learned, now: int) -> None:
     """Use `fast_path` for requests like this one, and count the attempt."""
-    fast_path.failed_attempts = _recent_attempts(call, now) + 1
+    fast_path.recent_attempts = _recent_attempts(call, now) + 1
     fast_path.attempted_ms = now
     if not call.add_fast_path(fast_path):  # the memory limit of fast paths is reached
         previous = call.fast_path()
         if isinstance(previous, Learned):
-            previous.failed_attempts = LEARN_ATTEMPTS_MAX
+            previous.recent_attempts = LEARN_ATTEMPTS_MAX
             previous.attempted_ms = now

@@ -14,7 +14,7 @@ from broker.groups.journal import NO_LOG, Journal, close_failed_reply
 from broker.runtime.contain import report_defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import GroupConfig, Hold, Note, Shard
-from coordinator.notes import Coordinator
+from coordinator.notes import ShardChange
 from protocol.errors import ErrorCode
 from storage import NOT_YET, AppendFailed, Fenced, OwnedLog
 
@@ -35,7 +35,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 SUSPENDED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 NOT_OURS = ErrorCode.NOT_COORDINATOR
 
-# While an append is older than this, sessions that end are extended once (`Shard.stalled`): replies to members wait for the append.
+# While an append is older than this, sessions that end are extended once (`Shard.extends_deadlines`): replies to members wait for the append.
 STALLED_MS = 100
 # A deadline noticed this late was missed because the process was stopped (SIGSTOP, a sleeping machine). Clients may have closed their
 # connections meanwhile, so their heartbeats are not in the input that is read before deadlines: their sessions are extended too.
@@ -54,7 +54,7 @@ class NoteWriter(Protocol):
 
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None: ...
 
-    def write_change(self, journal: GroupJournal, change: Coordinator) -> None: ...
+    def write_change(self, journal: GroupJournal, change: ShardChange) -> None: ...
 
 
 class GroupJournal(Journal):
@@ -192,7 +192,7 @@ class GroupJournal(Journal):
             super().failed(failure)
 
     def _suspend(self, failure: AppendFailed) -> None:
-        self._note_writer.write_change(self, Coordinator.SUSPENDED)
+        self._note_writer.write_change(self, ShardChange.SUSPENDED)
         super()._suspend(failure)
         self.refusal_reason = without_folders(str(failure))
         if isinstance(failure, Fenced):
@@ -232,11 +232,11 @@ class GroupJournal(Journal):
 
     def _advance_shard(self, now: int, stalled: bool) -> None:
         shard = self.shard
-        shard.stalled = stalled
+        shard.extends_deadlines = stalled
         try:
             shard.advance(now, self._clock.wall, self._clock.steady_ms)
         finally:
-            shard.stalled = False
+            shard.extends_deadlines = False
         self.stepped()
 
     # Loading and unloading.
@@ -278,7 +278,7 @@ class GroupJournal(Journal):
         self.refusal_reason = ""
         if not self.writable:
             self._serve_again()
-        self._note_writer.write_change(self, Coordinator.RESUMED if resumed else Coordinator.LOADED)
+        self._note_writer.write_change(self, ShardChange.RESUMED if resumed else ShardChange.LOADED)
         self.on_serving(self)
         changed, self._changed_topics = self._changed_topics, set()
         if changed:
@@ -311,7 +311,7 @@ class GroupJournal(Journal):
         if done is None:
             return
         self._unloaded = None
-        self._note_writer.write_change(self, Coordinator.UNLOADED)
+        self._note_writer.write_change(self, ShardChange.UNLOADED)
         self._release_log()
         self.replayed = 0
         done()

@@ -93,7 +93,7 @@ class Journal:
         turn: Turn,
         late_ms: int,
         refused: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
-        late: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
+        undecided_error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
     ) -> None:
         self.name = name
         self.state = state
@@ -105,7 +105,7 @@ class Journal:
         self._clock: Clock = turn.clock
         self._late_ms = late_ms
         self._refused_error = refused
-        self._late_error = late
+        self._undecided_error = undecided_error
         self._alarm = NEVER  # when an append is late, or a suspended log is retried
         self._in_flight = 0  # the stamp of the append in flight: `Hold.taken` after its last fact; 0: none is in flight
         self._append_began = 0  # start time of the append in flight
@@ -224,7 +224,7 @@ class Journal:
         self.writable = False
         self.fenced = isinstance(failure, Fenced)
         log.error("log suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
-        self._fail_waiting(self._late_error if isinstance(failure, Undecided) else self._refused_error)
+        self._fail_waiting(self._undecided_error if isinstance(failure, Undecided) else self._refused_error)
         self._set_alarm(self._clock.now + self._retry_ms)
 
     def _fail_waiting(self, error: int) -> None:
@@ -282,7 +282,7 @@ class Journal:
     def _on_alarm(self, now: int) -> None:
         if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.state.hold.fail_until(self._late_stamp, self._late_error, close_failed_reply)
+            self.state.hold.fail_until(self._late_stamp, self._undecided_error, close_failed_reply)
             # Replies that were held since the append began wait for it too; they are late after another `late_ms`.
             self._late_stamp = self.state.hold.emitted
             self._set_alarm(now + self._late_ms)

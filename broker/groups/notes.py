@@ -21,7 +21,7 @@ from broker.runtime.clock import Clock
 from broker.runtime.contain import Contained
 from coordinator import Fact, Note, facts_bytes
 from coordinator.hold import BATCH_OVERHEAD_BYTES
-from coordinator.notes import Coordinator, Kind
+from coordinator.notes import Kind, ShardChange
 from coordinator.states import State
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey
@@ -102,15 +102,15 @@ class Notes:
                 self._changes.add(note)
             self._enqueue(journal, note, offset)
 
-    def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
+    def write_change(self, journal: GroupJournal, change: ShardChange) -> None:
         """Note a change of the partition itself. If it has no records, its load is not noted, and its unload only if it has notes."""
         notes = self._logs.get(journal.partition)
         has_notes = notes is not None and (notes.queue or notes.seq)  # a consumer may have opened the log and found none
-        if not journal.replayed and (change == Coordinator.LOADED or (change == Coordinator.UNLOADED and not has_notes)):
+        if not journal.replayed and (change == ShardChange.LOADED or (change == ShardChange.UNLOADED and not has_notes)):
             return
-        replayed = journal.replayed if change in (Coordinator.LOADED, Coordinator.RESUMED) else 0
+        replayed = journal.replayed if change in (ShardChange.LOADED, ShardChange.RESUMED) else 0
         body = CoordinatorChange(change, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
-        ends = change in (Coordinator.UNLOADED, Coordinator.SUSPENDED)  # a later load resets the groups' counts
+        ends = change in (ShardChange.UNLOADED, ShardChange.SUSPENDED)  # a later load resets the groups' counts
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
         self._enqueue(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 

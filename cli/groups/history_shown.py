@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.client import failure, name_of
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, counted, plain
-from coordinator.notes import Cause, Coordinator, Removal, Replacement, StandbyStep
+from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
 from history.episodes import (
     AbsenceChanged,
     CommitsRefused,
@@ -49,10 +49,10 @@ LABEL_WIDTH = 8
 MOVES_SHOWN = 12
 
 COORDINATOR = {
-    Coordinator.LOADED: "the coordinator was started, or took over: {groups} of this partition loaded in {load}",
-    Coordinator.UNLOADED: "the coordinator was stopped",
-    Coordinator.SUSPENDED: "the coordinator was suspended: its log could not be written",
-    Coordinator.RESUMED: "the coordinator resumed",
+    ShardChange.LOADED: "the coordinator was started, or took over: {groups} of this partition loaded in {load}",
+    ShardChange.UNLOADED: "the coordinator was stopped",
+    ShardChange.SUSPENDED: "the coordinator was suspended: its log could not be written",
+    ShardChange.RESUMED: "the coordinator resumed",
 }
 
 

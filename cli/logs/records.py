@@ -213,7 +213,7 @@ _NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
     notes.Kind.STATIC_REPLACED: {"outcome": notes.Replacement},
     notes.Kind.ROUND_END: {"result": notes.RoundResult},
     notes.Kind.COMMIT_REFUSED: {"error_code": ErrorCode},
-    notes.Kind.COORDINATOR: {"what": notes.Coordinator},
+    notes.Kind.COORDINATOR: {"what": notes.ShardChange},
     notes.Kind.STANDBY: {"step": notes.StandbyStep},
 }
 

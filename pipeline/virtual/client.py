@@ -186,7 +186,7 @@ class Client:
     def commit(self, offsets: Mapping[str, Sequence[tuple[int, int]]], metadata: str = "") -> int:
         """Commit offsets by topic; return the error code, -1 without a reply."""
         topics = [(topic, [OffsetCommitRequestPartition(number, offset, -1, metadata) for number, offset in partitions]) for topic, partitions in offsets.items()]
-        commit = Commit(self.group, self.generation, self.member_id, self.instance, topics, missing_group_error=COMMIT_VERSION_9)
+        commit = Commit(self.group, self.generation, self.member_id, self.instance, topics, unknown_group_error=COMMIT_VERSION_9)
         self._catch_up()
         code = self.world.commit(commit)
         self.keep_session()

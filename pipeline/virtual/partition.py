@@ -9,7 +9,7 @@ from uuid import UUID
 from coordinator import JoinRequest, Note, Shard
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
-from coordinator.notes import Coordinator, Kind
+from coordinator.notes import Kind, ShardChange
 from coordinator.states import State
 from history import NoteRecord
 from pipeline.virtual.truth import Change, GroupHistory
@@ -190,7 +190,7 @@ class Partition:
         now = self.world.now
         if orderly:
             shard.abandon()
-            self._coordinator(Coordinator.UNLOADED, 0)
+            self._coordinator(ShardChange.UNLOADED, 0)
         elif self._notes and self._notes[0].at_ms + GATHER_MS > now:
             self._notes = []
         self.write_notes()
@@ -199,7 +199,7 @@ class Partition:
         for history in self._histories.values():
             history.interrupt(now)
 
-    def load(self, what: Coordinator) -> None:
+    def load(self, what: ShardChange) -> None:
         self.epoch += 1
         self._seq = 0
         self._end_stamp, self._end_offset = 0, -1
@@ -214,7 +214,7 @@ class Partition:
             self.history(id).resume(group)
         self.append()
 
-    def _coordinator(self, what: Coordinator, replayed: int) -> None:
-        assert self.shard is not None or what is Coordinator.UNLOADED
+    def _coordinator(self, what: ShardChange, replayed: int) -> None:
+        assert self.shard is not None or what is ShardChange.UNLOADED
         groups = len(self.shard.groups) if self.shard is not None else 0
         self.add_note(Kind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))

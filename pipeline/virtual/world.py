@@ -10,7 +10,7 @@ from typing import Any, Final
 from coordinator import Commit, GroupConfig, JoinRequest, Leaver, SyncRequest, partition_of
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Coordinator
+from coordinator.notes import ShardChange
 from pipeline.virtual.client import Client, PendingRequest
 from pipeline.virtual.partition import Partition
 from pipeline.virtual.recorder import MemoryRecorder, Recorder
@@ -134,7 +134,7 @@ class World:
     def _stop(self, down_ms: int, partitions: Sequence[int] | None, *, orderly: bool) -> None:
         for partition in self.partitions if partitions is None else [self.partitions[number] for number in partitions]:
             partition.stop(orderly)
-            self.at(self.now + down_ms, partition.load, Coordinator.LOADED)
+            self.at(self.now + down_ms, partition.load, ShardChange.LOADED)
             for group, clients in self.clients.items():
                 if self.partition(group) is partition:
                     for client in clients:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult, StandbyStep
+from coordinator.notes import Cause, Kind, Removal, Replacement, RoundResult, ShardChange, StandbyStep
 from coordinator.policy_records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
 from coordinator.states import State
 from protocol.batch import Record, build
@@ -143,7 +143,7 @@ BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
         StandbyChange("m", "i", StandbyStep.TAKES_OVER, "b", None, 7),
         {"step": "TAKES_OVER", "instance_id": "i", "from_member_id": "b", "from_instance_id": None, "after_ms": 7},
     ),
-    Kind.COORDINATOR: (CoordinatorChange(Coordinator.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),
+    Kind.COORDINATOR: (CoordinatorChange(ShardChange.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),
 }
 
 

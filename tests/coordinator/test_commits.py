@@ -17,7 +17,7 @@ T00 = ("t0", 0)
 def commit_error(play: Play, generation: int, member: str, instance: str | None, version: int = 9) -> int:
     """The error code of a commit with exactly these fields."""
     topics = [("t0", [OffsetCommitRequestPartition(0, 1)])]
-    commit = Commit("g", generation, play.id_of(member), instance, topics, missing_group_error=69 if version >= 9 else 22)
+    commit = Commit("g", generation, play.id_of(member), instance, topics, unknown_group_error=69 if version >= 9 else 22)
     sent = play.commit_as_is(commit)
     assert sent.answered
     return int(sent.reply)

@@ -11,11 +11,11 @@ from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import (
     Cause,
-    Coordinator,
     Kind,
     Removal,
     Replacement,
     RoundResult,
+    ShardChange,
     cause_detail,
     grant_note_budget,
     make_note,
@@ -36,7 +36,7 @@ STORED: dict[type[IntEnum], str] = {
     Removal: "LEFT=0 EXPIRED=1 REBALANCE_TIMEOUT=2 FENCED=3 ADMIN_REMOVED=4 PENDING_EXPIRED=5 SYNC_TIMEOUT=6 OVER_MAX_SIZE=7 REPLACED=8",
     Replacement: "NO_REBALANCE=0 PROTOCOL_CHANGED=1 COMPLETING=2 PREPARING=3",
     RoundResult: "STABLE=0 EMPTY=1 SUPERSEDED=2 LEADER_LOST=3",
-    Coordinator: "LOADED=0 UNLOADED=1 SUSPENDED=2 RESUMED=3",
+    ShardChange: "LOADED=0 UNLOADED=1 SUSPENDED=2 RESUMED=3",
     State: "EMPTY=0 PREPARING=1 COMPLETING=2 STABLE=3 DEAD=4",
 }
 

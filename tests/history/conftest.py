@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from coordinator.notes import Coordinator, Kind, Note
+from coordinator.notes import Kind, Note, ShardChange
 from history import Entry, GroupRecord, NoteRecord, read_group_record, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
 from tests.coordinator.playbook import Play
@@ -44,9 +44,9 @@ class NotedPlay(Play):
             )
             self.note_records.append(NoteRecord(note.group_id, header, note.body))
 
-    def coordinator(self, change: Coordinator, groups: int = 1) -> None:
+    def coordinator(self, change: ShardChange, groups: int = 1) -> None:
         """Note a change of the coordinator as broker/groups/notes.py does, which notes no load of an empty log."""
-        if change is Coordinator.LOADED and not self.log:
+        if change is ShardChange.LOADED and not self.log:
             return
         header = NoteHeader(Kind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
         self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, groups, len(self.log))))
@@ -54,23 +54,23 @@ class NotedPlay(Play):
     def crash(self) -> None:
         """Kill the coordinator, and start another."""
         self.epoch += 1
-        self._next_life(Coordinator.LOADED, self.failover)
+        self._next_life(ShardChange.LOADED, self.failover)
 
     def restart(self) -> None:
         groups = len(self._serving.groups)
         self.unload()
-        self.coordinator(Coordinator.UNLOADED, groups)
+        self.coordinator(ShardChange.UNLOADED, groups)
         self.epoch += 1
-        self._next_life(Coordinator.LOADED, self.load)
+        self._next_life(ShardChange.LOADED, self.load)
 
     def suspend(self) -> None:
         """The log refuses an append: facts that are not durable are void, and the shard is replayed under the same epoch."""
-        self.coordinator(Coordinator.SUSPENDED)
+        self.coordinator(ShardChange.SUSPENDED)
         self.log_fails()
         self.now += 10
-        self.coordinator(Coordinator.RESUMED)
+        self.coordinator(ShardChange.RESUMED)
 
-    def _next_life(self, change: Coordinator, begin: Callable[[], None]) -> None:
+    def _next_life(self, change: ShardChange, begin: Callable[[], None]) -> None:
         self.now += 10
         self.coordinator(change)
         begin()

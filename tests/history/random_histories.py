@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from coordinator.notes import Coordinator
+from coordinator.notes import ShardChange
 from coordinator.states import State
 from history import Entry, GroupRecord, NoteRecord, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange
@@ -219,7 +219,7 @@ def unloaded(kept_notes: list[NoteRecord], notes: list[NoteRecord]) -> list[Note
     lost = 0
     for note in notes:
         if id(note) in kept_ids:
-            if isinstance(note.body, CoordinatorChange) and note.body.what in (Coordinator.UNLOADED, Coordinator.SUSPENDED):
+            if isinstance(note.body, CoordinatorChange) and note.body.what in (ShardChange.UNLOADED, ShardChange.SUSPENDED):
                 header = copy.copy(note.header)
                 header.dropped = lost
                 note = note._replace(header=header)

@@ -14,7 +14,7 @@ from itertools import islice
 
 import pytest
 
-from coordinator.notes import Coordinator
+from coordinator.notes import ShardChange
 from history import (
     CoordinatorChanged,
     End,
@@ -299,7 +299,7 @@ def test_a_new_group_in_a_partition_without_records_lacks_no_notes(play: NotedPl
     """In a partition without records an unload is noted, but the following load is not: that is no gap."""
     play.restart()
     play.restart()
-    assert [note.body.what for note in play.note_records if isinstance(note.body, CoordinatorChange)] == [Coordinator.UNLOADED] * 2
+    assert [note.body.what for note in play.note_records if isinstance(note.body, CoordinatorChange)] == [ShardChange.UNLOADED] * 2
     play.one_static()
     entries = story_of("g", play.note_records, play.group_records, from_start=True, recorded=recorded)
     (formed,) = rebalances(entries)
@@ -311,6 +311,6 @@ def test_a_group_that_was_unloaded_lacks_notes_if_its_load_has_none(play: NotedP
     play.one_static()
     play.restart()
     play.leave("a")
-    notes = [note for note in play.note_records if not (isinstance(note.body, CoordinatorChange) and note.body.what == Coordinator.LOADED)]
+    notes = [note for note in play.note_records if not (isinstance(note.body, CoordinatorChange) and note.body.what == ShardChange.LOADED)]
     entries = story_of("g", notes, play.group_records, from_start=True, recorded=True)
     assert [entry for entry in entries if isinstance(entry, NotesMissing)] or not rebalances(entries)[-1].all_noted

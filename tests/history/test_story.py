@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult
+from coordinator.notes import Cause, Kind, Removal, Replacement, RoundResult, ShardChange
 from coordinator.states import State
 from history import (
     CommitsRefused,
@@ -209,12 +209,12 @@ class Notes:
 
 def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT)
-    notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
+    notes.note(CoordinatorChange(ShardChange.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
     assert (cut.end, cut.duration_ms) == (End.UNKNOWN, -1)  # it may have ended just before its coordinator did
     assert isinstance(loaded, CoordinatorChanged)
-    assert (loaded.change, loaded.groups) == (Coordinator.LOADED, 7)
+    assert (loaded.change, loaded.groups) == (ShardChange.LOADED, 7)
 
 
 def test_missing_notes_are_counted_and_not_invented() -> None:

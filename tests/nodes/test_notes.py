@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import partition_of
-from coordinator.notes import Coordinator, Kind
+from coordinator.notes import Kind, ShardChange
 from tests.broker.groups.test_damaged_partitions import notes
 from tests.nodes.cluster import Nodes
 from tests.running import wait_until
@@ -42,7 +42,7 @@ def test_notes_are_written_before_a_partition_changes_its_node(nodes: Nodes, lea
         member.close()
     leave(nodes, 1)  # before the node has written the notes that it gathers
     records = notes(nodes.data)
-    unloaded = {partition for _, partition, header, body in records if header.kind == Kind.COORDINATOR and body.what == Coordinator.UNLOADED}
+    unloaded = {partition for _, partition, header, body in records if header.kind == Kind.COORDINATOR and body.what == ShardChange.UNLOADED}
     assert groups
     assert groups <= {group for group, *_ in records}
     assert {partition_of(name, PARTITIONS) for name in groups} <= unloaded

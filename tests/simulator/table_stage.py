@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
-from coordinator.notes import Cause, Coordinator, Kind
+from coordinator.notes import Cause, Kind, ShardChange
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -87,7 +87,7 @@ class Stage:
         moment = note.at_ms - self.epoch_ms - self.began_ms
         if note.kind == Kind.STATE_CHANGE and body.to_state == State.PREPARING:
             self.rebalances.append(Rebalance(moment, Cause(body.reason)))
-        elif note.kind == Kind.COORDINATOR and body.what == Coordinator.LOADED:
+        elif note.kind == Kind.COORDINATOR and body.what == ShardChange.LOADED:
             self.loads.append(moment)
 
 

@@ -9,7 +9,7 @@ from broker.groups.shards import Shards
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.runtime.turn import Turn
 from coordinator import Commit, GroupConfig, JoinReply, JoinRequest, Note, SyncReply, SyncRequest
-from coordinator.notes import Coordinator
+from coordinator.notes import ShardChange
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from storage import Acquired, ClusterView, HeldBy, LogId, NodeInfo, Unreadable
@@ -81,7 +81,7 @@ class RecordedNotes:
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
         self.notes += [(journal.partition, note, offset) for note in notes]
 
-    def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
+    def write_change(self, journal: GroupJournal, change: ShardChange) -> None:
         self.changes.append((journal.partition, change.name))
 
 

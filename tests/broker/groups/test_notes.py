@@ -9,7 +9,7 @@ import pytest
 from broker.groups.change_log import LINES_PER_SECOND
 from broker.groups.notes import GATHER_MS, NOTES_PER_PASS, NOTES_QUEUED_MAX, RETRY_MS
 from coordinator import Note
-from coordinator.notes import Coordinator, Kind
+from coordinator.notes import Kind, ShardChange
 from coordinator.states import State
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from storage import AppendFailed, HeldBy, LogId, Unreadable
@@ -227,7 +227,7 @@ def test_notes_logs_are_opened_one_at_a_time_after_a_crash(harness: NoteHarness)
 def test_partition_events_are_notes_without_a_group(harness: NoteHarness) -> None:
     partition = loaded_partition()
     partition.shard.groups["g"].notes_dropped = 7  # the next load resets this count, so the notes about the end of serving report it
-    for event in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
+    for event in (ShardChange.LOADED, ShardChange.SUSPENDED, ShardChange.RESUMED, ShardChange.UNLOADED):
         harness.notes.write_change(partition, event)
     harness.passes()
     assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in harness.written()} == {("", Kind.COORDINATOR, -1)}
@@ -235,15 +235,15 @@ def test_partition_events_are_notes_without_a_group(harness: NoteHarness) -> Non
     bodies = [body for _, _, body in harness.written()]
     assert all(isinstance(body, CoordinatorChange) for body in bodies)
     assert [(body.what, body.epoch, body.load_ms, body.groups, body.replayed) for body in bodies] == [
-        (Coordinator.LOADED, 4, 12, 1, 10),
-        (Coordinator.SUSPENDED, 4, 0, 1, 0),
-        (Coordinator.RESUMED, 4, 12, 1, 10),
-        (Coordinator.UNLOADED, 4, 0, 1, 0),
+        (ShardChange.LOADED, 4, 12, 1, 10),
+        (ShardChange.SUSPENDED, 4, 0, 1, 0),
+        (ShardChange.RESUMED, 4, 12, 1, 10),
+        (ShardChange.UNLOADED, 4, 0, 1, 0),
     ]
 
 
 def test_an_always_empty_partition_is_not_reported(harness: NoteHarness) -> None:
-    for event in (Coordinator.LOADED, Coordinator.UNLOADED):
+    for event in (ShardChange.LOADED, ShardChange.UNLOADED):
         harness.notes.write_change(loaded_partition(replayed=0), event)
     harness.passes()
     assert harness.store.acquired == []
@@ -252,7 +252,7 @@ def test_an_always_empty_partition_is_not_reported(harness: NoteHarness) -> None
 def test_a_log_without_notes_stays_empty_though_a_consumer_reads_it(harness: NoteHarness) -> None:
     harness.notes.open(0)
     harness.store.open()
-    harness.notes.write_change(loaded_partition(replayed=0), Coordinator.UNLOADED)
+    harness.notes.write_change(loaded_partition(replayed=0), ShardChange.UNLOADED)
     harness.passes()
     assert harness.written() == []
 

@@ -606,7 +606,7 @@ def test_the_record_of_another_generation_is_ignored(play: Play) -> None:
 def test_a_slow_log_gives_the_standby_one_more_session(play: Play) -> None:
     play.leave("b").expect()
     assert play.shard is not None
-    play.shard.stalled = True
+    play.shard.extends_deadlines = True
     play.at(2 * SESSION_MS - 1)
     assert taking(play) == ["ix-x"]
     play.at(2 * SESSION_MS)
