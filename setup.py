@@ -29,7 +29,7 @@ COMPILED = (
     *(f"broker/runtime/{name}.py" for name in ("clock", "contain", "turn")),
     "broker/security/*.py",
     *(f"broker/stores/{name}.py" for name in ("bulk_flush", "local", "owned", "shared", "topic_logs", "turn_flushes")),
-    *(f"broker/topics/{name}.py" for name in ("append", "appender", "batch_checks", "fetch_replies", "late_batches")),
+    *(f"broker/topics/{name}.py" for name in ("append", "appender", "batch_checks", "batch_queues", "fetch_replies")),
     *(f"broker/topics/{name}.py" for name in ("metadata_entries", "partition", "registry", "transactions", "waiting_fetches")),
 )
 # Programs of their own, a dataclass with slots, a list of modules as values, a class that inherits from asyncio, and handlers whose

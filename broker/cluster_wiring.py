@@ -95,7 +95,7 @@ class ClusterBroker(Broker):
         await cluster.open_registry(shared.owned)
         if CONSUMER_OFFSETS not in self.topics.by_name and journal.writable:
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
-            self.turn.schedule_append(journal)
+            self.turn.call_first_at_turn_end(journal)
 
     def _topic_store(self, store: BrokerStore) -> TopicStore:
         assert isinstance(store, SharedStore)

@@ -42,9 +42,9 @@ from broker.stores.tokens import fresh_id, id_text
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender
+from broker.topics.batch_queues import BatchQueues
 from broker.topics.deletions import Deletions
 from broker.topics.end_offset_notes import EndOffsetNotes
-from broker.topics.late_batches import LateBatches
 from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
 from broker.topics.producer_ids import ProducerIds, RegistryIds
@@ -200,7 +200,7 @@ class Broker:
         if CONSUMER_OFFSETS not in self.topics.by_name:
             # Created at the first start; its id and number of partitions never change.
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
-            self.turn.schedule_append(journal)
+            self.turn.call_first_at_turn_end(journal)
 
     def _open_shards(self, store: BrokerStore) -> None:
         config = self.config
@@ -245,7 +245,7 @@ class Broker:
         allowance = Allowance(self.turn, self.clock.monotonic_ns)
         appender = Appender(self.clock, allowance)
         self.checker = self._machine.batch_checker(self._loop)
-        self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
+        self.batch_queues = BatchQueues(self.checker, appender, self.turn, self.clock)
         parts = BrokerParts(
             config=config,
             node=node,
@@ -269,7 +269,7 @@ class Broker:
             data_path=store.data_path,
             allowance=allowance,
             appender=appender,
-            late_batches=self.late_batches,
+            batch_queues=self.batch_queues,
             fetches=fetches,
             long_requests=LongRequests(self.turn),
         )
@@ -305,7 +305,7 @@ class Broker:
         self.acceptor.close()
         for connection in list(self.connections.live):
             connection.stop_requests()
-        self.late_batches.stop()
+        self.batch_queues.stop()
         self.shards.stop()
         self.retention.stop()
         self._stop_upkeep()

@@ -162,7 +162,7 @@ class ServedLog(Protocol):
 class TopicLog(ServedLog, Protocol):
     """The log of one partition of a topic, which this node may write at one epoch."""
 
-    immediate: bool  # `append` itself returns the offset, instead of passing it to `done` later
+    assigns_offsets_at_once: bool  # `append` returns the offset, instead of passing it to `done` later
 
     @property
     def durable_offset(self) -> int:
@@ -179,8 +179,8 @@ class TopicLog(ServedLog, Protocol):
     def append(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> int:
         """Stamp offsets and epoch into one batch, and write it.
 
-        An immediate log returns the offset of the first record, or raises AppendFailed and has written nothing. Any other log
-        returns -1, and `done` gets the offset when the batch is committed, or the failure.
+        A log that `assigns_offsets_at_once` returns the offset of the first record, or raises AppendFailed and has written nothing. Any
+        other log returns -1, and `done` gets the offset when the batch is committed, or the failure.
         """
         ...
 

@@ -68,7 +68,7 @@ class DeleteRecords:
             return
         before = partition.start_offset
         if offset != before:
-            partition.owned.delete_before(partition.high_watermark if offset == HIGH_WATERMARK else offset)
+            partition.owned_log.delete_before(partition.high_watermark if offset == HIGH_WATERMARK else offset)
         result.low_watermark = partition.start_offset
         if partition.start_offset > self._store.durable_starts.get(partition.id, 0):
             unwritten.append((partition, result))

@@ -15,8 +15,8 @@ from broker.security.authorizer import Authorizer
 from broker.settings.config import Config
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender
+from broker.topics.batch_queues import BatchQueues
 from broker.topics.deletions import Deletions
-from broker.topics.late_batches import LateBatches
 from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
 from broker.topics.producer_ids import ProducerIds
@@ -55,6 +55,6 @@ class BrokerParts:
 
     allowance: Allowance
     appender: Appender
-    late_batches: LateBatches
+    batch_queues: BatchQueues
     fetches: Fetches
     long_requests: LongRequests  # searches in logs, which take long

@@ -13,7 +13,7 @@ from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.appender import failed_reply
 from broker.topics.batch_checks import InvalidBatch, Refusal, TooMuchWork, batch_size, check_single_batch, is_transactional
-from broker.topics.late_batches import LateBatch
+from broker.topics.batch_queues import QueuedBatch
 from broker.topics.leaders import NO_NODE, Leaders
 from broker.topics.partitions import Partition
 from protocol.errors import ErrorCode
@@ -76,7 +76,7 @@ class Produce:
         self._authorizer = parts.authorizer
         self._allowance = parts.allowance
         self._append = parts.appender
-        self._late = parts.late_batches
+        self._batch_queues = parts.batch_queues
 
     def handle(self, call: Call, request: ProduceRequest) -> Response | None:
         reply = self._produce(call, request)
@@ -130,7 +130,7 @@ class Produce:
             else:
                 appended = None
                 too_much_work = False
-                if partition.late_batches is None and appends_left:
+                if partition.batch_queue is None and appends_left:
                     appends_left -= 1
                     try:
                         appended = self._append(partition, records, 0, size)
@@ -138,7 +138,7 @@ class Produce:
                         too_much_work = True
                 if appended is not None:
                     answer = appended
-                elif self._late.add(partition, LateBatch(records, size, call.connection, pending.is_needed, pending.answered), too_much_work):
+                elif self._batch_queues.add(partition, QueuedBatch(records, size, call.connection, pending.is_needed, pending.answered), too_much_work):
                     pending.waiting += 1
                     continue
                 else:

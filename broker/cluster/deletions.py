@@ -93,7 +93,7 @@ class DeletionReports:
                 del self._remaining[id]
                 self.deletions.completed([id])
                 self._topics.offsets_gone(id)
-                self._turn.schedule_append(journal)
+                self._turn.call_first_at_turn_end(journal)
 
     def repeat_all(self) -> None:
         """The complete registry was read again, from the log or from another controller: repeat all reports."""

@@ -87,11 +87,11 @@ class Forwarding:
         controller: Callable[[], int],
         coordinator: Callable[[str], int],
         follow: Callable[[Callable[[], None]], None],
-        unknown_topics: Callable[[Any, int], bool],
+        may_create_topics: Callable[[Any, int], bool],
     ) -> None:
         """`coordinator` returns the coordinator of a group. `follow` calls back when this node has the controller's topics.
 
-        `unknown_topics` returns whether a Metadata request (and its version) names missing topics that would be created.
+        `may_create_topics` returns whether a Metadata request (and its version) names missing topics that would be created.
         """
         self._me = me
         self._loop = loop
@@ -101,7 +101,7 @@ class Forwarding:
         self._controller = controller
         self._coordinator = coordinator
         self._follow = follow
-        self._unknown_topics = unknown_topics
+        self._may_create_topics = may_create_topics
         self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded again
 
     # Requests of clients.
@@ -114,7 +114,7 @@ class Forwarding:
             elif route.key in CONFIG_APIS:
                 self._wrap(route, self._node_for_configs(route.key != DESCRIBE_CONFIGS))
             elif route.key == MetadataRequest.API_KEY:
-                self._wrap(route, lambda request, version: self._controller if self._unknown_topics(request, version) else None)
+                self._wrap(route, lambda request, version: self._controller if self._may_create_topics(request, version) else None)
 
     def _node_for_configs(self, changes: bool) -> Callable[[Any, int], Callable[[], int] | None]:
         def node(request: Any, version: int) -> Callable[[], int] | None:

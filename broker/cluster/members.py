@@ -12,13 +12,13 @@ from protocol.messages.node_requests import DrainingNode, NodeRequest, NodeRespo
 
 
 class Members:
-    def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, answer_greeting: NodeRequest, changed: Callable[[], None]) -> None:
-        """`answer_greeting`: the greeting that this node sends. `changed` is called when nodes arrive, end, drain or stop draining."""
+    def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, greeting: NodeRequest, changed: Callable[[], None]) -> None:
+        """`greeting`: the greeting that this node sends. `changed` is called when nodes arrive, end, drain or stop draining."""
         self._me = me
         self._store = store
         self._view = view
         self._peers = peers
-        self._greeting = answer_greeting
+        self._greeting = greeting
         self._changed = changed
         self._incarnations: dict[int, int] = {}  # node id -> incarnation in its greeting, a random number of each start of the node
         self.draining: set[int] = set()

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.logging.logs import log
 from broker.runtime.contain import Contained
-from broker.topics.partition import GONE, OPENING, InternalPartition, Partition
+from broker.topics.partition import GONE, NOT_SERVED, InternalPartition, Partition
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic
 from storage import AppendFailed, Fenced, HeldBy, LogId, Producers, TopicLog, Unreadable
@@ -67,7 +67,7 @@ class SharedPartitions(Partitions):
             self.owners.opened(id, "")
             return
         if not partition.opened:
-            partition.error = OPENING
+            partition.error = NOT_SERVED
             partition.refusal_reason = ""
         self._request(partition)
 
@@ -81,13 +81,13 @@ class SharedPartitions(Partitions):
         partition = partitions[id.partition]
         self._requested.pop(partition, None)
         self._queue.pop(partition, None)
-        partition.refuse(OPENING, "")
+        partition.refuse(NOT_SERVED, "")
         self._close(partition, done)
 
     def _close(self, partition: Partition, done: Callable[[], None]) -> None:
         used = partition in self._opening or partition in self._recovering
-        if not used and partition.opened and partition.owned.busy:
-            partition.owned.interrupt()
+        if not used and partition.opened and partition.owned_log.busy:
+            partition.owned_log.interrupt()
             used = True
         if used:
             self._loop.call_later(BUSY_SECONDS, Contained(self._close, done), partition, done)
@@ -95,7 +95,7 @@ class SharedPartitions(Partitions):
         if partition.error == GONE:  # deleted meanwhile: its folder is being renamed
             done()
             return
-        partition.refuse(OPENING, "")  # again: it may have been opened meanwhile
+        partition.refuse(NOT_SERVED, "")  # again: it may have been opened meanwhile
         partition.opened = False
         partition.producers = Producers()
         self.epoch_changed(partition)
@@ -109,12 +109,12 @@ class SharedPartitions(Partitions):
         partition = self.of_topic(topic)[id.partition]
         if partition.opened:
             partition.opened = False
-            partition.refuse(OPENING, "")
+            partition.refuse(NOT_SERVED, "")
 
     # Another node has claimed the log.
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
-        if isinstance(failure, Fenced) and partition.error != GONE and not partition.owned.usable():
+        if isinstance(failure, Fenced) and partition.error != GONE and not partition.owned_log.usable():
             self._lost(partition)
         else:
             super().append_failed(partition, failure)
@@ -130,7 +130,7 @@ class SharedPartitions(Partitions):
         if not partition.opened or not self.owners.may_open(partition.id):
             return  # this node is handing the log over
         log.warning("partition was lost: another node has claimed it", log=str(partition))
-        partition.refuse(OPENING, "")
+        partition.refuse(NOT_SERVED, "")
         partition.opened = False
         partition.producers = Producers()
         self.epoch_changed(partition)
@@ -190,7 +190,7 @@ class SharedPartitions(Partitions):
 
     def _refuse(self, partition: Partition, failure: Unreadable) -> None:
         """Log the failure; `Owners` tries again, here or on another node."""
-        partition.refuse(OPENING, failure.reason)
+        partition.refuse(NOT_SERVED, failure.reason)
         log.error("partition cannot be read", log=str(partition), reason=failure.reason, again="by another node or later")
 
     # Deleted topics: the owner of a log renames its folder (sets it aside); the controller renames the folders of logs without an owner.

@@ -19,7 +19,7 @@ from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import OwnedLog, ServedLog
 
 READ_BYTES_MAX: Final = 1 << 20
-NOTHING: Final = -1  # the epoch of a follower that has read nothing yet
+NOTHING: Final = -1  # the snapshot id of a follower that has read nothing yet
 
 
 class Changes(NamedTuple):
@@ -44,7 +44,7 @@ class Registry:
         self._last_hold: object = None  # `topics.hold` when `_replays` last increased; a replay replaces it
         self._last_start_offset = 0  # the log's start offset at that time
         self._replays = 0
-        self._epoch = NOTHING  # `epoch` of the controller whose records were read so far, while following
+        self._snapshot_id = NOTHING  # of the controller whose records were read so far, while following
         self._offset = 0  # offset of the next record to read
         self._awaited: NodeRequest | None = None  # the request whose reply is awaited
         self._snapshot: list[tuple[bytes, bytes | None]] | None = None  # the records read so far, while the complete registry is read
@@ -71,14 +71,14 @@ class Registry:
             self.leading = False
             self._log = None
             self.journal.follow()
-        self._epoch = NOTHING
+        self._snapshot_id = NOTHING
         self._snapshot = self._awaited = None
 
     @property
-    def epoch(self) -> int:
-        """A number in requests and replies that changes when the controller changes or replays its log, and when the log is compacted.
+    def snapshot_id(self) -> int:
+        """The `epoch` of requests and replies: it changes when the controller changes or replays its log, and when the log is compacted.
 
-        A follower that read under another epoch reads the whole registry again: it may have missed a tombstone that was compacted away.
+        A follower that read under another number reads the whole registry again: it may have missed a tombstone that was compacted away.
         """
         assert self._log is not None
         start_offset = self._log.records.start_offset
@@ -95,9 +95,9 @@ class Registry:
         """The next records for a follower, up to `READ_BYTES_MAX`."""
         if self._log is None or not self.journal.readable:
             return NodeResponse(ErrorCode.NOT_CONTROLLER)
-        epoch, end = self.epoch, self.end
+        snapshot_id, end = self.snapshot_id, self.end
         records = self._log.records
-        offset = max(request.offset, records.start_offset) if request.epoch == epoch else records.start_offset
+        offset = max(request.offset, records.start_offset) if request.epoch == snapshot_id else records.start_offset
         try:
             batches = records.read(offset, READ_BYTES_MAX, end) if offset < end else b""
         except UNREADABLE as error:
@@ -106,12 +106,12 @@ class Registry:
         next_offset = end
         for header in iterate(batches, 0, len(batches)):
             next_offset = header.last_offset + 1
-        return NodeResponse(ErrorCode.NONE, next_offset, end, epoch, [], batches)
+        return NodeResponse(ErrorCode.NONE, next_offset, end, snapshot_id, [], batches)
 
     # Following.
 
     def request(self, me: int, kind: int) -> NodeRequest:
-        self._awaited = request = NodeRequest(kind, me, offset=self._offset, epoch=self._epoch)
+        self._awaited = request = NodeRequest(kind, me, offset=self._offset, epoch=self._snapshot_id)
         return request
 
     def apply_records(self, request: NodeRequest, reply: NodeResponse) -> bool:
@@ -120,8 +120,8 @@ class Registry:
             return False
         if request is not self._awaited:  # this node was the controller since, and dropped the records that the reply continues
             return True
-        if reply.epoch != self._epoch:
-            self._epoch = reply.epoch
+        if reply.epoch != self._snapshot_id:
+            self._snapshot_id = reply.epoch
             self._snapshot = []
         self._offset = reply.offset
         facts = facts_of(reply.body or b"")
@@ -138,7 +138,7 @@ class Registry:
     @property
     def current(self) -> bool:
         """Whether the topics are known: read from the log, or from the controller."""
-        return self.leading or (self._epoch != NOTHING and self._snapshot is None)
+        return self.leading or (self._snapshot_id != NOTHING and self._snapshot is None)
 
     def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], reread: bool) -> None:
         before = self._state()

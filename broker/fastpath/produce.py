@@ -42,7 +42,7 @@ class AppendTarget(Writable, Protocol):
 
     topic: Topic
     error: int
-    late_batches: deque[Any] | None
+    batch_queue: deque[Any] | None
 
     @property
     def start_offset(self) -> int: ...
@@ -119,7 +119,7 @@ class ProduceTemplate:
         if self._version < 7 and attributes & COMPRESSION_MASK >= Compression.ZSTD:
             return None
         partition = self._partitions.find(self._topic, index)
-        if partition is None or partition.error or partition.late_batches is not None or partition.topic.internal or not self._authorizer.open:
+        if partition is None or partition.error or partition.batch_queue is not None or partition.topic.internal or not self._authorizer.open:
             return None
         try:
             offset, time = append(partition, data, records_at, size, self._clock.wall, self._allowance)

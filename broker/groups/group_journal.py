@@ -127,7 +127,7 @@ class GroupJournal(Journal):
         hold = shard.hold
         turn = self.turn
         if hold.emitted != hold.taken and not self._in_flight:
-            turn.schedule_append(self)
+            turn.call_first_at_turn_end(self)
         wake_at = shard.wake_at
         if wake_at < turn.armed_at:
             turn.wake_by(wake_at)

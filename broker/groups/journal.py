@@ -171,7 +171,7 @@ class Journal:
         hold = self.state.hold
         hold.reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
-            self.turn.schedule_append(self)
+            self.turn.call_first_at_turn_end(self)
 
     def end_turn(self) -> None:
         """Append the facts of this turn, one batch at a time; facts emitted meanwhile join the next batch."""
@@ -199,7 +199,7 @@ class Journal:
                 self._end_offset = result + facts - 1
                 hold.confirm(stamp, close_failed_reply)
                 if hold.emitted != hold.taken:
-                    self.turn.schedule_append(self)
+                    self.turn.call_first_at_turn_end(self)
         if self._settled is not None and not self.state.hold.has_untaken:
             settled, self._settled = self._settled, None
             settled()

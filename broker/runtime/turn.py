@@ -56,8 +56,8 @@ class Turn:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.clock = clock
         self._loop = loop
-        self._journals: dict[TurnEnd, None] = {}
-        self._after_appends: dict[TurnEnd, None] = {}  # called at the end of this turn, after the journals
+        self._first: dict[TurnEnd, None] = {}  # called first at the end of this turn: mostly journals
+        self._after_appends: dict[TurnEnd, None] = {}  # called after them
         self._scheduled = False
         self._extended = False  # this turn was already extended by a pass of input
         self._actors: list[Actor] = []
@@ -65,9 +65,9 @@ class Turn:
         self._timer: asyncio.TimerHandle | None = None
         self.armed_at = NEVER  # the timer's time; NEVER: not set
 
-    def schedule_append(self, journal: TurnEnd) -> None:
-        """Call `journal.end_turn` at the end of this turn: it has facts to append."""
-        self._journals[journal] = None
+    def call_first_at_turn_end(self, target: TurnEnd) -> None:
+        """Call `target.end_turn` at the end of this turn, before those of `call_at_turn_end`: a journal has facts to append."""
+        self._first[target] = None
         if not self._scheduled:
             self._schedule()
 
@@ -82,18 +82,18 @@ class Turn:
         self._loop.call_soon(self._end)
 
     def _end(self) -> None:
-        if len(self._journals) >= BUSY_LOGS and not self._extended:
+        if len(self._first) >= BUSY_LOGS and not self._extended:
             self._extended = True
             self._loop.call_soon(self._end)
             return
         self._scheduled = self._extended = False
         # Appends first: without a flush to wait for, their replies leave in the same turn.
-        journals, self._journals = self._journals, {}
-        for journal in journals:
+        first, self._first = self._first, {}
+        for target in first:
             try:
-                journal.end_turn()
+                target.end_turn()
             except Exception as error:
-                report_broken(journal, "the end of a turn failed inside the broker", error, part=type(journal).__name__)
+                report_broken(target, "the end of a turn failed inside the broker", error, part=type(target).__name__)
         after_appends, self._after_appends = self._after_appends, {}
         for target in after_appends:
             try:

@@ -30,7 +30,7 @@ Done = Callable[[Exception | None], None]
 class LocalTopicLog(OpenLog):
     """The log of one topic partition. As in Kafka, an append does not wait for a flush."""
 
-    immediate = True
+    assigns_offsets_at_once = True
 
     def __init__(self, store: LocalStore, id: LogId, opened: Log) -> None:
         super().__init__(store, store.topic_workers, id, Flusher(store, store.topic_workers, opened), opened.epoch, TOPIC_RULES)

@@ -194,4 +194,4 @@ class Deletions:
         if self._registry.writable and self._registry.readable:  # otherwise the next start completes the deletion
             for topic in deletion.topics:
                 self._topics.offsets_gone(topic.id)
-            self._registry.turn.schedule_append(self._registry)
+            self._registry.turn.call_first_at_turn_end(self._registry)

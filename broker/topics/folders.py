@@ -72,5 +72,5 @@ class TopicFolders:
             return
         if self._registry.writable and self._registry.readable:
             self._topics.folders_gone(topic_id)
-            self._registry.turn.schedule_append(self._registry)
+            self._registry.turn.call_first_at_turn_end(self._registry)
         done()

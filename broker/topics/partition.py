@@ -12,7 +12,7 @@ from protocol.batch import BatchHeader
 from protocol.errors import ErrorCode
 from storage import AppendFailed, DamagedLog, LogId, Producers, Readable, ServedLog, TopicLog
 
-OPENING = ErrorCode.NOT_LEADER_OR_FOLLOWER
+NOT_SERVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 FAILED = ErrorCode.KAFKA_STORAGE_ERROR
 GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -36,12 +36,12 @@ class Partition:
 
     __slots__ = (
         "_failure_handler",
+        "batch_queue",
         "error",
         "index",
-        "late_batches",
         "log",
         "opened",
-        "owned",
+        "owned_log",
         "producers",
         "refusal_reason",
         "settings",
@@ -50,18 +50,18 @@ class Partition:
     )
 
     log: Readable
-    owned: TopicLog
+    owned_log: TopicLog
 
     def __init__(self, topic: Topic, index: int, settings: LogSettings, failure_handler: FailureHandler) -> None:
         self.topic = topic
         self.index = index
         self.settings = settings
         self.producers = Producers()
-        self.error: int = OPENING
+        self.error: int = NOT_SERVED
         self.refusal_reason = ""  # why the partition refuses requests, for people; "" while it serves or is being opened
         self.opened = False  # whether it has a log, usable or not
         self.waiters: dict[Waiter, None] = {}
-        self.late_batches: deque[Any] | None = None  # the queue of batches that are not appended at once (late_batches.py)
+        self.batch_queue: deque[Any] | None = None  # batches that are not appended at once (batch_queues.py)
         self._failure_handler = failure_handler
 
     def __str__(self) -> str:
@@ -86,17 +86,17 @@ class Partition:
         return self.log.epoch if self.opened else -1
 
     @property
-    def immediate(self) -> bool:
-        """Whether an append returns its offset at once. If not (NATS JetStream), every batch is late (late_batches.py)."""
-        return self.owned.immediate
+    def assigns_offsets_at_once(self) -> bool:
+        """Whether an append returns its offset at once. If not (NATS JetStream), every batch is queued (batch_queues.py)."""
+        return self.owned_log.assigns_offsets_at_once
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:
-        """Append to an immediate log; returns the base offset. If AppendFailed is raised, nothing was written.
+        """Append to a log that `assigns_offsets_at_once`; returns the base offset. If AppendFailed is raised, nothing was written.
 
         Base offset and leader epoch are written into `batch`; `header` is its decoded header. Updates producer state and notifies waiters.
         """
         try:
-            offset = self.owned.append(batch, _ignore)
+            offset = self.owned_log.append(batch, _ignore)
         except AppendFailed as failure:
             self._failure_handler.append_failed(self, failure)
             raise
@@ -107,8 +107,8 @@ class Partition:
         return offset
 
     def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
-        """Append to a log that is immediate or not; `done` is called at once or later."""
-        if self.owned.immediate:
+        """Append to a log of either kind; `done` is called at once or later."""
+        if self.owned_log.assigns_offsets_at_once:
             result: int | AppendFailed
             try:
                 result = self.append(batch, header)
@@ -126,7 +126,7 @@ class Partition:
                 self.wake()
             done(result)
 
-        self.owned.append(batch, appended)
+        self.owned_log.append(batch, appended)
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Read whole batches of one segment, beginning with the batch of `offset`: as many as fit, at least one; b"" at the end.
@@ -136,9 +136,9 @@ class Partition:
         return self.log.read(offset, bytes_max)
 
     def use(self, owned: TopicLog) -> None:
-        self.owned = owned
-        if not owned.immediate and self.late_batches is None:
-            self.late_batches = deque()
+        self.owned_log = owned
+        if not owned.assigns_offsets_at_once and self.batch_queue is None:
+            self.batch_queue = deque()
         self._serve(owned)
 
     def _serve(self, log: ServedLog) -> None:

@@ -18,12 +18,12 @@ from broker.internal_topics import NOTES_LOG
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.topics.folders import TopicFolders
-from broker.topics.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
+from broker.topics.partition import FAILED, GONE, NOT_SERVED, InternalPartition, Partition, Waiter
 from broker.topics.registry import DeletedTopic, Topic, Topics
 from broker.topics.settings import LogSettings, log_settings
 from storage import AppendFailed, HeldBy, LogId, TopicInfo, TopicLog, TopicStore, Unreadable
 
-__all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
+__all__ = ["FAILED", "GONE", "NOT_SERVED", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
 
 OPEN_CONCURRENCY = 3  # one for each of two worker threads, and one that is queued for the next free thread
@@ -78,7 +78,7 @@ class Partitions:
         self._requested: dict[Partition, None] = {}  # requested by clients, to be opened first
         self._queue: dict[Partition, None] = {}  # to be opened
         self._blocked: dict[LogId, Partition] = {}  # to be opened when the folder of a deleted topic is gone
-        self._leaving: dict[LogId, int] = {}  # number of deleted topics that still use the folder name
+        self._unreleased_names: dict[LogId, int] = {}  # number of deleted topics that still use the folder name
         self._opening: set[Partition] = set()
         self._recovering: set[Partition] = set()
         self._retry_seconds: dict[Partition, float] = {}  # of suspended partitions: the pause before the next attempt to write
@@ -115,7 +115,7 @@ class Partitions:
 
     def was_never_written(self, partition: Partition) -> bool:
         """Whether the partition has no log because nothing was ever written: a start queues all existing logs for opening."""
-        return partition.error == OPENING and not any(partition in waiting for waiting in (self._queue, self._requested, self._opening))
+        return partition.error == NOT_SERVED and not any(partition in waiting for waiting in (self._queue, self._requested, self._opening))
 
     def __iter__(self) -> Iterator[Partition]:
         """All partitions except those of internal topics."""
@@ -135,7 +135,7 @@ class Partitions:
             partition.topic = topic
             partition.settings = settings
             if partition.opened and not isinstance(partition, InternalPartition):
-                set_limits(partition.owned, settings)
+                set_limits(partition.owned_log, settings)
         kind = InternalPartition if topic.internal else Partition
         for index in range(len(topic_partitions.partitions), topic.partitions):
             topic_partitions.partitions.append(kind(topic, index, settings, self))
@@ -160,9 +160,9 @@ class Partitions:
             self._queue.pop(partition, None)
             if self._blocked.get(partition.id) is partition:
                 del self._blocked[partition.id]
-            self._leaving[partition.id] = self._leaving.get(partition.id, 0) + 1
+            self._unreleased_names[partition.id] = self._unreleased_names.get(partition.id, 0) + 1
             partition.refuse(GONE, "its topic was deleted")
-        self._registry.reply(_Deletion(self, topic_partitions))
+        self._registry.reply(_AwaitedDeletion(self, topic_partitions))
 
     def deletion_decided(self, topic_partitions: _TopicPartitions) -> None:
         """Remove the folders of a durable deletion; restore the partitions after a failed one."""
@@ -178,16 +178,16 @@ class Partitions:
     def check_deletion(self, topic_partitions: _TopicPartitions) -> None:
         """Wait for the registry again: after a failed append, its replay decides whether the topic is deleted."""
         if not self._stopped:
-            self._loop.call_soon(Contained(self._registry.reply), _Deletion(self, topic_partitions))
+            self._loop.call_soon(Contained(self._registry.reply), _AwaitedDeletion(self, topic_partitions))
 
     def _restore(self, topic_partitions: _TopicPartitions) -> None:
         """Restore the partitions: the registry could not store the deletion."""
         self._release_names([partition.id for partition in topic_partitions.partitions])
         for partition in topic_partitions.partitions:
             if not partition.opened:
-                partition.refuse(OPENING, "")
-            elif partition.owned.usable():
-                partition.use(partition.owned)
+                partition.refuse(NOT_SERVED, "")
+            elif partition.owned_log.usable():
+                partition.use(partition.owned_log)
             else:
                 partition.error = FAILED
                 self._try_later(partition)
@@ -208,11 +208,11 @@ class Partitions:
             if partition in self._opening or partition in self._recovering:  # a worker thread uses it
                 retries.append(partition)
                 continue
-            if partition.opened and partition.owned.busy:  # a flush or a compaction uses it
-                partition.owned.interrupt()
+            if partition.opened and partition.owned_log.busy:  # a flush or a compaction uses it
+                partition.owned_log.interrupt()
                 retries.append(partition)
                 continue
-            owned = partition.owned if partition.opened else None
+            owned = partition.owned_log if partition.opened else None
             try:
                 if not self._set_folder_aside(partition, topic_partitions.topic, owned):
                     retries.append(partition)
@@ -252,12 +252,12 @@ class Partitions:
 
     def _release_names(self, ids: Iterable[LogId]) -> None:
         for id in ids:
-            self._leaving[id] -= 1
-            if not self._leaving[id]:
-                del self._leaving[id]
+            self._unreleased_names[id] -= 1
+            if not self._unreleased_names[id]:
+                del self._unreleased_names[id]
 
     def _unblock(self) -> None:
-        for id in [id for id in self._blocked if id not in self._leaving]:
+        for id in [id for id in self._blocked if id not in self._unreleased_names]:
             partition = self._blocked.pop(id)
             self._requested[partition] = None
             self.epoch_changed(partition)
@@ -271,7 +271,7 @@ class Partitions:
         for deleted in list(self._topics.deleted.values()):
             ids = [LogId(deleted.name, index) for index in range(deleted.partitions)]
             for id in ids:
-                self._leaving[id] = self._leaving.get(id, 0) + 1
+                self._unreleased_names[id] = self._unreleased_names.get(id, 0) + 1
             self._finish_deletion(deleted, ids, delay_ms)
         existing = self._existing_logs(delay_ms)
         for partition in self:
@@ -300,7 +300,7 @@ class Partitions:
         """Open a requested partition before all others."""
         if isinstance(partition, InternalPartition):
             self._follow_log(partition)
-        elif partition.error == OPENING and partition not in self._opening and partition not in self._requested and not self._stopped:
+        elif partition.error == NOT_SERVED and partition not in self._opening and partition not in self._requested and not self._stopped:
             self._queue.pop(partition, None)
             self._requested[partition] = None
             self.epoch_changed(partition)
@@ -336,7 +336,7 @@ class Partitions:
             opened += 1
             partition = next(iter(queue))
             del queue[partition]
-            if partition.id in self._leaving:
+            if partition.id in self._unreleased_names:
                 self._blocked[partition.id] = partition
                 self.epoch_changed(partition)
             else:
@@ -373,7 +373,7 @@ class Partitions:
             result = Unreadable(f"it is held by {result.holder}", False)
         if partition.error == GONE:  # the topic was deleted meanwhile: the folder must be renamed
             if not isinstance(result, Unreadable):
-                partition.owned, partition.log, partition.opened = result, result.records, True
+                partition.owned_log, partition.log, partition.opened = result, result.records, True
         elif isinstance(result, Unreadable):
             self._refuse(partition, result)
         else:
@@ -393,7 +393,7 @@ class Partitions:
 
     def _retry_open(self, partition: Partition) -> None:
         if partition.error == FAILED:
-            partition.error = OPENING
+            partition.error = NOT_SERVED
             self._request(partition)
 
     # Suspension.
@@ -406,7 +406,7 @@ class Partitions:
         if self._next_failure_log.get(partition, 0.0) <= now:
             self._next_failure_log[partition] = now + LOG_FAILURE_SECONDS
             log.error("partition cannot be written", log=str(partition), reason=str(failure))
-        if not partition.owned.usable() and not partition.error:
+        if not partition.owned_log.usable() and not partition.error:
             partition.refuse(FAILED, str(failure))
             self._try_later(partition)
 
@@ -418,7 +418,7 @@ class Partitions:
     def _recover(self, partition: Partition) -> None:
         if partition.error == FAILED and not self._stopped:
             self._recovering.add(partition)
-            partition.owned.recover(Contained(partial(self._recovered, partition), partial(self._recovery_failed, partition)))
+            partition.owned_log.recover(Contained(partial(self._recovered, partition), partial(self._recovery_failed, partition)))
 
     def _recovery_failed(self, partition: Partition) -> None:
         """Keep a partition suspended whose recovery raised, and try again later."""
@@ -437,7 +437,7 @@ class Partitions:
             return
         self._retry_seconds.pop(partition, None)
         self._next_failure_log.pop(partition, None)
-        partition.use(partition.owned)
+        partition.use(partition.owned_log)
         log.info("partition serves again", log=str(partition))
         partition.wake()
 
@@ -446,7 +446,7 @@ class Partitions:
         self._stopped = True
 
 
-class _Deletion:
+class _AwaitedDeletion:
     """Waits until a topic's deletion is durable, as a reply does that the registry holds (`coordinator.hold`)."""
 
     __slots__ = ("_partitions", "_topic_partitions")

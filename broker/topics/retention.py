@@ -108,7 +108,7 @@ class Retention:
         settings = partition.settings
         ages = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
         try:
-            dropped = partition.owned.apply_retention(self._now(), self._monotonic_ms, Limits(*ages, settings.file_delete_delay_ms))
+            dropped = partition.owned_log.apply_retention(self._now(), self._monotonic_ms, Limits(*ages, settings.file_delete_delay_ms))
         except AppendFailed as failure:
             partition.failed(failure)
             return
@@ -124,11 +124,11 @@ class Retention:
     # Checkpoints. A round collects logs; their offsets, which may move meanwhile, are read together at its end.
 
     def _add_recovery_point(self, partition: Partition) -> None:
-        self._recovery_point_logs[partition.id] = partition.owned
+        self._recovery_point_logs[partition.id] = partition.owned_log
 
     def _add_start_offset(self, partition: Partition) -> None:
         if partition.start_offset or partition.id in self._store.durable_starts:
-            self._start_offset_logs[partition.id] = partition.owned
+            self._start_offset_logs[partition.id] = partition.owned_log
 
     def _write_recovery_points(self) -> None:
         logs, self._recovery_point_logs = self._recovery_point_logs, {}

@@ -33,7 +33,7 @@ class Fetch(Protocol):
 
 
 class Scheduler(Protocol):
-    def schedule_append(self, journal: TurnEnd) -> None: ...
+    def call_first_at_turn_end(self, target: TurnEnd) -> None: ...
 
     def wake_by(self, at: int) -> None: ...
 
@@ -102,7 +102,7 @@ class Fetches:
 
     def mark(self, waiting: Waiting) -> None:
         if not self._marked:
-            self._turn.schedule_append(self)
+            self._turn.call_first_at_turn_end(self)
         self._marked[waiting] = None
 
     def ended(self) -> None:
@@ -135,7 +135,7 @@ class Fetches:
     def broken(self) -> None:
         """Check the marked fetches in the next turn, after an exception in this one."""
         if self._marked:
-            self._turn.schedule_append(self)
+            self._turn.call_first_at_turn_end(self)
 
     @property
     def wake_at(self) -> int:

@@ -225,7 +225,7 @@ def append(node: Node, log: OwnedLog, key: bytes, value: bytes = b"1") -> int | 
 def append_to_topic(node: Node, log: TopicLog, key: bytes) -> int | AppendFailed:
     results: list[int | AppendFailed] = []
     offset = log.append(bytearray(build_facts([(key, b"1")], 1)), results.append)
-    return offset if log.immediate else node.wait(lambda: results)[0]
+    return offset if log.assigns_offsets_at_once else node.wait(lambda: results)[0]
 
 
 def delete_before(node: Node, id: LogId, log: TopicLog, offset: int) -> None:

@@ -38,7 +38,7 @@ def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000) ->
 class Written:
     """The port `TopicLog` over a log on the disk, as far as a partition needs it; appends end at once."""
 
-    immediate = True
+    assigns_offsets_at_once = True
 
     def __init__(self, log: Log) -> None:
         self.log = self.records = log
@@ -213,7 +213,7 @@ class FetchHarness:
         log = partition.log
         assert isinstance(log, Log)
         epoch = log.claim()
-        partition.owned.epoch = epoch
+        partition.owned_log.epoch = epoch
         return epoch
 
     def turn_ends(self) -> None:

@@ -102,7 +102,7 @@ class MemoryTopicLog:
     def __init__(self, id: LogId, immediate: bool = True, epoch: int = 0) -> None:
         self.id = id
         self.epoch = epoch
-        self.immediate = immediate
+        self.assigns_offsets_at_once = immediate
         self.records = MemoryRecords(epoch)
         self.busy = False
         self.broken = ""  # a reason: appends fail, and the log is unusable until it is recovered
@@ -129,7 +129,7 @@ class MemoryTopicLog:
         self.failed = failed
 
     def append(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> int:
-        if self.immediate:
+        if self.assigns_offsets_at_once:
             return self._write(batch)
 
         def write() -> None:

@@ -25,7 +25,7 @@ from broker.topics.appender import Appender
 from broker.topics.batch_checker import Job
 from broker.topics.batch_checker_process import Outcome, check_job
 from broker.topics.batch_checks import UNLIMITED
-from broker.topics.late_batches import LateBatches
+from broker.topics.batch_queues import BatchQueues
 from broker.topics.producer_ids import RegistryIds
 from broker.topics.registry import Topic, Topics
 from broker.topics.settings import LogSettings, log_settings
@@ -49,12 +49,12 @@ class MemoryPartition:
         self.index = index
         self.settings = settings
         self.error = 0
-        self.immediate = True
+        self.assigns_offsets_at_once = True
         self.refuses = False  # appends fail, as on a full disk
         self.start_offset = 0
         self.high_watermark = 0
         self.producers = Producers()
-        self.late_batches: deque[Any] | None = None
+        self.batch_queue: deque[Any] | None = None
         self.batches: list[bytes] = []
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ class Harness:
         self.checker = MemoryChecker()
         allowance = Allowance(self.turn, lambda: 0)  # zero time used: with a real clock, a busy machine would send batches to the checker
         appender = Appender(self.clock, allowance)
-        self.late = LateBatches(self.checker, appender, self.turn, self.clock)
+        self.batch_queues = BatchQueues(self.checker, appender, self.turn, self.clock)
         parts: Any = SimpleNamespace(
             leaders=None,
             status=dict,
@@ -192,7 +192,7 @@ class Harness:
             transactions=self.transactions,
             allowance=allowance,
             appender=appender,
-            late_batches=self.late,
+            batch_queues=self.batch_queues,
         )
         self.dispatch.serve(produce.route(parts), init_producer_id.route(parts))
         self.produce: Any = self.dispatch.routes[ProduceRequest.API_KEY].handle

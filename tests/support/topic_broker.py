@@ -92,7 +92,7 @@ class TopicBroker:
         topic_settings = {name.replace("_", "."): value for name, value in settings.items()}
         topic = self.topics.create(name, partitions, SETTINGS | topic_settings, 0)
         self.partitions.created(topic)
-        self.registry.turn.schedule_append(self.registry)
+        self.registry.turn.call_first_at_turn_end(self.registry)
         return topic
 
     def written_topic(self, partitions: int = 1, written: int | None = None, **settings: str) -> Topic:
@@ -106,7 +106,7 @@ class TopicBroker:
     def delete(self, name: str) -> Topic:
         topic = self.topics.delete(name, 0)
         self.partitions.deleted(topic)
-        self.registry.turn.schedule_append(self.registry)
+        self.registry.turn.call_first_at_turn_end(self.registry)
         return topic
 
     def find(self, name: str, index: int = 0) -> Partition:

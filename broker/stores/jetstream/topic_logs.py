@@ -32,7 +32,7 @@ Done = Callable[[Exception | None], None]
 class StreamTopicLog(StreamLog):
     """The `TopicLog` (storage/store.py) of one partition."""
 
-    immediate = False
+    assigns_offsets_at_once = False
     busy = False
 
     def __init__(self, store: JetStreamStore, topics: StreamTopicStore, id: LogId, stream: Stream, topic: TopicInfo) -> None:

@@ -85,7 +85,7 @@ def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness
     """Otherwise a power failure could remove the topic, and the offsets with it."""
     harness.registry_log.immediate = False
     harness.topics.create("new", 1, {}, 0)
-    harness.turn.schedule_append(harness.registry)
+    harness.turn.call_first_at_turn_end(harness.registry)
     peer.send(committing(topic="new", partitions=(0, 5)), 9)
     assert peer.reply() is None
     if stored:
@@ -104,7 +104,7 @@ def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: Harness,
     if topic_in_flight:
         harness.registry_log.immediate = False
         harness.topics.create("new", 1, {}, 0)
-        harness.turn.schedule_append(harness.registry)
+        harness.turn.call_first_at_turn_end(harness.registry)
     peer.send(committing(generation=2, id=id, partitions=(0, 9)), 9)
     log.refuse()
     if topic_in_flight:
@@ -117,7 +117,7 @@ def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness
     log = harness.hold_appends()
     harness.registry_log.immediate = False
     harness.topics.create("new", 1, {}, 0)
-    harness.turn.schedule_append(harness.registry)
+    harness.turn.call_first_at_turn_end(harness.registry)
     peer.send(committing(topic="new"), 9)
     log.refuse()
     harness.registry_log.succeed()

@@ -76,7 +76,7 @@ class Turn:
         self.clock: Any = self
         self.now = self.wall = 0
 
-    def schedule_append(self, journal: Journal) -> None:
+    def call_first_at_turn_end(self, journal: Journal) -> None:
         journal.end_turn()
 
     def wake_by(self, at: int) -> None: ...

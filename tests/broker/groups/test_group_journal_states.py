@@ -22,7 +22,7 @@ class Touched:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.touches = 0
         self.wakes: list[int] = []
-        monkeypatch.setattr(world.turn, "schedule_append", self._touch)
+        monkeypatch.setattr(world.turn, "call_first_at_turn_end", self._touch)
         monkeypatch.setattr(world.turn, "wake_by", self.wakes.append)
 
     def _touch(self, journal: object) -> None:

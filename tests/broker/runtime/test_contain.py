@@ -84,7 +84,7 @@ class Part:
         self._call("broken")
 
 
-@pytest.mark.parametrize("give", ["schedule_append", "call_at_turn_end"])
+@pytest.mark.parametrize("give", ["call_first_at_turn_end", "call_at_turn_end"])
 def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
     first, raising_part, last = Part(), Part("end_turn"), Part()
     late_part = Part()
@@ -102,8 +102,8 @@ def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted:
 
 def test_an_exception_in_a_fault_handler_is_contained(world: World, planted: Callable[[], int]) -> None:
     raising_part, last = Part("end_turn", "broken"), Part()
-    world.turn.schedule_append(raising_part)
-    world.turn.schedule_append(last)
+    world.turn.call_first_at_turn_end(raising_part)
+    world.turn.call_first_at_turn_end(last)
     world.run()
     assert (last.called, planted()) == (["end_turn"], 2)
 

@@ -54,13 +54,13 @@ def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loo
     story: list[str] = []
     journals = [Ends(str(number), story) for number in range(BUSY_LOGS + 1)]
     for journal in journals[:-1]:
-        turn.schedule_append(journal)
+        turn.call_first_at_turn_end(journal)
     loop.pass_once()
-    turn.schedule_append(journals[0])
-    turn.schedule_append(journals[-1])
+    turn.call_first_at_turn_end(journals[0])
+    turn.call_first_at_turn_end(journals[-1])
     assert story == []
     loop.pass_once()
-    turn.schedule_append(journals[0])
+    turn.call_first_at_turn_end(journals[0])
     assert story == [journal.name for journal in journals]  # work scheduled after the end of the turn belongs to the next turn
     loop.pass_once()
     assert story[len(journals) :] == ["0"]
@@ -70,8 +70,8 @@ def test_the_end_of_a_turn_appends_once_before_answering(turn: Turn, loop: Stepp
     story: list[str] = []
     connection, journal = Ends("connection", story), Ends("journal", story)
     turn.call_at_turn_end(connection)
-    turn.schedule_append(journal)
-    turn.schedule_append(journal)
+    turn.call_first_at_turn_end(journal)
+    turn.call_first_at_turn_end(journal)
     turn.call_at_turn_end(connection)
     loop.pass_once()
     assert story == ["journal", "connection"]
@@ -154,7 +154,7 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: SteppedL
     for count, passes in ((7, 1), (8, 2), (8, 2)):
         story: list[str] = []
         for number in range(count):
-            turn.schedule_append(Ends(str(number), story))
+            turn.call_first_at_turn_end(Ends(str(number), story))
         turn.call_at_turn_end(Ends("connection", story))
         loop.pass_once()
         assert bool(story) == (passes == 1)
@@ -330,7 +330,7 @@ def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: St
     turn.add_actor(raising)
     no_list: Any = None
     journal, connection = Ends("journal", no_list), Ends("connection", no_list)
-    turn.schedule_append(journal)
+    turn.call_first_at_turn_end(journal)
     turn.call_at_turn_end(connection)
     loop.pass_once()
     assert failures == [

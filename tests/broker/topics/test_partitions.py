@@ -17,7 +17,7 @@ from broker.settings.config import load_config
 from broker.stores import bulk_flush
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
-from broker.topics.partitions import FAILED, GONE, OPENING, Partition, Partitions
+from broker.topics.partitions import FAILED, GONE, NOT_SERVED, Partition, Partitions
 from simulator.disk import SimDisk
 from storage import AppendFailed, HeldBy, LogId, OsDisk, OwnedLog, Unreadable
 from tests.storage.logs import batch, overwrite, read
@@ -69,11 +69,11 @@ def test_a_requested_partition_is_opened_first(broker: TopicBroker) -> None:
     broker.written_topic(20)
     broker.restart()
     broker.partitions.open_all()
-    assert broker.find("orders", 19).error == OPENING
+    assert broker.find("orders", 19).error == NOT_SERVED
     for _ in range(4):
         broker.threads.run()
     assert broker.find("orders", 19).error == 0
-    assert broker.find("orders", 12).error == OPENING
+    assert broker.find("orders", 12).error == NOT_SERVED
     broker.threads.run_all()
     assert [partition.error for partition in broker.partitions.of_topic(broker.topics.by_name["orders"])] == [0] * 20
 
@@ -149,7 +149,7 @@ def test_a_new_topic_of_the_same_name_is_empty(broker: TopicBroker) -> None:
     broker.store.directory.checkpoint_starts({("orders", 0): 1})
     broker.delete("orders")
     broker.topic("orders")
-    assert broker.find("orders").error == OPENING  # until the deleted topic's folder of this name has been set aside
+    assert broker.find("orders").error == NOT_SERVED  # until the deleted topic's folder of this name has been set aside
     broker.settle()
     assert put(broker.find("orders"), "c") == 0
     broker.settle()
@@ -234,7 +234,7 @@ def test_topics_refused_by_the_registry_are_not_served(broker: TopicBroker) -> N
     broker.disk.room = 0
     broker.partitions.grown(broker.topics.add_partitions("orders", 3))
     broker.partitions.altered(broker.topics.alter("orders", {"retention.ms": "5"}))
-    broker.registry.turn.schedule_append(broker.registry)
+    broker.registry.turn.call_first_at_turn_end(broker.registry)
     broker.settle()
     broker.disk.room = None
     assert broker.partitions.find("orders", 2) is None
@@ -258,7 +258,7 @@ def test_the_offsets_topic_is_readable_up_to_its_durable_offset(broker: TopicBro
     broker.topic(CONSUMER_OFFSETS)
     partition = partitions.find(CONSUMER_OFFSETS, 0)
     assert partition is not None
-    assert partition.error == OPENING
+    assert partition.error == NOT_SERVED
     acquired: list[OwnedLog | HeldBy | Unreadable] = []
     store.acquire(LogId(CONSUMER_OFFSETS, 0), acquired.append)
     owned = owned_or_fail("offsets", acquired[0])
@@ -372,7 +372,7 @@ def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: TopicBro
     broker.restart()
     broker.partitions.open_all()
     partition = broker.find("orders")
-    assert partition.error == OPENING
+    assert partition.error == NOT_SERVED
     broker.threads.jobs, opening = [], broker.threads.jobs
     broker.partitions.altered(broker.topics.alter("orders", {"segment.bytes": "2000000", "segment.ms": "5", "retention.ms": "7"}))
     broker.settle()
@@ -388,7 +388,7 @@ def test_requested_partitions_open_first_among_two_thousand(broker: TopicBroker)
     broker.restart()
     broker.partitions.open_all()
     partitions = [broker.find("orders", index) for index in range(2_000)]
-    assert partitions[-1].error == OPENING
+    assert partitions[-1].error == NOT_SERVED
     broker.settle()
     for _ in range(100):
         broker.loop.jump(0)

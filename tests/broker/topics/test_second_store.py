@@ -199,14 +199,14 @@ def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> N
     for client in (caller, second_caller):
         client.send(client.frame(request, VERSION))
     harness.settle()
-    harness.late.stop()
+    harness.batch_queues.stop()
     refused = [[(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]]
     assert [answers(client, request, client.replies()) for client in (caller, second_caller)] == [refused, refused]
     harness.log("t").write_next()
     harness.settle()
     assert caller.replies() == second_caller.replies() == []
-    assert harness.late._bytes == 0
-    assert not harness.late._waiting
+    assert harness.batch_queues._bytes == 0
+    assert not harness.batch_queues._waiting
 
 
 @pytest.mark.usefixtures("planted_defect")

@@ -1,7 +1,7 @@
-"""Late batches: produced batches whose checks take too long for the event loop, and batches that wait behind them in the same partition.
+"""Queues of produced batches: those whose checks take too long for the event loop, and those that wait behind them in the same partition.
 
-Each partition queues them in order. The first batch is checked, in a child process if necessary, and appended; then the next follows. If a
-log does not assign offsets at once (NATS JetStream), every batch is late, and several appends may be in flight. The sequence number of an
+Each partition has a queue, in order. The first batch is checked, in a child process if necessary, and appended; then the next follows. If a
+log does not assign offsets at once (NATS JetStream), every batch is queued, and several appends may be in flight. The sequence number of an
 idempotent producer is checked against its acknowledged batches, so a producer's next batch waits until its previous append has ended.
 """
 
@@ -29,7 +29,7 @@ WAITING_BYTES_MAX: Final = 64 << 20
 WAITING_BATCH_BYTES: Final = 256  # the overhead of one batch
 
 
-class LateBatch:
+class QueuedBatch:
     """A batch for a partition, from the current request of `connection`."""
 
     __slots__ = ("answered", "connection", "data", "done", "is_needed", "producer", "size")
@@ -57,22 +57,22 @@ class JobQueue(Protocol):
     def submit(self, job: Job) -> None: ...
 
 
-class LateBatches:
-    """The late batches of all partitions, queued in `Partition.late_batches` (None: no queue)."""
+class BatchQueues:
+    """The queues of all partitions, in `Partition.batch_queue` (None: no queue)."""
 
     def __init__(self, checker: JobQueue, appender: Appender, turn: EndTurnScheduler, clock: Clock) -> None:
         self._checker = checker
         self._appender = appender
         self._turn = turn
         self._clock = clock
-        self._waiting: dict[Partition, None] = {}  # partitions with late batches
+        self._waiting: dict[Partition, None] = {}  # partitions with queued batches
         self._ready: dict[Partition, None] = {}  # partitions whose first batch can be appended
-        self._appended: dict[LateBatch, Partition] = {}  # batches passed to the log, which has not completed the append
+        self._appended: dict[QueuedBatch, Partition] = {}  # batches passed to the log, which has not completed the append
         self._producers: set[tuple[Partition, int]] = set()  # partition and producer id of each batch in `_appended`
         self._bytes = 0
         self._stopped = False
 
-    def add(self, partition: Partition, batch: LateBatch, too_much_work: bool) -> bool:
+    def add(self, partition: Partition, batch: QueuedBatch, too_much_work: bool) -> bool:
         """Queue the batch; False: too many bytes wait already. `done` of the batch is never called within `add`.
 
         `too_much_work`: a check in the event loop has exceeded its work limits.
@@ -81,10 +81,10 @@ class LateBatches:
         if self._stopped or (self._bytes and self._bytes + cost > WAITING_BYTES_MAX):
             return False
         self._bytes += cost
-        if partition.late_batches:
-            partition.late_batches.append(batch)
+        if partition.batch_queue:
+            partition.batch_queue.append(batch)
         else:
-            partition.late_batches = deque([batch])
+            partition.batch_queue = deque([batch])
             self._waiting[partition] = None
             if too_much_work and not self._producer_is_busy(partition, batch):
                 self._check_in_child(partition, batch)
@@ -107,8 +107,8 @@ class LateBatches:
             self._turn.call_at_turn_end(self)
 
     def _append_ready(self, partition: Partition) -> None:
-        assert partition.late_batches
-        batch = partition.late_batches[0]
+        assert partition.batch_queue
+        batch = partition.batch_queue[0]
         if partition.error:
             self._settle(partition, batch, failed_reply(partition.index, partition.error))
             return
@@ -119,11 +119,11 @@ class LateBatches:
         except TooMuchWork:
             self._check_in_child(partition, batch)
 
-    def _producer_is_busy(self, partition: Partition, batch: LateBatch) -> bool:
+    def _producer_is_busy(self, partition: Partition, batch: QueuedBatch) -> bool:
         """Whether an append of the same producer is in flight."""
         return (partition, batch.producer) in self._producers
 
-    def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
+    def _append_first(self, partition: Partition, batch: QueuedBatch, checked: Checked | None) -> None:
         """Append the first batch of the queue. Raises TooMuchWork, only if `checked` is None."""
         try:
             self._appender.append_late(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
@@ -139,21 +139,21 @@ class LateBatches:
 
     def _advance(self, partition: Partition) -> None:
         """Remove the first batch from the queue and continue with the next."""
-        assert partition.late_batches
-        partition.late_batches.popleft()
-        if partition.late_batches:
+        assert partition.batch_queue
+        partition.batch_queue.popleft()
+        if partition.batch_queue:
             self._make_ready(partition)
         else:
             del self._waiting[partition]
-            if partition.immediate:
-                partition.late_batches = None
+            if partition.assigns_offsets_at_once:
+                partition.batch_queue = None
 
-    def _check_in_child(self, partition: Partition, batch: LateBatch) -> None:
+    def _check_in_child(self, partition: Partition, batch: QueuedBatch) -> None:
         done = partial(self._checked, partition, batch)
         job = Job(batch.connection, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.is_needed)
         self._checker.submit(job)
 
-    def _checked(self, partition: Partition, batch: LateBatch, outcome: Outcome) -> None:
+    def _checked(self, partition: Partition, batch: QueuedBatch, outcome: Outcome) -> None:
         if batch.answered:
             return  # the broker stops, and has replied
         if partition.error:  # its topic was deleted, or its log failed
@@ -165,7 +165,7 @@ class LateBatches:
         else:
             self._settle(partition, batch, failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
-    def _settle(self, partition: Partition, batch: LateBatch, reply: PartitionProduceResponse) -> None:
+    def _settle(self, partition: Partition, batch: QueuedBatch, reply: PartitionProduceResponse) -> None:
         """Reply to an appended batch, or to the first in the queue, unless a stop or a defect has replied already."""
         if batch.answered:
             return
@@ -176,7 +176,7 @@ class LateBatches:
         else:
             del self._appended[batch]
             self._producers.discard((partition, batch.producer))
-            if partition.late_batches and partition.late_batches[0].producer == batch.producer >= 0:
+            if partition.batch_queue and partition.batch_queue[0].producer == batch.producer >= 0:
                 self._make_ready(partition)
         try:
             batch.done(partition, reply)
@@ -189,8 +189,8 @@ class LateBatches:
         for batch, partition in list(self._appended.items()):
             self._settle(partition, batch, failed_reply(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for partition in list(self._waiting):
-            while partition.late_batches:
-                self._settle(partition, partition.late_batches[0], failed_reply(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            while partition.batch_queue:
+                self._settle(partition, partition.batch_queue[0], failed_reply(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._ready.clear()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.api import produce
-from broker.topics import late_batches
+from broker.topics import batch_queues
 from broker.topics.append import Allowance
 from broker.topics.batch_checker_process import CheckFailed
 from broker.topics.batch_checks import UNLIMITED, Checked, TooMuchWork, prepare
@@ -124,7 +124,7 @@ def test_with_acks_0_a_late_check_continues_or_closes_the_connection(harness: Ha
     assert errors_and_offsets(good) == [(0, COUNT)]
 
 
-def test_a_deleted_or_suspended_partition_gets_no_late_batch(harness: Harness) -> None:
+def test_a_deleted_or_suspended_partition_gets_no_queued_batch(harness: Harness) -> None:
     for index, error in enumerate((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)):
         slow, next_caller = harness.caller(), harness.caller()
         sent(harness, slow, (index, heavy()))
@@ -135,7 +135,7 @@ def test_a_deleted_or_suspended_partition_gets_no_late_batch(harness: Harness) -
         assert partition(harness, index).high_watermark == 0
 
 
-def test_a_disk_error_fails_only_its_late_batch(harness: Harness) -> None:
+def test_a_disk_error_fails_only_its_queued_batch(harness: Harness) -> None:
     slow, next_caller = harness.caller(), harness.caller()
     sent(harness, slow, (0, heavy()))
     sent(harness, next_caller, (0, plain_batch()))
@@ -177,15 +177,15 @@ def test_no_reply_is_made_for_a_closed_connection(harness: Harness) -> None:
 
 def test_batches_over_the_waiting_limit_get_a_retriable_error(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     data = heavy()
-    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 2 * (len(data) + late_batches.WAITING_BATCH_BYTES))
+    monkeypatch.setattr(batch_queues, "WAITING_BYTES_MAX", 2 * (len(data) + batch_queues.WAITING_BATCH_BYTES))
     callers = [harness.caller() for _ in range(4)]
     for index, caller in enumerate(callers):
         sent(harness, caller, (index, data))
     assert [errors_and_offsets(caller) for caller in callers] == [[], [], [(ErrorCode.REQUEST_TIMED_OUT, -1)], [(ErrorCode.REQUEST_TIMED_OUT, -1)]]
     harness.settle()
     assert [errors_and_offsets(caller) for caller in callers[:2]] == [[(0, 0)], [(0, 0)]]
-    assert harness.late._bytes == 0
-    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # the limit does not apply to a single waiting batch
+    assert harness.batch_queues._bytes == 0
+    monkeypatch.setattr(batch_queues, "WAITING_BYTES_MAX", 1)  # the limit does not apply to a single waiting batch
     sent(harness, callers[3], (3, data))
     harness.settle()
     assert errors_and_offsets(callers[3]) == [(0, 0)]
@@ -196,7 +196,7 @@ def test_a_stop_answers_waiting_batches_without_appending(harness: Harness) -> N
     sent(harness, slow, (0, heavy()))
     sent(harness, next_caller, (0, plain_batch()))
     (job,) = harness.checker.jobs
-    harness.late.stop()
+    harness.batch_queues.stop()
     harness.loop.pass_once()
     expected = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
     assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == (expected, expected)
@@ -214,7 +214,7 @@ def test_a_request_with_many_batches_is_processed_in_several_turns(harness: Harn
     while appended[-1] < 200:
         harness.loop.pass_once()
         appended.append(sum(partition(harness, index).high_watermark for index in range(200)))
-    assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + late_batches.APPENDS_PER_TURN, 192, 200]
+    assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + batch_queues.APPENDS_PER_TURN, 192, 200]
     harness.settle()
     assert errors_and_offsets(caller) == [(0, 0)] * 200
 
