@@ -32,13 +32,13 @@ class ByteSource(Protocol):
 class Extent:
     """Whole batches of one segment, from position `at` on. To keep it across calls, `pin` it, and `unpin` it at the end."""
 
-    __slots__ = ("_pinned", "at", "closed", "limit_bytes", "segment", "size")
+    __slots__ = ("_pinned", "at", "bytes_within_limit", "closed", "segment", "size")
 
-    def __init__(self, segment: ByteSource, at: int, size: int, limit_bytes: int, closed: bool) -> None:
+    def __init__(self, segment: ByteSource, at: int, size: int, bytes_within_limit: int, closed: bool) -> None:
         self.segment = segment
         self.at = at
         self.size = size  # bytes not read yet
-        self.limit_bytes = limit_bytes  # bytes that count for fetch.min.bytes: up to the fetch's limit, even if the limit cuts a batch
+        self.bytes_within_limit = bytes_within_limit  # they count for fetch.min.bytes, even if the limit cuts a batch
         self.closed = closed  # its segment no longer grows
         self._pinned = False
 

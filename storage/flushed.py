@@ -50,7 +50,7 @@ class FlushedSegments(Segments):
         if not self.usable:
             raise AppendFailed(f"{self.folder} waits to be repaired")
         flush = Flush(
-            self.last_base if closed else self.next_offset,
+            self.active_base if closed else self.next_offset,
             self.flushed_offset,
             self._disk,
             self.folder,

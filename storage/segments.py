@@ -77,7 +77,7 @@ class Segments:
         return sum([segment.size for segment in self._segments])
 
     @property
-    def segments(self) -> int:
+    def segment_count(self) -> int:
         """The number of segments."""
         return len(self._segments)
 
@@ -160,7 +160,7 @@ class Segments:
         return [ClosedSegment(segment.base, segment.size) for segment in self._segments[:-1]]
 
     @property
-    def last_base(self) -> int:
+    def active_base(self) -> int:
         """The base offset of the active segment, which is the end offset of the closed ones."""
         return self._segments[-1].base if self._segments else self.start_offset
 
@@ -173,7 +173,7 @@ class Segments:
             if self._written_at(segment) > timestamp:
                 return closed, segment.base
             closed.append(ClosedSegment(segment.base, segment.size))
-        return closed, self.last_base
+        return closed, self.active_base
 
     def _written_at(self, segment: Segment) -> int:
         """The time of the newest record; without records, of the first batch; without timestamps, the file's modification time."""

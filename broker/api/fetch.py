@@ -64,7 +64,7 @@ class PendingFetch:
                 self._find_in(result, bytes_left, first)
                 if result.extent is not None:
                     first = False
-                    available += result.extent.limit_bytes
+                    available += result.extent.bytes_within_limit
                     bytes_left -= result.extent.size
             if bytes_left < 0:
                 bytes_left = 0

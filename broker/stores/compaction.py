@@ -259,14 +259,14 @@ class Cleaning:
         log.warning("cleaning a log failed", log=watched.log.folder.rpartition("/")[2], reason=reason, retry_seconds=round(pause))
 
     async def _clean(self, watched: CompactedLog) -> None:
-        cleaned = watched.log
+        target = watched.log
 
         def is_current() -> bool:
             return self._watched.get(watched.id) is watched
 
         settings = CompactionSettings(self.rules.segment_bytes, self.rules.delete_retention_ms, None)
         try:
-            watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, settings, is_current)
+            watched.clean_to = await self._compact(watched.id, target, target.closed, target.active_base, watched.clean_to, settings, is_current)
         except AppendFailed as failure:
             self._retry_later(watched, str(failure))
             watched.failed(failure)
@@ -276,30 +276,30 @@ class Cleaning:
             watched.failures = 0
 
     async def _clean_topic(self, due: Due) -> None:
-        partition, cleaned = due.partition, due.cleaned
+        partition, state = due.partition, due.state
         topics = self._topics
         assert topics is not None
         topic_settings = partition.settings
         settings = CompactionSettings(topic_settings.segment_bytes, topic_settings.delete_retention_ms, partition.producers.last_offsets())
         try:
-            cleaned.clean_to = await self._compact(
-                partition.id, cleaned.log, due.segments, due.end, cleaned.clean_to, settings, lambda: topics.has(partition)
+            state.clean_to = await self._compact(
+                partition.id, state.log, due.segments, due.end, state.clean_to, settings, lambda: topics.has(partition)
             )
         except AppendFailed as failure:
-            self._retry_later(cleaned, str(failure))
+            self._retry_later(state, str(failure))
             partition.failed(failure)
         except Exception as error:
             if topics.has(partition):
-                self._retry_later(cleaned, str(error) or repr(error))
+                self._retry_later(state, str(error) or repr(error))
         else:
-            cleaned.failures = 0
+            state.failures = 0
         finally:
             self._loop.call_soon(Contained(self._clean_next_topic))
 
     async def _compact(
         self,
         id: LogId,
-        cleaned: Log,
+        target: Log,
         sources: list[ClosedSegment],
         end: int,
         first_dirty: int,
@@ -313,14 +313,14 @@ class Cleaning:
         threads reach the log by its path.
         """
         begun = self._loop.time()
-        cleaned.begin_compaction()
-        self._compacted, self._cancelled = cleaned, False
+        target.begin_compaction()
+        self._compacted, self._cancelled = target, False
         try:
-            report = await self._replace_segments(cleaned, sources, end, first_dirty, settings, is_current)
+            report = await self._replace_segments(target, sources, end, first_dirty, settings, is_current)
             await self._in_worker(partial(self._directory.checkpoint_cleaned, {id: report.clean_to}), self._checkpoint_worker)
         finally:
             self._compacted = None
-            cleaned.end_compaction()
+            target.end_compaction()
         self.cleanings += 1
         log.info(
             "log cleaned",
@@ -332,48 +332,48 @@ class Cleaning:
         return report.clean_to
 
     async def _replace_segments(
-        self, cleaned: Log, sources: list[ClosedSegment], end: int, first_dirty: int, settings: CompactionSettings, is_current: Callable[[], bool]
+        self, target: Log, sources: list[ClosedSegment], end: int, first_dirty: int, settings: CompactionSettings, is_current: Callable[[], bool]
     ) -> Report:
         """Replace the segments by compacted ones; if this fails, the files written for it are removed."""
-        folder = cleaned.folder
+        folder = target.folder
         token = self._fresh_token()
         promoting = False
         try:
             await self._in_worker(partial(remove_unfinished, self._disk, folder))
-            report = await self._run(cleaned, sources, end, first_dirty, token, settings)
+            report = await self._run(target, sources, end, first_dirty, token, settings)
             if report.cleaned:
                 promoting = True
                 promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
-                if self._cancelled or not is_current() or not cleaned.usable or cleaned.closed[: len(sources)] != sources:
+                if self._cancelled or not is_current() or not target.usable or target.closed[: len(sources)] != sources:
                     raise CleaningFailed(CANCELLED)
-                bases = cleaned.exchange(report.cleaned, promoted)
+                bases = target.exchange(report.cleaned, promoted)
                 promoting = False
                 await self._in_worker(partial(remove_deleted, self._disk, folder, bases))
         except Exception:
-            if not cleaned.half_exchanged:
-                await self._remove_unfinished(cleaned, promoting)
+            if not target.half_exchanged:
+                await self._remove_unfinished(target, promoting)
             raise
         return report
 
-    async def _remove_unfinished(self, cleaned: Log, promoting: bool) -> None:
+    async def _remove_unfinished(self, target: Log, promoting: bool) -> None:
         """Remove the files of a failed compaction: the next opening would treat promoted segments as the log's own."""
         try:
-            await self._in_worker(partial(remove_unfinished, self._disk, cleaned.folder))
+            await self._in_worker(partial(remove_unfinished, self._disk, target.folder))
         except OSError as error:
             if promoting:
-                cleaned.leave_half_exchanged()
-                raise AppendFailed(describe_error(error, cleaned.folder)) from error
+                target.leave_half_exchanged()
+                raise AppendFailed(describe_error(error, target.folder)) from error
 
-    def cancel(self, cleaned: Log) -> None:
+    def cancel(self, target: Log) -> None:
         """Cancel the compaction of this log, if it is in progress; its child process is killed."""
-        if self._compacted is cleaned:
+        if self._compacted is target:
             self._cancelled = True
             if self._process is not None:
                 self._process.cancel()
 
-    async def _run(self, cleaned: Log, sources: list[ClosedSegment], end: int, first_dirty: int, token: str, settings: CompactionSettings) -> Report:
+    async def _run(self, target: Log, sources: list[ClosedSegment], end: int, first_dirty: int, token: str, settings: CompactionSettings) -> Report:
         request = request_line(
-            cleaned.folder,
+            target.folder,
             sources,
             end,
             settings.producers,
@@ -384,11 +384,11 @@ class Cleaning:
             map_bytes_max=self.rules.map_bytes_max,
             token=token,
         )
-        limit = max(self.rules.time_limit_seconds, cleaned.size / BYTES_PER_SECOND_MIN)
+        limit = max(self.rules.time_limit_seconds, target.size / BYTES_PER_SECOND_MIN)
         niceness = NICENESS_LATE if self._dirty_ratio() > 2 else NICENESS
         if self._cancelled:
             raise CleaningFailed(CANCELLED)
-        self._process = self._loop.create_task(self._run_cleaner(self._command, cleaned.folder, request, niceness, limit))
+        self._process = self._loop.create_task(self._run_cleaner(self._command, target.folder, request, niceness, limit))
         try:
             return await self._process
         except asyncio.CancelledError:

@@ -65,7 +65,7 @@ class CompactionState:
 
 class Due(NamedTuple):
     partition: Partition
-    cleaned: CompactionState
+    state: CompactionState
     segments: list[ClosedSegment]
     end: int  # end offset of the segments
     urgency: float
@@ -88,10 +88,10 @@ class TopicLogs:
         for partition in self._partitions():
             cost += 1
             if partition.settings.compact and not partition.error and isinstance(partition.log, Log):
-                cleaned = known[partition.id] = self._cleaned(partition, partition.log)
-                cost += LOG_COST + cleaned.log.segments
-                if cleaned.not_before <= time and cleaned.log.usable:
-                    due = _due(partition, cleaned, now)
+                state = known[partition.id] = self._state_of(partition, partition.log)
+                cost += LOG_COST + state.log.segment_count
+                if state.not_before <= time and state.log.usable:
+                    due = _due(partition, state, now)
                     if due is not None:
                         due_logs.append(due)
             if cost >= STEP_COST:
@@ -101,18 +101,18 @@ class TopicLogs:
         due_logs.reverse()  # equally urgent logs are compacted in the order of the scan
         self._due = sorted(due_logs, key=attrgetter("urgency"))
 
-    def _cleaned(self, partition: Partition, log: Log) -> CompactionState:
-        cleaned = self._known.get(partition.id)
-        if cleaned is None or cleaned.log is not log:
-            cleaned = CompactionState(log, self._directory.cleaner_points.get(partition.id, 0))
-        return cleaned
+    def _state_of(self, partition: Partition, log: Log) -> CompactionState:
+        state = self._known.get(partition.id)
+        if state is None or state.log is not log:
+            state = CompactionState(log, self._directory.cleaner_points.get(partition.id, 0))
+        return state
 
     def next_due(self, now: int) -> Due | None:
         """Pop the most urgent log that the last scan found and that is still due."""
         while self._due:
             scanned = self._due.pop()
-            if self.has(scanned.partition) and scanned.cleaned.log.usable and scanned.partition.settings.compact:
-                due = _due(scanned.partition, scanned.cleaned, now)
+            if self.has(scanned.partition) and scanned.state.log.usable and scanned.partition.settings.compact:
+                due = _due(scanned.partition, scanned.state, now)
                 if due is not None:
                     return due
         return None
@@ -123,22 +123,22 @@ class TopicLogs:
         return known is not None and known.log is partition.log and not partition.error
 
 
-def _due(partition: Partition, cleaned: CompactionState, now: int) -> Due | None:
-    log, settings = cleaned.log, partition.settings
-    if cleaned.clean_to > log.last_base:
-        cleaned.clean_to = 0  # a crash cut the log below the checkpoint, which is no longer valid
-    if cleaned.clean_to == log.last_base:
+def _due(partition: Partition, state: CompactionState, now: int) -> Due | None:
+    log, settings = state.log, partition.settings
+    if state.clean_to > log.active_base:
+        state.clean_to = 0  # a crash cut the log below the checkpoint, which is no longer valid
+    if state.clean_to == log.active_base:
         return None
     if settings.min_compaction_lag_ms > 0:
         segments, end = log.closed_before(now - settings.min_compaction_lag_ms)
     else:
-        segments, end = log.closed, log.last_base
-    if cleaned.clean_to >= end:
+        segments, end = log.closed, log.active_base
+    if state.clean_to >= end:
         return None
     ends = [*(segment.base for segment in segments[1:]), end]
     total = sum(segment.size for segment in segments)
-    dirty = sum(segment.size for segment, segment_end in zip(segments, ends, strict=True) if segment_end > cleaned.clean_to)
+    dirty = sum(segment.size for segment, segment_end in zip(segments, ends, strict=True) if segment_end > state.clean_to)
     ratio = dirty / total if total else 0.0
-    if dirty and (first := log.first_timestamp_since(cleaned.clean_to)) >= 0 and now - first > settings.max_compaction_lag_ms:
-        return Due(partition, cleaned, segments, end, 1.0 + ratio)
-    return Due(partition, cleaned, segments, end, ratio) if ratio > settings.min_cleanable_dirty_ratio else None
+    if dirty and (first := log.first_timestamp_since(state.clean_to)) >= 0 and now - first > settings.max_compaction_lag_ms:
+        return Due(partition, state, segments, end, 1.0 + ratio)
+    return Due(partition, state, segments, end, ratio) if ratio > settings.min_cleanable_dirty_ratio else None

@@ -310,15 +310,15 @@ class LocalStore:
         else:
             before.recover(recovered)
 
-    def finish(self, mark_flushed: bool, done: Callable[[str], None]) -> None:
-        """Flush and close every log; if `mark_flushed`, mark the directory clean, so that the next start skips the checks.
+    def finish(self, all_written: bool, done: Callable[[str], None]) -> None:
+        """Flush and close every log; if `all_written`, mark the directory clean, so that the next start skips the checks.
 
         `done` gets the first problem, or "".
         """
         self.finishing = True
         logs = list(self._logs.values())
         waiting = len(logs)
-        failures = [] if mark_flushed else ["not everything was written"]
+        failures = [] if all_written else ["not everything was written"]
 
         def flushed(failure: AppendFailed | None) -> None:
             nonlocal waiting

@@ -29,6 +29,6 @@ class BrokerStore(LogStore, Protocol):
         """Start flushing all unflushed topic logs."""
         ...
 
-    def finish(self, mark_flushed: bool, done: Callable[[str], None]) -> None:
-        """Flush and close every log; if `mark_flushed`, the next start need not check them. `done` gets the first problem, or ""."""
+    def finish(self, all_written: bool, done: Callable[[str], None]) -> None:
+        """Flush and close every log; if `all_written`, the next start need not check them. `done` gets the first problem, or ""."""
         ...

@@ -249,7 +249,7 @@ class SharedStore(LocalStore):
         self._table.count_change(self._node_id)
         return epoch
 
-    def _drop(self, id: LogId, writer: int | None = None, state: int = FREE) -> None:
+    def _unlock(self, id: LogId, writer: int | None = None, state: int = FREE) -> None:
         """Unlock the log, so that other nodes can acquire it."""
         if id in self._held:
             self._held.discard(id)
@@ -403,12 +403,12 @@ class SharedStore(LocalStore):
 
     def release_unopened(self, id: LogId) -> None:
         """Release a log that could not be opened, so that another node can try."""
-        self._drop(id)
+        self._unlock(id)
 
     def drop_deleted(self, id: LogId) -> None:
         """The log's topic was deleted, and its folder has another name."""
         if self.owned(id) is None:
-            self._drop(id, NO_WRITER, GONE)
+            self._unlock(id, NO_WRITER, GONE)
 
     def closed_in_order(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
         """Store the log's checkpoints, and let other nodes acquire the log. `problem`: why its files could not be flushed and closed, or ""."""
@@ -422,7 +422,7 @@ class SharedStore(LocalStore):
 
         def written(result: object) -> None:
             in_order = logs and not problem and not isinstance(result, Exception)
-            self._drop(id, self._writer_when_closed(id) if in_order else None)
+            self._unlock(id, self._writer_when_closed(id) if in_order else None)
             done()
 
         self.checkpoint_worker.submit(write, written)

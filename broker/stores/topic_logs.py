@@ -54,13 +54,13 @@ class LocalTopicLog(OpenLog):
     def append(self, batch: bytearray, done: Appended) -> int:
         log = self.log
         offset = log.append(batch, self.epoch)
-        if offset == log.last_base:
+        if offset == log.active_base:
             self._flush_closed()
         return offset
 
     def _flush_closed(self) -> None:
         """Flush closed segments in the background, so that little must be verified after a crash."""
-        if self.log.flushed_offset < self.log.last_base:
+        if self.log.flushed_offset < self.log.active_base:
             self.flusher.flush(self.flusher.report_failure, closed=True)
 
     def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
@@ -69,10 +69,10 @@ class LocalTopicLog(OpenLog):
 
     def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
         log = self.log
-        last_base = log.last_base
+        active_base = log.active_base
         log.roll_if_old(monotonic, log.segment_ms)
         bases = log.apply_retention(now, monotonic, limits.retention_ms if now >= 0 else -1, limits.retention_bytes)
-        if log.last_base != last_base:
+        if log.active_base != active_base:
             self._flush_closed()
         if bases:
             self._directory.loop.call_later(limits.delete_delay_ms / 1000, Contained(self._remove), bases)

@@ -80,7 +80,7 @@ class PartitionResult:
     @property
     def bytes_within_limit(self) -> int:
         """The bytes of records within the requested limit; the last batch may pass it."""
-        return self.extent.limit_bytes if self.extent is not None else 0
+        return self.extent.bytes_within_limit if self.extent is not None else 0
 
     @property
     def size(self) -> int:

@@ -158,7 +158,7 @@ def compaction(disk: Disk, log: Log, **settings: Any) -> Compaction:
         "segment_bytes": 1 << 20,
         "map_bytes_max": 1 << 20,
     } | settings
-    return Compaction(disk, log.folder, log.closed, log.last_base, **fields)
+    return Compaction(disk, log.folder, log.closed, log.active_base, **fields)
 
 
 def all_records(log: Log) -> list[Record]:

@@ -82,7 +82,7 @@ def test_small_cleaned_segments_are_merged(data_folder: DataFolder) -> None:
     assert all(segment.size <= 1_000 for segment in log.closed)
     assert len(records_by_offset(log)) == 10
     assert [name for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if name.endswith(".log")] == [
-        f"{base:020d}.log" for base in [*(segment.base for segment in log.closed), log.last_base]
+        f"{base:020d}.log" for base in [*(segment.base for segment in log.closed), log.active_base]
     ]
 
 
@@ -252,7 +252,7 @@ def test_a_full_key_map_ends_a_cleaning_and_the_next_continues_there(data_folder
         assert job.clean_to > first_dirty
         first_dirty = job.clean_to
         ends.append(first_dirty)
-        if first_dirty == log.last_base:
+        if first_dirty == log.active_base:
             break
     assert len(ends) > 2
     assert sorted(records_by_offset(log)) == list(range(7_200, 9_600))
@@ -363,7 +363,7 @@ def test_a_cleaned_log_equals_its_model(
                 segment_bytes=segment_bytes,
                 map_bytes_max=1 << 20,
             )
-            expect_cleaned(expected_records, log.last_base, now)
+            expect_cleaned(expected_records, log.active_base, now)
             first_dirty = job.clean_to
             assert (log.next_offset, log.start_offset) == (end, 0)
         assert records_by_offset(log) == {offset: (record.key, record.value) for offset, record in sorted(expected_records.items())}

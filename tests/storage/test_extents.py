@@ -134,7 +134,7 @@ def test_an_extent_has_the_bytes_available_within_the_limit(data_folder: DataFol
 
     def extent_batches(offset: int, bytes_max: int, end: int = -1) -> tuple[int, int, int] | None:
         extent = log.extent(offset, bytes_max, end)
-        return None if extent is None else (extent.at // batch_bytes, extent.size // batch_bytes, extent.limit_bytes)
+        return None if extent is None else (extent.at // batch_bytes, extent.size // batch_bytes, extent.bytes_within_limit)
 
     assert extent_batches(0, 0) == extent_batches(0, 1) == extent_batches(0, batch_bytes) == (0, 1, batch_bytes)
     assert extent_batches(2, 3 * batch_bytes - 1) == (2, 2, 3 * batch_bytes - 1)
@@ -164,6 +164,6 @@ def test_a_large_extent_has_the_bytes_available_if_batches_were_cut(data_folder:
     log, _ = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 20, 0, False)
     append_all(log, 100, padding=1_500)
     extent = extent_of(log, 0, limit)
-    assert extent.size < extent.limit_bytes == limit
+    assert extent.size < extent.bytes_within_limit == limit
     first = extent_of(log, 0, 10)
-    assert (first.size, first.limit_bytes) == (log.size // 100, log.size // 100)
+    assert (first.size, first.bytes_within_limit) == (log.size // 100, log.size // 100)

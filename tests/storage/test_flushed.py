@@ -59,7 +59,7 @@ def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(sy
         flush.run()
         log.append(batch("b"), 0)
         log.finish_flush(flush, None)
-    assert (log.segments, log.flushed_offset, log.flush()) == (2, 1, 2)
+    assert (log.segment_count, log.flushed_offset, log.flush()) == (2, 1, 2)
     disk.crash()
     log, recovery = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=True)
     assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)

@@ -220,5 +220,5 @@ def test_a_closed_segment_has_its_index_files_on_disk(disk: SimDisk) -> None:
     """Then a process killed later leaves no index to rebuild."""
     log, _ = reopen(disk, "/data", segment_bytes=20_000)
     append_all(log, 5, padding=5_000)
-    assert log.segments == 2
+    assert log.segment_count == 2
     assert [len(read(disk, f"/data/{FOLDER}/{FIRST}.{ending}")) for ending in ("index", "timeindex")] == [2 * 8, 12]

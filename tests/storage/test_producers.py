@@ -159,7 +159,7 @@ def test_opening_after_a_crash_reads_only_past_the_newest_snapshot() -> None:
     log.flush()
     last, *before = (f"{segment.base:020d}.log" for segment in reversed(log._segments))
     producers = Producers()
-    Log.open(Handles(disk), log.folder, 20_000, log.last_base, False, deferred=True, producers=producers)
+    Log.open(Handles(disk), log.folder, 20_000, log.active_base, False, deferred=True, producers=producers)
     assert error_and_offset(producers, header(7, 99)) == (ErrorCode.NONE, 99)
     read = [path.rpartition("/")[2] for path, _ in disk.reads]
     assert last in read

@@ -164,7 +164,7 @@ def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk
     last = log.closed[-1]
     path = f"{log.folder}/{segment_name(last.base)}.log"
     changed = b""
-    for number in range(last.base, log.last_base):
+    for number in range(last.base, log.active_base):
         data = bytearray(keyed_batch((f"k{number % KEYS}", None if number % 7 == 0 else f"{value}{number}"), timestamp=timestamp))
         stamp_whole(data, number, 0)
         changed += data

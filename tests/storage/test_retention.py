@@ -162,7 +162,7 @@ def test_deleted_offsets_are_never_assigned_again(data_folder: DataFolder) -> No
     filled(data_folder)
     log, _ = opened(data_folder, start_offset=20)  # the checkpointed start offset is past the end of the log, which was lost
     assert (log.start_offset, log.next_offset, log.size, bases_on_disk(data_folder)) == (20, 20, 0, [])
-    assert (log.read(20, 100), result_of(log.latest_record()), log.last_base) == (b"", None, 20)
+    assert (log.read(20, 100), result_of(log.latest_record()), log.active_base) == (b"", None, 20)
     assert log.append(batch("new"), log.epoch) == 20
     log, _ = opened(data_folder, start_offset=20)
     assert (names(log), log.next_offset, log.epoch_at(20), log.epoch_at(19)) == (["new.0"], 21, 1, -1)

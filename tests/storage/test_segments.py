@@ -20,7 +20,7 @@ def filled(disk: SimDisk, count: int = 6, open_max: int = 512) -> Log:
     log, _ = Log.open(Handles(disk, open_max), PATH, ONE, 0, False)
     for number in range(count):
         append_flushed(log, batch(f"b{number}", timestamp=1_000 * number))
-    assert log.segments == count
+    assert log.segment_count == count
     return log
 
 
@@ -99,7 +99,7 @@ def test_no_segment_is_deleted_during_a_compaction(disk: SimDisk) -> None:
     log.folder_users = 1  # another compaction is running too
     log.begin_compaction()
     assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.apply_retention(1 << 40, 0, 0, 0)) == ([], [], [])
-    assert (log.segments, log.folder_users, log.busy) == (6, 2, True)
+    assert (log.segment_count, log.folder_users, log.busy) == (6, 2, True)
     log.end_compaction()
     assert (log.folder_users, log.busy) == (1, True)
     assert log.drop_first() == [0]
@@ -131,7 +131,7 @@ def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: SimDisk) -> Non
 def test_cleaned_segments_are_read_with_the_files_that_a_log_may_have_open(disk: SimDisk, open_max: int) -> None:
     log = filled(disk, 12, open_max)
     clean(disk, log, segment_bytes=3 * ONE)
-    assert log.segments == 5
+    assert log.segment_count == 5
     assert names(log) == [f"b{number}.0" for number in range(12)]
     for offset in range(12):
         assert log.read(offset, 1)

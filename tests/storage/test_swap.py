@@ -148,7 +148,7 @@ def test_a_repair_never_confuses_a_new_segment_with_an_old_one_of_its_size(disk:
         disk.refuse_at = -1
         recover(log, keep_unflushed=True)
         assert [header.base_offset for header in headers(log)] == [1, 2]
-        assert log.segments == 2
+        assert log.segment_count == 2
 
 
 def test_an_aborted_cleaning_leaves_no_files(data_folder: DataFolder) -> None:
@@ -262,14 +262,14 @@ def test_a_log_rolls_early_if_the_roll_need_not_wait(data_folder: DataFolder) ->
     run_flush(log, flush)
     assert log.roll(0)
     assert log.roll(0)
-    assert ([segment.base for segment in log.closed], log.last_base) == ([0], 1)
+    assert ([segment.base for segment in log.closed], log.active_base) == ([0], 1)
     log.append(keyed_batch(("a", "2")), 0)
     assert not log.roll(10)
     assert log.roll(1_000)
     assert (log.flushed_offset, len(log.closed)) == (2, 2)
     for clean_stop in (False, True):
         reopened, _ = reopen(data_folder.disk, data_folder.path, clean=clean_stop)
-        assert ([segment.base for segment in reopened.closed], reopened.last_base, reopened.next_offset) == ([0, 1], 2, 2)
+        assert ([segment.base for segment in reopened.closed], reopened.active_base, reopened.next_offset) == ([0, 1], 2, 2)
         assert names(reopened) == ["a", "a"]
 
 
@@ -383,7 +383,7 @@ def test_readers_of_unrepaired_segments_read_on_after_a_swap(disk: SimDisk) -> N
     recover(log, keep_unflushed=True)
     while bases := log.drop_first():
         remove_deleted(disk, log.folder, bases)
-    assert log.segments == 1
+    assert log.segment_count == 1
     for more in reader:
         facts_read += more
     assert facts_read == expected

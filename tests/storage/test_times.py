@@ -243,7 +243,7 @@ def test_unreadable_records_are_damage(disk: SimDisk) -> None:
 
 def test_segments_before_the_timestamp_are_not_read(disk: SimDisk) -> None:
     log = filled(disk, [1_000, 1_001, 5_000, 5_001, 2_000, 2_001, 5_001, 5_001], per_segment=2)
-    assert log.segments == 4
+    assert log.segment_count == 4
     first, second, third, last = (segment.log_path for segment in log._segments)
     for path in (first, third, last):
         disk.unreadable = path

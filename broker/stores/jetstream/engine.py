@@ -170,16 +170,16 @@ class Engine:
 
         self.connection.request(f"{API_PREFIX}.DIRECT.GET.{name}", json.dumps({"seq": seq}).encode(), got)
 
-    def read(self, name: str, seq: int, on_message: Callable[[StoredMessage], None], ended: Callable[[EngineError | None], None], **limits: Any) -> Batch:
+    def read(self, name: str, seq: int, on_message: Callable[[StoredMessage], None], ended: Callable[[EngineError | None], None], **limits: Any) -> BatchRead:
         """Read one batch of messages from the sequence on; `ended` is called after the last one."""
-        return Batch(self.connection, name, {"seq": seq, "batch": BATCH_MESSAGES, "max_bytes": BATCH_BYTES, **limits}, on_message, ended)
+        return BatchRead(self.connection, name, {"seq": seq, "batch": BATCH_MESSAGES, "max_bytes": BATCH_BYTES, **limits}, on_message, ended)
 
 
 def stored(message: Message) -> StoredMessage:
     return StoredMessage(int(message.header("Nats-Sequence") or 0), message.header("Nats-Subject"), message.payload, message.headers or {})
 
 
-class Batch:
+class BatchRead:
     """A read of several messages of a stream."""
 
     def __init__(

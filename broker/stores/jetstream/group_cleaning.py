@@ -54,7 +54,7 @@ class GroupLogPass:
         self.copied = 0
 
     def begin(self) -> None:
-        self._owned.appended = self._note_written
+        self._owned.on_append = self._note_written
         self._begin_offset = self._chain.next_offset
         self._bytes_before = self._owned.bytes
         self._chain.append(b"", 0, self._start_reading, LIVE_BEGIN)
@@ -139,11 +139,11 @@ class GroupLogPass:
 
     def _cut(self, result: EngineError | None) -> None:
         if result is None and self._chain is self._owned.chain:
-            self._owned.cut(self._begin_offset, self._begin_seq, self._bytes_before)
+            self._owned.note_deleted(self._begin_offset, self._begin_seq, self._bytes_before)
         self._end(result.text if result is not None else "")
 
     def _end(self, problem: str) -> None:
-        self._owned.appended = None
+        self._owned.on_append = None
         if problem:
             log.warning("log could not be compacted", log=str(self._owned.id), reason=problem)
         else:

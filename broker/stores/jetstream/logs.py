@@ -36,7 +36,7 @@ class StreamStore(Protocol):
 
     def quarantine(self, id: LogId, reason: str) -> None: ...
 
-    def is_sound(self, id: LogId) -> None: ...
+    def end_quarantine(self, id: LogId) -> None: ...
 
 
 class StreamLog:
@@ -146,7 +146,7 @@ class GroupLog(StreamLog):
         self.first_seq = 0
         self.bytes = 0  # approximate size of the stream
         self.live_bytes = 0  # size after the last compaction; 0: none yet
-        self.appended: Callable[[bytearray], None] | None = None  # called with each batch of the shard (group_cleaning.py)
+        self.on_append: Callable[[bytearray], None] | None = None  # called with each batch of the shard (group_cleaning.py)
 
     def _load(self, claimed: Claimed, done: Callable[[Exception | None], None]) -> None:
         self.first_seq = claimed.first_seq
@@ -202,12 +202,12 @@ class GroupLog(StreamLog):
         except DamagedLog as error:
             self._store.quarantine(self.id, str(error))
             raise
-        self._store.is_sound(self.id)
+        self._store.end_quarantine(self.id)
 
     def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
         stamped = batch if isinstance(batch, bytearray) else bytearray(batch)
-        if self.appended is not None:
-            self.appended(stamped)
+        if self.on_append is not None:
+            self.on_append(stamped)
         self._write(stamped, done)
 
     def append_copy(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
@@ -217,7 +217,7 @@ class GroupLog(StreamLog):
     def _add_to_segment(self, seq: int, batch: bytearray) -> None:
         self.bytes += len(batch)
 
-    def cut(self, offset: int, seq: int, size: int) -> None:
+    def note_deleted(self, offset: int, seq: int, size: int) -> None:
         """Account for `size` bytes of deleted entries: all before `seq`, which begins at `offset`."""
         self.first_seq = seq
         self.records.start_offset = max(self.records.start_offset, offset)

@@ -240,7 +240,7 @@ class JetStreamStore:
             log.error("log is damaged, and no node serves it", log=str(id), reason=reason)
         self.quarantined[id] = reason
 
-    def is_sound(self, id: LogId) -> None:
+    def end_quarantine(self, id: LogId) -> None:
         """Remove the mark: the log was read without damage."""
         if self.quarantined.pop(id, None) is not None:
             log.info("log is no longer damaged", log=str(id))
@@ -286,7 +286,7 @@ class JetStreamStore:
             self._release_log(owned, lambda: done(Unreadable(str(problem), damaged)))
             return
         if not isinstance(owned, GroupLog):  # a GroupLog reports this after its replay
-            self.is_sound(owned.id)
+            self.end_quarantine(owned.id)
         self._logs[owned.id] = owned
         self._publish_owner(owned, claimed, lambda: done(None))
 
@@ -382,7 +382,7 @@ class JetStreamStore:
 
     def flush_topics(self) -> None: ...
 
-    def finish(self, mark_flushed: bool, done: Callable[[str], None]) -> None:
+    def finish(self, all_written: bool, done: Callable[[str], None]) -> None:
         """Release all logs at the same time, then leave the cluster."""
         self.finishing = True
         logs = list(self._logs.values())

@@ -83,7 +83,7 @@ def test_the_log_with_the_largest_dirty_ratio_is_compacted_first(logs: Logs) -> 
     due = logs.most_urgent(0, 0.0)
     assert due is not None
     assert due.urgency == 1.0
-    due.cleaned.clean_to = due.end
+    due.state.clean_to = due.end
     write(large, 20)
     write(small, 20)
     assert logs.due() == "small"
@@ -110,9 +110,9 @@ def test_the_dirty_ratio_must_exceed_the_minimum(logs: Logs) -> None:
     write(partition, 60)
     due = logs.most_urgent(0, 0.0)
     assert due is not None
-    due.cleaned.clean_to = disk_log(partition).closed[3].base
+    due.state.clean_to = disk_log(partition).closed[3].base
     assert logs.due() == ""
-    due.cleaned.clean_to = disk_log(partition).closed[1].base
+    due.state.clean_to = disk_log(partition).closed[1].base
     assert logs.due() == "orders"
 
 
@@ -126,7 +126,7 @@ def test_segments_younger_than_the_lag_are_not_compacted(logs: Logs) -> None:
     assert 0 < due.end <= 20
     next_log = logs.most_urgent(2 * HOUR, 0.0)
     assert next_log is not None
-    assert next_log.end == disk_log(partition).last_base
+    assert next_log.end == disk_log(partition).active_base
 
 
 def test_segments_older_than_the_maximum_lag_are_compacted_at_any_ratio(logs: Logs) -> None:
@@ -140,7 +140,7 @@ def test_a_failed_log_is_skipped_for_a_while(logs: Logs) -> None:
     write(logs.add("orders"), 20)
     due = logs.most_urgent(0, 0.0)
     assert due is not None
-    due.cleaned.not_before = 5.0
+    due.state.not_before = 5.0
     assert logs.most_urgent(0, 4.9) is None
     assert logs.most_urgent(0, 5.0) is not None
 
@@ -148,7 +148,7 @@ def test_a_failed_log_is_skipped_for_a_while(logs: Logs) -> None:
 def test_offsets_compacted_before_the_start_are_known(logs: Logs) -> None:
     partition = logs.add("orders")
     write(partition, 40)
-    logs.directory.checkpoint_cleaned({("orders", 0): disk_log(partition).last_base})
+    logs.directory.checkpoint_cleaned({("orders", 0): disk_log(partition).active_base})
     assert logs.due() == ""
 
 
@@ -211,12 +211,12 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
     await until(lambda: cleaning.cleanings)
     await cleaning.stop()
     log = disk_log(partition)
-    keys = [key for facts in log.facts(log.last_base) for key, _ in facts if key is not None]
+    keys = [key for facts in log.facts(log.active_base) for key, _ in facts if key is not None]
     assert sorted(keys) == [b"k0", b"k1", b"k2"]
     assert log.next_offset == 43
     assert log.read(2, 1000)[:8] == (2).to_bytes(8, "big")
     points = read_offsets(logs.disk, f"{tmp_path}/{CLEANER_POINTS}")
-    assert points["orders", 0] == log.last_base
+    assert points["orders", 0] == log.active_base
     assert not logs.keeper.failures
 
 
