@@ -182,7 +182,8 @@ def remember_seat(out: Outcome, group: Group, member: Member) -> None:
 def seat_of(group: Group, member: Member, take_over: TakeOver | None) -> VacatedSeat:
     """The member's seat. `take_over`: the member's unfinished take-over; then `from_id` still names the previous member."""
     from_id, from_instance = (member.id, member.instance_id) if take_over is None else (take_over.from_id, take_over.from_instance)
-    return VacatedSeat(member.id, member.instance_id, from_id, from_instance, member.assignment, member.metadata(group.protocol_name), group.leader == member.id)
+    metadata = member.metadata(group.protocol_name)
+    return VacatedSeat(member.id, member.instance_id, from_id, from_instance, member.assignment, metadata, group.leader == member.id)
 
 
 def find_standbys(group: Group, seats: Iterable[VacatedSeat]) -> list[Member | None]:

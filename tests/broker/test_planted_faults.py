@@ -43,7 +43,7 @@ BARE = {
 AWAITED = {
     ("broker/server.py", "broker.cleaning.stop()"),
     ("broker/topics/batch_checker.py", "self._start()"),
-    ("broker/stores/compaction.py", "self._run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
+    ("broker/stores/compaction.py", "self._run_cleaner(self._command, target.folder, request, niceness, limit)"),
 }
 # Methods called by a turn, a log or a transport.
 CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}
