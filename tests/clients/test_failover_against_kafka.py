@@ -20,7 +20,7 @@ def test_apache_kafka_ends_each_phase_in_the_same_way(tmp_path: Path) -> None:
         await_coordinator(kafka.port)
         # Without Left, whose short session may end before Kafka serves: after a load Kafka counts sessions before it serves.
         played = [phase for phase in PHASES if phase is not Left]
-        phases = [phase(kafka.port, safe=False) for phase in reversed(played)]  # reversed, so that Initial begins last, just before the kill
+        phases = [phase(kafka.port, is_tenure=False) for phase in reversed(played)]  # reversed, so that Initial begins last, just before the kill
         try:
             for phase in phases:
                 phase.begin()

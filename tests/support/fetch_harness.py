@@ -219,7 +219,7 @@ class FetchHarness:
     def turn_ends(self) -> None:
         self.loop.pass_once()
 
-    def lives(self, ms: int) -> None:
+    def pass_ms(self, ms: int) -> None:
         """Time passes, and due timers fire."""
         for _ in range(ms):
             self.loop.advance(0.001)

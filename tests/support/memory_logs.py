@@ -105,8 +105,8 @@ class MemoryTopicLog:
         self.assigns_offsets_at_once = immediate
         self.records = MemoryRecords(epoch)
         self.busy = False
-        self.broken = ""  # a reason: appends fail, and the log is unusable until it is recovered
-        self.refuses = ""  # a reason: appends fail, and the log stays usable
+        self.unusable_reason = ""  # set: appends fail, and the log is unusable until it is recovered
+        self.append_failure = ""  # set: appends fail, and the log stays usable
         self.waiting: list[Callable[[], None]] = []
         self.recovering: list[Callable[[AppendFailed | None], None]] = []
         self.limits = (0, 0)
@@ -121,7 +121,7 @@ class MemoryTopicLog:
         return self.records.next_offset
 
     def usable(self) -> bool:
-        return not self.broken
+        return not self.unusable_reason
 
     def watch_growth(self, on_growth: Callable[[], None]) -> None: ...
 
@@ -144,8 +144,8 @@ class MemoryTopicLog:
         return -1
 
     def _write(self, batch: bytearray) -> int:
-        if self.broken or self.refuses:
-            raise AppendFailed(self.broken or self.refuses)
+        if self.unusable_reason or self.append_failure:
+            raise AppendFailed(self.unusable_reason or self.append_failure)
         return self.records.add(batch)
 
     def write_next(self) -> None:

@@ -43,7 +43,7 @@ class NoteHarness:
     def log(self, partition: int = 0) -> ScriptedLog:
         return self.store.log(LogId("__coordinator_notes", partition))
 
-    def passes(self, ms: int = GATHER_MS, partitions: int = 1) -> None:
+    def pass_time(self, ms: int = GATHER_MS, partitions: int = 1) -> None:
         """Advance the time, and complete the appends of notes."""
         self.loop.pass_ms(ms)
         for partition in range(partitions):

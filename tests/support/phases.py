@@ -1,7 +1,7 @@
 """The state of members before and after their coordinator is killed, by phase of the rebalance.
 
 Each phase runs on its own group: `begin` enters it, then the coordinator is killed and started again, `end` checks. The same phases are
-run against Apache Kafka with `safe` false: its next coordinator does not know the new id of a static member that returned
+run against Apache Kafka with `is_tenure` false: its next coordinator does not know the new id of a static member that returned
 during the rebalance, and fences the live process.
 """
 
@@ -15,9 +15,9 @@ NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_RE
 
 
 class Phase(ABC):
-    def __init__(self, port: int, safe: bool = True) -> None:
+    def __init__(self, port: int, is_tenure: bool = True) -> None:
         self.port = port
-        self.safe = safe
+        self.is_tenure = is_tenure
         self.group = type(self).__name__
         self._actors: list[Actor] = []
 
@@ -54,7 +54,7 @@ class Initial(Phase):
         self.dynamic.take_id()
 
     def end(self) -> None:
-        assert self.state() in (("Empty",) if self.safe else ("Empty", "Dead"))
+        assert self.state() in (("Empty",) if self.is_tenure else ("Empty", "Dead"))
         assert self.dynamic.join().error_code == UNKNOWN_MEMBER_ID
         self.dynamic.take_id()
         self.dynamic.send_join()
@@ -228,7 +228,7 @@ class ReplacedInRebalance(Phase):
     def end(self) -> None:
         assert self.member.beat(self.before) == NONE
         for actor, old in zip((self.leader, self.static), self.old_ids, strict=True):
-            if self.safe:
+            if self.is_tenure:
                 assert actor.beat(member_id=old) == FENCED
                 assert actor.beat() == ILLEGAL_GENERATION
                 assert actor.sync().error_code == ILLEGAL_GENERATION
@@ -239,7 +239,7 @@ class ReplacedInRebalance(Phase):
         self.newcomer.send_join("")
         await_state(self.port, self.group, "PreparingRebalance")
         for actor in (self.leader, self.static):
-            actor.send_join(None if self.safe else "")
+            actor.send_join(None if self.is_tenure else "")
         self.member.send_join()
         members = (self.leader, self.static, self.member, self.newcomer)
         for actor in members:

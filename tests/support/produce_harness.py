@@ -50,7 +50,7 @@ class MemoryPartition:
         self.settings = settings
         self.error = 0
         self.assigns_offsets_at_once = True
-        self.refuses = False  # appends fail, as on a full disk
+        self.appends_fail = False  # as on a full disk
         self.start_offset = 0
         self.high_watermark = 0
         self.producers = Producers()
@@ -63,7 +63,7 @@ class MemoryPartition:
     def append(self, batch: bytearray, header: BatchHeader) -> int:
         assert isinstance(batch, bytearray)
         assert header.size == len(batch)
-        if self.refuses:
+        if self.appends_fail:
             raise AppendFailed("the disk is full")
         offset = self.high_watermark
         stamp(batch, 0, offset, 0)

@@ -178,10 +178,10 @@ def test_produce_reports_why_a_partition_is_unusable(harness: Harness, error: Er
 def test_a_failing_append_gets_a_retriable_error(harness: Harness, learned: bool) -> None:
     caller = templated(harness.caller()) if learned else harness.caller()
     before = partition(harness).high_watermark
-    partition(harness).refuses = True
+    partition(harness).appends_fail = True
     for _ in range(2):
         assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1)
-    partition(harness).refuses = False
+    partition(harness).appends_fail = False
     assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, 0, before, -1, 0)
 
 

@@ -24,9 +24,9 @@ def harness() -> NoteHarness:
 def test_notes_are_written_in_the_background(harness: NoteHarness) -> None:
     harness.tell(change("a"), ended("a"), offset=41)
     harness.tell(change("b"), offset=44)
-    harness.passes(GATHER_MS - 1)
+    harness.pass_time(GATHER_MS - 1)
     assert (harness.written(), harness.store.acquired) == ([], [])
-    harness.passes(1)
+    harness.pass_time(1)
     assert len(harness.log().stored) == 1  # one batch
     assert [(group, header.kind, header.seq, header.offsets_log_offset) for group, header, _ in harness.written()] == [
         ("a", Kind.STATE_CHANGE, 0, 41),
@@ -40,11 +40,11 @@ def test_notes_are_written_in_the_background(harness: NoteHarness) -> None:
 
 def test_each_partition_has_a_log_of_its_own_from_its_first_note_on(harness: NoteHarness) -> None:
     harness.tell(change(), partition=3)
-    harness.passes(partitions=5)
+    harness.pass_time(partitions=5)
     assert harness.store.acquired == [LogId("__coordinator_notes", 3)]
     harness.tell(change(), partition=4)
     harness.tell(change(), partition=3)
-    harness.passes(partitions=5)
+    harness.pass_time(partitions=5)
     assert [header.seq for _, header, _ in harness.written(3)] == [0, 1]
     assert [header.seq for _, header, _ in harness.written(4)] == [0]
 
@@ -54,7 +54,7 @@ def test_a_log_is_opened_once_for_several_readers(harness: NoteHarness) -> None:
     harness.notes.open(3)
     assert harness.store.acquired == [LogId("__coordinator_notes", 3)]
     harness.tell(change(), partition=3)
-    harness.passes(partitions=4)
+    harness.pass_time(partitions=4)
     assert harness.store.acquired == [LogId("__coordinator_notes", 3)]
     assert len(harness.written(3)) == 1
 
@@ -72,15 +72,15 @@ def test_an_unreadable_notes_log_is_not_reopened_for_each_request(harness: NoteH
 def test_numbers_restart_with_each_epoch(harness: NoteHarness) -> None:
     harness.tell(change(), change())
     harness.tell(change(), epoch=5)
-    harness.passes()
+    harness.pass_time()
     harness.tell(change(), epoch=5)
-    harness.passes()
+    harness.pass_time()
     assert [(header.coordinator_epoch, header.seq) for _, header, _ in harness.written()] == [(4, 0), (4, 1), (5, 0), (5, 1)]
 
 
 def test_notes_over_a_groups_budget_are_counted(harness: NoteHarness) -> None:
     harness.tell(change(dropped=9))
-    harness.passes()
+    harness.pass_time()
     assert harness.written()[0][1].dropped == 9
 
 
@@ -88,13 +88,13 @@ def test_notes_lost_by_a_failed_append_are_counted_and_logged_once(harness: Note
     lines: list[str] = []
     monkeypatch.setattr("broker.groups.notes.log.warning", lambda event, **values: lines.append(event))
     harness.tell(change())
-    harness.passes()
+    harness.pass_time()
     for _ in range(2):
         harness.tell(change(), change(dropped=1))
         harness.loop.pass_ms(GATHER_MS)
         harness.log().pending.pop()[1](AppendFailed("the disk is full"))
     harness.tell(change(dropped=2))
-    harness.passes()
+    harness.pass_time()
     assert lines == ["notes are lost"]
     # Numbers have no gap, since lost notes are counted in `dropped`.
     assert [(header.seq, header.dropped) for _, header, _ in harness.written()] == [(0, 0), (1, 4 + 2)]
@@ -102,7 +102,7 @@ def test_notes_lost_by_a_failed_append_are_counted_and_logged_once(harness: Note
 
 def test_a_broken_notes_log_is_repaired_and_written_again(harness: NoteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.tell(change())
-    harness.passes()
+    harness.pass_time()
     usable = False
     harness.log().usable = lambda: usable  # type: ignore[method-assign]
     harness.tell(change())
@@ -114,7 +114,7 @@ def test_a_broken_notes_log_is_repaired_and_written_again(harness: NoteHarness, 
     harness.loop.pass_ms(2_000)
     usable = True
     harness.log().recoveries.pop()(None)
-    harness.passes()
+    harness.pass_time()
     assert [(header.seq, header.dropped) for _, header, _ in harness.written()] == [(0, 0), (1, 1)]
 
 
@@ -123,30 +123,30 @@ def test_a_fenced_notes_log_loses_notes_and_is_acquired_again(harness: NoteHarne
     id = LogId("__coordinator_notes", 0)
     harness.store.results[id] = result
     harness.tell(change())
-    harness.passes()
+    harness.pass_time()
     assert not harness.loop.timers  # no timer waits for lost notes
     harness.tell(change())
-    harness.passes(RETRY_MS // 2)
+    harness.pass_time(RETRY_MS // 2)
     assert harness.store.acquired == [id]
     del harness.store.results[id]
-    harness.passes(RETRY_MS)
+    harness.pass_time(RETRY_MS)
     assert [(header.seq, header.dropped) for _, header, _ in harness.written()] == [(0, 1)]
 
 
 def test_many_notes_are_written_in_parts(harness: NoteHarness) -> None:
     harness.tell(*[change()] * (3 * NOTES_PER_PASS))
-    harness.passes()
+    harness.pass_time()
     assert len(harness.written()) == NOTES_PER_PASS
-    harness.passes()
+    harness.pass_time()
     assert [header.seq for _, header, _ in harness.written()] == list(range(3 * NOTES_PER_PASS))
 
 
 def test_large_notes_are_several_batches(harness: NoteHarness) -> None:
     large = Note("g", Kind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, ["x" * 30_000] * 10))
     harness.tell(*[large] * 8)
-    harness.passes(GATHER_MS)
+    harness.pass_time(GATHER_MS)
     assert [len(facts) for facts in harness.log().stored] == [4]
-    harness.passes(GATHER_MS)
+    harness.pass_time(GATHER_MS)
     assert [len(facts) for facts in harness.log().stored] == [4, 4]
 
 
@@ -158,22 +158,22 @@ def test_waiting_notes_are_limited(harness: NoteHarness) -> None:
     harness.loop.pass_ms(3 * GATHER_MS)
     assert len(harness.store.acquired) == 1
     harness.store.open()
-    harness.passes(60_000)
+    harness.pass_time(60_000)
     written = harness.written()
     assert len(written) == NOTES_QUEUED_MAX
     assert written[0][1].dropped == 2
     harness.tell(ended())
-    harness.passes()
+    harness.pass_time()
     assert len(harness.written()) == NOTES_QUEUED_MAX + 1
 
 
 def test_the_last_notes_are_written_at_the_stop(harness: NoteHarness) -> None:
     harness.tell(change())
-    harness.passes()
+    harness.pass_time()
     harness.tell(*[change()] * (NOTES_PER_PASS + 1))
     ended: list[bool] = []
     harness.notes.close(lambda: ended.append(True))
-    harness.passes(0)
+    harness.pass_time(0)
     assert (len(harness.written()), ended) == (NOTES_PER_PASS + 2, [True])
     harness.tell(change())
     assert not harness.loop.timers
@@ -188,7 +188,7 @@ def test_the_stop_waits_for_notes_logs_that_are_opening(harness: NoteHarness) ->
     assert ended == []
     harness.store.results[LogId("__coordinator_notes", 1)] = Unreadable("damaged", True)
     harness.store.open()
-    harness.passes(0)
+    harness.pass_time(0)
     assert (len(harness.written()), ended) == (1, [True])
 
 
@@ -197,7 +197,7 @@ def test_no_empty_batch_is_written_to_a_new_notes_log_at_the_stop(harness: NoteH
     harness.tell(change())
     harness.notes.close(lambda: None)
     assert len(harness.log().pending) == 1
-    harness.passes(0)
+    harness.pass_time(0)
     assert len(harness.written()) == 1
 
 
@@ -219,7 +219,7 @@ def test_notes_logs_are_opened_one_at_a_time_after_a_crash(harness: NoteHarness)
         harness.store.open()
     assert len(harness.store.acquired) == 3
     harness.tell(change(), partition=7)
-    harness.passes(partitions=8)
+    harness.pass_time(partitions=8)
     assert len(harness.written(7)) == 1
     assert len(harness.store.acquired) == 3
 
@@ -229,7 +229,7 @@ def test_partition_events_are_notes_without_a_group(harness: NoteHarness) -> Non
     partition.shard.groups["g"].notes_dropped = 7  # the next load resets this count, so the notes about the end of serving report it
     for event in (ShardChange.LOADED, ShardChange.SUSPENDED, ShardChange.RESUMED, ShardChange.UNLOADED):
         harness.notes.write_change(partition, event)
-    harness.passes()
+    harness.pass_time()
     assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in harness.written()} == {("", Kind.COORDINATOR, -1)}
     assert [header.dropped for _, header, _ in harness.written()] == [0, 7, 0, 7]
     bodies = [body for _, _, body in harness.written()]
@@ -245,7 +245,7 @@ def test_partition_events_are_notes_without_a_group(harness: NoteHarness) -> Non
 def test_an_always_empty_partition_is_not_reported(harness: NoteHarness) -> None:
     for event in (ShardChange.LOADED, ShardChange.UNLOADED):
         harness.notes.write_change(loaded_partition(replayed=0), event)
-    harness.passes()
+    harness.pass_time()
     assert harness.store.acquired == []
 
 
@@ -253,7 +253,7 @@ def test_a_log_without_notes_stays_empty_though_a_consumer_reads_it(harness: Not
     harness.notes.open(0)
     harness.store.open()
     harness.notes.write_change(loaded_partition(replayed=0), ShardChange.UNLOADED)
-    harness.passes()
+    harness.pass_time()
     assert harness.written() == []
 
 
@@ -266,10 +266,10 @@ def test_more_than_fifty_state_changes_a_second_are_counted_in_one_line(harness:
     for _ in range(LINES_PER_SECOND + 30):
         harness.tell(change())
     assert lines == ["group"] * LINES_PER_SECOND
-    harness.passes(1_000)
+    harness.pass_time(1_000)
     assert lines[LINES_PER_SECOND:] == [(30, 1)]
     harness.tell(change())
-    harness.passes(1_000)
+    harness.pass_time(1_000)
     assert lines[LINES_PER_SECOND:] == [(30, 1), "group"]
 
 

@@ -197,7 +197,7 @@ class Sleeper:
         connections.add(connection)
         return connection
 
-    def passes(self, milliseconds: int, connections: Connections) -> list[str]:
+    def pass_time(self, milliseconds: int, connections: Connections) -> list[str]:
         """Advance the time; returns the peers whose connections are closed by then."""
         self.nanoseconds += milliseconds * 1_000_000
         connections.advance(self.clock.tick())
@@ -209,13 +209,13 @@ def test_idle_time_counts_from_the_last_bytes_and_not_while_a_reply_is_due() -> 
     connections = Connections(sleeper.clock, 1_000)
     silent, answering = sleeper.connection(connections, "silent"), sleeper.connection(connections, "answering")
     answering.busy = True
-    assert sleeper.passes(900, connections) == []
+    assert sleeper.pass_time(900, connections) == []
     late = sleeper.connection(connections, "late")
-    assert sleeper.passes(200, connections) == ["silent"]
+    assert sleeper.pass_time(200, connections) == ["silent"]
     answering.busy = False
     answering.last_active = late.last_active = sleeper.clock.now
-    assert sleeper.passes(900, connections) == ["silent"]
-    assert sleeper.passes(200, connections) == ["silent", "answering", "late"]
+    assert sleeper.pass_time(900, connections) == ["silent"]
+    assert sleeper.pass_time(200, connections) == ["silent", "answering", "late"]
     assert silent.reason.startswith("idle")
 
 

@@ -19,7 +19,7 @@ class Harness:
         self.members = 0
         self.collector = Collector(cast(asyncio.AbstractEventLoop, self.loop), lambda: self.members)
 
-    def passes(self) -> bool:
+    def freezes_at_next_check(self) -> bool:
         """Let the time between two checks pass; whether the collector froze objects then."""
         keep = [[] for _ in range(10)]  # type: ignore[var-annotated]
         before = gc.get_freeze_count()
@@ -49,31 +49,31 @@ def test_no_garbage_collection_runs_while_partitions_load(collector_harness: Har
 def test_objects_are_frozen_again_after_large_growth(collector_harness: Harness) -> None:
     collector_harness.members = 80_000
     collector_harness.collector.resume()
-    assert not collector_harness.passes()
+    assert not collector_harness.freezes_at_next_check()
     collector_harness.members = 89_999
-    assert not collector_harness.passes()
+    assert not collector_harness.freezes_at_next_check()
     collector_harness.members = 90_000
-    assert collector_harness.passes()
-    assert not collector_harness.passes()
+    assert collector_harness.freezes_at_next_check()
+    assert not collector_harness.freezes_at_next_check()
 
 
 def test_small_growth_freezes_nothing(collector_harness: Harness) -> None:
     collector_harness.collector.resume()
     collector_harness.members = GROWTH_MEMBERS_MIN - 1
-    assert not collector_harness.passes()
+    assert not collector_harness.freezes_at_next_check()
     collector_harness.members = GROWTH_MEMBERS_MIN
-    assert collector_harness.passes()
+    assert collector_harness.freezes_at_next_check()
 
 
 def test_freezing_waits_while_a_partition_reloads(collector_harness: Harness) -> None:
     collector_harness.collector.resume()
     collector_harness.collector.pause()
     collector_harness.members = 10 * GROWTH_MEMBERS_MIN
-    assert not collector_harness.passes()
+    assert not collector_harness.freezes_at_next_check()
 
 
 def test_a_closed_collector_checks_no_more(collector_harness: Harness) -> None:
     collector_harness.collector.resume()
     collector_harness.collector.close()
     collector_harness.members = 10 * GROWTH_MEMBERS_MIN
-    assert not collector_harness.passes()
+    assert not collector_harness.freezes_at_next_check()

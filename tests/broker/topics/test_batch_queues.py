@@ -139,9 +139,9 @@ def test_a_disk_error_fails_only_its_queued_batch(harness: Harness) -> None:
     slow, next_caller = harness.caller(), harness.caller()
     sent(harness, slow, (0, heavy()))
     sent(harness, next_caller, (0, plain_batch()))
-    partition(harness).refuses = True
+    partition(harness).appends_fail = True
     harness.checker.check()
-    partition(harness).refuses = False
+    partition(harness).appends_fail = False
     harness.settle()
     assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
 

@@ -90,7 +90,7 @@ class Served:
         self.noted.append((round(self.loop.time() * 1000 - START_MS), ends))
         return True
 
-    def passes(self, intervals: float = 1) -> list[tuple[str, list[tuple[int, int, int]], int]]:
+    def pass_intervals(self, intervals: float = 1) -> list[tuple[str, list[tuple[int, int, int]], int]]:
         """Let so many intervals pass; returns the notes made meanwhile, with times since the beginning of the test."""
         self.noted.clear()
         self.loop.pass_ms(intervals * self.interval_ms)
@@ -104,13 +104,13 @@ def test_end_offsets_are_noted_when_changed() -> None:
     served = Served()
     orders = served.topic("orders", 5, 0)
     served.topic("__consumer_offsets", 9, internal=True)
-    assert served.passes() == [("orders", [(0, 0, 5), (1, 0, 0)], -1)]
-    assert served.passes() == []
-    assert served.passes() == []
+    assert served.pass_intervals() == [("orders", [(0, 0, 5), (1, 0, 0)], -1)]
+    assert served.pass_intervals() == []
+    assert served.pass_intervals() == []
     orders.parts[1].high_watermark = 3
-    assert served.passes() == [("orders", [(1, 0, 3)], 30_000)]  # 30,000: the last check that found nothing changed
+    assert served.pass_intervals() == [("orders", [(1, 0, 3)], 30_000)]  # 30,000: the last check that found nothing changed
     orders.parts[0].start_offset = 2
-    assert served.passes() == [("orders", [(0, 2, 5)], 40_000)]
+    assert served.pass_intervals() == [("orders", [(0, 2, 5)], 40_000)]
 
 
 def test_an_empty_partition_ends_at_0_and_an_unreadable_one_is_omitted() -> None:
@@ -118,44 +118,44 @@ def test_an_empty_partition_ends_at_0_and_an_unreadable_one_is_omitted() -> None
     orders = served.topic("orders", 5, 7, 8)
     orders.parts[0].error = -1
     orders.parts[1].error = 6
-    assert served.passes() == [("orders", [(0, 0, 0), (2, 0, 8)], -1)]
-    assert served.passes() == []
+    assert served.pass_intervals() == [("orders", [(0, 0, 0), (2, 0, 8)], -1)]
+    assert served.pass_intervals() == []
     orders.parts[1].error = 0
-    assert served.passes() == [("orders", [(1, 0, 7)], -1)]  # the partition was unreadable at earlier checks, so the time of its change is unknown
+    assert served.pass_intervals() == [("orders", [(1, 0, 7)], -1)]  # the partition was unreadable at earlier checks, so the time of its change is unknown
     orders.parts[1].high_watermark = 9
-    assert served.passes() == [("orders", [(1, 0, 9)], 30_000)]
+    assert served.pass_intervals() == [("orders", [(1, 0, 9)], 30_000)]
 
 
 def test_end_offsets_that_could_not_be_noted_are_noted_later() -> None:
     served = Served()
     orders = served.topic("orders", 5)
-    assert len(served.passes()) == 1
+    assert len(served.pass_intervals()) == 1
     orders.parts[0].high_watermark = 6
     served.refuses = True
-    assert served.passes() == []
+    assert served.pass_intervals() == []
     served.refuses = False
-    assert served.passes() == [("orders", [(0, 0, 6)], 10_000)]  # 10,000: the last check at which its end offset was known to be unchanged
+    assert served.pass_intervals() == [("orders", [(0, 0, 6)], 10_000)]  # 10,000: the last check at which its end offset was known to be unchanged
 
 
 def test_a_topic_with_an_unnoted_part_counts_as_not_visited() -> None:
     served = Served()
     wide = served.topic("wide", *[1] * (PARTITIONS_PER_NOTE_MAX + 1))
-    assert len(served.passes(1.5)) == 2
+    assert len(served.pass_intervals(1.5)) == 2
     for part in wide.parts:
         part.high_watermark = 2
     served.refuses_first = True
-    assert [len(parts) for _, parts, _ in served.passes()] == [1]
-    assert [(len(parts), since) for _, parts, since in served.passes()] == [(PARTITIONS_PER_NOTE_MAX, 10_000)]
+    assert [len(parts) for _, parts, _ in served.pass_intervals()] == [1]
+    assert [(len(parts), since) for _, parts, since in served.pass_intervals()] == [(PARTITIONS_PER_NOTE_MAX, 10_000)]
 
 
 def test_a_recreated_topic_is_noted_as_empty() -> None:
     served = Served()
     served.topic("orders", 5)
-    served.passes()
+    served.pass_intervals()
     del served.by_id[b"orders"]
-    assert served.passes() == []
+    assert served.pass_intervals() == []
     served.topic("orders", 5)
-    assert served.passes() == [("orders", [(0, 0, 5)], -1)]
+    assert served.pass_intervals() == [("orders", [(0, 0, 5)], -1)]
 
 
 def test_many_partitions_share_the_note_budget_in_turn() -> None:
@@ -164,7 +164,7 @@ def test_many_partitions_share_the_note_budget_in_turn() -> None:
     noted: set[int] = set()
     size = 0
     for _ in range(400):
-        for _, parts, _ in served.passes():
+        for _, parts, _ in served.pass_intervals():
             assert len(parts) <= PARTITIONS_PER_NOTE_MAX
             size += 21 * len(parts)
             noted |= {index for index, _, _ in parts}
@@ -179,7 +179,7 @@ def test_the_loop_runs_between_slices_of_end_offset_notes(monkeypatch: pytest.Mo
     served = Served()
     monkeypatch.setattr(served.notes, "_monotonic", lambda: next(ticks) * module.SLICE_SECONDS / 10)
     wide = served.topic("wide", *[1] * 100)
-    served.passes(1.5)
+    served.pass_intervals(1.5)
     assert served.noted[0][0] > INTERVAL_MS + 9 * module.PAUSE_SECONDS * 1_000 - 1
     assert len(served.noted[0][1].partitions) == len(wide.parts)
 
@@ -190,7 +190,7 @@ def test_without_budget_or_interval_no_end_offset_is_noted() -> None:
     stopped = Served()
     stopped.topic("orders", 5)
     stopped.notes.stop()
-    assert stopped.passes() == []
+    assert stopped.pass_intervals() == []
 
 
 def test_group_notes_precede_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_group_notes_precede_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(NOTES_QUEUED_MAX // 2 - 1):
         harness.tell(change(), partition=3)
     assert not harness.notes.write_ends(journal, ends)
-    harness.passes(60_000, partitions=4)
+    harness.pass_time(60_000, partitions=4)
     (group, header, body), *_ = harness.written(3)
     assert (group, header.kind, header.generation, header.offsets_log_offset, body) == ("", 8, 0, -1, ends)
     assert harness.notes.write_ends(journal, ends)

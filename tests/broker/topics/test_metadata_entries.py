@@ -160,7 +160,7 @@ class Play:
             case 10 if topic is not None:
                 partition = chance.choice(harness.partitions.of_topic(topic))
                 if partition.opened and not partition.error:
-                    cast(MemoryTopicLog, partition.owned_log).broken = "the disk is full"
+                    cast(MemoryTopicLog, partition.owned_log).unusable_reason = "the disk is full"
                     partition.failed(AppendFailed("the disk is full"))
             case 11 if harness.logs.recovering:
                 harness.logs.recovering.pop()(None if chance.random() < 0.7 else AppendFailed("it is full still"))

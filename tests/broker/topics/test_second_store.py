@@ -125,9 +125,9 @@ def test_the_next_batch_of_a_producer_waits_for_the_previous_reply() -> None:
     harness.settle()
     log = harness.log("t")
     assert len(log.waiting) == 2
-    log.refuses = "no quorum"
+    log.append_failure = "no quorum"
     log.write_next()
-    log.refuses = ""
+    log.append_failure = ""
     harness.settle()
     while log.waiting:
         log.write_next()
@@ -144,9 +144,9 @@ def test_a_slow_log_that_refuses_one_batch_accepts_the_next() -> None:
     for client in (caller, second_caller):
         client.send(client.frame(request, VERSION))
     harness.settle()
-    harness.log("t").refuses = "no quorum"
+    harness.log("t").append_failure = "no quorum"
     harness.log("t").write_next()
-    harness.log("t").refuses = ""
+    harness.log("t").append_failure = ""
     harness.settle()
     harness.log("t").write_next()
     assert answers(caller, request, caller.replies()) == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
@@ -182,12 +182,12 @@ def test_a_log_that_breaks_suspends_its_partition_until_it_is_recovered(immediat
         return answers(caller, request, caller.replies())
 
     assert ask() == [[(0, 0)]]
-    log.broken = "gone"
+    log.unusable_reason = "gone"
     assert ask() == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
     assert harness.find("t").error == ErrorCode.KAFKA_STORAGE_ERROR
     assert not harness.find("t", 1).error
     harness.loop.jump(1)
-    log.broken = ""
+    log.unusable_reason = ""
     log.recovering.pop()(None)
     assert ask() == [[(0, 1)]]
 
@@ -344,17 +344,17 @@ def test_a_slow_log_stores_and_answers_like_an_immediate_log() -> None:
             if producer >= 0 and not (duplicate and key in sequences):
                 sequences[key] = sequence + 1
             request = produce(name, (index, batch("v", producer=producer, sequence=sequence)))
-            refuses = "full" if chance.random() < 0.1 and producer < 0 else ""
+            append_failure = "full" if chance.random() < 0.1 and producer < 0 else ""
             replies = []
             for harness, clients in zip(harnesses, callers, strict=True):
                 log = harness.log(name, index)
-                log.refuses = refuses
+                log.append_failure = append_failure
                 clients[number].send(clients[number].frame(request, VERSION))
                 harness.settle()
                 while log.waiting:
                     log.write_next()
                     harness.settle()
-                log.refuses = ""
+                log.append_failure = ""
                 replies.append(answers(clients[number], request, clients[number].replies()))
             assert replies[0] == replies[1]
         logs = [{id: log.records.bytes_at(0, 1 << 30) for id, log in harness.store.logs.items()} for harness in harnesses]

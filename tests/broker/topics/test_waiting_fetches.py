@@ -28,9 +28,9 @@ def no_fetch_waits(harness: FetchHarness) -> bool:
 
 def test_a_fetch_at_the_end_waits_for_its_maximum_wait(harness: FetchHarness) -> None:
     harness.consumer.send(fetch(of("t", from_(2)), wait=50), 12)
-    harness.lives(49)
+    harness.pass_ms(49)
     assert harness.consumer.replies() == []
-    harness.lives(1)
+    harness.pass_ms(1)
     (reply,) = harness.consumer.replies()
     assert partition_replies(reply) == [(0, 0, 2, 0)]
     assert no_fetch_waits(harness)
@@ -74,9 +74,9 @@ def test_available_bytes_count_up_to_the_partition_limit(harness: FetchHarness) 
     """As in Kafka, a batch that exceeds the limit is not sent, but the bytes below the limit count for min.bytes."""
     harness.consumer.send(fetch(of("t", from_(0, most=SIZE)), wait=30, least=SIZE + 1), 12)
     harness.append("t", 0)
-    harness.lives(29)
+    harness.pass_ms(29)
     assert harness.consumer.replies() == []
-    harness.lives(1)
+    harness.pass_ms(1)
     assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 3, SIZE)]
     assert partition_replies(harness.ask(fetch(of("t", from_(0, most=SIZE + 1)), wait=30, least=SIZE + 1), 12)) == [(0, 0, 3, SIZE)]
 
@@ -84,7 +84,7 @@ def test_available_bytes_count_up_to_the_partition_limit(harness: FetchHarness) 
 def test_a_fetch_below_min_bytes_gets_the_available_records_after_its_wait(harness: FetchHarness) -> None:
     harness.consumer.send(fetch(of("t", from_(0)), wait=20, least=1 << 20), 12)
     harness.append("t", 0)
-    harness.lives(20)
+    harness.pass_ms(20)
     (reply,) = harness.consumer.replies()
     assert offsets_in(reply.responses[0].partitions[0].records) == [0, 1, 2]
 
@@ -95,9 +95,9 @@ def test_a_partition_error_is_answered_without_waiting(harness: FetchHarness) ->
 
 def test_an_unknown_topic_does_not_end_the_wait(harness: FetchHarness) -> None:
     harness.consumer.send(fetch(of("t", from_(2)), of("?", from_(0)), wait=10), 12)
-    harness.lives(9)
+    harness.pass_ms(9)
     assert harness.consumer.replies() == []
-    harness.lives(1)
+    harness.pass_ms(1)
     assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 2, 0), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0)]
 
 
@@ -136,7 +136,7 @@ def test_a_closed_connection_leaves_no_waiting_fetch(harness: FetchHarness) -> N
     harness.append("t", 0)
     harness.consumer.lose()
     assert no_fetch_waits(harness)
-    harness.lives(501)
+    harness.pass_ms(501)
     assert harness.consumer.replies() == []
     assert len(harness.fetches._heap) == 0
 
@@ -188,7 +188,7 @@ def test_nothing_is_due_without_waiters(harness: FetchHarness) -> None:
     assert harness.fetches.wake_at == NEVER
     harness.consumer.send(fetch(of("t", from_(2)), wait=70), 12)
     assert harness.fetches.wake_at == harness.clock.now + 70
-    harness.lives(70)
+    harness.pass_ms(70)
     assert harness.fetches.wake_at == NEVER
 
 
@@ -196,27 +196,27 @@ def test_a_later_fetch_with_a_shorter_wait_is_answered_first(harness: FetchHarne
     second_consumer = Consumer(harness)
     harness.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
     second_consumer.send(fetch(of("t", from_(2)), wait=10), 12)
-    harness.lives(10)
+    harness.pass_ms(10)
     assert (len(second_consumer.replies()), len(harness.consumer.replies())) == (1, 0)
-    harness.lives(30)
+    harness.pass_ms(30)
     assert len(harness.consumer.replies()) == 1
 
 
 def test_a_machine_that_slept_answers_when_the_time_has_passed_awake(harness: FetchHarness) -> None:
     harness.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
     harness.loop.wall_offset_ns += 3_600 * SECOND
-    harness.lives(39)
+    harness.pass_ms(39)
     assert harness.consumer.replies() == []
-    harness.lives(2)
+    harness.pass_ms(2)
     assert len(harness.consumer.replies()) == 1
 
 
 def test_requests_after_a_waiting_fetch_wait_for_its_reply(harness: FetchHarness) -> None:
     harness.consumer.send(fetch(of("t", from_(2)), wait=20), 12)
     harness.consumer.send(fetch(of("t", from_(0))), 12)
-    harness.lives(19)
+    harness.pass_ms(19)
     assert harness.consumer.replies() == []
-    harness.lives(1)
+    harness.pass_ms(1)
     harness.turn_ends()
     assert [partition_replies(reply) for reply in harness.consumer.replies()] == [[(0, 0, 2, 0)], [(0, 0, 2, 2 * SIZE)]]
 
