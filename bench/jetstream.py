@@ -93,7 +93,7 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
 
 def appended(engine: NatsEngine) -> int:
     """The number of entries in the logs of groups."""
-    details = engine.members[0].streams()["account_details"][0]["stream_detail"]
+    details = engine.servers[0].streams()["account_details"][0]["stream_detail"]
     return sum(stream["state"]["last_seq"] for stream in details if stream["name"].startswith(f"TENURE-{CLUSTER}-groups-"))
 
 

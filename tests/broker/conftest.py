@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from broker.runtime.contain import DEFECTS
-from tests.support.group_harness import Harness, Peer
-from tests.support.in_loop import Served
+from tests.support.group_harness import GroupHarness, Peer
+from tests.support.in_loop import InLoopBroker
 from tests.support.small_disk import mounted
 
 DISK_KIB = 512
@@ -44,9 +44,9 @@ def planted_defect() -> Iterator[None]:
 
 
 @pytest_asyncio.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path: Path) -> AsyncIterator[InLoopBroker]:
     """A broker in the event loop of the test; tests that use it are coroutines, marked `asyncio`."""
-    broker = Served(tmp_path)
+    broker = InLoopBroker(tmp_path)
     await broker.start()
     try:
         yield broker
@@ -56,13 +56,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-def harness() -> Harness:
+def harness() -> GroupHarness:
     """A node that serves groups, its clock and event loop moved by the test."""
-    return Harness()
+    return GroupHarness()
 
 
 @pytest.fixture
-def peer(harness: Harness) -> Peer:
+def peer(harness: GroupHarness) -> Peer:
     """A client of `harness`."""
     return Peer(harness)
 

@@ -20,8 +20,8 @@ import broker.net.connection
 from tests.running import ROOT, Broker, Client, environment
 from tests.running import broker as started_broker
 from tests.support.peers import eventually, on
+from tests.support.pipeliner import BATCH, LARGE, TOPIC, Pipeliner, fetching, producing
 from tests.support.restartable import create_topic
-from tests.support.seats import BATCH, LARGE, TOPIC, Seat, fetching, producing
 
 pytestmark = [
     pytest.mark.once,
@@ -175,9 +175,9 @@ class Planted:
         assert eventually(control.exists)
         self._socket = socket.create_connection(("127.0.0.1", int(control.read_text())), 10)
         self._lines = self._socket.makefile("rw")
-        self.seats = [Seat(ours.port, f"planted-{number}", number) for number in range(3)]
-        for seat in self.seats:
-            seat.warm_up()
+        self.pipeliners = [Pipeliner(ours.port, f"planted-{number}", number) for number in range(3)]
+        for pipeliner in self.pipeliners:
+            pipeliner.warm_up()
 
     def say(self, word: str, point: str) -> int:
         """Send a command to the planting code in the broker; returns the number of exceptions that it has raised."""
@@ -188,8 +188,8 @@ class Planted:
     def close(self) -> None:
         self._socket.close()
         self._lines.close()
-        for seat in self.seats:
-            seat.sock.close()
+        for pipeliner in self.pipeliners:
+            pipeliner.sock.close()
 
 
 @pytest.fixture(scope="module")
@@ -226,11 +226,11 @@ def broker_batch() -> bytes:
 CHUNK = ("heartbeat", "commit", "produce", "fetch offsets", "join", "sync", "long poll", "list offsets", "long reply", "describe")
 
 
-def works(port: int, seat: Seat) -> bool:
+def works(port: int, pipeliner: Pipeliner) -> bool:
     """Whether Produce, OffsetCommit, Heartbeat and the deadline of a waiting fetch work."""
     with Client(port, client_id="after") as client:
         for kind in ("produce", "commit", "heartbeat", "long poll"):
-            version, request = seat.requests[kind]
+            version, request = pipeliner.requests[kind]
             begun = time.monotonic()
             with contextlib.suppress(TimeoutError):
                 reply = client.ask(request, version)
@@ -247,10 +247,10 @@ def works(port: int, seat: Seat) -> bool:
     return True
 
 
-def all_replies(seat: Seat) -> bool:
+def all_replies(pipeliner: Pipeliner) -> bool:
     """Whether all replies arrived; False if the broker closed the connection."""
     try:
-        assert seat.answered() == [], "out of order"
+        assert pipeliner.answered() == [], "out of order"
     except (AssertionError, ConnectionError) as error:
         if isinstance(error, AssertionError) and "closed after" not in str(error):
             raise
@@ -262,24 +262,24 @@ def all_replies(seat: Seat) -> bool:
 def test_a_fault_at_any_point_ends_at_most_one_connection(planted: Planted, point: str) -> None:
     before = planted.say("count", point)
     planted.say("arm", point)
-    for seat in planted.seats:
-        seat.unanswered.clear()
-        seat.send(CHUNK)
-    ended = [seat for seat in planted.seats if not all_replies(seat)]
+    for pipeliner in planted.pipeliners:
+        pipeliner.unanswered.clear()
+        pipeliner.send(CHUNK)
+    ended = [pipeliner for pipeliner in planted.pipeliners if not all_replies(pipeliner)]
     if point in ALWAYS_MET and planted.say("count", point) == before:
         with contextlib.suppress(ConnectionError, TimeoutError), Client(planted.ours.port) as waiting, Client(planted.ours.port) as client:
             client.socket.settimeout(0.3)
-            client.ask(planted.seats[0].requests["long poll"][1], 11)
+            client.ask(planted.pipeliners[0].requests["long poll"][1], 11)
             waiting.send(fetching(TOPIC, max_wait_ms=1_000, min_bytes=1 << 20), 11)
             client.ask(producing(BATCH, TOPIC), 9)  # completes the waiting fetch
         assert eventually(lambda: planted.say("count", point) > before, 3), "it was not met"
     planted.say("disarm", point)
-    for seat in ended:
-        seat.connect_anew()
+    for pipeliner in ended:
+        pipeliner.connect_anew()
     assert len(ended) <= 1
-    assert eventually(lambda: works(planted.ours.port, planted.seats[0])), planted.ours.errors()[-2000:]
-    for seat in planted.seats:
-        seat.warm_up()
+    assert eventually(lambda: works(planted.ours.port, planted.pipeliners[0])), planted.ours.errors()[-2000:]
+    for pipeliner in planted.pipeliners:
+        pipeliner.warm_up()
 
 
 def test_health_reports_planted_faults(planted: Planted) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from broker.runtime.start import ExitCode
 from tests.running import Client, broker, start
-from tests.support.peers import LOOPS, answered, arguments_for, clients, create, entries, eventually
+from tests.support.peers import LOOPS, answered, arguments_for, clients, creating, eventually, log_lines
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -74,7 +74,7 @@ def test_a_directory_in_use_is_refused_in_one_line_that_names_the_process(tmp_pa
         assert code == ExitCode.LOCKED
         assert len(lines) == 1
         assert lines[0].startswith(f"tenure: data directory {tmp_path} is in use by process {first.pid} ")
-        assert client.ask(create("still-served"), 7).topics[0].error_code == 0
+        assert client.ask(creating("still-served"), 7).topics[0].error_code == 0
 
 
 def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: s
 def test_every_changed_setting_is_printed_with_its_source(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
         started.await_line('"event": "listening"')  # all settings are logged before this line
-        settings = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
+        settings = {entry["name"]: (entry["value"], entry["source"]) for entry in log_lines(started, "setting")}
     assert settings == {
         "listeners": ("127.0.0.1:0", "--listen"),
         "log.dirs": (str(tmp_path), "--data"),
@@ -166,7 +166,7 @@ def test_every_changed_setting_is_printed_with_its_source(tmp_path: Path) -> Non
 def test_a_traced_start_logs_how_long_each_step_took(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path), "--trace-start") as started:
         started.await_line('"event": "start"')
-        (line,) = entries(started, "start")
+        (line,) = log_lines(started, "start")
     steps = {step: float(text.split()[0]) for step, text in line.items() if step not in ("time", "level", "event")}
     total = steps.pop("total")
     assert list(steps) == ["command_line", "settings", "logs", "modules", "event_loop", "listeners", "data_directory", "registry_and_apis"]
@@ -184,7 +184,7 @@ def test_eight_brokers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None
             ports.append(int(process.stdout.readline().rpartition(":")[2]))
         for number, port in enumerate(ports):
             with Client(port) as client:
-                assert client.ask(create(f"of-{number}"), 7).topics[0].error_code == 0
+                assert client.ask(creating(f"of-{number}"), 7).topics[0].error_code == 0
         assert len(list(tmp_path.iterdir())) == 8
         for process in processes:
             process.terminate()

@@ -29,11 +29,11 @@ from tests.support.peers import (
     arguments_for,
     bytes_of,
     clients,
-    create,
+    creating,
     defects,
-    entries,
     eventually,
     frames_until_end,
+    log_lines,
     on,
     refused,
     send_until_stuck,
@@ -78,7 +78,7 @@ def test_idle_half_sent_and_unread_connections_do_not_delay_the_stop(loop: str, 
         code, seconds = timed_stop(started)
     assert (code, defects(started)) == (0, [])
     assert seconds < STOP_SECONDS
-    assert [entry["event"] for entry in entries(started)][-2:] == ["stopping", "stopped"]
+    assert [entry["event"] for entry in log_lines(started)][-2:] == ["stopping", "stopped"]
 
 
 def test_an_interrupt_stops_the_broker_like_sigterm() -> None:
@@ -86,7 +86,7 @@ def test_an_interrupt_stops_the_broker_like_sigterm() -> None:
         assert answered(client)
         assert timed_stop(started, signal.SIGINT)[0] == 0
         assert client.closed()
-    assert entries(started, "stopping")[0]["signal"] == "SIGINT"
+    assert log_lines(started, "stopping")[0]["signal"] == "SIGINT"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -117,7 +117,7 @@ def test_a_second_signal_ends_the_broker_at_once() -> None:
         code, seconds = timed_stop(started)
     assert code == 128 + signal.SIGTERM
     assert seconds < 1
-    assert entries(started, "stopped") == []
+    assert log_lines(started, "stopped") == []
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -131,7 +131,7 @@ def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) 
         for reader in readers:
             reader.start()
         for number, client in enumerate(storm):
-            client.socket.sendall(b"".join(bytes_of(create(f"t{number}-{index}"), 7) for index in range(CREATED_EACH)))
+            client.socket.sendall(b"".join(bytes_of(creating(f"t{number}-{index}"), 7) for index in range(CREATED_EACH)))
         assert eventually(lambda: registry.exists() and registry.stat().st_size > 2_000)
         code, seconds = timed_stop(started)
         for reader in readers:
@@ -154,8 +154,8 @@ def test_a_hanging_disk_does_not_delay_the_stop(tmp_path: Path) -> None:
         assert answered(unread)
         send_until_stuck(unread.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         disk.stick()
-        held.send(create("never-durable"), 7)
-        held.send(create("never-begun"), 7)
+        held.send(creating("never-durable"), 7)
+        held.send(creating("never-begun"), 7)
         code, seconds = timed_stop(started)
         assert held.closed()
     assert code == ExitCode.DISK
@@ -169,7 +169,7 @@ def test_a_held_reply_leaves_during_the_stop_when_the_disk_recovers(tmp_path: Pa
     with broker(*arguments_for(tmp_path / "data"), **disk.environment) as started, Client(started.port) as held:
         assert answered(held)
         disk.stick()
-        held.send(create("held"), 7)
+        held.send(creating("held"), 7)
         assert not held_reply_came(held)
         started.signal(signal.SIGTERM)
         started.await_line("stopping")
@@ -203,9 +203,9 @@ def test_only_an_orderly_stop_writes_the_clean_shutdown_marker(tmp_path: Path) -
         killed.kill()
     assert not marker.exists()
     with broker(*arguments_for(data), **disk.environment) as stuck, Client(stuck.port) as client:
-        client.ask(create("durable"), 7)
+        client.ask(creating("durable"), 7)
         disk.stick()
-        client.send(create("never-durable"), 7)
+        client.send(creating("never-durable"), 7)
         assert not held_reply_came(client)
         assert stuck.stop() == ExitCode.DISK
     assert not marker.exists()

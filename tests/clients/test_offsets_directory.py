@@ -14,8 +14,8 @@ from protocol.messages import incremental_alter_configs
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from tests.clients.people import People
 from tests.clients.restartable_kafka import RestartableKafka
+from tests.clients.sample_groups import SampleGroups
 from tests.clients.stored import await_coordinator, everything_stored
 from tests.oracle import run_java
 from tests.running import Client, wait_until
@@ -41,10 +41,10 @@ CHECKPOINTS = (
 
 def test_kafkas_tool_reads_every_record_that_we_write(tmp_path: Path) -> None:
     with RestartableBroker(tmp_path / "data", "offsets.topic.segment.bytes=2000") as ours:
-        people = People(ours.port)
-        people.settle()
-        people.keep_their_seats()
-        people.close()
+        sample_groups = SampleGroups(ours.port)
+        sample_groups.settle()
+        sample_groups.check_seats_kept()
+        sample_groups.close()
         stored = everything_stored(ours.port)
         ours.stop()
     segments = sorted((tmp_path / "data").glob(f"{OFFSETS}/*.log"))
@@ -69,48 +69,48 @@ def test_a_directory_of_kafka_is_served_and_then_served_by_kafka(tmp_path: Path)
     with RestartableKafka(tmp_path / "kafka") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
-        people = People(kafka.port)
-        people.settle()
+        sample_groups = SampleGroups(kafka.port)
+        sample_groups.settle()
         before = everything_stored(kafka.port)
         kafka.stop()
         shutil.copytree(kafka.data, tmp_path / "taken")
         with RestartableBroker(tmp_path / "taken") as ours:
-            people.move(ours.port)
+            sample_groups.move(ours.port)
             await_groups(ours.port, before)
             assert everything_stored(ours.port) == before
-            people.create_topics()
-            people.keep_their_seats()
-            assert people.commit_alone("ours", [(0, 4711, "first here")]) == [0]
-            people.delete("expiring")
+            sample_groups.create_topics()
+            sample_groups.check_seats_kept()
+            assert sample_groups.commit_alone("ours", [(0, 4711, "first here")]) == [0]
+            sample_groups.delete("expiring")
             served = everything_stored(ours.port)
             assert served.keys() == (before.keys() | {"ours"}) - {"expiring"}
             ours.stop()
         exchange(tmp_path / "taken", kafka.data)
         kafka.start()
-        people.move(kafka.port)
+        sample_groups.move(kafka.port)
         await_groups(kafka.port, served)
         assert everything_stored(kafka.port) == served
-        people.keep_their_seats()
-        people.close()
+        sample_groups.check_seats_kept()
+        sample_groups.close()
         assert not [line for line in kafka.output().splitlines() if line.startswith(("ERROR", "FATAL"))]
 
 
 def test_kafka_serves_a_directory_of_a_killed_tenure(tmp_path: Path) -> None:
     with RestartableBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
-        people = People(ours.port)
-        people.settle()
-        people.keep_their_seats()
+        sample_groups = SampleGroups(ours.port)
+        sample_groups.settle()
+        sample_groups.check_seats_kept()
         stored = everything_stored(ours.port)
         ours.kill()
-    with kafka_over(tmp_path, people) as kafka:
+    with kafka_over(tmp_path, sample_groups) as kafka:
         await_groups(kafka.port, stored)
         assert everything_stored(kafka.port) == stored
 
 
 def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_records(tmp_path: Path) -> None:
     with RestartableBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
-        people = People(ours.port)
-        people.settle()
+        sample_groups = SampleGroups(ours.port)
+        sample_groups.settle()
         for group in ("absent", "later"):
             set_policies(ours.port, group, registration_timeout_ms="60000", rebalance_request="tried")
         absent = Actor(ours.port, "absent", "i", session_ms=6_000)
@@ -132,7 +132,7 @@ def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_record
     assert "isvalid: false" not in printed
     assert not re.search(r"exception|could not|corrupt|unable", printed, re.IGNORECASE), printed
     assert {int(kind) for kind in re.findall(r"Unknown record type (\d+) at offset \d+, skipping", printed)} == {30_000, 30_001, 30_002}
-    with kafka_over(tmp_path, people) as kafka:
+    with kafka_over(tmp_path, sample_groups) as kafka:
         await_groups(kafka.port, stored)
         stored_now = everything_stored(kafka.port)
         assert {group: stored_now[group] for group in stored} == stored
@@ -141,19 +141,19 @@ def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_record
 
 
 @contextmanager
-def kafka_over(tmp_path: Path, people: People) -> Iterator[RestartableKafka]:
-    """Kafka with the segments of our offsets log. The members of `people` reconnect to it, and must keep their seats."""
+def kafka_over(tmp_path: Path, sample_groups: SampleGroups) -> Iterator[RestartableKafka]:
+    """Kafka with the segments of our offsets log. The members of `sample_groups` reconnect to it, and must keep their seats."""
     with RestartableKafka(tmp_path / "kafka") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
         kafka.stop()
         exchange(tmp_path / "data", kafka.data)
         kafka.start()
-        people.move(kafka.port)
+        sample_groups.move(kafka.port)
         yield kafka
-        people.create_topics()
-        people.keep_their_seats()
-        people.close()
+        sample_groups.create_topics()
+        sample_groups.check_seats_kept()
+        sample_groups.close()
         assert not [line for line in kafka.output().splitlines() if line.startswith(("ERROR", "FATAL"))]
 
 

@@ -36,7 +36,7 @@ def deny(call: Any, operation: Operation, resource: int, name: str) -> bool:
 class HarnessPeer(Peer):
     """Calls the handlers as `Peer` calls a broker."""
 
-    def __init__(self, harness: group_harness.Harness) -> None:
+    def __init__(self, harness: group_harness.GroupHarness) -> None:
         self.ids = {}
         self.port = group_harness.DIALLED.port
         self.cluster_id = ""
@@ -100,7 +100,7 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(tmp_path: Path) -> None:
         created = theirs.client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1, [], []) for name, count in TOPICS.items()], 5000), 7)
         assert {topic.error_code for topic in created.topics} == {0}
         theirs.await_topics([name for name in TOPICS if "describe" not in name])
-        ours = HarnessPeer(group_harness.Harness(Authorizer(deny), topics=TOPICS))
+        ours = HarnessPeer(group_harness.GroupHarness(Authorizer(deny), topics=TOPICS))
         for question in questions():
             for place, mine, kafkas in differences(ours.ask(question), theirs.ask(question)):
                 in_words_of_our_own = question.key == FIND_COORDINATOR and place.endswith("error_message")

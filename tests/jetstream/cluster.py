@@ -15,16 +15,16 @@ CLUSTER = "campaign"
 
 
 class StreamNodes(Nodes):
-    def __init__(self, data: Path, count: int, *settings: str, members: int = 3, path: str = "") -> None:
-        """`members`: the number of NATS servers; `path`: the PYTHONPATH of the node processes."""
+    def __init__(self, data: Path, count: int, *settings: str, servers: int = 3, path: str = "") -> None:
+        """`servers`: the number of NATS servers; `path`: the PYTHONPATH of the node processes."""
         super().__init__(data, count)
-        self.engine = NatsEngine(data, members)
+        self.engine = NatsEngine(data, servers)
         self.urls: dict[int, str] = {}  # by node id: the address at which the node reaches NATS, if not the usual one
         self.reached_at: dict[int, int] = {}  # by node id: the port at which clients and other nodes reach it, if not its own
         self._environment = {"PYTHONPATH": path} if path else {}
         self._processes: dict[int, Broker] = {}
         self._ended: list[str] = []
-        self._settings = [f"cluster.nodes={count}", "offsets.topic.num.partitions=12", f"store.replicas={members}", *settings]
+        self._settings = [f"cluster.nodes={count}", "offsets.topic.num.partitions=12", f"store.replicas={servers}", *settings]
 
     def start(self) -> None:
         with ThreadPoolExecutor() as together:

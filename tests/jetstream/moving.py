@@ -31,7 +31,7 @@ class Engine:
     def __init__(self, engine: NatsEngine) -> None:
         self.url = engine.url
         self.name = f"moved{next(NUMBERS)}"
-        self.replicas = len(engine.members)
+        self.replicas = len(engine.servers)
 
     @property
     def place(self) -> tuple[str, ...]:

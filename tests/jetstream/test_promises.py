@@ -62,8 +62,8 @@ class FaultyCluster:
     """Three nodes, the first of which reaches the engine through a proxy, and their clients."""
 
     def __init__(self, folder: Path, path: str) -> None:
-        self.nodes = StreamNodes(folder, 3, *SETTINGS, members=1, path=path)
-        self.proxy = ThreadedProxy(self.nodes.engine.members[0].port)
+        self.nodes = StreamNodes(folder, 3, *SETTINGS, servers=1, path=path)
+        self.proxy = ThreadedProxy(self.nodes.engine.servers[0].port)
         self.nodes.urls[1] = f"nats://127.0.0.1:{self.proxy.port}"
         self.history = History()
         self.observers = Observers(self.nodes, self.history)
@@ -120,7 +120,7 @@ class FaultyCluster:
         filler = fill(disk)
         wait_until(lambda: {line["node_id"] for line in self.nodes.lines if LEASE_LOST in line["event"]} == set(self.nodes.ids), HEALED_SECONDS, 0.1)
         filler.unlink()
-        (server,) = self.nodes.engine.members
+        (server,) = self.nodes.engine.servers
         server.stop()
         server.start()
         self.progress()

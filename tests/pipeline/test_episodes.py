@@ -21,7 +21,7 @@ def last(play: NotedPlay) -> tuple[Episode, Episode]:
     return exact.episodes[-1], inferred.episodes[-1]
 
 
-def holds(inferred: Episode, exact: Episode) -> None:
+def check_against_exact(inferred: Episode, exact: Episode) -> None:
     """Check that what is inferred without notes does not contradict the exact row."""
     assert inferred.start_lo_ms is not None
     assert exact.start_lo_ms is not None
@@ -43,7 +43,7 @@ def test_a_group_is_formed(play: NotedPlay) -> None:
     play.after(5_000)
     play.after(1_500).sync("a", {"a": b"", "b": b""})
     exact, inferred = last(play)
-    holds(inferred, exact)
+    check_against_exact(inferred, exact)
     assert (exact.cause, inferred.cause, inferred.confidence) == ("formation", "formation", "strong")
     assert exact.joined == inferred.joined == ["c-a", "c-b"]
     assert (exact.sync_ms, inferred.sync_ms) == (exact.sync_ms, exact.sync_ms)
@@ -60,7 +60,7 @@ def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
     play.after(300)
     play.sync("a", {"a": b""})
     exact, inferred = last(play)
-    holds(inferred, exact)
+    check_against_exact(inferred, exact)
     assert (exact.cause, exact.trigger_member, exact.trigger_client) == ("new_member", "c-c", "c @ 127.0.0.1")
     assert (inferred.cause, inferred.trigger_member, inferred.confidence) == ("new_member", "c-c", "strong")
     assert (exact.join_ms, exact.sync_ms, inferred.sync_ms) == (2_000, 300, 300)
@@ -75,7 +75,7 @@ def test_a_newcomer_is_no_certain_cause_with_a_changed_subscription(play: NotedP
     play.join("a")
     play.sync("a", {"a": b""})
     exact, inferred = last(play)
-    holds(inferred, exact)
+    check_against_exact(inferred, exact)
     assert exact.cause == "member_metadata_changed"
     assert (inferred.cause, inferred.confidence, inferred.subscription_change) == ("new_member", "weak", True)
 
@@ -92,7 +92,7 @@ def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
     play.join("b")
     play.sync("a", {"a": b""})
     exact, inferred = last(play)
-    holds(inferred, exact)
+    check_against_exact(inferred, exact)
     assert (exact.rounds, exact.rounds_aborted, exact.contributing) == (2, 1, ["member_left"])
     assert (inferred.rounds_aborted, inferred.cause, inferred.confidence) == (1, "leader_or_member_rejoin", "weak")
     assert (exact.joined, exact.left) == (["c-c"], ["c-c"])  # c joined and left within the rebalance, which only notes show

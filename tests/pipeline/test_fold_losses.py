@@ -37,11 +37,11 @@ def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None
         for row in fold(lost.notes, lost.records, coverage=coverage).episodes:
             if row.missing or row.end not in ("stable", "empty") or row.end_ms is None:
                 continue
-            strong += [right for right in [holds(row, truth)] if right is not None]
+            strong += [right for right in [check_against_truth(row, truth)] if right is not None]
     assert not strong or sum(strong) / len(strong) > 0.97
 
 
-def holds(row: Episode, truth: Sequence[Rebalance]) -> bool | None:
+def check_against_truth(row: Episode, truth: Sequence[Rebalance]) -> bool | None:
     """Compare the row with the truth; returns whether its cause is right, None if it is not marked as certain."""
     completed = [rebalance for rebalance in truth if rebalance.end in (End.STABLE, End.EMPTY)]
     same = [rebalance for rebalance in completed if (rebalance.ended_ms, rebalance.to_generation) == (row.end_ms, row.to_generation)]

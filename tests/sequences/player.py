@@ -33,14 +33,14 @@ Choose = Callable[["Player"], Step | None]
 
 class Player:
     __slots__ = (
-        "_answers", "_begin", "_describes", "_looker", "_owners", "_port", "_raw", "_raw_looks", "_replacing", "_scale", "_steps", "_synced", "_tick",
+        "_answers", "_awaiting_assignment", "_begin", "_describes", "_looker", "_owners", "_port", "_raw", "_raw_looks", "_scale", "_steps", "_synced", "_tick",
         "_wait_for_restart", "_wires", "groups", "killed", "late", "look", "names", "tainted", "waiting",
     )  # fmt: skip
 
     def __init__(self, port: int, prefix: str, scale: float = 1.0, describes: bool = True, wait_for_restart: WaitForRestart | None = None) -> None:
         self._wait_for_restart = wait_for_restart
         self.killed = False
-        self._replacing: set[str] = set()  # groups in which a static member got a new id, with no assignment since then
+        self._awaiting_assignment: set[str] = set()  # groups in which a static member got a new id, with no assignment since then
         self._describes = describes
         self._port = port
         self._scale = scale
@@ -124,7 +124,7 @@ class Player:
     async def _kill(self, number: int) -> None:
         """Kill the server. Taint Z13: ours stores a static member that returns during a rebalance at once, Kafka only with the assignments."""
         assert self._wait_for_restart is not None
-        if self._replacing and self.tainted is None:
+        if self._awaiting_assignment and self.tainted is None:
             self.tainted = (number, "Z13")
         for actor in list(self._wires):
             self._drop(actor)
@@ -140,7 +140,7 @@ class Player:
         before = {name: group.group_state for name, group in self.look.items()}
         replaced = self._replaced(step)
         if step["do"] == "join" and not step["member"] and step.get("instance") is not None:
-            self._replacing.add(step.get("group", "g"))
+            self._awaiting_assignment.add(step.get("group", "g"))
 
         def arrived(reply: Any) -> None:
             self.waiting.pop(number, None)
@@ -148,7 +148,7 @@ class Player:
             if reply != CLOSED:
                 self._learn(number, step, reply)
             if replaced and number == len(self._steps) - 1 and before.get(step.get("group", "g")) == "Stable":
-                self._tell_taint(number, replaced, reply)
+                self._taint_if_unsynced(number, replaced, reply)
             if step["do"] == "commit" and before.get(step.get("group", "g")) == "Dead" and self.tainted is None and nothing_kept(reply):
                 self.tainted = (number, "Z17")  # the group exists, but Kafka shows it after the next record of its partition
             answered.set()
@@ -200,7 +200,7 @@ class Player:
         members = self.look[step.get("group", "g")].members if step.get("group", "g") in self.look else []
         return next((member.member_id for member in members if member.group_instance_id == step["instance"]), "")
 
-    def _tell_taint(self, number: int, replaced: str, reply: Any) -> None:
+    def _taint_if_unsynced(self, number: int, replaced: str, reply: Any) -> None:
         """Set taint Z3 if a member that had not synced is replaced in a stable group: there Kafka rebalances unnecessarily."""
         if reply != CLOSED and reply.error_code == 0 and replaced not in self._synced and self.tainted is None:
             self.tainted = (number + 1, "Z3")
@@ -218,7 +218,7 @@ class Player:
         if reply == CLOSED:
             raise ConnectionError("closed before the description of the groups")
         self._raw_looks.append(reply)
-        self._replacing -= {group.group_id.removeprefix(self.names.prefix) for group in reply.groups if group.group_state in ("Stable", "Empty")}
+        self._awaiting_assignment -= {group.group_id.removeprefix(self.names.prefix) for group in reply.groups if group.group_state in ("Stable", "Empty")}
         self.look = {group.group_id.removeprefix(self.names.prefix): group for group in reply.groups}
 
     def _trace(self) -> Trace:

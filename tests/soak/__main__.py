@@ -22,8 +22,8 @@ from tests.soak.ledger import Ledger
 from tests.soak.record_campaign import TOPIC, RecordCampaign, RecordPlan
 from tests.soak.record_ledger import RecordLedger
 from tests.soak.segments import unreadable
+from tests.soak.soak_broker import SoakBroker
 from tests.soak.topics import topics_soaked
-from tests.soak.world import World
 
 GROUP_KILLS, RECORD_KILLS, HISTORIES, CONSUMER_ACTIONS = 100, 50, 50, 60
 
@@ -49,10 +49,10 @@ def main(arguments: list[str]) -> int:
         failed |= consumers_soaked(options.kills or CONSUMER_ACTIONS, seed, tell)
     if options.only in (None, "groups"):
         plan = Plan(options.kills or GROUP_KILLS, seed, options.groups, options.flush, silent_deaths=True)
-        failed |= soaked("groups", lambda world: Campaign(world, plan, tell), plan)
+        failed |= soaked("groups", lambda broker: Campaign(broker, plan, tell), plan)
     if options.only in (None, "records"):
         records = RecordPlan(options.kills or RECORD_KILLS, seed, options.producers)
-        failed |= soaked("records", lambda world: RecordCampaign(world, records, tell), records)
+        failed |= soaked("records", lambda broker: RecordCampaign(broker, records, tell), records)
     return failed
 
 
@@ -60,18 +60,18 @@ def tell(line: str) -> None:
     print(line, flush=True)
 
 
-def soaked(name: str, begun: Callable[[World], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
+def soaked(name: str, begun: Callable[[SoakBroker], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
     """Whether a guarantee was broken."""
     tell(f"soak: {name}, {plan.kills} kills, seed {plan.seed}")
     data = Path(tempfile.mkdtemp(prefix="tenure-soak-"))
-    world = World(data)
-    campaign = begun(world)
+    broker = SoakBroker(data)
+    campaign = begun(broker)
     begin = time.monotonic()
     try:
         running: Coroutine[Any, Any, Ledger | RecordLedger] = campaign.run()
         ledger = asyncio.run(running)
     finally:
-        world.kill_if_alive()
+        broker.kill_if_alive()
     tell(campaign.summary())
     wrong = list(ledger.wrong)
     if isinstance(campaign, RecordCampaign):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tests.soak.ledger import Ledger, Seat
 from tests.soak.member import TOPIC, GroupPlan, Member
+from tests.soak.soak_broker import SoakBroker
 from tests.soak.standalone_committer import StandaloneCommitter
-from tests.soak.world import World
 
 PARTITIONS = 12
 MEMBERS_MAX = 5
@@ -58,12 +58,12 @@ class Group:
 
 
 class Campaign:
-    def __init__(self, world: World, plan: Plan, tell: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, broker: SoakBroker, plan: Plan, tell: Callable[[str], None] = lambda line: None) -> None:
         self.ledger = Ledger()
         self.kills = 0
         self.longest_pause = 0.0
         self.longest_settling = 0.0
-        self._world = world
+        self._broker = broker
         self._plan = plan
         self._tell = tell
         self._random = random.Random(plan.seed)
@@ -74,8 +74,8 @@ class Campaign:
     async def run(self) -> Ledger:
         watch = asyncio.create_task(self._watch_pauses())
         try:
-            await asyncio.to_thread(self._world.start, self._flush())
-            await asyncio.to_thread(self._world.create_topic, TOPIC, PARTITIONS)
+            await asyncio.to_thread(self._broker.start, self._flush())
+            await asyncio.to_thread(self._broker.create_topic, TOPIC, PARTITIONS)
             self._populate()
             await self._settle()
             while self.kills < self._plan.kills and not self.ledger.wrong:
@@ -96,12 +96,12 @@ class Campaign:
             statics = (3, 0, 2)[number % 3]
             for seat in range(3):
                 self._add(group, f"seat-{number}-{seat}" if seat < statics else None)
-        self._standalone = StandaloneCommitter(self._world.port, self.ledger, SIMPLE_GROUPS, random.Random(self._random.random()))
+        self._standalone = StandaloneCommitter(self._broker.port, self.ledger, SIMPLE_GROUPS, random.Random(self._random.random()))
 
     def _add(self, group: Group, instance: str | None) -> None:
         self._started += 1
         randomness = random.Random(self._random.random())
-        group.members.append(Member(self._world.port, self.ledger, group.plan, instance, self._started, randomness))
+        group.members.append(Member(self._broker.port, self.ledger, group.plan, instance, self._started, randomness))
 
     async def _end(self) -> None:
         clients: list[Member | StandaloneCommitter] = [member for group in self._groups for member in (*group.members, *group.leaving, *group.dead)]
@@ -154,14 +154,14 @@ class Campaign:
             self._churn()
             await asyncio.sleep(chance.uniform(0, 0.1))
         await asyncio.sleep(chance.uniform(0, 0.3))
-        await asyncio.to_thread(self._world.kill)
+        await asyncio.to_thread(self._broker.kill)
         self.kills += 1
         if chance.random() < 0.15:
-            await asyncio.to_thread(self._world.start_and_kill, chance.uniform(0.05, 0.5), self._flush())
+            await asyncio.to_thread(self._broker.start_and_kill, chance.uniform(0.05, 0.5), self._flush())
             self.ledger.count("killed while starting")
         await asyncio.sleep(chance.uniform(0, 0.1))
         self.ledger.restarted()
-        await asyncio.to_thread(self._world.start, self._flush())
+        await asyncio.to_thread(self._broker.start, self._flush())
         self._complain()
         if chance.random() < 0.8:
             await self._settle()
@@ -172,9 +172,9 @@ class Campaign:
         return f"offsets.flush={policy}"
 
     def _complain(self) -> None:
-        for line in self._world.complaints:
+        for line in self._broker.complaints:
             self.ledger.broken(f"the broker said: {line}")
-        self._world.complaints.clear()
+        self._broker.complaints.clear()
 
     # Checks after each kill.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.soak.producer import Producer
 from tests.soak.reader import Reader
 from tests.soak.record_ledger import RecordLedger
-from tests.soak.world import World
+from tests.soak.soak_broker import SoakBroker
 
 TOPIC = "soak-records"
 LOOK_SECONDS = 0.02
@@ -28,11 +28,11 @@ class RecordPlan(NamedTuple):
 
 
 class RecordCampaign:
-    def __init__(self, world: World, plan: RecordPlan, tell: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, broker: SoakBroker, plan: RecordPlan, tell: Callable[[str], None] = lambda line: None) -> None:
         self.ledger = RecordLedger(plan.partitions)
         self.kills = 0
         self.longest_settling = 0.0
-        self._world = world
+        self._broker = broker
         self._plan = plan
         self._tell = tell
         self._random = random.Random(plan.seed)
@@ -43,11 +43,11 @@ class RecordCampaign:
 
     async def run(self) -> RecordLedger:
         try:
-            await asyncio.to_thread(self._world.start, *SETTINGS)
-            await asyncio.to_thread(self._world.create_topic, TOPIC, self._plan.partitions)
+            await asyncio.to_thread(self._broker.start, *SETTINGS)
+            await asyncio.to_thread(self._broker.create_topic, TOPIC, self._plan.partitions)
             for _ in range(self._plan.producers):
                 self._add_producer()
-            self._reader = Reader(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
+            self._reader = Reader(self._broker.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
             await self._settle()
             while self.kills < self._plan.kills and not self.ledger.wrong:
                 await self._kill_once()
@@ -62,7 +62,7 @@ class RecordCampaign:
 
     def _add_producer(self) -> None:
         self._started += 1
-        self._producers.append(Producer(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._started, self._chance()))
+        self._producers.append(Producer(self._broker.port, self.ledger, TOPIC, self._plan.partitions, self._started, self._chance()))
 
     async def _end(self) -> None:
         clients: list[Producer | Reader] = [*self._producers, *self._dead]
@@ -85,21 +85,21 @@ class RecordCampaign:
         await asyncio.sleep(chance.uniform(0, 0.4))
         if chance.random() < 0.1:
             self.ledger.count("orderly ends")
-            code = await asyncio.to_thread(self._world.stop)
+            code = await asyncio.to_thread(self._broker.stop)
             if code != 0:
                 self.ledger.broken(f"the broker ended with {code} when it was told to")
         else:
-            await asyncio.to_thread(self._world.kill)
+            await asyncio.to_thread(self._broker.kill)
             self.kills += 1
         if chance.random() < 0.15:
-            await asyncio.to_thread(self._world.start_and_kill, chance.uniform(0.05, 0.5), *SETTINGS)
+            await asyncio.to_thread(self._broker.start_and_kill, chance.uniform(0.05, 0.5), *SETTINGS)
             self.ledger.count("killed while starting")
         await asyncio.sleep(chance.uniform(0, 0.1))
         self.ledger.restarted()
-        await asyncio.to_thread(self._world.start, *SETTINGS)
-        for line in self._world.complaints:
+        await asyncio.to_thread(self._broker.start, *SETTINGS)
+        for line in self._broker.complaints:
             self.ledger.broken(f"the broker said: {line}")
-        self._world.complaints.clear()
+        self._broker.complaints.clear()
         if chance.random() < 0.8:
             await self._settle()
         self._tell(f"kill {self.kills}: {self.summary()}")
@@ -117,7 +117,7 @@ class RecordCampaign:
         assert self._reader is not None
         self._reader.stop()
         await self._reader.ended()
-        reader = self._reader = Reader(self._world.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
+        reader = self._reader = Reader(self._broker.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
         await self._until(lambda: self._well() and self.ledger.all_read(reader.positions))
 
     async def _until(self, reached: Callable[[], bool]) -> None:

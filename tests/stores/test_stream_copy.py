@@ -56,7 +56,7 @@ async def copied(store_client: StoreClient, stream: Stream) -> list[bytes]:
 
 
 async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -> list[bytes]:
-    proxy = EngineProxy(engine.members[0].port)
+    proxy = EngineProxy(engine.servers[0].port)
     await proxy.start()
 
     async def disturb() -> None:

@@ -35,7 +35,7 @@ def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000) ->
     return build([Record(number, timestamp + number, f"key.{number}".encode(), bytes(padding), []) for number in range(count)])
 
 
-class Written:
+class ImmediateLog:
     """The port `TopicLog` over a log on the disk, as far as a partition needs it; appends end at once."""
 
     assigns_offsets_at_once = True
@@ -74,7 +74,7 @@ class Finder:
             served = self._served[topic.id] = [Partition(topic, index, settings, cast(Any, self)) for index in range(topic.partitions)]
             for partition in served:
                 log, _ = Log.open(self.handles, f"{FOLDER}/{partition}", self._segment_bytes, 0, False)
-                partition.use(cast(Any, Written(log)))
+                partition.use(cast(Any, ImmediateLog(log)))
         return served
 
 
@@ -110,7 +110,7 @@ class Wire(BareTransport):
         self.open = False
 
 
-class Consumer:
+class FetchClient:
     """A client on its own connection."""
 
     def __init__(self, harness: FetchHarness) -> None:
@@ -145,7 +145,7 @@ class Consumer:
         for _ in range(1_000):
             if not self.harness.loop.busy:
                 break
-            self.harness.turn_ends()
+            self.harness.end_turn()
         (reply,) = self.replies()
         return reply
 
@@ -155,7 +155,7 @@ class Consumer:
         (reply,) = self.replies()
         return reply
 
-    def lose(self) -> None:
+    def lose_connection(self) -> None:
         self.connection.connection_lost(None)
 
 
@@ -188,14 +188,14 @@ class FetchHarness:
         dispatch = Dispatch(200_000)
         dispatch.serve(*[module.route(parts) for module in (fetch_api, list_offsets, offset_for_leader_epoch)])
         self.context = ConnectionContext(self.clock, self.turn, dispatch, lambda connection, reason: None, 1 << 27, 1 << 20, 1 << 20)
-        self.consumer = Consumer(self)
-        self.ask = self.consumer.ask
+        self.client = FetchClient(self)
+        self.ask = self.client.ask
 
     def _new_id(self) -> bytes:
         self._ids += 1
         return bytes([0xA0]) * 12 + self._ids.to_bytes(4, "big")
 
-    def make(self, name: str, partitions: int = 1) -> bytes:
+    def create_topic(self, name: str, partitions: int = 1) -> bytes:
         return self.topics.create(name, partitions, {}, 0).id
 
     def partition(self, name: str, index: int = 0) -> Partition:
@@ -216,7 +216,7 @@ class FetchHarness:
         partition.owned_log.epoch = epoch
         return epoch
 
-    def turn_ends(self) -> None:
+    def end_turn(self) -> None:
         self.loop.pass_once()
 
     def pass_ms(self, ms: int) -> None:

@@ -21,7 +21,7 @@ from broker.topics.transactions import Transactions
 from coordinator import GroupConfig
 from protocol.apis import APIS
 from protocol.batch import facts_of
-from tests.support.group_logs import CONFIG, World
+from tests.support.group_logs import CONFIG, GroupWorld
 from tests.support.headers import encode_request, response_header_version
 from tests.support.journals import LATE_MS, ScriptedLog
 from tests.support.transports import BareTransport
@@ -63,7 +63,7 @@ class Defective:
         return broken
 
 
-class Harness(World):
+class GroupHarness(GroupWorld):
     """A node that serves groups. Its appends end at once, and only the test advances its time."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Harness(World):
 class Peer(BareTransport):
     """A client on its own connection."""
 
-    def __init__(self, harness: Harness, address: str = "127.0.0.1", client_id: str | None = "client", listener: Address = DIALLED) -> None:
+    def __init__(self, harness: GroupHarness, address: str = "127.0.0.1", client_id: str | None = "client", listener: Address = DIALLED) -> None:
         self._harness = harness
         self._client_id = client_id
         self._correlation_id = 0

@@ -109,7 +109,7 @@ class Waiter:
         return reply.error if isinstance(reply, JoinReply | SyncReply) else cast(int, reply)
 
 
-class World:
+class GroupWorld:
     """Partitions, their logs and a clock."""
 
     def __init__(self, partitions: int = 1, load: bool = True, config: GroupConfig = CONFIG, immediate: bool = False) -> None:
@@ -214,7 +214,7 @@ class World:
         return waiter
 
     def heartbeat(self, member_id: str) -> int:
-        """Heartbeat as the static member that `settled` created; returns the error code."""
+        """Heartbeat as the static member that `make_stable_group` created; returns the error code."""
         return self.journal.shard.heartbeat("g", 1, member_id, "i", self.clock.tick())
 
     def offset(self, group: str = "g") -> int | None:
@@ -223,7 +223,7 @@ class World:
         return None if value is None else int.from_bytes(value[2:10], "big")
 
 
-def settled(world: World, group: str = "g", metadata: bytes = b"all") -> str:
+def make_stable_group(world: GroupWorld, group: str = "g", metadata: bytes = b"all") -> str:
     """Make a stable group of one static member; returns its member id."""
     log = world.log()
     waiter = world.join(group, metadata=metadata)

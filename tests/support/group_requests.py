@@ -9,7 +9,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 
 CONSUMER = "consumer"
 COMMITS, FETCHES = range(2, 10), range(1, 10)  # versions of OffsetCommit and OffsetFetch
@@ -32,7 +32,7 @@ def syncing(id: str, generation: int = 1, assigned: dict[str, bytes] | None = No
     return SyncGroupRequest("g", generation, id, instance, CONSUMER, "range", assignments)
 
 
-def joined(harness: Harness, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
+def joined(harness: GroupHarness, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
     """The reply to a JoinGroup whose join phase ends at once."""
     peer.send(request, version)
     harness.pass_ms(0)
@@ -43,7 +43,7 @@ def joined(harness: Harness, peer: Peer, request: JoinGroupRequest, version: int
     return reply
 
 
-def stable(harness: Harness, peer: Peer, instance: str | None = None) -> str:
+def stable(harness: GroupHarness, peer: Peer, instance: str | None = None) -> str:
     """The id of the only member of the stable group "g"."""
     reply = joined(harness, peer, joining(instance=instance), 5)
     peer.ask(syncing(reply.member_id, assigned={reply.member_id: b"mine"}, instance=instance), 5)
@@ -73,7 +73,7 @@ def codes_of_commit(reply: Any) -> dict[tuple[str, int], int]:
     return {(topic.name, partition.partition_index): partition.error_code for topic in reply.topics for partition in topic.partitions}
 
 
-def refuse_everything(harness: Harness, refusal: int) -> None:
+def refuse_everything(harness: GroupHarness, refusal: int) -> None:
     for journal in harness.shards.journals:
         journal.refusal = refusal
 

@@ -46,7 +46,7 @@ class TopicHistory:
         self.start = 0  # the highest log start offset that a DeleteRecords reply confirmed
 
 
-class World(TopicBroker):
+class TopicWorld(TopicBroker):
     """A broker under random actions and kills, and the expected state of its topics."""
 
     def __init__(self, folder: Path, seed: int) -> None:

@@ -37,7 +37,7 @@ class Announcing(Server):
         self.listening.set_result(opened[0][1])
 
 
-class Served:
+class InLoopBroker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = 0

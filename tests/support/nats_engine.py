@@ -30,7 +30,7 @@ def binary() -> str | None:
     return shutil.which("nats-server", path=str(Path(sys.executable).parent))
 
 
-class Member:
+class NatsServer:
     """A server process."""
 
     def __init__(self, number: int, folder: Path, port: int, http_port: int, route_port: int, routes: list[int], limits: str = "") -> None:
@@ -103,43 +103,43 @@ class Member:
 
 
 class NatsEngine:
-    def __init__(self, folder: Path, members: int = 1, limits: str = "") -> None:
+    def __init__(self, folder: Path, servers: int = 1, limits: str = "") -> None:
         """`limits`: text with further settings of JetStream, each preceded by a comma."""
         folder.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(3 * members)
-        routes = ports[2 * members :] if members > 1 else []
-        numbers = range(members)
-        self.members = [Member(number, folder, ports[number], ports[members + number], ports[2 * members + number], routes, limits) for number in numbers]
-        for member in self.members:
-            member.start()
-        for member in self.members:
-            member.wait()
+        ports = free_ports(3 * servers)
+        routes = ports[2 * servers :] if servers > 1 else []
+        numbers = range(servers)
+        self.servers = [NatsServer(number, folder, ports[number], ports[servers + number], ports[2 * servers + number], routes, limits) for number in numbers]
+        for server in self.servers:
+            server.start()
+        for server in self.servers:
+            server.wait()
         self.wait_healthy()
 
     def wait_healthy(self) -> None:
-        wait_until(lambda: all(member.healthy() for member in self.members), HEALTHY_SECONDS, 0.05)
+        wait_until(lambda: all(server.healthy() for server in self.servers), HEALTHY_SECONDS, 0.05)
 
     @property
     def url(self) -> str:
-        return "nats://" + ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+        return "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
-    def leader(self, stream: str = "") -> Member:
+    def leader(self, stream: str = "") -> NatsServer:
         """The server that leads a stream; without a stream, the one that leads the cluster of servers."""
 
-        def find_leader() -> Member | None:
-            for member in self.members:
-                if member.process is None:
+        def find_leader() -> NatsServer | None:
+            for server in self.servers:
+                if server.process is None:
                     continue
-                streams = member.streams()
+                streams = server.streams()
                 details = [detail for account in streams.get("account_details", ()) for detail in account.get("stream_detail", ()) if detail["name"] == stream]
                 cluster = streams.get("meta_cluster", {}) if not stream else details[0].get("cluster", {}) if details else {}
-                for nats_member in self.members:
-                    if cluster.get("leader") == nats_member.name:
-                        return nats_member
+                for other in self.servers:
+                    if cluster.get("leader") == other.name:
+                        return other
             return None
 
         return wait_until(find_leader, HEALTHY_SECONDS, 0.1)
 
     def stop(self) -> None:
-        for member in self.members:
-            member.kill()
+        for server in self.servers:
+            server.kill()

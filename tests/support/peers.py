@@ -50,7 +50,7 @@ def bytes_of(request: Any, version: int, correlation_id: int = 1) -> bytes:
     return encode_request(request.API_KEY, version, correlation_id, "peer", request.encode(version))
 
 
-def create(name: str, partitions: int = 1) -> CreateTopicsRequest:
+def creating(name: str, partitions: int = 1) -> CreateTopicsRequest:
     return CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], [])], 5000)
 
 
@@ -141,15 +141,15 @@ def refused(port: int) -> bool:
     return False
 
 
-def entries(broker: Broker, event: str = "") -> list[dict[str, Any]]:
+def log_lines(broker: Broker, event: str = "") -> list[dict[str, Any]]:
     """The broker's log lines so far, oldest first: of one event, or all."""
     entries_read = [json.loads(line) for line in list(broker.lines) if line.startswith("{")]
     return [entry for entry in entries_read if not event or entry["event"] == event]
 
 
-def reasons(broker: Broker) -> list[str]:
+def close_reasons(broker: Broker) -> list[str]:
     """The logged reasons for which the broker closed connections; the broker logs a repeated reason once, with a count."""
-    return [entry["reason"] for entry in entries(broker, "connection closed") for _ in range(entry.get("repeated", 1))]
+    return [entry["reason"] for entry in log_lines(broker, "connection closed") for _ in range(entry.get("repeated", 1))]
 
 
 def defects(broker: Broker) -> list[str]:

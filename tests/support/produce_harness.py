@@ -161,7 +161,7 @@ class Wire(BareTransport):
         self.closed = True
 
 
-class Harness:
+class ProduceHarness:
     """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` is set."""
 
     def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
@@ -215,7 +215,7 @@ class Harness:
 class Caller:
     """A client, on its own connection."""
 
-    def __init__(self, harness: Harness) -> None:
+    def __init__(self, harness: ProduceHarness) -> None:
         self.harness = harness
         self.connection = Connection(harness.context, DIALLED, "peer")
         self.wire = Wire()

@@ -20,7 +20,7 @@ from broker.topics.setting_sources import SettingSources
 from broker.topics.settings import log_settings
 from protocol.messages.metadata import MetadataRequest
 from storage import AppendFailed
-from tests.support.group_harness import Harness
+from tests.support.group_harness import GroupHarness
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 
 
@@ -58,7 +58,7 @@ class EmptyPartitions:
         self.calls.append(("deleted", topic.name))
 
 
-class TopicHarness(Harness):
+class TopicHarness(GroupHarness):
     def __init__(
         self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[Any], Any] | None = None, settings: Sequence[str] = ()
     ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.messages.metadata import MetadataRequest
-from tests.clients.people import People
+from tests.clients.sample_groups import SampleGroups
 from tests.clients.stored import everything_stored
 from tests.running import ROOT, Client
 from tests.support.restartable import RestartableBroker
@@ -45,10 +45,10 @@ def text(part: str | bytes | None) -> str | None:
 
 def main(folder: Path) -> None:
     with RestartableBroker(folder / "work") as writer:
-        people = People(writer.port)
-        people.settle()
-        people.keep_their_seats()
-        people.close()
+        sample_groups = SampleGroups(writer.port)
+        sample_groups.settle()
+        sample_groups.check_seats_kept()
+        sample_groups.close()
         served_state = served(writer.port)
         writer.stop()
     shutil.copytree(folder / "work", folder / "data", ignore=NOT_KEPT)

@@ -9,13 +9,13 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import committing, stable
 
 
 @scenario("AD-06", "AD-09")
 @pytest.mark.parametrize("version", range(3))
-def test_only_a_group_without_members_is_deleted(harness: Harness, peer: Peer, version: int) -> None:
+def test_only_a_group_without_members_is_deleted(harness: GroupHarness, peer: Peer, version: int) -> None:
     stable(harness, peer)
     peer.ask(committing("simple", partitions=(0, 1)), 9)
     results = peer.ask(DeleteGroupsRequest(["g", "simple", "simple"]), version).results

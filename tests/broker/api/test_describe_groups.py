@@ -8,7 +8,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import committing, joining, stable
 
 NOT_ASKED, ALL_OPERATIONS = -(1 << 31), 3400
@@ -17,7 +17,7 @@ NOT_ASKED, ALL_OPERATIONS = -(1 << 31), 3400
 @scenario("AD-12", "VS-13")
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("with_operations", [False, True])
-def test_a_stable_group_is_described_in_every_version(harness: Harness, peer: Peer, version: int, with_operations: bool) -> None:
+def test_a_stable_group_is_described_in_every_version(harness: GroupHarness, peer: Peer, version: int, with_operations: bool) -> None:
     id = stable(harness, peer, "i")
     (group,) = peer.ask(DescribeGroupsRequest(["g"], with_operations and version >= 3), version).groups
     assert (group.error_code, group.error_message, group.group_id, group.group_state) == (0, None, "g", "Stable")
@@ -40,7 +40,7 @@ def test_an_unknown_group_is_dead_and_from_version_6_an_error(peer: Peer, versio
     assert group.authorized_operations == (ALL_OPERATIONS if 3 <= version <= 5 else NOT_ASKED)
 
 
-def test_metadata_is_described_for_stable_groups_and_assignments_for_all(harness: Harness, peer: Peer) -> None:
+def test_metadata_is_described_for_stable_groups_and_assignments_for_all(harness: GroupHarness, peer: Peer) -> None:
     stable(harness, peer, "i")
     Peer(harness).send(joining(instance="new"), 9)
     (group,) = peer.ask(DescribeGroupsRequest(["g"]), 5).groups

@@ -21,7 +21,7 @@ EVERY_VERSION = range(4, 18)
 def harness() -> FetchHarness:
     """Topic t of two partitions; five batches of one record in the first."""
     harness = FetchHarness()
-    harness.make("t", 2)
+    harness.create_topic("t", 2)
     harness.append("t", 0, *[records_batch()] * 5)
     return harness
 
@@ -62,7 +62,7 @@ def test_fetch_errors_are_answered_in_every_version(harness: FetchHarness, versi
 
 def test_the_brokers_fetch_limit_overrides_the_requests() -> None:
     harness = FetchHarness(bytes_max=7 * SIZE)
-    harness.make("t", 2)
+    harness.create_topic("t", 2)
     for index in range(2):
         harness.append("t", index, *[records_batch()] * 5)
     topic = of("t", from_(0), from_(0, 1))
@@ -101,7 +101,7 @@ def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(harn
 def test_fetch_without_the_right_to_read_is_refused() -> None:
     harness = FetchHarness(authorizer=refusing((Operation.READ, Resource.TOPIC, "secret"), (Operation.CLUSTER_ACTION, Resource.CLUSTER, None)))
     for name in ("open", "secret"):
-        harness.make(name)
+        harness.create_topic(name)
         harness.append(name)
     reply = harness.ask(fetch(of("secret", from_(0)), of("open", from_(0))), 12)
     assert partition_replies(reply) == [(0, 0, 1, SIZE), (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, 0)]
@@ -115,7 +115,7 @@ def test_fetch_without_the_right_to_read_is_refused() -> None:
 
 
 def test_a_long_reply_has_the_bytes_of_a_short_reply(harness: FetchHarness) -> None:
-    harness.make("much", 3)
+    harness.create_topic("much", 3)
     for index in range(3):
         harness.append("much", index, *[records_batch(padding=90_000)] * 20)
     for version in (4, 11, 12, 17):
@@ -129,18 +129,18 @@ def test_a_long_reply_has_the_bytes_of_a_short_reply(harness: FetchHarness) -> N
 def test_a_long_reply_continues_after_its_segment_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.net.long_replies.PIECE_BYTES", 100_000)
     harness = FetchHarness(segment_bytes=1_000_000)
-    harness.make("t")
+    harness.create_topic("t")
     harness.append("t", 0, *[records_batch(padding=90_000)] * 20)
     log = disk_log(harness.partition("t"))
     expected = log.read(0, 1 << 30)
-    harness.consumer.send(fetch(of("t", from_(0, most=1 << 30)), most=1 << 30), 12)
-    harness.turn_ends()
+    harness.client.send(fetch(of("t", from_(0, most=1 << 30)), most=1 << 30), 12)
+    harness.end_turn()
     segment = log._segments[0]
     remove_deleted(harness.disk, log.folder, log.drop_old(5_000, 0, 0))
     assert not harness.disk.exists(segment.log_path)
     for _ in range(20):
-        harness.turn_ends()
-    (reply,) = harness.consumer.replies()
+        harness.end_turn()
+    (reply,) = harness.client.replies()
     assert reply.responses[0].partitions[0].records == expected
     assert segment.readers == 0
 
@@ -158,9 +158,9 @@ def test_records_are_read_once_and_not_copied(harness: FetchHarness, monkeypatch
         return plainly(file, at, size)
 
     monkeypatch.setattr(SimFile, "read", counted)
-    harness.consumer.wire.writelines = lambda parts: written.append([len(part) for part in parts])  # type: ignore[method-assign]
-    harness.consumer.send(fetch(of("t", from_(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
-    harness.turn_ends()
+    harness.client.wire.writelines = lambda parts: written.append([len(part) for part in parts])  # type: ignore[method-assign]
+    harness.client.send(fetch(of("t", from_(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
+    harness.end_turn()
     assert [len(parts) for parts in written] == [3], "the bytes before the records, the records, the bytes after them"
     assert read == [61, written[0][1]], "a batch that the index names is looked at before it is believed"
 
@@ -172,11 +172,11 @@ def test_a_failing_read_is_reported(harness: FetchHarness) -> None:
 
 def test_a_long_reply_with_unreadable_records_closes_the_connection(harness: FetchHarness) -> None:
     harness.append("t", 1, *[records_batch(padding=1 << 20)] * 3)
-    harness.consumer.send(fetch(of("t", from_(0, 1, 1 << 30)), most=1 << 30), 12)
+    harness.client.send(fetch(of("t", from_(0, 1, 1 << 30)), most=1 << 30), 12)
     file = harness.disk.open("/data/t-1/00000000000000000000.log")
     file.truncate(1 << 20)
     for _ in range(5):
-        harness.turn_ends()
-    assert not harness.consumer.wire.open
-    harness.consumer.lose()
-    assert "cannot be read any further" in harness.consumer.connection.reason
+        harness.end_turn()
+    assert not harness.client.wire.open
+    harness.client.lose_connection()
+    assert "cannot be read any further" in harness.client.connection.reason

@@ -8,19 +8,19 @@ from broker.runtime.node import Address
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from storage import NodeInfo
 from tests.coordinator.scenarios import row, scenario
-from tests.support.group_harness import PARTITIONS, Harness, Peer
+from tests.support.group_harness import PARTITIONS, GroupHarness, Peer
 
 OTHER = NodeInfo(7, (("PLAIN", "there.example", 1234), ("INSIDE", "10.0.0.7", 5678)))
 
 
-def partition(harness: Harness, group: str) -> int:
+def partition(harness: GroupHarness, group: str) -> int:
     return harness.shards.journal_of(group).partition
 
 
 @scenario("FC-04", "FC-05", "FC-07")
 @pytest.mark.parametrize("version", range(7))
 def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -> None:
-    harness = Harness()
+    harness = GroupHarness()
     for dialled, address in ((Address("PLAIN", "here.example", 9092), ("there.example", 1234)), (Address("INSIDE", "x", 1), ("10.0.0.7", 5678))):
         harness.cluster.owners = {partition(harness, "theirs"): OTHER}
         peer = Peer(harness, listener=dialled)
@@ -36,7 +36,7 @@ def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("owner", [None, NodeInfo(7, (("INSIDE", "10.0.0.7", 5678),))], ids=["nobody", "not on this listener"])
 def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo | None, version: int) -> None:
-    harness = Harness()
+    harness = GroupHarness()
     harness.cluster.owners = dict.fromkeys(range(PARTITIONS), owner)
     reply = Peer(harness).ask(FindCoordinatorRequest("g", 0, ["g", "h"]), version)
     for coordinator in reply.coordinators if version >= 4 else [reply]:
@@ -46,7 +46,7 @@ def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo |
 
 @scenario("FC-05")
 def test_coordinators_are_in_the_order_of_their_keys() -> None:
-    harness = Harness()
+    harness = GroupHarness()
     harness.cluster.owners = {partition(harness, "theirs"): OTHER}
     keys = ["theirs", "ours", "", "theirs"]
     coordinators = Peer(harness).ask(FindCoordinatorRequest("", 0, keys), 4).coordinators
@@ -54,7 +54,7 @@ def test_coordinators_are_in_the_order_of_their_keys() -> None:
 
 
 def test_without_a_registry_no_coordinator_is_available() -> None:
-    harness = Harness()
+    harness = GroupHarness()
     harness.topics.clear()
     (coordinator,) = Peer(harness).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
     assert (coordinator.error_code, coordinator.node_id) == (15, -1)

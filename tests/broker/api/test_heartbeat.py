@@ -6,12 +6,12 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import stable
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_heartbeats_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
+def test_heartbeats_in_every_version(harness: GroupHarness, peer: Peer, version: int) -> None:
     id = stable(harness, peer)
     for generation, member, error in ((1, id, 0), (2, id, 22), (1, "stranger", 25), (-1, id, 22)):
         reply = peer.ask(HeartbeatRequest("g", generation, member), version)
@@ -20,7 +20,7 @@ def test_heartbeats_in_every_version(harness: Harness, peer: Peer, version: int)
     assert peer.ask(HeartbeatRequest("nowhere", 1, id), version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_heartbeat_keeps_a_member_alive(harness: Harness, peer: Peer) -> None:
+def test_a_heartbeat_keeps_a_member_alive(harness: GroupHarness, peer: Peer) -> None:
     id = stable(harness, peer)
     for _ in range(5):
         harness.pass_ms(9_000)

@@ -13,15 +13,15 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.running import Client, broker
 from tests.support.group_harness import refusing
-from tests.support.produce_harness import Caller, Harness
+from tests.support.produce_harness import Caller, ProduceHarness
 
 NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
 ASKED = InitProducerIdRequest(None, 60_000)
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness({"t": (1, {})})
+def harness() -> ProduceHarness:
+    return ProduceHarness({"t": (1, {})})
 
 
 def producer_ids(caller: Caller, version: int = 5) -> list[tuple[int, int, int]]:
@@ -39,7 +39,7 @@ def end_turn(*callers: Caller) -> None:
         caller.connection.end_turn()
 
 
-def test_only_the_first_producer_id_of_a_block_waits_for_the_log(harness: Harness) -> None:
+def test_only_the_first_producer_id_of_a_block_waits_for_the_log(harness: ProduceHarness) -> None:
     caller = harness.caller()
     ask(caller)
     assert producer_ids(caller) == []
@@ -57,7 +57,7 @@ def test_only_the_first_producer_id_of_a_block_waits_for_the_log(harness: Harnes
     assert producer_ids(caller) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
-def test_requests_that_wait_for_one_block_get_different_ids(harness: Harness) -> None:
+def test_requests_that_wait_for_one_block_get_different_ids(harness: ProduceHarness) -> None:
     callers = [harness.caller() for _ in range(PRODUCER_IDS_PER_BLOCK + 5)]
     for caller in callers:
         ask(caller)
@@ -69,7 +69,7 @@ def test_requests_that_wait_for_one_block_get_different_ids(harness: Harness) ->
     assert [producer_ids(caller) for caller in callers] == [[(0, number, 0)] for number in range(len(callers))]
 
 
-def test_a_connection_closed_while_waiting_costs_one_producer_id(harness: Harness) -> None:
+def test_a_connection_closed_while_waiting_costs_one_producer_id(harness: ProduceHarness) -> None:
     leaving, staying = harness.caller(), harness.caller()
     ask(leaving)
     ask(staying)
@@ -79,7 +79,7 @@ def test_a_connection_closed_while_waiting_costs_one_producer_id(harness: Harnes
     assert producer_ids(staying) == [(0, 1, 0)]
 
 
-def test_no_producer_id_is_assigned_from_a_block_of_unknown_durability(harness: Harness) -> None:
+def test_no_producer_id_is_assigned_from_a_block_of_unknown_durability(harness: ProduceHarness) -> None:
     first, second = harness.caller(), harness.caller()
     ask(first)
     ask(second)
@@ -92,7 +92,7 @@ def test_no_producer_id_is_assigned_from_a_block_of_unknown_durability(harness: 
     assert producer_ids(first) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
-def test_init_producer_id_is_retriable_while_the_registry_is_suspended(harness: Harness) -> None:
+def test_init_producer_id_is_retriable_while_the_registry_is_suspended(harness: ProduceHarness) -> None:
     caller = harness.caller()
     harness.registry.writable = False
     ask(caller)
@@ -107,7 +107,7 @@ def test_init_producer_id_is_retriable_while_the_registry_is_suspended(harness: 
     assert producer_ids(caller) == [(0, 1, 0)]
 
 
-def test_a_producer_that_sends_its_id_gets_a_new_one(harness: Harness) -> None:
+def test_a_producer_that_sends_its_id_gets_a_new_one(harness: ProduceHarness) -> None:
     caller = harness.caller()
     ask(caller)
     harness.registry.release()
@@ -123,7 +123,7 @@ def test_without_any_right_to_write_no_producer_id_is_assigned() -> None:
         ([idempotent, (Operation.WRITE, Resource.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         ([(Operation.WRITE, Resource.TOPIC, None)], 0),
     ):
-        harness = Harness({"t": (1, {})}, refusing(*refused))
+        harness = ProduceHarness({"t": (1, {})}, refusing(*refused))
         caller = harness.caller()
         ask(caller)
         harness.registry.release()

@@ -8,13 +8,13 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import joining, stable, syncing
 
 
 @scenario("FE-13", "LV-14", "VS-09", "VS-10")
 @pytest.mark.parametrize("version", range(6))
-def test_leaving_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
+def test_leaving_in_every_version(harness: GroupHarness, peer: Peer, version: int) -> None:
     id = stable(harness, peer)
     if version < 3:
         assert peer.ask(LeaveGroupRequest("g", None, "stranger"), version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -38,13 +38,13 @@ def test_leaving_an_unknown_group_is_an_error_for_each_member(peer: Peer, versio
     assert peer.ask(LeaveGroupRequest("nowhere", []), version).members == []
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance_id(harness: Harness, peer: Peer) -> None:
+def test_an_administrator_removes_a_static_member_by_its_instance_id(harness: GroupHarness, peer: Peer) -> None:
     stable(harness, peer, "i")
     reply = peer.ask(LeaveGroupRequest("g", [MemberIdentity("", "i", "scaled down")]), 5)
     assert [(member.member_id, member.group_instance_id, member.error_code) for member in reply.members] == [("", "i", 0)]
 
 
-def test_the_rebalance_after_a_leave_ends_in_time(harness: Harness) -> None:
+def test_the_rebalance_after_a_leave_ends_in_time(harness: GroupHarness) -> None:
     """The deadline of this rebalance is earlier than those for which the timer was set."""
     members = [Peer(harness) for _ in range(2)]
     for number, member in enumerate(members, 1):

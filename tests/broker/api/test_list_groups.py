@@ -6,13 +6,13 @@ import pytest
 
 from protocol.messages.list_groups import ListGroupsRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import committing, stable
 
 
 @scenario("AD-17", "AD-19")
 @pytest.mark.parametrize("version", range(6))
-def test_groups_of_all_partitions_are_listed(harness: Harness, peer: Peer, version: int) -> None:
+def test_groups_of_all_partitions_are_listed(harness: GroupHarness, peer: Peer, version: int) -> None:
     stable(harness, peer)
     names = [f"simple-{number}" for number in range(20)]
     for name in names:
@@ -39,7 +39,7 @@ def test_groups_of_all_partitions_are_listed(harness: Harness, peer: Peer, versi
         (["dead"], ["classic"], set()),
     ],
 )
-def test_list_groups_filters_as_kafka_does(harness: Harness, peer: Peer, states: list[str], types: list[str], listed: set[str]) -> None:
+def test_list_groups_filters_as_kafka_does(harness: GroupHarness, peer: Peer, states: list[str], types: list[str], listed: set[str]) -> None:
     stable(harness, peer)
     peer.ask(committing("simple"), 9)
     assert {group.group_id for group in peer.ask(ListGroupsRequest(states, types), 5).groups} == listed

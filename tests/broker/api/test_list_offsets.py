@@ -11,7 +11,7 @@ from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
-from tests.support.fetch_harness import Consumer, FetchHarness, records_batch
+from tests.support.fetch_harness import FetchClient, FetchHarness, records_batch
 from tests.support.group_harness import refusing
 from tests.support.topic_logs import disk_log
 
@@ -22,7 +22,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 def harness() -> FetchHarness:
     """Topic t of two partitions; three batches of two records in the first, a second apart."""
     harness = FetchHarness()
-    harness.make("t", 2)
+    harness.create_topic("t", 2)
     harness.append("t", 0, *[records_batch(2, timestamp=1_000 * number) for number in (1, 2, 3)])
     return harness
 
@@ -51,95 +51,95 @@ def test_list_offsets_finds_nothing_above_the_high_watermark(harness: FetchHarne
 
 
 def test_lookups_in_many_logs_do_not_block_other_connections(harness: FetchHarness) -> None:
-    harness.make("many", 3 * TURN_COST_MAX)
+    harness.create_topic("many", 3 * TURN_COST_MAX)
     harness.append("many", 0)
-    second_consumer = Consumer(harness)
-    harness.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
-    assert harness.consumer.replies() == []
-    assert offsets_found(second_consumer.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
+    second_client = FetchClient(harness)
+    harness.client.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
+    assert harness.client.replies() == []
+    assert offsets_found(second_client.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
     for _ in range(4):
-        harness.turn_ends()
-    (reply,) = harness.consumer.replies()
+        harness.end_turn()
+    (reply,) = harness.client.replies()
     assert offsets_found(reply) == [(0, 0, 1_000)] + [(0, -1, -1)] * (3 * TURN_COST_MAX - 1)
     assert len(offsets_found(harness.ask(listing("many", *[(index, LATEST) for index in range(3 * TURN_COST_MAX)]), 10))) == 3 * TURN_COST_MAX
 
 
 def test_a_closed_connection_ends_its_lookups(harness: FetchHarness) -> None:
-    harness.make("many", 3 * TURN_COST_MAX)
-    harness.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
-    harness.consumer.lose()
-    harness.turn_ends()
-    harness.turn_ends()
+    harness.create_topic("many", 3 * TURN_COST_MAX)
+    harness.client.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
+    harness.client.lose_connection()
+    harness.end_turn()
+    harness.end_turn()
     assert not harness.loop.busy
 
 
 @pytest.fixture
 def slow(harness: FetchHarness) -> FetchHarness:
     """A log whose time lookups read the whole segment: the index names only the first record, which is deleted."""
-    harness.make("slow")
+    harness.create_topic("slow")
     harness.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
     disk_log(harness.partition("slow")).delete_before(1)
     return harness
 
 
 def test_a_lookup_through_a_whole_segment_does_not_block_other_connections(slow: FetchHarness) -> None:
-    asking = [Consumer(slow) for _ in range(5)]
-    for consumer in asking:
-        consumer.send(listing("slow", (0, 5_000)), 10)
-        consumer.send(listing("t", (0, 2_000)), 10)  # waits on its connection for the reply to the slow lookup
+    asking = [FetchClient(slow) for _ in range(5)]
+    for client in asking:
+        client.send(listing("slow", (0, 5_000)), 10)
+        client.send(listing("t", (0, 2_000)), 10)  # waits on its connection for the reply to the slow lookup
     turns = 0
     answered: list[Any] = []
     while len(answered) < 10:
-        assert offsets_found(Consumer(slow).ask_at_once(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
-        slow.turn_ends()
+        assert offsets_found(FetchClient(slow).ask_at_once(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
+        slow.end_turn()
         turns += 1
-        answered += [reply for consumer in asking for reply in consumer.replies()]
+        answered += [reply for client in asking for reply in client.replies()]
     assert turns > 15
     assert sorted(offsets_found(reply) for reply in answered) == [[(0, -1, -1)]] * 5 + [[(0, 2, 2_000)]] * 5
 
 
 @pytest.mark.parametrize(("error", "answered"), [(ErrorCode.KAFKA_STORAGE_ERROR, 56), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3)])
 def test_a_partition_suspended_or_deleted_during_a_lookup_is_reported(slow: FetchHarness, error: ErrorCode, answered: int) -> None:
-    slow.consumer.send(listing("slow", (0, 5_000)), 10)
-    slow.turn_ends()
-    assert slow.consumer.replies() == []
+    slow.client.send(listing("slow", (0, 5_000)), 10)
+    slow.end_turn()
+    assert slow.client.replies() == []
     slow.partition("slow").error = error
     for _ in range(3):
-        slow.turn_ends()
-    (reply,) = slow.consumer.replies()
+        slow.end_turn()
+    (reply,) = slow.client.replies()
     assert offsets_found(reply) == [(answered, -1, -1)]
 
 
 def test_a_record_deleted_during_a_lookup_is_not_returned(slow: FetchHarness) -> None:
     slow.append("slow", 0, records_batch(timestamp=7_000), records_batch(timestamp=7_500))
-    slow.consumer.send(listing("slow", (0, 5_000)), 10)
-    slow.turn_ends()
+    slow.client.send(listing("slow", (0, 5_000)), 10)
+    slow.end_turn()
     disk_log(slow.partition("slow")).delete_before(30_002)
     reply = None
     while reply is None:
-        slow.turn_ends()
-        reply = next(iter(slow.consumer.replies()), None)
+        slow.end_turn()
+        reply = next(iter(slow.client.replies()), None)
     assert offsets_found(reply) == [(0, 30_002, 7_500)]
 
 
 def test_a_closed_connection_releases_the_segments_of_its_lookups(slow: FetchHarness) -> None:
-    slow.consumer.send(listing("slow", (0, 5_000)), 10)
+    slow.client.send(listing("slow", (0, 5_000)), 10)
     (segment,) = disk_log(slow.partition("slow"))._segments
     assert segment.readers == 1
-    slow.consumer.lose()
-    slow.turn_ends()
+    slow.client.lose_connection()
+    slow.end_turn()
     assert segment.readers == 0
     assert not slow.loop.busy
 
 
 @pytest.mark.usefixtures("planted_defect")
 def test_a_failing_lookup_is_answered(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness.make("many", 2 * TURN_COST_MAX)
-    harness.consumer.send(listing("many", *[(index, 0) for index in range(2 * TURN_COST_MAX)]), 10)
+    harness.create_topic("many", 2 * TURN_COST_MAX)
+    harness.client.send(listing("many", *[(index, 0) for index in range(2 * TURN_COST_MAX)]), 10)
     monkeypatch.setattr(harness.finder, "find", lambda name, index: 1 // 0)
-    harness.turn_ends()
-    harness.turn_ends()
-    (reply,) = harness.consumer.replies()
+    harness.end_turn()
+    harness.end_turn()
+    (reply,) = harness.client.replies()
     assert {answer[0] for answer in offsets_found(reply)} == {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
@@ -160,7 +160,7 @@ def test_a_failing_read_is_reported(harness: FetchHarness) -> None:
 def test_topics_without_describe_right_are_refused_after_the_others() -> None:
     harness = FetchHarness(authorizer=refusing((Operation.DESCRIBE, Resource.TOPIC, "secret")))
     for name in ("open", "secret"):
-        harness.make(name)
+        harness.create_topic(name)
         harness.append(name)
     request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)]) for name in ("secret", "open")], 0)
     reply = harness.ask(request, 10)

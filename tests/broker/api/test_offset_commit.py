@@ -7,7 +7,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, committing, committing_topics, fetched, stable
 
 
@@ -30,7 +30,7 @@ def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int
 
 
 @scenario("OC-14", "VS-11")
-def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(harness: Harness, peer: Peer) -> None:
+def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(harness: GroupHarness, peer: Peer) -> None:
     peer.ask(committing_topics(("t", [(0, 7, "kept")]), version=4, retention=60_000), 4)
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (7, -1, "kept", 0)}
     harness.pass_ms(600_000)
@@ -67,7 +67,7 @@ def test_a_commit_to_an_unknown_group_is_named_so_from_version_9(peer: Peer, ver
 
 
 @pytest.mark.parametrize("version", COMMITS)
-def test_a_commit_refused_by_its_group_still_names_unknown_topics(harness: Harness, peer: Peer, version: int) -> None:
+def test_a_commit_refused_by_its_group_still_names_unknown_topics(harness: GroupHarness, peer: Peer, version: int) -> None:
     id = stable(harness, peer)
     for generation, member, error in ((2, id, 22), (1, "stranger", 25), (-1, "", 25), (1, id, 0)):
         assert codes_of_commit(peer.ask(committing(generation=generation, id=member, partitions=(0, 9)), version)) == {("t", 0): error, ("t", 9): 3}
@@ -81,7 +81,7 @@ def test_the_empty_group_id_is_accepted(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness: Harness, peer: Peer, stored: bool) -> None:
+def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness: GroupHarness, peer: Peer, stored: bool) -> None:
     """Otherwise a power failure could remove the topic, and the offsets with it."""
     harness.registry_log.immediate = False
     harness.topics.create("new", 1, {}, 0)
@@ -97,7 +97,7 @@ def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness
 
 
 @pytest.mark.parametrize("topic_in_flight", [False, True])
-def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: Harness, peer: Peer, topic_in_flight: bool) -> None:
+def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: GroupHarness, peer: Peer, topic_in_flight: bool) -> None:
     id = stable(harness, peer)
     log = harness.hold_appends()
     Peer(harness).send(committing(generation=1, id=id), 9)
@@ -113,7 +113,7 @@ def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: Harness,
     assert codes_of_commit(peer.reply()) == {("t", 0): ErrorCode.NOT_COORDINATOR, ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness: Harness, peer: Peer) -> None:
+def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness: GroupHarness, peer: Peer) -> None:
     log = harness.hold_appends()
     harness.registry_log.immediate = False
     harness.topics.create("new", 1, {}, 0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import committing, stable
 
 
 @scenario("OF-10")
-def test_several_groups_are_answered_in_the_order_of_the_request_whatever_their_member(harness: Harness, peer: Peer) -> None:
+def test_several_groups_are_answered_in_the_order_of_the_request_whatever_their_member(harness: GroupHarness, peer: Peer) -> None:
     stable(harness, peer)
     peer.ask(committing("a"), 9)
     peer.ask(committing("b", partitions=(1,)), 9)

@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.group_harness import refusing
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record, three
-from tests.support.produce_harness import Caller, Harness, MemoryPartition
+from tests.support.produce_harness import Caller, MemoryPartition, ProduceHarness
 
 pytestmark = pytest.mark.plain  # partitions in memory replace the compiled ones
 
@@ -20,15 +20,15 @@ VERSIONS = range(3, 13)
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness(TOPICS)
+def harness() -> ProduceHarness:
+    return ProduceHarness(TOPICS)
 
 
 def request(data: bytes = b"", topic: str = "t", partition: int = 0, acks: int = -1) -> ProduceRequest:
     return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, [PartitionProduceData(partition, data or plain_batch())])])
 
 
-def partition(harness: Harness, topic: str = "t", index: int = 0) -> MemoryPartition:
+def partition(harness: ProduceHarness, topic: str = "t", index: int = 0) -> MemoryPartition:
     partition: MemoryPartition | None = harness.partitions.find(topic, index)
     assert partition is not None
     return partition
@@ -49,7 +49,7 @@ def templated(caller: Caller, version: int = 9, **more: Any) -> Caller:
     return caller
 
 
-def refuse_decoding(harness: Harness) -> None:
+def refuse_decoding(harness: ProduceHarness) -> None:
     def decode(*arguments: Any) -> None:
         raise AssertionError("it was decoded")
 
@@ -61,7 +61,7 @@ def refuse_decoding(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_acks_0_gets_no_reply_and_later_requests_are_answered(harness: Harness, version: int) -> None:
+def test_acks_0_gets_no_reply_and_later_requests_are_answered(harness: ProduceHarness, version: int) -> None:
     caller = harness.caller()
     caller.send(*[caller.frame(request(acks=0), version) for _ in range(5)], caller.frame(request(three(), acks=1), version))
     (frame,) = caller.replies()
@@ -73,7 +73,7 @@ def test_acks_0_gets_no_reply_and_later_requests_are_answered(harness: Harness, 
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_a_failing_produce_with_acks_0_closes_the_connection(harness: Harness, learned: bool) -> None:
+def test_a_failing_produce_with_acks_0_closes_the_connection(harness: ProduceHarness, learned: bool) -> None:
     caller = harness.caller()
     for _ in range(3 * learned):
         caller.send(caller.frame(request(acks=0), 9))
@@ -88,7 +88,7 @@ def test_a_failing_produce_with_acks_0_closes_the_connection(harness: Harness, l
 
 @pytest.mark.parametrize("acks", [-1, 1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(harness: Harness, version: int, acks: int) -> None:
+def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(harness: ProduceHarness, version: int, acks: int) -> None:
     decoding, caller = harness.caller(), templated(harness.caller(), version, acks=acks)
     batches = [plain_batch(), three(), batch(*[record(number, value=bytes(number)) for number in range(200)])]
     requests = [request(data, partition=index, acks=acks) for data in batches for index in range(3)]
@@ -110,13 +110,13 @@ def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(h
 
 
 def test_with_append_time_a_repeated_produce_gets_the_time() -> None:
-    harness = Harness(TOPICS, ms=THEN)
+    harness = ProduceHarness(TOPICS, ms=THEN)
     caller = templated(harness.caller(), topic="timed")
     refuse_decoding(harness)
     assert partition_reply(caller.ask(request(topic="timed"), 9)) == (0, 0, 2, THEN, 0)
 
 
-def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: Harness) -> None:
+def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: ProduceHarness) -> None:
     caller = harness.caller()
     assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, 0, 0, -1, 0)
     assert partition_reply(caller.ask(request(of_producer(1)), 9)) == (0, 0, 1, -1, 0)
@@ -126,7 +126,7 @@ def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: Ha
     assert partition(harness).high_watermark == 3
 
 
-def test_a_produce_without_a_template_takes_the_usual_path(harness: Harness) -> None:
+def test_a_produce_without_a_template_takes_the_usual_path(harness: ProduceHarness) -> None:
     caller = templated(harness.caller())
     assert partition_reply(caller.ask(request(topic="u"), 9)) == (0, 0, 0, -1, 0)
     assert partition_reply(caller.ask(request(acks=1), 9)) == (0, 0, 2, -1, 0)
@@ -137,14 +137,14 @@ def test_a_produce_without_a_template_takes_the_usual_path(harness: Harness) -> 
     assert [(part.index, part.base_offset) for part in topic.partition_responses] == [(0, 5), (1, 0)]
 
 
-def test_bytes_after_the_batch_are_checked(harness: Harness) -> None:
+def test_bytes_after_the_batch_are_checked(harness: ProduceHarness) -> None:
     caller = templated(harness.caller())
     caller.send(caller.frame(request(), 9)[:-1] + b"\1")  # an unknown tagged field
     assert caller.closed
     assert partition(harness).high_watermark == 2
 
 
-def test_produce_templates_are_bounded_in_memory(harness: Harness) -> None:
+def test_produce_templates_are_bounded_in_memory(harness: ProduceHarness) -> None:
     caller = harness.caller()
     for number in range(4):
         assert partition_reply(caller.ask(request(), 9, "c" * 1100))[2] == number
@@ -152,7 +152,7 @@ def test_produce_templates_are_bounded_in_memory(harness: Harness) -> None:
     assert not template.learned
 
 
-def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: Harness) -> None:
+def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: ProduceHarness) -> None:
     caller = templated(harness.caller())
     harness.topics.delete("t", 0)
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
@@ -165,7 +165,7 @@ def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: Harn
 
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-def test_produce_reports_why_a_partition_is_unusable(harness: Harness, error: ErrorCode, learned: bool) -> None:
+def test_produce_reports_why_a_partition_is_unusable(harness: ProduceHarness, error: ErrorCode, learned: bool) -> None:
     caller = templated(harness.caller()) if learned else harness.caller()
     before = partition(harness).high_watermark
     partition(harness).error = error
@@ -175,7 +175,7 @@ def test_produce_reports_why_a_partition_is_unusable(harness: Harness, error: Er
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_a_failing_append_gets_a_retriable_error(harness: Harness, learned: bool) -> None:
+def test_a_failing_append_gets_a_retriable_error(harness: ProduceHarness, learned: bool) -> None:
     caller = templated(harness.caller()) if learned else harness.caller()
     before = partition(harness).high_watermark
     partition(harness).appends_fail = True
@@ -185,7 +185,7 @@ def test_a_failing_append_gets_a_retriable_error(harness: Harness, learned: bool
     assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, 0, before, -1, 0)
 
 
-def test_the_reply_has_the_log_start_offset(harness: Harness) -> None:
+def test_the_reply_has_the_log_start_offset(harness: ProduceHarness) -> None:
     partition(harness).start_offset = 40
     partition(harness).high_watermark = 50
     caller = harness.caller()
@@ -198,7 +198,7 @@ def test_the_reply_has_the_log_start_offset(harness: Harness) -> None:
 
 
 def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None:
-    harness = Harness(TOPICS, refusing((Operation.WRITE, Resource.TOPIC, "t"), (Operation.WRITE, Resource.TOPIC, "nothing")))
+    harness = ProduceHarness(TOPICS, refusing((Operation.WRITE, Resource.TOPIC, "t"), (Operation.WRITE, Resource.TOPIC, "nothing")))
     caller = harness.caller()
     for _ in range(3):
         assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
@@ -207,7 +207,7 @@ def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None
     assert partition(harness).batches == []
 
 
-def test_a_produce_template_checks_rights_again_after_a_change(harness: Harness) -> None:
+def test_a_produce_template_checks_rights_again_after_a_change(harness: ProduceHarness) -> None:
     caller = templated(harness.caller())
     template: Any = caller.connection.produce_template
     template._authorizer = harness.produce.__self__._authorizer = refusing((Operation.WRITE, Resource.TOPIC, "t"))
@@ -217,7 +217,7 @@ def test_a_produce_template_checks_rights_again_after_a_change(harness: Harness)
 # Transactions
 
 
-def test_each_transactional_id_is_refused_with_one_log_line(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_transactional_id_is_refused_with_one_log_line(harness: ProduceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr("broker.topics.transactions.log.warning", lambda event, transactional_id: lines.append(transactional_id))
     monkeypatch.setattr("broker.topics.transactions.IDS_LOGGED_MAX", 2)

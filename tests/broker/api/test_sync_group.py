@@ -7,13 +7,13 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import CONSUMER, joined, joining, stable, syncing
 
 
 @scenario("VS-08")
 @pytest.mark.parametrize("version", range(6))
-def test_a_member_gets_its_assignment_in_every_version(harness: Harness, peer: Peer, version: int) -> None:
+def test_a_member_gets_its_assignment_in_every_version(harness: GroupHarness, peer: Peer, version: int) -> None:
     id = joined(harness, peer, joining()).member_id
     request = syncing(id, assigned={id: b"mine", "nobody": b"lost"})
     if version < 5:
@@ -25,7 +25,7 @@ def test_a_member_gets_its_assignment_in_every_version(harness: Harness, peer: P
 
 @scenario("VS-08")
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_sync_is_fenced_by_its_instance_id(harness: Harness, peer: Peer, version: int) -> None:
+def test_a_sync_is_fenced_by_its_instance_id(harness: GroupHarness, peer: Peer, version: int) -> None:
     stable(harness, peer, "i")
     request = syncing("other", instance="i")
     if version < 5:
@@ -41,13 +41,13 @@ def test_sync_from_version_5_needs_type_and_protocol_even_for_the_empty_group_id
     assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_refused_sync_has_no_assignment_and_no_protocol(harness: Harness, peer: Peer) -> None:
+def test_a_refused_sync_has_no_assignment_and_no_protocol(harness: GroupHarness, peer: Peer) -> None:
     id = stable(harness, peer)
     reply = peer.ask(syncing(id, 2), 5)
     assert (reply.error_code, reply.assignment, reply.protocol_type, reply.protocol_name) == (ErrorCode.ILLEGAL_GENERATION, b"", None, None)
 
 
-def test_both_syncs_of_a_member_are_answered(harness: Harness, peer: Peer) -> None:
+def test_both_syncs_of_a_member_are_answered(harness: GroupHarness, peer: Peer) -> None:
     id = stable(harness, peer)
     restarted, first, second = Peer(harness), Peer(harness), Peer(harness)
     restarted.send(joining(instance="other"), 9)  # now the group waits for its first member

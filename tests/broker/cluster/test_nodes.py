@@ -36,7 +36,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.in_loop import AsyncClient, Served
+from tests.support.in_loop import AsyncClient, InLoopBroker
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.once]
 
@@ -50,12 +50,12 @@ class Nodes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.served: dict[int, Served] = {}
+        self.served: dict[int, InLoopBroker] = {}
         self.clients: dict[int, AsyncClient] = {}
 
     async def start(self, *ids: int, settled: bool = True, **settings: object) -> None:
         for id in ids:
-            served = self.served[id] = Served(self.folder)
+            served = self.served[id] = InLoopBroker(self.folder)
             await served.start(
                 **{"node_id": id, "cluster_nodes": 3, "offsets_topic_num_partitions": OFFSETS_PARTITIONS, "num_partitions": 3} | settings
             )
@@ -511,7 +511,7 @@ async def test_requests_between_nodes_are_not_offered_to_clients(three: Nodes) -
 
 
 async def test_several_nodes_serve_the_directory_of_one_broker_and_not_the_other_way(nodes: Nodes, tmp_path: Path) -> None:
-    alone = Served(nodes.folder)
+    alone = InLoopBroker(nodes.folder)
     await alone.start(offsets_topic_num_partitions=OFFSETS_PARTITIONS)
     client = await alone.connect()
     await client.ask(CreateTopicsRequest([CreatableTopic("topic", 6, 1)], 5_000), 7)
@@ -526,13 +526,13 @@ async def test_several_nodes_serve_the_directory_of_one_broker_and_not_the_other
     coordinator = await nodes.coordinator("group")
     assert not (await nodes.clients[coordinator].ask(HeartbeatRequest("group", generation, member, "instance"), 4)).error_code
     with pytest.raises(StartError):
-        await Served(nodes.folder).start()
+        await InLoopBroker(nodes.folder).start()
 
 
 async def test_two_processes_with_one_id_do_not_serve(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.stores.shared.START_SECONDS", 0.1)
     await nodes.start(1)
     with pytest.raises(StartError, match=r"node 1 of data directory .* is already running"):
-        await Served(nodes.folder).start(node_id=1, cluster_nodes=3)
+        await InLoopBroker(nodes.folder).start(node_id=1, cluster_nodes=3)
 
 

@@ -26,7 +26,7 @@ OPENING_MS = 4
 class Node:
     """The `Ownership` of one node; carries out what it requests: messages, timers, acquiring and releasing logs."""
 
-    def __init__(self, world: World, id: int) -> None:
+    def __init__(self, world: ClusterWorld, id: int) -> None:
         self.world = world
         self.id = id
         self.alive = True
@@ -71,7 +71,7 @@ class Node:
             getattr(self.ownership, name)(*arguments, self.world.now)
 
 
-class World:
+class ClusterWorld:
     def __init__(self) -> None:
         self.now = 0
         self.nodes: dict[int, Node] = {}
@@ -146,24 +146,24 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ClusterWorld:
+    return ClusterWorld()
 
 
-def test_a_single_node_owns_everything(world: World) -> None:
+def test_a_single_node_owns_everything(world: ClusterWorld) -> None:
     world.start(1)
     world.run(100)
     world.check_even()
 
 
-def test_nodes_that_start_together_share_the_logs_without_a_double_owner(world: World) -> None:
+def test_nodes_that_start_together_share_the_logs_without_a_double_owner(world: ClusterWorld) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     world.check_even()
     assert sum(world.changes.values()) <= len(OFFSETS + TOPICS) + 8
 
 
-def test_the_next_placed_nodes_acquire_the_logs_of_a_killed_node_at_once(world: World) -> None:
+def test_the_next_placed_nodes_acquire_the_logs_of_a_killed_node_at_once(world: ClusterWorld) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     world.kill(2)
@@ -171,7 +171,7 @@ def test_the_next_placed_nodes_acquire_the_logs_of_a_killed_node_at_once(world: 
     world.check_even()
 
 
-def test_two_nodes_killed_at_once_leave_everything_to_the_third(world: World) -> None:
+def test_two_nodes_killed_at_once_leave_everything_to_the_third(world: ClusterWorld) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     world.kill(1, 3)
@@ -179,7 +179,7 @@ def test_two_nodes_killed_at_once_leave_everything_to_the_third(world: World) ->
     world.check_even()
 
 
-def test_a_returning_node_gets_its_share_and_other_logs_stay(world: World) -> None:
+def test_a_returning_node_gets_its_share_and_other_logs_stay(world: ClusterWorld) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     before = dict(world.locks)
@@ -193,7 +193,7 @@ def test_a_returning_node_gets_its_share_and_other_logs_stay(world: World) -> No
     assert all(times == 1 for times in world.changes.values())
 
 
-def test_a_drained_node_owns_nothing_until_it_is_no_longer_drained(world: World) -> None:
+def test_a_drained_node_owns_nothing_until_it_is_no_longer_drained(world: ClusterWorld) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     world.drain(3)
@@ -205,7 +205,7 @@ def test_a_drained_node_owns_nothing_until_it_is_no_longer_drained(world: World)
     world.check_even()
 
 
-def test_a_node_keeps_its_logs_while_every_node_drains(world: World) -> None:
+def test_a_node_keeps_its_logs_while_every_node_drains(world: ClusterWorld) -> None:
     world.start(1, 2)
     world.run(2_000)
     world.drain(1, 2)
@@ -213,7 +213,7 @@ def test_a_node_keeps_its_logs_while_every_node_drains(world: World) -> None:
     assert len(world.locks) == len(OFFSETS + TOPICS)
 
 
-def test_the_next_placed_node_acquires_a_log_that_the_first_cannot_read(world: World) -> None:
+def test_the_next_placed_node_acquires_a_log_that_the_first_cannot_read(world: ClusterWorld) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     log = next(log for log, owner in world.locks.items() if owner == 1)
@@ -225,7 +225,7 @@ def test_the_next_placed_node_acquires_a_log_that_the_first_cannot_read(world: W
     assert world.locks[log] in (2, 3)
 
 
-def test_a_log_is_not_handed_to_a_node_that_is_placed_behind_its_owner(world: World) -> None:
+def test_a_log_is_not_handed_to_a_node_that_is_placed_behind_its_owner(world: ClusterWorld) -> None:
     world.start(1, 2, 3)
     world.run(2_000)
     before = dict(world.locks)
@@ -236,7 +236,7 @@ def test_a_log_is_not_handed_to_a_node_that_is_placed_behind_its_owner(world: Wo
     assert world.locks == before
 
 
-def test_a_log_that_is_lost_is_tried_again(world: World) -> None:
+def test_a_log_that_is_lost_is_tried_again(world: ClusterWorld) -> None:
     world.start(1)
     world.run(100)
     del world.locks[OFFSETS[0]]
@@ -305,7 +305,7 @@ def test_nodes_that_have_not_changed_place_no_log_again() -> None:
     assert table.lookups == 200
 
 
-def test_a_stopped_node_acquires_and_releases_nothing(world: World) -> None:
+def test_a_stopped_node_acquires_and_releases_nothing(world: ClusterWorld) -> None:
     world.start(1, 2)
     world.run(2_000)
     before = dict(world.locks)
@@ -316,7 +316,7 @@ def test_a_stopped_node_acquires_and_releases_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_log_has_its_owner_after_any_deaths_starts_and_losses(world: World, seed: int) -> None:
+def test_every_log_has_its_owner_after_any_deaths_starts_and_losses(world: ClusterWorld, seed: int) -> None:
     chance = random.Random(seed)
     world.lossy = chance if seed % 2 else None
     world.start(1)

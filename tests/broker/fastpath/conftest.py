@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.security.authorizer import Authorizer
-from tests.support.group_harness import Harness, refusing
+from tests.support.group_harness import GroupHarness, refusing
 
 
 def changeable(*refused: tuple[int, int, str | None]) -> Authorizer:
@@ -18,11 +18,11 @@ def changeable(*refused: tuple[int, int, str | None]) -> Authorizer:
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness(changeable((3, 3, "g"), (8, 3, "g")))
+def harness() -> GroupHarness:
+    return GroupHarness(changeable((3, 3, "g"), (8, 3, "g")))
 
 
-def decoded_requests(harness: Harness, monkeypatch: pytest.MonkeyPatch, *api_keys: int) -> list[int]:
+def decoded_requests(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, *api_keys: int) -> list[int]:
     """The API keys of the requests that are decoded from now on; fast paths answer the others."""
     decoded: list[int] = []
 

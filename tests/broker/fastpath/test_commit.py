@@ -21,7 +21,7 @@ from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.broker.fastpath.conftest import decoded_requests
-from tests.support.group_harness import Defective, Harness, Peer
+from tests.support.group_harness import Defective, GroupHarness, Peer
 from tests.support.group_requests import COMMITS, codes_of_commit, fetched, stable
 from tests.support.headers import encode_request
 
@@ -34,7 +34,7 @@ class Recorder:
 
 
 @pytest.fixture
-def decoded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def decoded(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return decoded_requests(harness, monkeypatch, OffsetCommitRequest.API_KEY)
 
 
@@ -43,7 +43,7 @@ def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str
     return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, requested)])
 
 
-def learned(harness: Harness, peer: Peer) -> str:
+def learned(harness: GroupHarness, peer: Peer) -> str:
     """The id of a member whose commits take the fast path: its first two were decoded."""
     id = stable(harness, peer)
     for offset in range(4):
@@ -52,7 +52,7 @@ def learned(harness: Harness, peer: Peer) -> str:
 
 
 @pytest.mark.parametrize("version", COMMITS)
-def test_the_third_equal_commit_takes_the_fast_path(harness: Harness, peer: Peer, decoded: list[int], version: int) -> None:
+def test_the_third_equal_commit_takes_the_fast_path(harness: GroupHarness, peer: Peer, decoded: list[int], version: int) -> None:
     id = stable(harness, peer)
     for offset in (5, 6, 7, -(1 << 62), 8):
         assert codes_of_commit(peer.ask(commit(id, offset), version)) == {("t", 0): 0, ("t", 2): 0}
@@ -60,7 +60,7 @@ def test_the_third_equal_commit_takes_the_fast_path(harness: Harness, peer: Peer
     assert len(decoded) == 2
 
 
-def test_a_commit_with_a_new_layout_is_decoded_once(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+def test_a_commit_with_a_new_layout_is_decoded_once(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
     id = stable(harness, peer)
     layouts = ((0, 1), "m", "t"), ((0, 2), "n", "t"), ((0,), "m", "t"), ((0, 1), "m", "u"), ((0, 2), "longer", "t")
     for number, (partitions, text, topic) in enumerate(layouts):
@@ -73,7 +73,7 @@ def test_a_commit_with_a_new_layout_is_decoded_once(harness: Harness, peer: Peer
     assert len(decoded) == 2 + 1 + 2 + 1 + 2
 
 
-def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: Harness, peer: Peer) -> None:
+def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHarness, peer: Peer) -> None:
     id = learned(harness, peer)
     harness.topics._drop("t")
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 3, ("t", 2): 3}
@@ -83,7 +83,7 @@ def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: Harness,
 
 @pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
-def test_a_defect_is_answered_and_counted_once(harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     id = learned(harness, peer)
     (repeat,) = remembered(peer)
     defects = DEFECTS.count
@@ -98,7 +98,7 @@ def test_a_defect_is_answered_and_counted_once(harness: Harness, peer: Peer, mon
 
 @pytest.mark.parametrize("cut_at", [None, 1, 11, 40])
 def test_a_chunk_of_several_requests_is_split_into_frames(
-    harness: Harness, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
+    harness: GroupHarness, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
 ) -> None:
     """Two commits arrive in one read, or cut into two reads; each begins with the bytes of the learned commit."""
     id = learned(harness, peer)
@@ -117,7 +117,7 @@ def test_a_chunk_of_several_requests_is_split_into_frames(
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
 
 
-def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
     id = learned(harness, peer)
     before = len(decoded)
     harness.topics.create("beside", 1, {}, 0)
@@ -132,7 +132,7 @@ def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: Harness
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
-def test_learned_commits_are_limited_by_bytes_and_partitions(harness: Harness, peer: Peer, partitions: tuple[int, ...]) -> None:
+def test_learned_commits_are_limited_by_bytes_and_partitions(harness: GroupHarness, peer: Peer, partitions: tuple[int, ...]) -> None:
     id = stable(harness, peer)
     for offset in range(2):
         peer.ask(commit(id, offset, partitions), 9)
@@ -145,7 +145,7 @@ def remembered(peer: Peer) -> list[CommitFastPath]:
     return [repeat for repeat in peer.connection.fast_paths.values() if isinstance(repeat, CommitFastPath)]
 
 
-def test_a_large_commit_is_not_remembered(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+def test_a_large_commit_is_not_remembered(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
     id = stable(harness, peer)
     large = commit(id, 1, tuple(range(200)), "m" * 20, "v")
     assert len(large.encode(9)) > COMMIT_BYTES_MAX
@@ -155,7 +155,7 @@ def test_a_large_commit_is_not_remembered(harness: Harness, peer: Peer, decoded:
     assert len(decoded) == 4
 
 
-def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: Harness, peer: Peer, decoded: list[int]) -> None:
+def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
     id = stable(harness, peer)
     for number in range(2 * LEARN_ATTEMPTS_MAX):
         peer.ask(commit(id, 1, text=f"{number:03}"), 9)
@@ -171,7 +171,7 @@ def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: Har
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX + 1
 
 
-def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: Harness, peer: Peer) -> None:
+def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: GroupHarness, peer: Peer) -> None:
     id = stable(harness, peer)
     for size in range(connection.FAST_PATHS_MAX + 1):
         for _ in range(2):
@@ -182,7 +182,7 @@ def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: Ha
 
 
 @pytest.mark.plain
-def test_learned_requests_of_all_connections_share_a_limit(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learned_requests_of_all_connections_share_a_limit(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     peers = [Peer(harness) for _ in range(3)]
     id = stable(harness, peers[0])
     for _ in range(2):
@@ -215,7 +215,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: Harness, mon
 
 @pytest.mark.once
 @pytest.mark.parametrize("partitions", [1, 10, 100])
-def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: Harness, peer: Peer, partitions: int) -> None:
+def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: GroupHarness, peer: Peer, partitions: int) -> None:
     id = stable(harness, peer)
     indexes = tuple(range(partitions))
     for _ in range(2):  # on other connections first, so that the objects that connections share exist already
@@ -233,7 +233,7 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: Harness, pe
     assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # not exactly: other memory of the broker may grow too
 
 
-def test_fast_commits_write_the_same_records(harness: Harness, peer: Peer) -> None:
+def test_fast_commits_write_the_same_records(harness: GroupHarness, peer: Peer) -> None:
     """The records are equal whether commits take the fast path or are decoded, in one batch or in several."""
     id = stable(harness, peer)
     log = harness.log_of("g")
@@ -314,7 +314,7 @@ def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:
     assert commit_layout(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
 
 
-def test_a_closed_connection_leaves_only_committed_offsets_in_the_group(harness: Harness, peer: Peer) -> None:
+def test_a_closed_connection_leaves_only_committed_offsets_in_the_group(harness: GroupHarness, peer: Peer) -> None:
     """The group refers to the connection's fast paths for undecoded commits; after the close it has only decoded offsets."""
     later_peers = [Peer(harness) for _ in range(3)]
     id = stable(harness, peer)

@@ -22,7 +22,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from tests.broker.fastpath.conftest import changeable
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import joining, syncing
 
 STEPS = 600
@@ -53,7 +53,7 @@ class Answers:
 class Client:
     """One member, with a connection to each of the brokers."""
 
-    def __init__(self, nodes: list[Harness], instance: str | None, join_version: int, commit_version: int) -> None:
+    def __init__(self, nodes: list[GroupHarness], instance: str | None, join_version: int, commit_version: int) -> None:
         self.peers = [Peer(node) for node in nodes]
         self.instance = instance
         self.join_version = join_version
@@ -112,10 +112,10 @@ class Client:
         self.send(LeaveGroupRequest("g", [MemberIdentity(self.id, self.instance, None)]), 5)
 
 
-class World:
+class NodePair:
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.nodes = [Harness(changeable((3, 3, "g"))) for _ in range(2)]
+        self.nodes = [GroupHarness(changeable((3, 3, "g"))) for _ in range(2)]
         self.nodes[1].context.trace = lambda direction, call, message: None  # a connection that logs its frames learns no fast path
         self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)
@@ -169,7 +169,7 @@ class World:
     def written(self) -> None:
         """Complete all appends, so that the log has every fact."""
 
-        def write(node: Harness) -> None:
+        def write(node: GroupHarness) -> None:
             log = node.log_of("g")
             log.immediate = True
             while log.pending:
@@ -185,14 +185,14 @@ class World:
 @pytest.mark.parametrize("seed", range(6))
 def test_fast_paths_change_no_reply_and_no_stored_byte(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = Answers(monkeypatch)
-    world = World(Random(seed))
+    pair = NodePair(Random(seed))
     for _ in range(STEPS):
-        world.step()
-        world.check()
-    world.do(lambda node: setattr(node.authorizer, "open", True))
-    world.rebalance()
-    world.watcher.fetch()
-    world.check()
+        pair.step()
+        pair.check()
+    pair.do(lambda node: setattr(node.authorizer, "open", True))
+    pair.rebalance()
+    pair.watcher.fetch()
+    pair.check()
     kinds = ("CommitFastPath", "OffsetFetchFastPath", "HeartbeatFastPath", "JoinFastPath", "SyncFastPath")
     assert compiled() or all(answers.counts.get(kind, 0) > 3 for kind in kinds), answers.counts  # calls of compiled code are not counted
-    assert world.watcher.unanswered == []
+    assert pair.watcher.unanswered == []

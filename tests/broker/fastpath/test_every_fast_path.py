@@ -17,7 +17,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
 from tests.broker.fastpath.test_rejoin import Pair
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import committing, stable
 
 
@@ -48,32 +48,32 @@ def error_code(reply: Any) -> int:
     return int(reply.error_code)
 
 
-def heartbeats(harness: Harness) -> Repeated:
+def heartbeats(harness: GroupHarness) -> Repeated:
     peer = Peer(harness)
     request = HeartbeatRequest("g", 1, stable(harness, peer))
     codes: dict[int, int] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NONE}
     return Repeated(HeartbeatFastPath, peer, lambda: peer.send(request, 4), error_code, codes)
 
 
-def commits(harness: Harness) -> Repeated:
+def commits(harness: GroupHarness) -> Repeated:
     peer = Peer(harness)
     request = commit(stable(harness, peer), 3)
     return Repeated(CommitFastPath, peer, lambda: peer.send(request, 9), lambda reply: error_code(reply.topics[0].partitions[0]), {})
 
 
-def offset_fetches(harness: Harness) -> Repeated:
+def offset_fetches(harness: GroupHarness) -> Repeated:
     peer = Peer(harness)
     peer.ask(commit("", 3, generation=-1), 9)
     codes: dict[int, int] = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
     return Repeated(OffsetFetchFastPath, peer, lambda: peer.send(fetching(9), 9), lambda reply: error_code(reply.groups[0]), codes)
 
 
-def joins(harness: Harness) -> Repeated:
+def joins(harness: GroupHarness) -> Repeated:
     follower = Pair(harness).b
     return Repeated(JoinFastPath, follower.peer, follower.join, error_code, {})
 
 
-def syncs(harness: Harness) -> Repeated:
+def syncs(harness: GroupHarness) -> Repeated:
     follower = Pair(harness).b
     codes: dict[int, int] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS}
     return Repeated(SyncFastPath, follower.peer, follower.sync, error_code, codes)
@@ -85,7 +85,7 @@ def build(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def learned(harness: Harness, build: Callable[[Harness], Repeated]) -> Repeated:
+def learned(harness: GroupHarness, build: Callable[[GroupHarness], Repeated]) -> Repeated:
     repeated = build(harness)
     for _ in range(3):
         assert repeated.ask() == 0
@@ -94,7 +94,7 @@ def learned(harness: Harness, build: Callable[[Harness], Repeated]) -> Repeated:
 
 
 @pytest.mark.parametrize("refusal", [14, 15, 16])
-def test_a_partition_that_does_not_serve_refuses(harness: Harness, learned: Repeated, refusal: int) -> None:
+def test_a_partition_that_does_not_serve_refuses(harness: GroupHarness, learned: Repeated, refusal: int) -> None:
     journal = harness.shards.journal_of("g")
     journal.refusal = refusal
     emitted = journal.shard.hold.emitted
@@ -102,12 +102,12 @@ def test_a_partition_that_does_not_serve_refuses(harness: Harness, learned: Repe
     assert journal.shard.hold.emitted == emitted
 
 
-def test_revoked_rights_are_respected(harness: Harness, learned: Repeated) -> None:
+def test_revoked_rights_are_respected(harness: GroupHarness, learned: Repeated) -> None:
     harness.authorizer.open = False
     assert learned.ask() == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_reply_waits_for_appends_in_flight_and_fails_with_them(harness: Harness, learned: Repeated) -> None:
+def test_a_reply_waits_for_appends_in_flight_and_fails_with_them(harness: GroupHarness, learned: Repeated) -> None:
     log = harness.hold_appends()
     journal = harness.shards.journal_of("g")
     group = next(name for name in map(str, range(100)) if harness.shards.journal_of(name) is journal)
@@ -121,7 +121,7 @@ def test_a_reply_waits_for_appends_in_flight_and_fails_with_them(harness: Harnes
         assert learned.reply() == code
 
 
-def test_no_request_is_learned_while_frames_are_logged(harness: Harness, build: Callable[[Harness], Repeated]) -> None:
+def test_no_request_is_learned_while_frames_are_logged(harness: GroupHarness, build: Callable[[GroupHarness], Repeated]) -> None:
     traced: list[Any] = []
     harness.context.trace = lambda direction, call, message: traced.append(message)
     repeated = build(harness)

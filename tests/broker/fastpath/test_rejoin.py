@@ -20,7 +20,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.fastpath.conftest import decoded_requests
-from tests.support.group_harness import Defective, Harness, Peer
+from tests.support.group_harness import Defective, GroupHarness, Peer
 from tests.support.group_requests import committing, joining, syncing
 from tests.support.headers import encode_request, response_header_version
 
@@ -32,7 +32,7 @@ NAMED_FROM = 5  # the first version of SyncGroup that has the protocol type and 
 class Member:
     """A consumer that joins and syncs in one version of each, with the same fields each time."""
 
-    def __init__(self, harness: Harness, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **peer_options: Any) -> None:
+    def __init__(self, harness: GroupHarness, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **peer_options: Any) -> None:
         self.harness = harness
         self.peer = Peer(harness, **peer_options)
         self.join_version = join_version
@@ -74,7 +74,7 @@ class Member:
 class Pair:
     """A leader and a follower that rebalance again and again."""
 
-    def __init__(self, harness: Harness, **member_options: Any) -> None:
+    def __init__(self, harness: GroupHarness, **member_options: Any) -> None:
         self.harness = harness
         self.a = Member(harness, **member_options)
         self.b = Member(harness, **member_options)
@@ -105,18 +105,18 @@ class Pair:
 
 
 @pytest.fixture
-def pair(harness: Harness) -> Pair:
+def pair(harness: GroupHarness) -> Pair:
     return Pair(harness)
 
 
 @pytest.fixture
-def decoded(harness: Harness, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def decoded(harness: GroupHarness, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The API keys of the requests that are decoded once the pair's requests are learned."""
     return decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
 
 
 @pytest.mark.parametrize("version", JOINS)
-def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(harness: Harness, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(harness: GroupHarness, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(harness, join_version=version, sync_version=min(version, SYNCS[-1]))
     decoded = decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     generation = pair.a.generation
@@ -130,7 +130,7 @@ def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(harness: Harnes
     assert decoded == []
 
 
-def test_requests_of_static_members_are_learned_too(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_static_members_are_learned_too(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     member = Member(harness, instance="seat")
     decoded = decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     for number in range(1, 6):
@@ -176,7 +176,7 @@ def test_equal_bytes_of_another_version_are_decoded(pair: Pair, decoded: list[in
     assert (second.error_code, decoded) == (0, [JoinGroupRequest.API_KEY])
 
 
-def test_an_equal_join_of_another_client_is_decoded(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+def test_an_equal_join_of_another_client_is_decoded(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
     pair.b.peer._client_id = "tneilc"  # of the same length
     pair.rebalance()
     assert decoded == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
@@ -200,7 +200,7 @@ def test_a_refused_join_is_refused_again(pair: Pair, decoded: list[int], wrong: 
     assert decoded == [JoinGroupRequest.API_KEY] * 3
 
 
-def test_a_full_group_refuses_a_former_member(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+def test_a_full_group_refuses_a_former_member(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
     shard = harness.shards.journal_of("g").shard
     shard._size_max = 1
     shard._out.config = shard._out.config._replace(group_max_size=1)
@@ -210,7 +210,7 @@ def test_a_full_group_refuses_a_former_member(harness: Harness, pair: Pair, deco
     assert decoded == []
 
 
-def test_an_earlier_join_is_learned_again_after_a_different_one(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+def test_an_earlier_join_is_learned_again_after_a_different_one(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     changed = b.request()
     changed.protocols[0].metadata = b"others"
@@ -226,7 +226,7 @@ def test_an_earlier_join_is_learned_again_after_a_different_one(harness: Harness
     assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_another_protocol_is_sent_with_the_next_assignment(harness: Harness) -> None:
+def test_another_protocol_is_sent_with_the_next_assignment(harness: GroupHarness) -> None:
     member = Member(harness)
     member.join()
     member.joined()
@@ -241,7 +241,7 @@ def test_another_protocol_is_sent_with_the_next_assignment(harness: Harness) -> 
         assert member.peer.ask(sync, 5).protocol_name == name
 
 
-def test_changed_timeouts_of_a_join_take_effect(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+def test_changed_timeouts_of_a_join_take_effect(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
     member = harness.shards.journal_of("g").shard.groups["g"].members[pair.b.id]
     request = pair.b.request()
     request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
@@ -264,7 +264,7 @@ def test_other_assignments_are_decoded_and_sent(pair: Pair, decoded: list[int]) 
     assert decoded == [SyncGroupRequest.API_KEY] * 3
 
 
-def test_a_second_request_of_the_same_member_answers_the_first(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+def test_a_second_request_of_the_same_member_answers_the_first(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
     a, second = pair.a, Peer(harness)
     a.join()
     second.send(a.request(), 9)
@@ -278,7 +278,7 @@ def test_a_second_request_of_the_same_member_answers_the_first(harness: Harness,
     assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: Harness, pair: Pair, decoded: list[int]) -> None:
+def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     log = harness.hold_appends()
     a.join()
@@ -294,7 +294,7 @@ def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: Harness
     assert decoded == []
 
 
-def test_a_parked_member_is_answered_with_its_id(harness: Harness, pair: Pair) -> None:
+def test_a_parked_member_is_answered_with_its_id(harness: GroupHarness, pair: Pair) -> None:
     pair.a.join()
     harness.shards.journal_of("g").shard.abandon()
     harness.loop.run()
@@ -306,7 +306,7 @@ def test_a_parked_member_is_answered_with_its_id(harness: Harness, pair: Pair) -
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("call", ["join", "sync"])
 def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
-    harness: Harness, pair: Pair, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
+    harness: GroupHarness, pair: Pair, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
 ) -> None:
     a, b = pair.a, pair.b
     if call == "sync" and parked:
@@ -338,7 +338,7 @@ def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
-def test_each_request_is_answered_once(harness: Harness, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
+def test_each_request_is_answered_once(harness: GroupHarness, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
     a, b = pair.a, pair.b
     (repeat,) = [fast_path for fast_path in b.peer.connection.fast_paths.values() if type(fast_path) is kind]
     assert isinstance(repeat, JoinFastPath | SyncFastPath)
@@ -363,7 +363,7 @@ def test_each_request_is_answered_once(harness: Harness, pair: Pair, kind: type[
         assert member.peer._received == b""
 
 
-def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: Harness, pair: Pair) -> None:
+def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: GroupHarness, pair: Pair) -> None:
     """The deadline may be the shard's only one: the turn must set its timer for it."""
     a, b = pair.a, pair.b
     shard = harness.shards.journal_of("g").shard
@@ -379,7 +379,7 @@ def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: Harness, pair: Pair
 
 
 @pytest.mark.plain
-def test_a_defect_is_answered_once(harness: Harness, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_answered_once(harness: GroupHarness, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair.a, pair.b
     journal = harness.shards.journal_of("g")
     shard = journal.shard
@@ -397,7 +397,7 @@ def test_a_defect_is_answered_once(harness: Harness, pair: Pair, monkeypatch: py
     assert b.peer.reply() is None
 
 
-def test_a_fast_reply_to_a_closed_connection_is_dropped(harness: Harness, pair: Pair) -> None:
+def test_a_fast_reply_to_a_closed_connection_is_dropped(harness: GroupHarness, pair: Pair) -> None:
     pair.b.join()
     assert pair.b.joined() is not None
     pair.a.join()
@@ -412,7 +412,7 @@ def kinds(peer: Peer) -> list[type]:
     return [type(fast_path) for fast_path in peer.connection.fast_paths.values() if isinstance(fast_path, JoinFastPath | SyncFastPath)]
 
 
-def test_a_first_join_builds_no_fast_path(harness: Harness) -> None:
+def test_a_first_join_builds_no_fast_path(harness: GroupHarness) -> None:
     member = Member(harness)
     member.join()
     member.joined()
@@ -423,22 +423,22 @@ def test_a_first_join_builds_no_fast_path(harness: Harness) -> None:
 
 
 @pytest.mark.plain
-def test_only_short_requests_are_learned(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_short_requests_are_learned(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(harness)
     assert kinds(pair.a.peer) == [JoinFastPath, SyncFastPath]
     for limit, expected in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [JoinFastPath])):
         with monkeypatch.context() as patched:
             patched.setattr(f"broker.api.{limit}", 60)
-            assert kinds(Pair(Harness()).a.peer) == expected
+            assert kinds(Pair(GroupHarness()).a.peer) == expected
     with monkeypatch.context() as patched:
         patched.setattr("broker.api.join_group.ELEMENTS_MAX", 1)
         patched.setattr("broker.api.sync_group.ELEMENTS_MAX", 1)
-        pair = Pair(Harness())
+        pair = Pair(GroupHarness())
         assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([JoinFastPath], [JoinFastPath, SyncFastPath])
 
 
 @pytest.mark.plain
-def test_long_join_replies_are_encoded_each_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_join_replies_are_encoded_each_time(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", 5)
     pair = Pair(harness)
     pair.rebalance()
@@ -489,7 +489,7 @@ def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPa
     assert isinstance(sync, SyncFastPath)
     longest = len(join._leader_end) if name == "join_end" else len(sync._size_bytes) + 4 + len(sync._end)
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", longest + spare)
-    other_pair = Pair(Harness())
+    other_pair = Pair(GroupHarness())
     other_pair.rebalance()
     sizes = counted(monkeypatch, name)
     other_pair.rebalance()
@@ -519,7 +519,7 @@ MEMBERS = [("id", None, b"x"), ("id2", "seat", b"yy")]
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("version", [0, 5, 9])
-def test_consecutive_fast_replies_equal_the_codecs_output(harness: Harness, version: int, seed: int) -> None:
+def test_consecutive_fast_replies_equal_the_codecs_output(harness: GroupHarness, version: int, seed: int) -> None:
     """A member follows, leads, is refused, and gets another id, in any order."""
     random = Random(seed)
     pair = Pair(harness, join_version=version, sync_version=min(version, SYNCS[-1]))

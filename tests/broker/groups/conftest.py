@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.group_logs import World
+from tests.support.group_logs import GroupWorld
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> GroupWorld:
+    return GroupWorld()

@@ -9,12 +9,12 @@ from broker.groups.journal import RETRY_MS_MIN
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced, LogId, Undecided
-from tests.support.group_logs import SESSION_MS, World, settled
+from tests.support.group_logs import SESSION_MS, GroupWorld, make_stable_group
 from tests.support.journals import LATE_MS
 
 
-def test_a_failed_append_suspends_the_partition_and_refuses_held_and_parked_requests(world: World) -> None:
-    member_id = settled(world)
+def test_a_failed_append_suspends_the_partition_and_refuses_held_and_parked_requests(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     parked = world.join("g", instance="j")  # the group waits for its second member
     held = world.commit("h")
     assert (parked.error, held.error) == (None, None)
@@ -28,8 +28,8 @@ def test_a_failed_append_suspends_the_partition_and_refuses_held_and_parked_requ
     assert member_id
 
 
-def test_a_suspended_partition_serves_again_once_writing_works_with_full_sessions(world: World) -> None:
-    member_id = settled(world)
+def test_a_suspended_partition_serves_again_once_writing_works_with_full_sessions(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     world.loop.pass_ms(SESSION_MS - 1_000)
     lost = world.commit("h", 1)
     world.log().refuse()
@@ -51,13 +51,13 @@ def test_a_suspended_partition_serves_again_once_writing_works_with_full_session
 @pytest.mark.parametrize(
     ("failure", "code"), [(AppendFailed("full"), 16), (Undecided("nobody knows"), 15), (Fenced("somebody claimed it"), 16)]
 )
-def test_a_failed_append_is_answered_by_its_kind(world: World, failure: AppendFailed, code: int) -> None:
+def test_a_failed_append_is_answered_by_its_kind(world: GroupWorld, failure: AppendFailed, code: int) -> None:
     held = world.commit()
     world.log().pending.pop(0)[1](failure)
     assert held.outcomes == [code]
 
 
-def test_a_fenced_partition_is_released(world: World) -> None:
+def test_a_fenced_partition_is_released(world: GroupWorld) -> None:
     world.commit()
     world.log().pending.pop(0)[1](Fenced("somebody claimed it"))
     assert world.journal.refusal == NOT_OURS
@@ -66,13 +66,13 @@ def test_a_fenced_partition_is_released(world: World) -> None:
     assert world.shards.progress
 
 
-def test_a_flush_failing_after_the_replies_suspends_the_partition(world: World) -> None:
+def test_a_flush_failing_after_the_replies_suspends_the_partition(world: GroupWorld) -> None:
     world.log().failed(AppendFailed("the flush failed"))
     assert world.journal.refusal == SUSPENDED
 
 
-def test_an_exception_in_a_step_replays_the_shard_at_once(world: World) -> None:
-    member_id = settled(world)
+def test_an_exception_in_a_step_replays_the_shard_at_once(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     parked = world.join("g", instance="j")
     world.journal.broken()
     assert (world.journal.refusal, world.journal.refusal_reason) == (SUSPENDED, "reloads after a defect")
@@ -83,7 +83,7 @@ def test_an_exception_in_a_step_replays_the_shard_at_once(world: World) -> None:
 
 
 @pytest.mark.usefixtures("planted_defect")
-def test_a_failing_reply_replays_the_shard_and_answers_all_waiting_requests(world: World) -> None:
+def test_a_failing_reply_replays_the_shard_and_answers_all_waiting_requests(world: GroupWorld) -> None:
     first, second = world.commit("g", 1), world.commit("g", 2)
 
     def fails() -> None:
@@ -97,8 +97,8 @@ def test_a_failing_reply_replays_the_shard_and_answers_all_waiting_requests(worl
     assert world.journal.refusal == SERVING
 
 
-def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: World) -> None:
-    member_id = settled(world)
+def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     world.loop.pass_ms(SESSION_MS - STALLED_MS - 100)
     world.commit("h")
     world.loop.pass_ms(STALLED_MS + 300)  # the session ends while the append is in flight
@@ -108,9 +108,9 @@ def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: 
     assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(world: World) -> None:
+def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(world: GroupWorld) -> None:
     """During the stop the client may have closed its connection; it needs time to connect again."""
-    member_id = settled(world)
+    member_id = make_stable_group(world)
     world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)
     world.loop.pass_ms(0)
     world.loop.pass_ms(SESSION_MS - 100)
@@ -119,23 +119,23 @@ def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(worl
     assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_process_that_is_stopped_twice_extends_a_silent_session_once(world: World) -> None:
-    member_id = settled(world)
+def test_a_process_that_is_stopped_twice_extends_a_silent_session_once(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     for _ in range(2):
         world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)
         world.loop.pass_ms(0)
     assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_timer_that_is_a_little_late_extends_no_session(world: World) -> None:
-    member_id = settled(world)
+def test_a_timer_that_is_a_little_late_extends_no_session(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     world.loop.advance((SESSION_MS + STOPPED_MS // 2) / 1000)
     world.loop.pass_ms(0)
     assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world: World) -> None:
-    member_id = settled(world)
+def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     parked = world.join("g", instance="j")
     held = world.commit("h")
     unloaded = world.unload_first()
@@ -151,8 +151,8 @@ def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world
     assert member_id
 
 
-def test_unloading_changes_no_group(world: World) -> None:
-    member_id = settled(world)
+def test_unloading_changes_no_group(world: GroupWorld) -> None:
+    member_id = make_stable_group(world)
     before = list(world.log().stored)
     world.unload_first()
     world.loop.run()
@@ -164,9 +164,9 @@ def test_unloading_changes_no_group(world: World) -> None:
     assert world.heartbeat(member_id) == ErrorCode.NONE
 
 
-def test_a_partition_that_was_unloaded_has_replayed_nothing(world: World) -> None:
+def test_a_partition_that_was_unloaded_has_replayed_nothing(world: GroupWorld) -> None:
     """A partition with replayed records gets a note at its unloading: a stop of the broker must not add a second one."""
-    settled(world)
+    make_stable_group(world)
     world.unload_first()
     world.loop.run()
     world.shards.load(0)
@@ -177,7 +177,7 @@ def test_a_partition_that_was_unloaded_has_replayed_nothing(world: World) -> Non
     assert not world.journal.replayed
 
 
-def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
+def test_an_append_that_fails_while_unloading_ends_it(world: GroupWorld) -> None:
     held = world.commit()
     unloaded = world.unload_first()
     world.log().refuse()
@@ -186,7 +186,7 @@ def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
     assert not world.log().recoveries
 
 
-def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: World) -> None:
+def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: GroupWorld) -> None:
     held = world.commit()
     unloaded = world.unload_first()
     world.journal.finish_unload()
@@ -197,7 +197,7 @@ def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: W
     assert (hold.durable, hold.emitted) == (0, 0)
 
 
-def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
+def test_a_suspended_partition_can_be_unloaded_and_loaded(world: GroupWorld) -> None:
     world.commit()
     world.log().refuse()
     unloaded = world.unload_first()
@@ -209,7 +209,7 @@ def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
     assert world.offset() == 7
 
 
-def test_unloading_after_a_defect_leaves_no_pending_work(world: World) -> None:
+def test_unloading_after_a_defect_leaves_no_pending_work(world: GroupWorld) -> None:
     world.commit("g", 8)
     world.journal.broken()
     unloaded = world.unload_first()
@@ -222,14 +222,14 @@ def test_unloading_after_a_defect_leaves_no_pending_work(world: World) -> None:
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
 
 
-def test_a_partition_that_does_not_serve_has_no_deadlines_of_groups(world: World) -> None:
-    settled(world)
+def test_a_partition_that_does_not_serve_has_no_deadlines_of_groups(world: GroupWorld) -> None:
+    make_stable_group(world)
     assert world.journal.wake_at < NEVER
     world.journal.refusal = LOADING
     assert world.journal.wake_at == NEVER
 
 
-def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(world: World) -> None:
+def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(world: GroupWorld) -> None:
     for offset in range(3):
         world.commit("h", offset)  # facts in the log before those of group "g", for other offsets
     waiter = world.join()
@@ -244,7 +244,7 @@ def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(wo
     assert ("STATE_CHANGE", -1) in [(note.kind.name, offset) for _, note, offset in world.recorded_notes.notes[2:]]
 
 
-def test_a_suspension_drops_notes_of_void_facts(world: World) -> None:
+def test_a_suspension_drops_notes_of_void_facts(world: GroupWorld) -> None:
     world.join()
     world.log().refuse()
     assert world.recorded_notes.notes == []
@@ -252,7 +252,7 @@ def test_a_suspension_drops_notes_of_void_facts(world: World) -> None:
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
-def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, ends: str) -> None:
+def test_an_append_from_before_a_reload_releases_no_later_reply(world: GroupWorld, ends: str) -> None:
     """A node releases a partition without waiting for its slow log, and loads it again before the old append ends."""
     before = world.commit("g")
     unloaded = world.unload_first()
@@ -273,7 +273,7 @@ def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, en
 
 @pytest.mark.parametrize("failure", [None, AppendFailed("still full")])
 @pytest.mark.parametrize("loaded", [False, True])
-def test_an_append_after_a_log_was_released_has_no_effect(world: World, failure: AppendFailed | None, loaded: bool) -> None:
+def test_an_append_after_a_log_was_released_has_no_effect(world: GroupWorld, failure: AppendFailed | None, loaded: bool) -> None:
     """The end of an old repair, successful or not, must not touch the partition, which has a new log by then, or none."""
     world.commit()
     world.log().refuse()
@@ -295,7 +295,7 @@ def test_an_append_after_a_log_was_released_has_no_effect(world: World, failure:
         assert (held.error, world.offset("h")) == (ErrorCode.NONE, 3)
 
 
-def test_the_unloaded_callback_runs_after_everything_was_released(world: World) -> None:
+def test_the_unloaded_callback_runs_after_everything_was_released(world: GroupWorld) -> None:
     parked = world.join("g")
     releases: list[object] = []
     world.shards.journals[0].unload(lambda: releases.append((world.journal.owned, world.log().released, world.recorded_notes.changes[-1], parked.error)))

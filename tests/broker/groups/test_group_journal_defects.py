@@ -14,7 +14,7 @@ from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from simulator.world import MS
 from storage import AppendFailed, Fenced
-from tests.support.group_logs import SESSION_MS, World, settled
+from tests.support.group_logs import SESSION_MS, GroupWorld, make_stable_group
 from tests.support.journals import LATE_MS
 
 
@@ -22,7 +22,7 @@ def raising(*arguments: object) -> None:
     raise ZeroDivisionError("planted")
 
 
-def serves(world: World, group: str, offset: int) -> None:
+def serves(world: GroupWorld, group: str, offset: int) -> None:
     """A commit is stored once, and answered."""
     held = world.commit(group, offset)
     world.append_succeeds()
@@ -30,7 +30,7 @@ def serves(world: World, group: str, offset: int) -> None:
     assert (world.log().pending, world.journal.shard.hold.waiting) == ([], 0)
 
 
-def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: World) -> None:
+def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: GroupWorld) -> None:
     world.commit("g", 8)
     world.journal.broken()
     world.log().succeed()
@@ -42,7 +42,7 @@ def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: Wo
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "RESUMED")]
 
 
-def test_an_append_failing_after_a_defect_suspends_the_partition(world: World) -> None:
+def test_an_append_failing_after_a_defect_suspends_the_partition(world: GroupWorld) -> None:
     world.commit("g", 8)
     world.journal.broken()
     world.log().refuse()
@@ -56,7 +56,7 @@ def test_an_append_failing_after_a_defect_suspends_the_partition(world: World) -
     serves(world, "g", 9)
 
 
-def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: World) -> None:
+def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: GroupWorld) -> None:
     world.journal.broken()
     world.log().failed(AppendFailed("the flush failed"))
     assert world.journal.refusal_reason == "reloads after a defect"
@@ -65,12 +65,12 @@ def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: World)
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "RESUMED")]
 
 
-def clock_raises(world: World, patched: pytest.MonkeyPatch) -> None:
+def clock_raises(world: GroupWorld, patched: pytest.MonkeyPatch) -> None:
     world.loop.advance((STALLED_MS + 1) / 1000)
     patched.setattr(Clock, "tick", raising)
 
 
-def telling_raises(world: World, patched: pytest.MonkeyPatch) -> None:
+def telling_raises(world: GroupWorld, patched: pytest.MonkeyPatch) -> None:
     patched.setattr(world.recorded_notes, "write_change", raising)
 
 
@@ -80,7 +80,7 @@ def telling_raises(world: World, patched: pytest.MonkeyPatch) -> None:
     ("plant", "ends"), [(clock_raises, "well"), (telling_raises, "badly")], ids=["clock raises", "telling raises"]
 )
 def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
-    world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[World, pytest.MonkeyPatch], None], ends: str, broken_before: bool
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch, plant: Callable[[GroupWorld, pytest.MonkeyPatch], None], ends: str, broken_before: bool
 ) -> None:
     """The partition was serving, or a defect had already made it wait for that append before its reload (`broken_before`)."""
     defects = DEFECTS.count
@@ -103,7 +103,7 @@ def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
     serves(world, "g", 9)
 
 
-def test_a_defect_in_an_append_reloads_the_partition_and_is_logged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_an_append_reloads_the_partition_and_is_logged(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(type(world.log()), "append", raising)
@@ -118,8 +118,8 @@ def test_a_defect_in_an_append_reloads_the_partition_and_is_logged(world: World,
 
 
 @pytest.mark.plain
-def test_a_defect_at_a_deadline_is_counted_once_and_later_deadlines_are_met(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled(world)
+def test_a_defect_at_a_deadline_is_counted_once_and_later_deadlines_are_met(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_stable_group(world)
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(world.journal.shard, "advance", raising)
@@ -133,7 +133,7 @@ def test_a_defect_at_a_deadline_is_counted_once_and_later_deadlines_are_met(worl
     assert not world.journal.shard.extends_deadlines
 
 
-def test_repeated_defects_reload_a_partition_after_growing_pauses(world: World) -> None:
+def test_repeated_defects_reload_a_partition_after_growing_pauses(world: GroupWorld) -> None:
     """The first reload is immediate. After recent reloads the pause is 250 ms, and doubles each time, up to 15 s."""
     world.fail_step()
     assert world.journal.refusal == SERVING
@@ -157,7 +157,7 @@ def test_repeated_defects_reload_a_partition_after_growing_pauses(world: World) 
     assert world.journal.refusal == SERVING
 
 
-def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> None:
+def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: GroupWorld) -> None:
     world.fail_step()
     world.fail_step()
     assert world.journal.refusal == SUSPENDED
@@ -167,7 +167,7 @@ def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> 
     assert (world.journal.refusal, world.store.acquired, world.log().released) == (NOT_OURS, world.store.acquired[:1], 1)
 
 
-def test_an_unloaded_partition_is_not_reloaded(world: World) -> None:
+def test_an_unloaded_partition_is_not_reloaded(world: GroupWorld) -> None:
     world.commit("g", 8)
     world.journal.broken()
     world.unload_first()
@@ -182,7 +182,7 @@ def test_an_unloaded_partition_is_not_reloaded(world: World) -> None:
     assert world.journal.refusal == SERVING
 
 
-def test_an_append_that_fails_after_the_unloading_has_no_effect(world: World) -> None:
+def test_an_append_that_fails_after_the_unloading_has_no_effect(world: GroupWorld) -> None:
     world.commit("g", 8)
     world.unload_first()
     world.journal.finish_unload()

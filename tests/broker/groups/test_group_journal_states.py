@@ -13,13 +13,13 @@ from broker.runtime.turn import NEVER
 from coordinator import JoinRequest, Leaver
 from storage import AppendFailed, Fenced, LogId, Unreadable
 from tests.coordinator.requests import DroppedReply
-from tests.support.group_logs import SESSION_MS, Waiter, World, settled
+from tests.support.group_logs import SESSION_MS, GroupWorld, Waiter, make_stable_group
 
 
 class Touched:
     """Records the calls of the journal to its turn."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         self.touches = 0
         self.wakes: list[int] = []
         monkeypatch.setattr(world.turn, "call_first_at_turn_end", self._touch)
@@ -40,13 +40,13 @@ def test_a_partition_without_a_log_refuses_every_operation_of_a_log() -> None:
 
 
 def test_an_unloaded_partition_is_not_served_and_reports_no_problem() -> None:
-    journal = World(load=False).journal
+    journal = GroupWorld(load=False).journal
     assert (journal.refusal, journal.refusal_reason, journal.epoch) == (NOT_OURS, "", NO_LOG.epoch)
     assert (journal.replayed, journal.offsets, journal.load_ms, journal.defective) == (0, 0, 0, False)
     assert journal.wake_at == NEVER
 
 
-def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: World) -> None:
+def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: GroupWorld) -> None:
     journal = world.journal
     assert journal.answers_at_once
     first, second = world.commit("g", 1), world.commit("g", 2)
@@ -65,7 +65,7 @@ def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: Wor
 
 
 @pytest.mark.plain
-def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_flight(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = world.journal
     world.commit("g", 1)  # is in flight
     touched = Touched(world, monkeypatch)
@@ -91,8 +91,8 @@ def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_fl
 
 
 @pytest.mark.plain
-def test_the_turn_is_woken_only_for_an_earlier_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled(world)
+def test_the_turn_is_woken_only_for_an_earlier_deadline(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_stable_group(world)
     journal = world.journal
     touched = Touched(world, monkeypatch)
     for armed_at, wakes in ((journal.shard.wake_at, []), (journal.shard.wake_at - 1, []), (journal.shard.wake_at + 1, [journal.shard.wake_at])):
@@ -102,7 +102,7 @@ def test_the_turn_is_woken_only_for_an_earlier_deadline(world: World, monkeypatc
         assert touched.wakes == wakes
 
 
-def test_a_defect_of_a_partition_that_does_not_serve_changes_nothing(world: World) -> None:
+def test_a_defect_of_a_partition_that_does_not_serve_changes_nothing(world: GroupWorld) -> None:
     world.commit()
     world.log().refuse()
     assert world.journal.refusal == SUSPENDED
@@ -119,7 +119,7 @@ def _broken(*arguments: object) -> None:
     raise RuntimeError("a defect")
 
 
-def test_a_failure_of_a_suspended_partition_is_logged_once(world: World) -> None:
+def test_a_failure_of_a_suspended_partition_is_logged_once(world: GroupWorld) -> None:
     world.commit()
     world.log().refuse()
     before = list(world.recorded_notes.changes)
@@ -130,9 +130,9 @@ def test_a_failure_of_a_suspended_partition_is_logged_once(world: World) -> None
 
 @pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
 @pytest.mark.parametrize("ends", [False, True])
-def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: World, waited: int, spared: bool, ends: bool) -> None:
+def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: GroupWorld, waited: int, spared: bool, ends: bool) -> None:
     """The session ends while the append is in flight. `ends`: the append ends before the deadline is checked."""
-    member = settled(world)
+    member = make_stable_group(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
     world.commit("h")
@@ -146,9 +146,9 @@ def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: Wor
     assert ends or not world.journal.shard.extends_deadlines
 
 
-def test_an_append_that_ends_at_once_extends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_ends_at_once_extends_no_session(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the loop was stalled, not the log; `turn.py` handles that by reading requests before members expire."""
-    member = settled(world)
+    member = make_stable_group(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - world.clock.tick() - 10)
 
@@ -162,7 +162,7 @@ def test_an_append_that_ends_at_once_extends_no_session(world: World, monkeypatc
     assert member not in group.members
 
 
-def test_each_load_of_a_partition_counts_its_records(world: World) -> None:
+def test_each_load_of_a_partition_counts_its_records(world: GroupWorld) -> None:
     world.slice_seconds = 0.003
     for offset in (1, 2):
         world.commit("g", offset)
@@ -177,7 +177,7 @@ def test_each_load_of_a_partition_counts_its_records(world: World) -> None:
     assert len(world.store.acquired) == 3  # each load acquires the log anew
 
 
-def test_the_reason_of_an_unloaded_partition_is_not_reported(world: World) -> None:
+def test_the_reason_of_an_unloaded_partition_is_not_reported(world: GroupWorld) -> None:
     world.commit()
     world.log().refuse()
     assert world.shards.progress == "partition 0 (the disk is full)"
@@ -191,7 +191,7 @@ def test_the_reason_of_an_unloaded_partition_is_not_reported(world: World) -> No
     assert world.shards.progress == "0 of 1 partitions loaded"
 
 
-def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_suspended_log_is_reported_to_serve_again(world: GroupWorld, capsys: pytest.CaptureFixture[str]) -> None:
     line = "log serves again"
     assert line not in capsys.readouterr().out
     world.fail_step()
@@ -205,8 +205,8 @@ def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: p
 
 
 @pytest.mark.plain
-def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled(world)
+def test_a_partition_that_does_not_serve_advances_nothing(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_stable_group(world)
     advanced: list[int] = []
     monkeypatch.setattr(world.journal.shard, "advance", lambda now, *wall: advanced.append(now))
     now = world.clock.tick() + 2 * SESSION_MS
@@ -220,7 +220,7 @@ def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypa
     assert len(advanced) == 1
 
 
-def test_the_serving_callback_runs_before_any_reply_of_the_partition(world: World) -> None:
+def test_the_serving_callback_runs_before_any_reply_of_the_partition(world: GroupWorld) -> None:
     calls: list[tuple[int, int, list[tuple[int, str]]]] = []
     world.journal.on_serving = lambda journal: calls.append((journal.partition, journal.refusal, list(world.recorded_notes.changes)))
     world.journal.broken()
@@ -229,9 +229,9 @@ def test_the_serving_callback_runs_before_any_reply_of_the_partition(world: Worl
     assert calls == [(0, SERVING, [(0, "LOADED"), (0, "RESUMED")])]
 
 
-def test_a_shard_steps_facts_are_appended_and_its_deadline_is_scheduled(world: World) -> None:
+def test_a_shard_steps_facts_are_appended_and_its_deadline_is_scheduled(world: GroupWorld) -> None:
     """Both `call`, for requests that are answered at once, and `park`, for those whose reply may be parked, schedule the append."""
-    member = settled(world)
+    member = make_stable_group(world)
     journal, clock = world.journal, world.clock
     before = len(world.log().stored)
     world.turn.armed_at = NEVER
@@ -262,7 +262,7 @@ class Parked(Waiter):
 
 
 @pytest.mark.parametrize("parks", [False, True])
-def test_a_step_that_fails_is_answered_by_its_caller_and_the_partition_is_reloaded(world: World, parks: bool) -> None:
+def test_a_step_that_fails_is_answered_by_its_caller_and_the_partition_is_reloaded(world: GroupWorld, parks: bool) -> None:
     parked = Parked()
     step = partial(world.journal.park, _broken, None, parked, 0, 0) if parks else partial(world.journal.call, _broken)
     with pytest.raises(RuntimeError, match="a defect"):

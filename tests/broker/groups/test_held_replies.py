@@ -9,22 +9,22 @@ from broker.net.dispatch import Call
 from broker.runtime.contain import DEFECTS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.group_requests import committing
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
+def harness() -> GroupHarness:
+    return GroupHarness()
 
 
-def call_of(harness: Harness, peer: Peer) -> Call:
+def call_of(harness: GroupHarness, peer: Peer) -> Call:
     """A call as a handler receives it."""
     route = harness.dispatch.routes[HeartbeatRequest.API_KEY]
     return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16), 4)
 
 
-def test_a_reply_is_held_only_while_an_append_is_in_flight(harness: Harness) -> None:
+def test_a_reply_is_held_only_while_an_append_is_in_flight(harness: GroupHarness) -> None:
     peer = Peer(harness)
     journal = harness.shards.journal_of("g")
     reply = HeartbeatResponse(0, 0)
@@ -38,7 +38,7 @@ def test_a_reply_is_held_only_while_an_append_is_in_flight(harness: Harness) -> 
 
 
 @pytest.mark.parametrize("journals", [1, 3])
-def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(harness: Harness, journals: int) -> None:
+def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(harness: GroupHarness, journals: int) -> None:
     peer, second_peer = Peer(harness), Peer(harness)
     harness.hold_appends()
     second_peer.send(committing(), 9)
@@ -50,7 +50,7 @@ def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(h
     assert second_peer.reply() is not None
 
 
-def test_a_refused_part_of_a_reply_is_replaced_by_its_error(harness: Harness) -> None:
+def test_a_refused_part_of_a_reply_is_replaced_by_its_error(harness: GroupHarness) -> None:
     peer, second_peer = Peer(harness), Peer(harness)
     log = harness.hold_appends()
     second_peer.send(committing(), 9)

@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode, ProtocolError
 from simulator.loop import TimerHandle
 from storage import DamagedLog, HeldBy, LogId, Unreadable
 from tests.coordinator.playbook import T0
-from tests.support.group_logs import CONFIG, SESSION_MS, START_MS, World, settled
+from tests.support.group_logs import CONFIG, SESSION_MS, START_MS, GroupWorld, make_stable_group
 
 DAMAGE = DamagedLog("/data/__consumer_offsets-0/00000000000000000000.log", 7, "a batch's checksum is wrong")
 
@@ -27,12 +27,12 @@ def commits(group: str, count: int) -> list[Fact]:
     return [(offset_key(prefix, number), offset_value(number, -1, b"", START_MS)) for number in range(count)]
 
 
-def state(world: World) -> list[int]:
+def state(world: GroupWorld) -> list[int]:
     return [journal.refusal for journal in world.shards.journals]
 
 
 def test_new_partitions_serve_at_once() -> None:
-    world = World(50, load=False)
+    world = GroupWorld(50, load=False)
     assert set(state(world)) == {NOT_OURS}
     world.shards.load_all()
     assert set(state(world)) == {SERVING}
@@ -40,7 +40,7 @@ def test_new_partitions_serve_at_once() -> None:
 
 
 def test_a_partition_loads_in_slices_and_the_loop_runs_between_them() -> None:
-    world = World(2, load=False)
+    world = GroupWorld(2, load=False)
     for number in range(20):
         world.log().stored.append(commits(f"group-{number}", 3))
     assert SLICE_SECONDS <= 0.01  # heartbeats wait no longer than that
@@ -56,7 +56,7 @@ def test_a_partition_loads_in_slices_and_the_loop_runs_between_them() -> None:
 
 
 def test_loaded_partitions_serve_while_others_load() -> None:
-    world = World(3, load=False)
+    world = GroupWorld(3, load=False)
     world.store.waiting = True
     world.shards.load_all()
     assert state(world) == [LOADING] * 3
@@ -76,9 +76,9 @@ def test_loaded_partitions_serve_while_others_load() -> None:
 @pytest.mark.parametrize("topic", ["t0", "other"])
 def test_a_topic_change_during_loading_causes_the_rebalance_after_loading(topic: str) -> None:
     config = CONFIG._replace(default_policies=GroupPolicies(topics_watch=True))
-    world = World(config=config)
-    settled(world, metadata=T0)
-    restarted = World(load=False, config=config)
+    world = GroupWorld(config=config)
+    make_stable_group(world, metadata=T0)
+    restarted = GroupWorld(load=False, config=config)
     restarted.store.logs = world.store.logs
     restarted.store.waiting = True
     restarted.shards.load_all()
@@ -92,10 +92,10 @@ def test_a_topic_change_during_loading_causes_the_rebalance_after_loading(topic:
 
 
 def test_loaded_members_have_a_full_session() -> None:
-    world = World()
-    member_id = settled(world)
+    world = GroupWorld()
+    member_id = make_stable_group(world)
     world.loop.pass_ms(SESSION_MS - 100)
-    restarted = World(load=False)
+    restarted = GroupWorld(load=False)
     restarted.store.logs = world.store.logs
     restarted.shards.load_all()
     restarted.loop.pass_ms(SESSION_MS - 100)
@@ -104,7 +104,7 @@ def test_loaded_members_have_a_full_session() -> None:
     assert restarted.journal.shard.heartbeat("g", 1, member_id, "i", restarted.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def group_in(world: World, partition: int) -> str:
+def group_in(world: GroupWorld, partition: int) -> str:
     return next(name for name in map(str, range(1000)) if world.shards.journal_of(name).partition == partition)
 
 
@@ -116,7 +116,7 @@ def group_in(world: World, partition: int) -> str:
     ],
 )
 def test_a_partition_that_cannot_be_opened_does_not_affect_others(result: HeldBy | Unreadable, line: str) -> None:
-    world = World(3, load=False)
+    world = GroupWorld(3, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = result
     world.shards.load_all()
     world.loop.pass_ms(10 * UNREADABLE_RETRY_SECONDS * 1000)
@@ -136,7 +136,7 @@ def test_a_partition_that_cannot_be_opened_does_not_affect_others(result: HeldBy
     ],
 )
 def test_a_partition_that_cannot_be_replayed_does_not_affect_others(damage: Exception, advice: str) -> None:
-    world = World(2, load=False)
+    world = GroupWorld(2, load=False)
     world.log().stored.append(commits("g", 3))
     world.log().damage = damage
     world.load_all()
@@ -147,7 +147,7 @@ def test_a_partition_that_cannot_be_replayed_does_not_affect_others(damage: Exce
 
 
 def test_loading_is_retried_after_a_read_error() -> None:
-    world = World(2, load=False)
+    world = GroupWorld(2, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("/data/__consumer_offsets-0: Input/output error", False)
     world.load_all()
     assert state(world) == [NOT_OURS, SERVING]
@@ -164,7 +164,7 @@ def test_loading_is_retried_after_a_read_error() -> None:
 
 
 def test_loading_a_loaded_or_loading_partition_has_no_effect() -> None:
-    world = World(2, load=False)
+    world = GroupWorld(2, load=False)
     world.store.waiting = True
     for _ in range(3):
         world.load_first()
@@ -176,7 +176,7 @@ def test_loading_a_loaded_or_loading_partition_has_no_effect() -> None:
 
 
 def test_no_partition_is_loaded_after_the_stop() -> None:
-    world = World(2, load=False)
+    world = GroupWorld(2, load=False)
     world.store.waiting = True
     world.shards.load_all()
     world.shards.stop()
@@ -195,7 +195,7 @@ def test_loading_progress_is_logged_periodically(monkeypatch: pytest.MonkeyPatch
         moments.append(world.loop.time())
 
     monkeypatch.setattr("broker.groups.shards.log.info", say)
-    world = World(2, load=False)
+    world = GroupWorld(2, load=False)
     for number in range(10):
         world.log().stored.append(commits(f"group-{number}", 3))
     world.slice_seconds = PROGRESS_SECONDS / 4
@@ -207,7 +207,7 @@ def test_loading_progress_is_logged_periodically(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_defect_in_a_load_slice_refuses_only_its_partition_until_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(3)
+    world = GroupWorld(3)
     for number in (0, 1):
         world.shards.journals[number].unload(lambda: None)
 
@@ -230,7 +230,7 @@ def test_a_defect_in_a_load_slice_refuses_only_its_partition_until_a_retry(monke
 
 
 def test_several_suspended_partitions_are_reported_by_the_first_and_a_number() -> None:
-    world = World(4, load=False)
+    world = GroupWorld(4, load=False)
     world.store.waiting = True
     world.shards.load_all()
     for number, partition in enumerate((0, 1, 2)):
@@ -242,7 +242,7 @@ def test_several_suspended_partitions_are_reported_by_the_first_and_a_number() -
 
 
 def test_a_released_partition_is_not_retried() -> None:
-    world = World(1, load=False)
+    world = GroupWorld(1, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
     world.load_all()
     world.unload_first()
@@ -258,7 +258,7 @@ def fire(timer: TimerHandle) -> None:
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
     """The partition waits for a reload after a defect, is released, loads, and has a second defect: two timers are set."""
-    world = World()
+    world = GroupWorld()
     for _ in range(2):
         world.fail_step()
     world.unload_first()
@@ -279,7 +279,7 @@ def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
 
 @pytest.mark.parametrize("waits", ["after a defect", "for its disk"])
 def test_a_partition_waiting_for_its_reload_does_not_delay_the_stop(waits: str) -> None:
-    world = World(load=False)
+    world = GroupWorld(load=False)
     if waits == "for its disk":
         world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
     world.load_all()
@@ -306,7 +306,7 @@ class LogLines:
 
 def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = LogLines(monkeypatch)
-    world = World(3, load=False)
+    world = GroupWorld(3, load=False)
     world.log(0).stored.append(commits("g", 3))
     world.log(1).stored += [commits("h", 2), commits("i", 1)]
     world.store.waiting = True
@@ -341,7 +341,7 @@ def test_a_load_failure_is_logged_with_its_reason_and_retry_time(
     monkeypatch: pytest.MonkeyPatch, result: HeldBy | Unreadable, retries: str
 ) -> None:
     lines = LogLines(monkeypatch)
-    world = World(1, load=False)
+    world = GroupWorld(1, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = result
     world.load_all()
     reason = result.reason if isinstance(result, Unreadable) else "it is held by process 7"
@@ -352,7 +352,7 @@ def test_a_load_failure_is_logged_with_its_reason_and_retry_time(
     ("damage", "is_retried"), [(DAMAGE, False), (ProtocolError("a key of version -1"), False), (ZeroDivisionError("a defect"), False), (OSError(5, "I/O"), True)]
 )
 def test_only_read_errors_are_retried_automatically(damage: Exception, is_retried: bool) -> None:
-    world = World(1, load=False)
+    world = GroupWorld(1, load=False)
     world.log().stored.append(commits("g", 3))
     world.log().damage = damage
     defects = DEFECTS.count
@@ -366,7 +366,7 @@ def test_only_read_errors_are_retried_automatically(damage: Exception, is_retrie
 
 
 def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(2, load=False)
+    world = GroupWorld(2, load=False)
     defects = DEFECTS.count
 
     def raising(*arguments: object) -> None:
@@ -384,7 +384,7 @@ def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeyp
 
 
 def test_loaded_members_are_counted_over_all_partitions() -> None:
-    world = World(3)
+    world = GroupWorld(3)
     assert world.shards.members == 0
     for number in range(3):
         for instance in ("i", "j") if number else ("i",):
@@ -393,7 +393,7 @@ def test_loaded_members_are_counted_over_all_partitions() -> None:
 
 
 def test_a_defect_in_the_callback_of_loading_is_counted_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(2)
+    world = GroupWorld(2)
     defects = DEFECTS.count
 
     def raising() -> None:

@@ -11,12 +11,12 @@ from broker.groups.shards import GROUP_ID_CACHED_MAX, GROUPS_CACHED_MAX, IDS_PER
 from broker.settings.config import load_config
 from broker.wiring import group_config
 from coordinator import GroupConfig, partition_of
-from tests.support.group_logs import CONFIG, World
+from tests.support.group_logs import CONFIG, GroupWorld
 from tests.support.journals import LATE_MS
 
 
 def test_a_group_is_stored_in_kafkas_partition_for_it() -> None:
-    shards = World(50).shards
+    shards = GroupWorld(50).shards
     for group in ("orders", "", "groups of grün", "x" * 1000, "\U0001f600"):
         assert shards.journal_of(group).partition == partition_of(group, 50)
         assert shards.journal_of(group) is shards.journal_of(group)
@@ -33,7 +33,7 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("broker.groups.shards.partition_of", counted)
     monkeypatch.setattr("broker.groups.shards.GROUPS_CACHED_MAX", 3)
-    shards = World(3).shards
+    shards = GroupWorld(3).shards
 
     def hashed_names(*names: str) -> list[str]:
         computed.clear()
@@ -48,7 +48,7 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_partition_cache_is_limited() -> None:
-    shards = World(3).shards
+    shards = GroupWorld(3).shards
     for number in range(GROUPS_CACHED_MAX + 1):
         shards.journal_of(f"{number}")
         assert len(shards._journal_of_group) <= GROUPS_CACHED_MAX
@@ -82,7 +82,7 @@ def test_fresh_ids_use_every_random_byte_once() -> None:
 
 
 def test_members_get_fresh_ids_by_default() -> None:
-    world = World()
+    world = GroupWorld()
     shards = Shards(1, CONFIG, world.store, world.turn, world.loop, LATE_MS, world.recorded_notes, lambda: None)  # type: ignore[arg-type]
     shards.load_all()
     world.shards = shards

@@ -18,7 +18,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.running import Broker, Client, broker
-from tests.support.peers import EVERY_TOPIC, LOOPS, NO_TOPIC, answered, bytes_of, clients, defects, entries, eventually, on, reasons
+from tests.support.peers import EVERY_TOPIC, LOOPS, NO_TOPIC, answered, bytes_of, clients, close_reasons, defects, eventually, log_lines, on
 
 pytestmark = pytest.mark.once  # bytes and sockets do not depend on the Python version
 
@@ -71,24 +71,24 @@ def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
     ids=lambda value: value if isinstance(value, str) else value[:12].hex(),
 )
 def test_each_kind_of_malformed_frame_closes_its_connection_with_a_reason(running: Broker, data: bytes, reason: str) -> None:
-    reasons_before = len(reasons(running))
+    reasons_before = len(close_reasons(running))
     with clients(2, running.port) as (bystander_client, hostile):
         hostile.socket.sendall(data)
         assert hostile.closed()
-        assert eventually(lambda: len(reasons(running)) > reasons_before)
-        assert reason in reasons(running)[-1]
-        assert "\n" not in reasons(running)[-1]
+        assert eventually(lambda: len(close_reasons(running)) > reasons_before)
+        assert reason in close_reasons(running)[-1]
+        assert "\n" not in close_reasons(running)[-1]
         assert answered(bystander_client)
 
 
 def test_requests_before_a_malformed_frame_are_answered(running: Broker) -> None:
-    reasons_before = len(reasons(running))
+    reasons_before = len(close_reasons(running))
     with Client(running.port) as hostile:
         hostile.socket.sendall(NO_TOPIC + NO_TOPIC + frame(b"nonsense") + NO_TOPIC)
         for _ in range(2):
             assert hostile.receive(MetadataRequest([]), 12).brokers
         assert hostile.closed()
-    assert eventually(lambda: len(reasons(running)) > reasons_before)  # wait for this line, so that the next test does not count it
+    assert eventually(lambda: len(close_reasons(running)) > reasons_before)  # wait for this line, so that the next test does not count it
 
 
 def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Broker) -> None:
@@ -195,7 +195,7 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
     with broker(*on(loop, "partitions.max=60")) as started:
         for _ in range(count // 4):
             send_and_drain(started.port, next(storm))
-        before, reasons_before = started.memory_kib(), len(reasons(started))
+        before, reasons_before = started.memory_kib(), len(close_reasons(started))
         bystander = Bystander(started.port)
         bystander.start()
         try:
@@ -206,11 +206,11 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
         assert started.memory_kib() - before < 4 * 1024
         assert len(waits) > 100
         assert waits[int(len(waits) * 0.99)] < 0.25
-        assert len(reasons(started)) - reasons_before > count // 4
+        assert len(close_reasons(started)) - reasons_before > count // 4
         assert defects(started) == []
         transactions = "transactions are not served by this broker"  # logged once for each transactional id
         usual = {"setting", "listening", "connection closed", "data is temporary: it is removed when this process ends", transactions}
-        assert {entry["event"] for entry in entries(started)} <= usual
+        assert {entry["event"] for entry in log_lines(started)} <= usual
         with Client(started.port) as client:
             assert answered(client)
         assert started.stop() == 0

@@ -27,15 +27,15 @@ from tests.support.peers import (
     arguments_for,
     bytes_of,
     clients,
+    close_reasons,
     cpu_seconds,
-    create,
+    creating,
     defects,
-    entries,
     eventually,
+    log_lines,
     may_open,
     on,
     readable,
-    reasons,
     send_until_stuck,
 )
 
@@ -62,7 +62,7 @@ def test_beyond_max_connections_peers_wait_until_one_leaves(loop: str) -> None:
             assert all(answered(client) for client in served)
             served[0].socket.close()
             assert waiting.receive(MetadataRequest([]), 12).brokers
-        assert len(entries(started, "accepting pauses")) == 1
+        assert len(log_lines(started, "accepting pauses")) == 1
 
 
 @linux_only
@@ -76,8 +76,8 @@ def test_connections_are_limited_per_address_with_overrides() -> None:
                 assert stack.enter_context(Client(started.port, source=source)).closed()
                 served[0].socket.close()
                 assert eventually(lambda at=source, stack=stack: accepted(started.port, at, stack))  # type: ignore[misc]
-        assert eventually(lambda: {entry["peer"] for entry in entries(started, "connection refused")} == {f"127.0.0.{n}" for n in (1, 2, 3, 4)})
-    refusals = entries(started, "connection refused")
+        assert eventually(lambda: {entry["peer"] for entry in log_lines(started, "connection refused")} == {f"127.0.0.{n}" for n in (1, 2, 3, 4)})
+    refusals = log_lines(started, "connection refused")
     assert all("max.connections.per.ip" in entry["reason"] for entry in refusals)
 
 
@@ -119,8 +119,8 @@ def test_a_request_of_the_largest_size_is_answered_and_one_byte_more_closes(loop
         assert huge.closed()
         assert answered(fits)
         started.await_line("2147483647")
-    assert [reason.split(",")[0] for reason in reasons(started)] == ["a request of 5001 bytes", "a request of 2147483647 bytes"]
-    assert all("socket.request.max.bytes" in reason for reason in reasons(started))
+    assert [reason.split(",")[0] for reason in close_reasons(started)] == ["a request of 5001 bytes", "a request of 2147483647 bytes"]
+    assert all("socket.request.max.bytes" in reason for reason in close_reasons(started))
 
 
 def padded(size: int) -> bytes:
@@ -167,21 +167,21 @@ def test_only_idle_connections_are_closed(loop: str) -> None:
             ended.join(0.02)
         assert not ended.is_alive()
         assert answered(talking)
-        assert eventually(lambda: len(reasons(started)) == 2)
-    assert reasons(started) == ["idle for more than 400 ms (connections.max.idle.ms)"] * 2
+        assert eventually(lambda: len(close_reasons(started)) == 2)
+    assert close_reasons(started) == ["idle for more than 400 ms (connections.max.idle.ms)"] * 2
 
 
 def test_a_connection_waiting_for_a_held_reply_is_not_idle(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     arguments = arguments_for(tmp_path / "data", "connections.max.idle.ms=300")
     with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, first), ExitStack() as stack:
-        held.ask(create("at-once"), 7)
+        held.ask(creating("at-once"), 7)
         disk.stick()
-        held.send(create("held"), 7)
+        held.send(creating("held"), 7)
         assert first.closed()
         assert stack.enter_context(Client(started.port)).closed()  # twice the idle limit
         disk.resume()
-        assert held.receive(create("held"), 7).topics[0].error_code == 0
+        assert held.receive(creating("held"), 7).topics[0].error_code == 0
 
 
 class Sleeper:
@@ -234,7 +234,7 @@ def test_a_negative_idle_limit_disables_closing() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(loop: str) -> None:
     with broker(*on(loop)) as started, clients(4, started.port) as (bystander, *greedy):
-        bystander.ask(create("large", 2_000), 7)  # a reply about all topics now has at least 50 KB
+        bystander.ask(creating("large", 2_000), 7)  # a reply about all topics now has at least 50 KB
         assert answered(bystander)
         before = started.memory_kib()
         for client in greedy:
@@ -258,15 +258,15 @@ def at_rest(started: Broker) -> bool:
 def test_requests_after_an_unanswered_request_are_limited_and_answered_in_order(tmp_path: Path, loop: str) -> None:
     disk = SlowDisk(tmp_path)
     with broker(*arguments_for(tmp_path / "data", f"event.loop={loop}"), **disk.environment) as started, Client(started.port) as client:
-        client.ask(create("at-once"), 7)
+        client.ask(creating("at-once"), 7)
         before = started.memory_kib()
         disk.stick()
-        client.send(create("held"), 7)
+        client.send(creating("held"), 7)
         assert send_until_stuck(client.socket, NO_TOPIC * 1_000, GREEDY_BYTES, quiet=0.2) < KERNEL_BYTES
         assert started.memory_kib() - before < 12 * 1024
         disk.resume()
         client.socket.settimeout(ANSWER_SECONDS)
-        assert client.receive(create("held"), 7).topics[0].error_code == 0
+        assert client.receive(creating("held"), 7).topics[0].error_code == 0
         for _ in range(1_000):
             assert client.receive(MetadataRequest([]), 12).brokers
 
@@ -276,7 +276,7 @@ def test_requests_after_an_unanswered_request_are_limited_and_answered_in_order(
 def test_a_client_at_full_speed_does_not_block_other_connections(loop: str) -> None:
     """A client sends thousands of requests at once and reads each reply: other clients and a signal need not wait for all of these."""
     with broker(*on(loop)) as started, clients(2, started.port) as (greedy, bystander):
-        bystander.ask(create("large", 300), 7)
+        bystander.ask(creating("large", 300), 7)
         assert answered(bystander)
         reader = threading.Thread(target=read_everything, args=(greedy,))
         reader.start()

@@ -62,7 +62,7 @@ class Long:
         self.closed += 1
 
 
-class Harness(ConnectionHarness):
+class LongReplyHarness(ConnectionHarness):
     """A `ConnectionHarness` with a wire that can be slow, and with further connections on the same loop."""
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class Harness(ConnectionHarness):
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
+def harness() -> LongReplyHarness:
+    return LongReplyHarness()
 
 
-def test_a_long_reply_is_sent_one_piece_per_turn(harness: Harness) -> None:
+def test_a_long_reply_is_sent_one_piece_per_turn(harness: LongReplyHarness) -> None:
     harness.arrives(b"fetch")
     reply = Long(3 * PIECE_BYTES + 5)
     harness.connection.send_in_pieces(reply)
@@ -106,7 +106,7 @@ def test_a_long_reply_is_sent_one_piece_per_turn(harness: Harness) -> None:
     assert (harness.slow.high, harness.slow.low) == (UNREAD_MAX, UNREAD_MAX // 2), "the limits are those of before"
 
 
-def test_requests_after_a_long_reply_wait_for_its_end(harness: Harness) -> None:
+def test_requests_after_a_long_reply_wait_for_its_end(harness: LongReplyHarness) -> None:
     harness.arrives(b"fetch", b"echo 1")
     harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
     harness.arrives(b"echo 2")
@@ -117,7 +117,7 @@ def test_requests_after_a_long_reply_wait_for_its_end(harness: Harness) -> None:
     assert harness.slow.written == b"x" * 2 * PIECE_BYTES + b"echo 1echo 2"
 
 
-def test_earlier_replies_leave_before_a_long_reply(harness: Harness) -> None:
+def test_earlier_replies_leave_before_a_long_reply(harness: LongReplyHarness) -> None:
     harness.arrives(b"echo 1", b"fetch")
     harness.arrives()
     harness.connection.send_in_pieces(Long(3))
@@ -125,7 +125,7 @@ def test_earlier_replies_leave_before_a_long_reply(harness: Harness) -> None:
     assert harness.slow.written == b"echo 1xxx"
 
 
-def test_no_piece_is_built_before_the_peer_took_the_previous_piece(harness: Harness) -> None:
+def test_no_piece_is_built_before_the_peer_took_the_previous_piece(harness: LongReplyHarness) -> None:
     harness.slow.takes = PIECE_BYTES // 2
     harness.arrives(b"fetch")
     reply = Long(2 * PIECE_BYTES)
@@ -139,7 +139,7 @@ def test_no_piece_is_built_before_the_peer_took_the_previous_piece(harness: Harn
     assert reply.closed == 1
 
 
-def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: Harness) -> None:
+def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: LongReplyHarness) -> None:
     harness.slow.takes = 0
     harness.answer = lambda frame: bytes(UNREAD_MAX + 1) if frame == b"much" else None
     harness.arrives(b"fetch")
@@ -152,7 +152,7 @@ def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: Harness)
     assert harness.slow.written == b"xxxxxxx"
 
 
-def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(harness: Harness) -> None:
+def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(harness: LongReplyHarness) -> None:
     harness.slow.takes = 0
     harness.arrives(b"fetch", b"echo 1")
     harness.connection.send_in_pieces(Long(PIECE_BYTES))
@@ -166,7 +166,7 @@ def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(harness: Harn
     assert harness.slow.reading
 
 
-def test_connections_with_long_replies_take_turns(harness: Harness) -> None:
+def test_connections_with_long_replies_take_turns(harness: LongReplyHarness) -> None:
     bystanders = [harness.second_connection() for _ in range(3)]
     for connection, _ in bystanders:
         connection.data_received(b"\0\0\0\5fetch")
@@ -178,7 +178,7 @@ def test_connections_with_long_replies_take_turns(harness: Harness) -> None:
     assert [wire.pieces for _, wire in bystanders] == [[PIECE_BYTES] * 2] * 3
 
 
-def test_short_ends_of_long_replies_share_a_turn(harness: Harness) -> None:
+def test_short_ends_of_long_replies_share_a_turn(harness: LongReplyHarness) -> None:
     bystanders = [harness.second_connection() for _ in range(3)]
     for connection, _ in bystanders:
         connection.send_in_pieces(Long(100))
@@ -186,7 +186,7 @@ def test_short_ends_of_long_replies_share_a_turn(harness: Harness) -> None:
     assert [wire.pieces for _, wire in bystanders] == [[100]] * 3
 
 
-def test_a_long_reply_that_fails_midway_closes_its_connection(harness: Harness) -> None:
+def test_a_long_reply_that_fails_midway_closes_its_connection(harness: LongReplyHarness) -> None:
     harness.arrives(b"fetch")
     reply = Long(2 * PIECE_BYTES, lost_at=PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
@@ -197,7 +197,7 @@ def test_a_long_reply_that_fails_midway_closes_its_connection(harness: Harness) 
     assert reply.closed == 1
 
 
-def test_a_closed_connection_releases_its_long_reply(harness: Harness) -> None:
+def test_a_closed_connection_releases_its_long_reply(harness: LongReplyHarness) -> None:
     harness.arrives(b"fetch")
     reply = Long(9 * PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
@@ -208,7 +208,7 @@ def test_a_closed_connection_releases_its_long_reply(harness: Harness) -> None:
     assert len(harness.slow.pieces) == 1
 
 
-def test_a_long_reply_to_a_closed_connection_is_released(harness: Harness) -> None:
+def test_a_long_reply_to_a_closed_connection_is_released(harness: LongReplyHarness) -> None:
     harness.arrives(b"fetch")
     harness.connection.connection_lost(None)
     reply = Long(9)
@@ -217,7 +217,7 @@ def test_a_long_reply_to_a_closed_connection_is_released(harness: Harness) -> No
     assert harness.turns() == 0
 
 
-def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: Harness) -> None:
+def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: LongReplyHarness) -> None:
     harness.arrives(b"fetch")
     harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
     harness.connection.close_when_sent()
@@ -228,7 +228,7 @@ def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: Harness) -
     assert len(harness.slow.written) == 2 * PIECE_BYTES
 
 
-def test_bytes_received_after_a_long_reply_began_are_limited(harness: Harness) -> None:
+def test_bytes_received_after_a_long_reply_began_are_limited(harness: LongReplyHarness) -> None:
     harness.arrives(b"fetch")
     harness.slow.takes = PIECE_BYTES // 2
     harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
@@ -241,7 +241,7 @@ def test_bytes_received_after_a_long_reply_began_are_limited(harness: Harness) -
     harness.connection.on_lost = None
 
 
-def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(harness: Harness) -> None:
+def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(harness: LongReplyHarness) -> None:
     losses: list[str] = []
     harness.arrives(b"fetch")
     harness.connection.on_lost = lambda: losses.append("left")

@@ -18,7 +18,7 @@ from protocol.messages.metadata import MetadataRequest
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
 from tests.support.group_requests import joining, syncing
-from tests.support.in_loop import AsyncClient, Served
+from tests.support.in_loop import AsyncClient, InLoopBroker
 
 pytestmark = pytest.mark.asyncio
 
@@ -55,17 +55,17 @@ class Member:
                 await self.rebalance()
 
 
-async def members(served: Served, count: int, static: bool = False) -> list[Member]:
+async def members(served: InLoopBroker, count: int, static: bool = False) -> list[Member]:
     return [Member(await served.connect(), f"i{number}" if static else None) for number in range(count)]
 
 
-async def topic(served: Served) -> None:
+async def topic(served: InLoopBroker) -> None:
     client = await served.connect()
     reply = await client.ask(CreateTopicsRequest([CreatableTopic("t", 3, 1, [], [])], 10_000), 7)
     assert reply.topics[0].error_code == 0
 
 
-async def test_members_that_join_one_by_one_end_in_one_generation(served: Served) -> None:
+async def test_members_that_join_one_by_one_end_in_one_generation(served: InLoopBroker) -> None:
     living: list[asyncio.Task[None]] = []
     group = await members(served, 4)
     for member in group:
@@ -81,7 +81,7 @@ async def test_members_that_join_one_by_one_end_in_one_generation(served: Served
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served: Served, seed: int) -> None:
+async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served: InLoopBroker, seed: int) -> None:
     """The requests take fast paths and the usual path, and some wait: for the log, other members or records."""
     await topic(served)
     random = Random(seed)
@@ -102,7 +102,7 @@ async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served:
             assert getattr(await member.client.reply(), "error_code", 0) == 0
 
 
-async def test_answered_requests_survive_a_restart(served: Served) -> None:
+async def test_answered_requests_survive_a_restart(served: InLoopBroker) -> None:
     await topic(served)
     group = await members(served, 3)
     requests = [commit("", number, (number,), generation=-1) for number in range(3)]
@@ -117,7 +117,7 @@ async def test_answered_requests_survive_a_restart(served: Served) -> None:
     assert committed == {0: 0, 1: 2, 2: 4}  # `commit` adds the partition
 
 
-async def test_a_parked_member_is_answered_when_the_broker_stops(served: Served) -> None:
+async def test_a_parked_member_is_answered_when_the_broker_stops(served: InLoopBroker) -> None:
     first, second = await members(served, 2)
     await first.rebalance()
     second.client.send((joining(), 3))  # begins a rebalance, in which the first member never rejoins
@@ -129,7 +129,7 @@ async def test_a_parked_member_is_answered_when_the_broker_stops(served: Served)
     await stopping
 
 
-async def test_a_client_disconnecting_within_a_request_does_not_affect_others(served: Served) -> None:
+async def test_a_client_disconnecting_within_a_request_does_not_affect_others(served: InLoopBroker) -> None:
     first, second = await members(served, 2)
     assert await first.rebalance()
     frame = second.client.frame(joining(), 3)

@@ -15,7 +15,7 @@ from protocol.framing import Framer
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Client, broker
 from tests.support.connections import ConnectionHarness
-from tests.support.peers import LOOPS, answered, defects, eventually, on, reasons
+from tests.support.peers import LOOPS, answered, close_reasons, defects, eventually, on
 from tests.support.restartable import create_topic
 
 pytestmark = pytest.mark.once  # limits over sockets and random sizes
@@ -134,8 +134,8 @@ def test_partial_large_requests_of_many_connections_are_limited(loop: str) -> No
                 (part,) = client.ask(request, 9).responses[0].partition_responses
                 assert part.error_code == 0
                 assert answered(client)
-            assert eventually(lambda: len(reasons(ours)) >= 24)
-            assert all("connections.partial.requests.max.bytes" in reason for reason in reasons(ours))
+            assert eventually(lambda: len(close_reasons(ours)) >= 24)
+            assert all("connections.partial.requests.max.bytes" in reason for reason in close_reasons(ours))
             assert ours.memory_kib() - before < 110 * 1024, "all of them would be 180 MiB"
             assert defects(ours) == []
         finally:

@@ -14,12 +14,12 @@ from protocol.batch import Record, build
 from tests.running import ANSWER_SECONDS, Broker, broker
 from tests.support.headers import encode_request
 from tests.support.peers import defects, on
+from tests.support.pipeliner import BATCH, LARGE, NO_REPLY, TOPIC, Pipeliner, producing
 from tests.support.restartable import create_topic
-from tests.support.seats import BATCH, LARGE, NO_REPLY, TOPIC, Seat, producing
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-SEATS = 8  # connections, each with one chunk of requests in flight
+PIPELINERS = 8  # connections, each with one chunk of requests in flight
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +36,13 @@ def ours() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def seats(ours: Broker) -> Iterator[list[Seat]]:
-    opened = [Seat(ours.port, f"seat-{number}", number) for number in range(SEATS)]
-    for seat in opened:
-        seat.warm_up()
+def pipeliners(ours: Broker) -> Iterator[list[Pipeliner]]:
+    opened = [Pipeliner(ours.port, f"seat-{number}", number) for number in range(PIPELINERS)]
+    for pipeliner in opened:
+        pipeliner.warm_up()
     yield opened
-    for seat in opened:
-        seat.sock.close()
+    for pipeliner in opened:
+        pipeliner.sock.close()
 
 
 KINDS = (
@@ -51,43 +51,43 @@ KINDS = (
 )  # fmt: skip
 
 
-def out_of_order(seats: list[Seat], chunks: Sequence[Sequence[str]], *, anew: bool = False, split: bool = False) -> list[object]:
+def out_of_order(pipeliners: list[Pipeliner], chunks: Sequence[Sequence[str]], *, anew: bool = False, split: bool = False) -> list[object]:
     """The chunks whose replies arrived out of order."""
     wrong: list[object] = []
-    for at in range(0, len(chunks), len(seats)):
-        batch = list(zip(seats, chunks[at : at + len(seats)], strict=False))
-        for seat, kinds in batch:
+    for at in range(0, len(chunks), len(pipeliners)):
+        batch = list(zip(pipeliners, chunks[at : at + len(pipeliners)], strict=False))
+        for pipeliner, kinds in batch:
             if anew:
-                seat.connect_anew()
-            seat.send(kinds, split)
-        for seat, kinds in batch:
-            replies = seat.answered()
+                pipeliner.connect_anew()
+            pipeliner.send(kinds, split)
+        for pipeliner, kinds in batch:
+            replies = pipeliner.answered()
             if replies:
                 wrong.append((kinds, replies))
     return wrong
 
 
-def test_replies_are_ordered_for_every_triple_of_requests_in_one_chunk(seats: list[Seat]) -> None:
-    assert out_of_order(seats, list(product(KINDS, repeat=3))) == []
+def test_replies_are_ordered_for_every_triple_of_requests_in_one_chunk(pipeliners: list[Pipeliner]) -> None:
+    assert out_of_order(pipeliners, list(product(KINDS, repeat=3))) == []
 
 
-def test_replies_are_ordered_for_chunks_ending_within_a_request(seats: list[Seat]) -> None:
-    chunks = [[seats[0].random.choice(KINDS) for _ in range(4)] for _ in range(400)]
-    assert out_of_order(seats, chunks, split=True) == []
+def test_replies_are_ordered_for_chunks_ending_within_a_request(pipeliners: list[Pipeliner]) -> None:
+    chunks = [[pipeliners[0].random.choice(KINDS) for _ in range(4)] for _ in range(400)]
+    assert out_of_order(pipeliners, chunks, split=True) == []
 
 
-def test_replies_are_ordered_for_more_requests_than_one_turn_processes(seats: list[Seat]) -> None:
-    chunks = [[seats[0].random.choice(KINDS) for _ in range(100)] for _ in range(40)]
-    assert out_of_order(seats, chunks) == []
+def test_replies_are_ordered_for_more_requests_than_one_turn_processes(pipeliners: list[Pipeliner]) -> None:
+    chunks = [[pipeliners[0].random.choice(KINDS) for _ in range(100)] for _ in range(40)]
+    assert out_of_order(pipeliners, chunks) == []
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.clients)])
-def test_replies_are_ordered_for_every_combination_without_fast_paths(seats: list[Seat], size: int) -> None:
+def test_replies_are_ordered_for_every_combination_without_fast_paths(pipeliners: list[Pipeliner], size: int) -> None:
     try:
-        assert out_of_order(seats, list(product(KINDS, repeat=size)), anew=True) == []
+        assert out_of_order(pipeliners, list(product(KINDS, repeat=size)), anew=True) == []
     finally:
-        for seat in seats:
-            seat.warm_up()
+        for pipeliner in pipeliners:
+            pipeliner.warm_up()
 
 
 # Malformed requests.
@@ -117,41 +117,41 @@ def corrupted(random: Random, frame: bytes) -> bytes:
     return pack(">i", length) + bytes(body)
 
 
-def send_malformed(seats: list[Seat], random: Random, kind: str) -> None:
+def send_malformed(pipeliners: list[Pipeliner], random: Random, kind: str) -> None:
     """A malformed request between others: only the connection that sent it may be closed."""
-    culprit, *bystanders = seats
+    culprit, *bystanders = pipeliners
     frame = culprit.chunk([kind])
     wrong = corrupted(random, frame) if random.random() < 0.9 else corrupted(random, corrupted(random, frame))
     around = [culprit.chunk([random.choice(WITH_FAST_PATH) for _ in range(random.randrange(4))]) for _ in range(2)]
     half = len(bystanders) // 2
-    for seat in bystanders[:half]:
-        seat.send(random.choices(KINDS, k=3))
+    for pipeliner in bystanders[:half]:
+        pipeliner.send(random.choices(KINDS, k=3))
     culprit.sock.sendall(around[0] + wrong + around[1])
-    for seat in bystanders[half:]:
-        seat.send(random.choices(KINDS, k=3))
-    for seat in bystanders:
-        assert seat.answered() == [], (kind, wrong)
+    for pipeliner in bystanders[half:]:
+        pipeliner.send(random.choices(KINDS, k=3))
+    for pipeliner in bystanders:
+        assert pipeliner.answered() == [], (kind, wrong)
     culprit.sock.close()
     culprit.unanswered.clear()
     culprit.connect_anew()
 
 
 @pytest.mark.parametrize("kind", WITH_FAST_PATH)
-def test_a_malformed_request_does_not_affect_other_connections(ours: Broker, seats: list[Seat], kind: str) -> None:
+def test_a_malformed_request_does_not_affect_other_connections(ours: Broker, pipeliners: list[Pipeliner], kind: str) -> None:
     random = Random(kind)
-    culprit = seats[0]
+    culprit = pipeliners[0]
     for _ in range(40):
         for _ in range(3):
             culprit.send([kind])
             assert culprit.answered() == []
-        send_malformed(seats, random, kind)
+        send_malformed(pipeliners, random, kind)
     culprit.warm_up()
     assert defects(ours) == []
 
 
-def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connections(ours: Broker, seats: list[Seat]) -> None:
+def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connections(ours: Broker, pipeliners: list[Pipeliner]) -> None:
     """The chunk has more requests than one turn processes, so the malformed one is processed at the end of a turn, with later requests."""
-    culprit, *bystanders = seats
+    culprit, *bystanders = pipeliners
     for _ in range(3):
         culprit.send(["produce"])
         assert culprit.answered() == []
@@ -161,10 +161,10 @@ def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connecti
     wrong[at - 5 : at - 4] = OVERLONG
     bystanders[0].send(["heartbeat"] * 200)
     culprit.sock.sendall(good * 40 + pack(">i", len(wrong)) + wrong + good)
-    for seat in bystanders[1:]:
-        seat.send(["heartbeat"] * 200)
-    for seat in bystanders:
-        assert seat.answered() == []
+    for pipeliner in bystanders[1:]:
+        pipeliner.send(["heartbeat"] * 200)
+    for pipeliner in bystanders:
+        assert pipeliner.answered() == []
     culprit.unanswered.clear()
     culprit.connect_anew()
     culprit.warm_up()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.broker.recorded.extremes import CLOSED, NOTHING
 from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, TopicIds, answer_of, every_case, kafkas_answers
-from tests.support.fetch_harness import Consumer, FetchHarness
+from tests.support.fetch_harness import FetchClient, FetchHarness
 from tests.support.headers import encode_request
 from tests.support.topic_logs import disk_log
 
@@ -71,7 +71,7 @@ class Ours:
 
     def __init__(self) -> None:
         self.harness = FetchHarness()
-        self.topic_ids = TopicIds({name: self.harness.make(name, len(parts)) for name, parts in APPENDED.items()})
+        self.topic_ids = TopicIds({name: self.harness.create_topic(name, len(parts)) for name, parts in APPENDED.items()})
         for start, epoch in enumerate(EPOCHS):
             for name, parts in APPENDED.items():
                 for index, appended in enumerate(parts):
@@ -82,23 +82,23 @@ class Ours:
         for name, offset in TRIMMED.items():
             disk_log(self.harness.partition(name)).delete_before(offset)
         self.harness.topics.delete("deleted", 0)
-        self._consumer = Consumer(self.harness)
+        self._client = FetchClient(self.harness)
 
     def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
-        wire, connection = self._consumer.wire, self._consumer.connection
+        wire, connection = self._client.wire, self._client.connection
         self.harness.clock.tick()
         connection.data_received(encode_request(key, version, 7, "c", body))
         for passed in range(1_000):
             if not wire.open:
-                self._consumer = Consumer(self.harness)
+                self._client = FetchClient(self.harness)
                 return CLOSED
             if wire.data:
                 break
             if passed and not self.harness.loop.busy:
                 self.harness.loop.advance(0.001)
-            self.harness.turn_ends()
+            self.harness.end_turn()
         while self.harness.loop.busy:
-            self.harness.turn_ends()
+            self.harness.end_turn()
         frames = wire.frames()
         return frames[0] if frames else NOTHING
 

@@ -16,7 +16,7 @@ from tests.broker.recorded.extremes import CLOSED, NOTHING, decoded, framed
 from tests.broker.recorded.produce import ANSWERS, answered, own_partitions, stored, topics_to_create
 from tests.broker.recorded.produce_cases import Case, every_case, families
 from tests.support.produce_batches import plain_batch
-from tests.support.produce_harness import Caller, Harness
+from tests.support.produce_harness import Caller, ProduceHarness
 
 pytestmark = pytest.mark.plain  # no dependence on the Python version
 
@@ -24,7 +24,7 @@ NAMES = [case.name for case in every_case()]
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 OWN_PARTITIONS = own_partitions()
 TOPICS = {topic.name: (topic.num_partitions, {config.name: config.value or "" for config in topic.configs}) for topic in topics_to_create(OWN_PARTITIONS)}
-HARNESS = Harness(TOPICS | {"ordinary": (1, {})})
+HARNESS = ProduceHarness(TOPICS | {"ordinary": (1, {})})
 
 
 class Deviation(NamedTuple):
@@ -56,7 +56,7 @@ DEVIATIONS = [
 ]
 
 
-def ask(case: Case, harness: Harness, caller: Caller) -> dict[str, Any]:
+def ask(case: Case, harness: ProduceHarness, caller: Caller) -> dict[str, Any]:
     own = OWN_PARTITIONS[case.name]
     harness.clock.tick()
     now = harness.clock.wall
@@ -114,7 +114,7 @@ def ordinary(caller: Caller) -> None:
 
 def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
     """Every case once more, on connections that sent two requests of the same topic and version before."""
-    harness = Harness({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
+    harness = ProduceHarness({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
     callers: dict[tuple[str, int], LearnedCaller] = {}
     wrong = []
     stored_by_template = 0
@@ -133,7 +133,7 @@ def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
 class LearnedCaller(Caller):
     """`undecoded`: the number of requests answered by a template since the last call."""
 
-    def __init__(self, harness: Harness) -> None:
+    def __init__(self, harness: ProduceHarness) -> None:
         super().__init__(harness)
         self._answered = 0
         self.learned: Any = None
@@ -155,7 +155,7 @@ class LearnedCaller(Caller):
         return answered
 
 
-def learned(harness: Harness, case: Case) -> LearnedCaller:
+def learned(harness: ProduceHarness, case: Case) -> LearnedCaller:
     caller = LearnedCaller(harness)
     spare = TOPICS[case.kind][0]
     data = plain_batch(base_timestamp=-1, max_timestamp=-1)  # without a timestamp, so every topic's time limits accept it

@@ -13,7 +13,7 @@ from tests.support.stepped_loop import SteppedLoop
 CHECK_MS = CHECK_SECONDS * 1000
 
 
-class Harness:
+class CollectorHarness:
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.members = 0
@@ -29,14 +29,14 @@ class Harness:
 
 
 @pytest.fixture
-def collector_harness() -> Iterator[Harness]:
-    harness = Harness()
+def collector_harness() -> Iterator[CollectorHarness]:
+    harness = CollectorHarness()
     yield harness
     harness.collector.close()
     gc.enable()
 
 
-def test_no_garbage_collection_runs_while_partitions_load(collector_harness: Harness) -> None:
+def test_no_garbage_collection_runs_while_partitions_load(collector_harness: CollectorHarness) -> None:
     collector_harness.collector.pause()
     assert not gc.isenabled()
     collector_harness.loop.pass_ms(10 * CHECK_MS)
@@ -46,7 +46,7 @@ def test_no_garbage_collection_runs_while_partitions_load(collector_harness: Har
     assert gc.get_freeze_count() > 0
 
 
-def test_objects_are_frozen_again_after_large_growth(collector_harness: Harness) -> None:
+def test_objects_are_frozen_again_after_large_growth(collector_harness: CollectorHarness) -> None:
     collector_harness.members = 80_000
     collector_harness.collector.resume()
     assert not collector_harness.freezes_at_next_check()
@@ -57,7 +57,7 @@ def test_objects_are_frozen_again_after_large_growth(collector_harness: Harness)
     assert not collector_harness.freezes_at_next_check()
 
 
-def test_small_growth_freezes_nothing(collector_harness: Harness) -> None:
+def test_small_growth_freezes_nothing(collector_harness: CollectorHarness) -> None:
     collector_harness.collector.resume()
     collector_harness.members = GROWTH_MEMBERS_MIN - 1
     assert not collector_harness.freezes_at_next_check()
@@ -65,14 +65,14 @@ def test_small_growth_freezes_nothing(collector_harness: Harness) -> None:
     assert collector_harness.freezes_at_next_check()
 
 
-def test_freezing_waits_while_a_partition_reloads(collector_harness: Harness) -> None:
+def test_freezing_waits_while_a_partition_reloads(collector_harness: CollectorHarness) -> None:
     collector_harness.collector.resume()
     collector_harness.collector.pause()
     collector_harness.members = 10 * GROWTH_MEMBERS_MIN
     assert not collector_harness.freezes_at_next_check()
 
 
-def test_a_closed_collector_checks_no_more(collector_harness: Harness) -> None:
+def test_a_closed_collector_checks_no_more(collector_harness: CollectorHarness) -> None:
     collector_harness.collector.resume()
     collector_harness.collector.close()
     collector_harness.members = 10 * GROWTH_MEMBERS_MIN

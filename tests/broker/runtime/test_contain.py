@@ -24,7 +24,7 @@ class Planted(Exception):
     """The exception planted by the tests."""
 
 
-class World:
+class TurnWorld:
     """A turn whose time the test moves."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> TurnWorld:
+    return TurnWorld()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ class Part:
 
 
 @pytest.mark.parametrize("give", ["call_first_at_turn_end", "call_at_turn_end"])
-def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
+def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: TurnWorld, planted: Callable[[], int], give: str) -> None:
     first, raising_part, last = Part(), Part("end_turn"), Part()
     late_part = Part()
     for part in (first, raising_part, last):
@@ -100,7 +100,7 @@ def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted:
     assert first.called == ["end_turn"] * 2, "there are turns afterwards"
 
 
-def test_an_exception_in_a_fault_handler_is_contained(world: World, planted: Callable[[], int]) -> None:
+def test_an_exception_in_a_fault_handler_is_contained(world: TurnWorld, planted: Callable[[], int]) -> None:
     raising_part, last = Part("end_turn", "broken"), Part()
     world.turn.call_first_at_turn_end(raising_part)
     world.turn.call_first_at_turn_end(last)
@@ -109,7 +109,7 @@ def test_an_exception_in_a_fault_handler_is_contained(world: World, planted: Cal
 
 
 @pytest.mark.parametrize("raising", ["advance", "wake_at"])
-def test_an_actor_that_raises_does_not_delay_other_deadlines(world: World, planted: Callable[[], int], raising: str) -> None:
+def test_an_actor_that_raises_does_not_delay_other_deadlines(world: TurnWorld, planted: Callable[[], int], raising: str) -> None:
     raising_part, sound_part = Part(), Part()
     raising_part.at = sound_part.at = world.clock.now + 100
     sound_part.period = 100
@@ -144,7 +144,7 @@ class Writer:
         self.ended = True
 
 
-def test_a_raising_long_reply_ends_only_its_connection(world: World, planted: Callable[[], int]) -> None:
+def test_a_raising_long_reply_ends_only_its_connection(world: TurnWorld, planted: Callable[[], int]) -> None:
     replies = LongReplies(world.turn)
     writers = [Writer(), Writer(True), Writer()]
     for writer in writers:
@@ -187,7 +187,7 @@ class WaitedPartition:
 @pytest.mark.plain
 @pytest.mark.parametrize("raising", ["enough", "complete"])
 @pytest.mark.parametrize("due", [False, True])
-def test_a_raising_waiting_fetch_ends_only_its_connection(world: World, planted: Callable[[], int], raising: str, due: bool) -> None:
+def test_a_raising_waiting_fetch_ends_only_its_connection(world: TurnWorld, planted: Callable[[], int], raising: str, due: bool) -> None:
     fetches = Fetches(world.turn, world.clock)
     world.turn.add_actor(fetches)
     partition: Any = WaitedPartition()

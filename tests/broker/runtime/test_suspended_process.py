@@ -11,7 +11,7 @@ import pytest
 
 from protocol.messages.metadata import MetadataRequest
 from tests.running import Broker, Client, broker
-from tests.support.peers import LOOPS, NO_TOPIC, answered, bytes_of, clients, create, defects, eventually, on, reasons
+from tests.support.peers import LOOPS, NO_TOPIC, answered, bytes_of, clients, close_reasons, creating, defects, eventually, on
 
 pytestmark = [
     pytest.mark.once,  # no dependence on the Python version
@@ -47,7 +47,7 @@ def test_connections_with_requests_are_answered_and_silent_ones_closed(loop: str
                 assert client.receive(MetadataRequest([]), 12).brokers
             assert all(client.closed() for client in silent)
         assert started.stop() == 0
-        assert len([reason for reason in reasons(started) if "idle" in reason]) == len(silent)
+        assert len([reason for reason in close_reasons(started) if "idle" in reason]) == len(silent)
         assert defects(started) == []
 
 
@@ -58,12 +58,12 @@ def test_connections_opened_while_stopped_are_served(loop: str) -> None:
         assert eventually(lambda: stopped(started))
         with clients(200, started.port) as waiting:
             for number, client in enumerate(waiting):
-                client.socket.sendall(bytes_of(create(f"of-{number}"), 7))
+                client.socket.sendall(bytes_of(creating(f"of-{number}"), 7))
             time.sleep(STOPPED_SECONDS)
             started.signal(signal.SIGCONT)
             for client in waiting:
-                assert client.receive(create(""), 7).topics[0].error_code == 0
-        assert reasons(started) == []
+                assert client.receive(creating(""), 7).topics[0].error_code == 0
+        assert close_reasons(started) == []
 
 
 def test_a_signal_sent_to_a_stopped_process_ends_it_when_continued() -> None:

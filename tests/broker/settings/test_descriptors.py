@@ -20,7 +20,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client, broker, start
-from tests.support.peers import LOOPS, NO_TOPIC, answered, arguments_for, cpu_seconds, create, defects, entries, eventually, readable
+from tests.support.peers import LOOPS, NO_TOPIC, answered, arguments_for, cpu_seconds, creating, defects, eventually, log_lines, readable
 
 pytestmark = [
     pytest.mark.once,  # no dependence on the Python version
@@ -61,8 +61,8 @@ def test_accepting_pauses_with_one_log_line_and_without_processor_time(tmp_path:
         assert cpu_seconds(started) - before < 0.2
         assert at_first == divide_descriptors(DESCRIPTORS, 2).connections
         assert now_served == at_first, "the reserve is released bit by bit"
-        assert len(entries(started, "accepting pauses")) == 1
-        assert f"{at_first} connections are open" in entries(started, "accepting pauses")[0]["reason"]
+        assert len(log_lines(started, "accepting pauses")) == 1
+        assert f"{at_first} connections are open" in log_lines(started, "accepting pauses")[0]["reason"]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -73,8 +73,8 @@ def test_waiting_connections_are_served_as_others_leave(tmp_path: Path, loop: st
             for peer in served(peers, 0):
                 peer.close()
                 peers.remove(peer)
-        assert eventually(lambda: len(entries(started, "accepting resumes")) == 1)
-        assert len(entries(started, "accepting pauses")) == 1
+        assert eventually(lambda: len(log_lines(started, "accepting resumes")) == 1)
+        assert len(log_lines(started, "accepting pauses")) == 1
         with Client(started.port) as client:
             assert answered(client)
         assert eventually(lambda: len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < 30), "descriptors leak"
@@ -91,7 +91,7 @@ def test_the_smallest_allowed_limit_serves_clients(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path), command=("prlimit", "--nofile=66:66")) as started, ExitStack() as stack:
         clients = [stack.enter_context(Client(started.port)) for _ in range(divide_descriptors(66, 2).connections)]
         for number, client in enumerate(clients):
-            assert client.ask(create(f"made-{number}"), 7).topics[0].error_code == 0
+            assert client.ask(creating(f"made-{number}"), 7).topics[0].error_code == 0
         write_everywhere(clients[0])
         assert started.stop() == 0
 
@@ -109,7 +109,7 @@ def test_accepting_pauses_while_no_descriptor_is_free(tmp_path: Path) -> None:
             assert cpu_seconds(started) - used < 0.1
             resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (256, 256))
             assert late.receive(MetadataRequest([]), 12).brokers
-        assert len(entries(started, "accepting pauses")) == 1
+        assert len(log_lines(started, "accepting pauses")) == 1
 
 
 # Many logs beside many connections
@@ -117,7 +117,7 @@ def test_accepting_pauses_while_no_descriptor_is_free(tmp_path: Path) -> None:
 
 def write_everywhere(client: Client, partitions: int = 100, groups: int = 60) -> None:
     """Produce one batch to each partition of a topic and commit for each group: all requests succeed."""
-    assert client.ask(create("wide", partitions), 7).topics[0].error_code == 0
+    assert client.ask(creating("wide", partitions), 7).topics[0].error_code == 0
     records = build([Record(0, 1_000, b"key", b"value", [])])
     until = time.monotonic() + 20
     for index in range(partitions):
@@ -146,14 +146,14 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
             assert len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < limit
         with Client(started.port) as late:  # for this connection the broker closes a silent one
             assert answered(late)
-            assert eventually(lambda: bool(entries(started, "idle connections were closed for new ones")))
+            assert eventually(lambda: bool(log_lines(started, "idle connections were closed for new ones")))
         for peer in idle:
             peer.close()
         with Client(started.port) as after:
             assert answered(after)
         assert defects(started) == []
         assert started.stop() == 0
-    assert not [entry for entry in entries(started) if entry["event"] in ("partition cannot be written", "log suspended")]
+    assert not [entry for entry in log_lines(started) if entry["event"] in ("partition cannot be written", "log suspended")]
 
 
 def test_an_idle_file_is_closed_to_open_another(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_an_idle_file_is_closed_to_open_another(tmp_path: Path) -> None:
         lowered = max(opened) + 1
         resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (lowered, lowered))
         for name in ("more", "still-more"):
-            assert client.ask(create(name, 60), 7).topics[0].error_code == 0
+            assert client.ask(creating(name, 60), 7).topics[0].error_code == 0
             records = build([Record(0, 1_000, b"key", b"value", [])])
             for index in range(60):
                 data = TopicProduceData(name, [PartitionProduceData(index, records)])

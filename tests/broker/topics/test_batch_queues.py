@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record
-from tests.support.produce_harness import Caller, Harness, MemoryPartition
+from tests.support.produce_harness import Caller, MemoryPartition, ProduceHarness
 
 pytestmark = pytest.mark.plain  # partitions in memory replace the compiled ones
 
@@ -35,7 +35,7 @@ def request(*parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> Prod
     return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, [PartitionProduceData(index, data) for index, data in parts])])
 
 
-def sent(harness: Harness, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
+def sent(harness: ProduceHarness, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
     """Send a request and run one pass of the loop, but no check of an expensive batch."""
     produce_request = request(*parts, acks=acks, topic=topic)
     caller.send(caller.frame(produce_request, 9))
@@ -52,18 +52,18 @@ def errors_and_offsets(caller: Caller) -> list[tuple[int, int]]:
     return results
 
 
-def partition(harness: Harness, index: int = 0, topic: str = "t") -> MemoryPartition:
+def partition(harness: ProduceHarness, index: int = 0, topic: str = "t") -> MemoryPartition:
     partition: MemoryPartition | None = harness.partitions.find(topic, index)
     assert partition is not None
     return partition
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=MS)
+def harness() -> ProduceHarness:
+    return ProduceHarness({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=MS)
 
 
-def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(harness: Harness) -> None:
+def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(harness: ProduceHarness) -> None:
     caller = harness.caller()
     sent(harness, caller, (0, heavy()))
     assert (len(harness.checker.jobs), errors_and_offsets(caller)) == (1, [])
@@ -72,7 +72,7 @@ def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(h
     assert partition(harness).high_watermark == COUNT
 
 
-def test_later_batches_of_the_partition_wait_for_a_batch_under_check(harness: Harness) -> None:
+def test_later_batches_of_the_partition_wait_for_a_batch_under_check(harness: ProduceHarness) -> None:
     slow, same_partition, other_partition = harness.caller(), harness.caller(), harness.caller()
     sent(harness, slow, (0, heavy()), (1, plain_batch()))
     sent(harness, same_partition, (0, plain_batch()))
@@ -83,7 +83,7 @@ def test_later_batches_of_the_partition_wait_for_a_batch_under_check(harness: Ha
     assert (errors_and_offsets(slow), errors_and_offsets(same_partition)) == ([(0, 0), (0, 0)], [(0, COUNT)])
 
 
-def test_later_requests_of_the_connection_wait_for_a_batch_under_check(harness: Harness) -> None:
+def test_later_requests_of_the_connection_wait_for_a_batch_under_check(harness: ProduceHarness) -> None:
     caller = harness.caller()
     frames = [caller.frame(request((index, data)), 9) for index, data in ((0, heavy()), (1, plain_batch()), (0, plain_batch()))]
     caller.send(*frames)
@@ -93,7 +93,7 @@ def test_later_requests_of_the_connection_wait_for_a_batch_under_check(harness: 
     assert errors_and_offsets(caller) == [(0, 0), (0, 0), (0, COUNT)]
 
 
-def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_appends(harness: Harness) -> None:
+def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_appends(harness: ProduceHarness) -> None:
     first, second, duplicate = harness.caller(), harness.caller(), harness.caller()
     big = heavy(producer_id=7, producer_epoch=0, base_sequence=0)
     sent(harness, first, (0, big))
@@ -104,7 +104,7 @@ def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_app
     assert partition(harness).high_watermark == COUNT + 1
 
 
-def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(harness: Harness) -> None:
+def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(harness: ProduceHarness) -> None:
     caller = harness.caller()
     sent(harness, caller, (0, heavy(record_count=COUNT + 1, last_offset_delta=COUNT)))
     harness.settle()
@@ -112,7 +112,7 @@ def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(harness: Harn
     assert partition(harness).high_watermark == 0
 
 
-def test_with_acks_0_a_late_check_continues_or_closes_the_connection(harness: Harness) -> None:
+def test_with_acks_0_a_late_check_continues_or_closes_the_connection(harness: ProduceHarness) -> None:
     good, bad = harness.caller(), harness.caller()
     sent(harness, good, (0, heavy()), acks=0)
     sent(harness, bad, (1, heavy(crc=1)), acks=0)
@@ -124,7 +124,7 @@ def test_with_acks_0_a_late_check_continues_or_closes_the_connection(harness: Ha
     assert errors_and_offsets(good) == [(0, COUNT)]
 
 
-def test_a_deleted_or_suspended_partition_gets_no_queued_batch(harness: Harness) -> None:
+def test_a_deleted_or_suspended_partition_gets_no_queued_batch(harness: ProduceHarness) -> None:
     for index, error in enumerate((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)):
         slow, next_caller = harness.caller(), harness.caller()
         sent(harness, slow, (index, heavy()))
@@ -135,7 +135,7 @@ def test_a_deleted_or_suspended_partition_gets_no_queued_batch(harness: Harness)
         assert partition(harness, index).high_watermark == 0
 
 
-def test_a_disk_error_fails_only_its_queued_batch(harness: Harness) -> None:
+def test_a_disk_error_fails_only_its_queued_batch(harness: ProduceHarness) -> None:
     slow, next_caller = harness.caller(), harness.caller()
     sent(harness, slow, (0, heavy()))
     sent(harness, next_caller, (0, plain_batch()))
@@ -146,7 +146,7 @@ def test_a_disk_error_fails_only_its_queued_batch(harness: Harness) -> None:
     assert (errors_and_offsets(slow), errors_and_offsets(next_caller)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
 
 
-def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(harness: Harness) -> None:
+def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(harness: ProduceHarness) -> None:
     first, second = harness.caller(), harness.caller()
     sent(harness, first, (0, heavy()))
     sent(harness, second, (0, heavy()))
@@ -156,7 +156,7 @@ def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(harness: 
 
 
 @pytest.mark.usefixtures("planted_defect")
-def test_a_defect_in_a_check_fails_only_its_batch(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_a_check_fails_only_its_batch(harness: ProduceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = harness.caller(), harness.caller()
     sent(harness, first, (0, heavy()))
     sent(harness, second, (0, plain_batch()))
@@ -165,7 +165,7 @@ def test_a_defect_in_a_check_fails_only_its_batch(harness: Harness, monkeypatch:
     assert (errors_and_offsets(first), errors_and_offsets(second)) == ([(ErrorCode.UNKNOWN_SERVER_ERROR, -1)], [(0, 0)])
 
 
-def test_no_reply_is_made_for_a_closed_connection(harness: Harness) -> None:
+def test_no_reply_is_made_for_a_closed_connection(harness: ProduceHarness) -> None:
     for acks, is_needed in ((1, False), (0, True)):
         caller = harness.caller()
         sent(harness, caller, (0, heavy()), acks=acks)
@@ -175,7 +175,7 @@ def test_no_reply_is_made_for_a_closed_connection(harness: Harness) -> None:
         harness.settle()
 
 
-def test_batches_over_the_waiting_limit_get_a_retriable_error(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_over_the_waiting_limit_get_a_retriable_error(harness: ProduceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     data = heavy()
     monkeypatch.setattr(batch_queues, "WAITING_BYTES_MAX", 2 * (len(data) + batch_queues.WAITING_BATCH_BYTES))
     callers = [harness.caller() for _ in range(4)]
@@ -191,7 +191,7 @@ def test_batches_over_the_waiting_limit_get_a_retriable_error(harness: Harness, 
     assert errors_and_offsets(callers[3]) == [(0, 0)]
 
 
-def test_a_stop_answers_waiting_batches_without_appending(harness: Harness) -> None:
+def test_a_stop_answers_waiting_batches_without_appending(harness: ProduceHarness) -> None:
     slow, next_caller, refused = harness.caller(), harness.caller(), harness.caller()
     sent(harness, slow, (0, heavy()))
     sent(harness, next_caller, (0, plain_batch()))
@@ -207,7 +207,7 @@ def test_a_stop_answers_waiting_batches_without_appending(harness: Harness) -> N
     assert job.is_needed()
 
 
-def test_a_request_with_many_batches_is_processed_in_several_turns(harness: Harness) -> None:
+def test_a_request_with_many_batches_is_processed_in_several_turns(harness: ProduceHarness) -> None:
     caller = harness.caller()
     caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), 9))
     appended = [sum(partition(harness, index).high_watermark for index in range(200))]
@@ -219,8 +219,8 @@ def test_a_request_with_many_batches_is_processed_in_several_turns(harness: Harn
     assert errors_and_offsets(caller) == [(0, 0)] * 200
 
 
-def test_log_append_time_is_the_time_of_the_append(harness: Harness) -> None:
-    timed = Harness({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=MS)
+def test_log_append_time_is_the_time_of_the_append(harness: ProduceHarness) -> None:
+    timed = ProduceHarness({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=MS)
     caller = timed.caller()
     sent(timed, caller, (0, heavy()), topic="timed")
     timed.clock.wall = MS + 5_000
@@ -249,7 +249,7 @@ class Turns:
         self.noted.append(actor)
 
 
-def test_checks_of_one_pass_share_a_time_limit(harness: Harness) -> None:
+def test_checks_of_one_pass_share_a_time_limit(harness: ProduceHarness) -> None:
     turns = Turns()
     allowance = Allowance(turns, Time(2_000_000))
     settings = partition(harness).settings
@@ -270,7 +270,7 @@ def test_checks_of_one_pass_share_a_time_limit(harness: Harness) -> None:
 
 
 @pytest.mark.plain
-def test_a_batch_over_the_time_limit_is_not_checked_twice_in_one_pass(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_over_the_time_limit_is_not_checked_twice_in_one_pass(harness: ProduceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def counted(*arguments: Any) -> Any:
@@ -303,10 +303,10 @@ class Unlimited(Allowance):
         return prepare(data, at, size, settings, now, name, UNLIMITED)
 
 
-def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Harness:
+def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> ProduceHarness:
     """A broker that checks every batch in the loop, on arrival."""
     monkeypatch.setattr("tests.support.produce_harness.Allowance", Unlimited)
-    return Harness(topics, ms=MS)
+    return ProduceHarness(topics, ms=MS)
 
 
 def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
@@ -320,7 +320,7 @@ def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     topics: dict[str, tuple[int, dict[str, str]]] = {"t": (2, {}), "gzip": (2, {"compression.type": "gzip"})}
-    late = Harness(topics, ms=MS)
+    late = ProduceHarness(topics, ms=MS)
     plain = at_once(monkeypatch, topics)
     chance = random.Random(seed)
     callers = [late.caller() for _ in range(4)]

@@ -11,7 +11,7 @@ from broker.topics.deletions import Deletions
 from broker.topics.registry import DeletedTopic, Topic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.support.group_harness import Harness, Peer
+from tests.support.group_harness import GroupHarness, Peer
 from tests.support.journals import LATE_MS
 
 
@@ -29,7 +29,7 @@ class RegistryBroker:
     """A broker whose topic registry and groups have logs in memory."""
 
     def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
-        self.harness = Harness(load=False)
+        self.harness = GroupHarness(load=False)
         self.topics = self.harness.topics
         self.log = self.harness.registry_log
         self.registry = self.harness.registry

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.histories import World
+from tests.support.histories import TopicWorld
 
 pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_acknowledged_records_are_readable_through_kills_at_any_step(tmp_path: Path, seed: int) -> None:
-    world = World(tmp_path, seed)
+    world = TopicWorld(tmp_path, seed)
     world.run(100)
     assert world.kills > 3
     assert world.readable > 20

@@ -25,12 +25,12 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import LogId, Unreadable
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
-from tests.support.produce_harness import Caller, Harness
+from tests.support.produce_harness import Caller, ProduceHarness
 
 VERSION = 9
 
 
-class SecondHarness(Harness):
+class SecondHarness(ProduceHarness):
     """The real partitions, over logs that are not files."""
 
     partitions: Partitions

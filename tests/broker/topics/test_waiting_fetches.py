@@ -8,7 +8,7 @@ from broker.runtime.turn import NEVER
 from broker.topics.waiting_fetches import ANSWERED_PER_TURN
 from protocol.errors import ErrorCode
 from simulator.world import SECOND
-from tests.support.fetch_harness import Consumer, FetchHarness, fetch, from_, of, offsets_in, partition_replies, records_batch
+from tests.support.fetch_harness import FetchClient, FetchHarness, fetch, from_, of, offsets_in, partition_replies, records_batch
 
 SIZE = len(records_batch())
 
@@ -17,7 +17,7 @@ SIZE = len(records_batch())
 def harness() -> FetchHarness:
     """Topic t of two partitions, two batches of one record in the first."""
     harness = FetchHarness()
-    harness.make("t", 2)
+    harness.create_topic("t", 2)
     harness.append("t", 0, *[records_batch()] * 2)
     return harness
 
@@ -27,11 +27,11 @@ def no_fetch_waits(harness: FetchHarness) -> bool:
 
 
 def test_a_fetch_at_the_end_waits_for_its_maximum_wait(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(2)), wait=50), 12)
+    harness.client.send(fetch(of("t", from_(2)), wait=50), 12)
     harness.pass_ms(49)
-    assert harness.consumer.replies() == []
+    assert harness.client.replies() == []
     harness.pass_ms(1)
-    (reply,) = harness.consumer.replies()
+    (reply,) = harness.client.replies()
     assert partition_replies(reply) == [(0, 0, 2, 0)]
     assert no_fetch_waits(harness)
 
@@ -47,45 +47,45 @@ def test_a_fetch_of_nothing_does_not_wait(harness: FetchHarness, least: int) -> 
 
 
 def test_an_append_is_answered_at_the_end_of_its_turn(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
+    harness.client.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
     harness.append("t", 0)
-    assert harness.consumer.replies() == []
+    assert harness.client.replies() == []
     harness.append("t", 1)
-    harness.turn_ends()
-    (reply,) = harness.consumer.replies()
+    harness.end_turn()
+    (reply,) = harness.client.replies()
     assert partition_replies(reply) == [(0, 0, 3, SIZE), (1, 0, 1, SIZE)]
     assert no_fetch_waits(harness)
-    assert harness.consumer.connection.on_lost is None
+    assert harness.client.connection.on_lost is None
 
 
 def test_a_fetch_waits_for_min_bytes_over_all_partitions(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(1), from_(0, 1)), wait=500, least=4 * SIZE), 12)
+    harness.client.send(fetch(of("t", from_(1), from_(0, 1)), wait=500, least=4 * SIZE), 12)
     for index in (1, 0):
         harness.append("t", index)
-        harness.turn_ends()
-        assert harness.consumer.replies() == []
+        harness.end_turn()
+        assert harness.client.replies() == []
     harness.append("t", 1)
-    harness.turn_ends()
-    (reply,) = harness.consumer.replies()
+    harness.end_turn()
+    (reply,) = harness.client.replies()
     assert partition_replies(reply) == [(0, 0, 3, 2 * SIZE), (1, 0, 2, 2 * SIZE)]
 
 
 def test_available_bytes_count_up_to_the_partition_limit(harness: FetchHarness) -> None:
     """As in Kafka, a batch that exceeds the limit is not sent, but the bytes below the limit count for min.bytes."""
-    harness.consumer.send(fetch(of("t", from_(0, most=SIZE)), wait=30, least=SIZE + 1), 12)
+    harness.client.send(fetch(of("t", from_(0, most=SIZE)), wait=30, least=SIZE + 1), 12)
     harness.append("t", 0)
     harness.pass_ms(29)
-    assert harness.consumer.replies() == []
+    assert harness.client.replies() == []
     harness.pass_ms(1)
-    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 3, SIZE)]
+    assert partition_replies(harness.client.replies()[0]) == [(0, 0, 3, SIZE)]
     assert partition_replies(harness.ask(fetch(of("t", from_(0, most=SIZE + 1)), wait=30, least=SIZE + 1), 12)) == [(0, 0, 3, SIZE)]
 
 
 def test_a_fetch_below_min_bytes_gets_the_available_records_after_its_wait(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(0)), wait=20, least=1 << 20), 12)
+    harness.client.send(fetch(of("t", from_(0)), wait=20, least=1 << 20), 12)
     harness.append("t", 0)
     harness.pass_ms(20)
-    (reply,) = harness.consumer.replies()
+    (reply,) = harness.client.replies()
     assert offsets_in(reply.responses[0].partitions[0].records) == [0, 1, 2]
 
 
@@ -94,11 +94,11 @@ def test_a_partition_error_is_answered_without_waiting(harness: FetchHarness) ->
 
 
 def test_an_unknown_topic_does_not_end_the_wait(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(2)), of("?", from_(0)), wait=10), 12)
+    harness.client.send(fetch(of("t", from_(2)), of("?", from_(0)), wait=10), 12)
     harness.pass_ms(9)
-    assert harness.consumer.replies() == []
+    assert harness.client.replies() == []
     harness.pass_ms(1)
-    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 2, 0), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0)]
+    assert partition_replies(harness.client.replies()[0]) == [(0, 0, 2, 0), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0)]
 
 
 def test_a_diverging_epoch_is_answered_without_waiting(harness: FetchHarness) -> None:
@@ -110,59 +110,59 @@ def test_a_diverging_epoch_is_answered_without_waiting(harness: FetchHarness) ->
 
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_an_unloaded_or_failing_partition_is_reported_at_once(harness: FetchHarness, error: ErrorCode) -> None:
-    harness.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
+    harness.client.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
     partition = harness.partition("t", 1)
     partition.error = error
     partition.wake()
-    harness.turn_ends()
-    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 2, 0), (1, error, -1, 0)]
+    harness.end_turn()
+    assert partition_replies(harness.client.replies()[0]) == [(0, 0, 2, 0), (1, error, -1, 0)]
     assert no_fetch_waits(harness)
 
 
 def test_a_fetch_from_a_closed_segment_does_not_wait() -> None:
     harness = FetchHarness(segment_bytes=3 * SIZE)
-    harness.make("t")
+    harness.create_topic("t")
     harness.append("t", 0, *[records_batch()] * 4)
     assert partition_replies(harness.ask(fetch(of("t", from_(1)), wait=500, least=1 << 20), 12)) == [(0, 0, 4, 2 * SIZE)]
-    harness.consumer.send(fetch(of("t", from_(3)), wait=500, least=1 << 20), 12)
+    harness.client.send(fetch(of("t", from_(3)), wait=500, least=1 << 20), 12)
     harness.append("t", 0, *[records_batch()] * 3)
-    harness.turn_ends()
-    assert partition_replies(harness.consumer.replies()[0]) == [(0, 0, 7, 3 * SIZE)]
+    harness.end_turn()
+    assert partition_replies(harness.client.replies()[0]) == [(0, 0, 7, 3 * SIZE)]
 
 
 def test_a_closed_connection_leaves_no_waiting_fetch(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
+    harness.client.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
     assert len(harness.fetches) == 1
     harness.append("t", 0)
-    harness.consumer.lose()
+    harness.client.lose_connection()
     assert no_fetch_waits(harness)
     harness.pass_ms(501)
-    assert harness.consumer.replies() == []
+    assert harness.client.replies() == []
     assert len(harness.fetches._heap) == 0
 
 
 def test_all_requests_that_wait_for_a_partition_are_answered(harness: FetchHarness) -> None:
-    consumers = [Consumer(harness) for _ in range(10)]
-    for consumer in consumers:
-        consumer.send(fetch(of("t", from_(2)), wait=500), 12)
+    clients = [FetchClient(harness) for _ in range(10)]
+    for client in clients:
+        client.send(fetch(of("t", from_(2)), wait=500), 12)
     harness.append("t", 0)
-    harness.turn_ends()
-    assert [partition_replies(reply) for consumer in consumers for reply in consumer.replies()] == [[(0, 0, 3, SIZE)]] * 10
+    harness.end_turn()
+    assert [partition_replies(reply) for client in clients for reply in client.replies()] == [[(0, 0, 3, SIZE)]] * 10
 
 
 def test_many_fetches_completed_at_once_do_not_block_other_connections(harness: FetchHarness) -> None:
-    consumers = [Consumer(harness) for _ in range(2 * ANSWERED_PER_TURN + 1)]
+    clients = [FetchClient(harness) for _ in range(2 * ANSWERED_PER_TURN + 1)]
 
     def answered_in_one_turn() -> int:
-        harness.turn_ends()
-        return sum(len(consumer.replies()) for consumer in consumers)
+        harness.end_turn()
+        return sum(len(client.replies()) for client in clients)
 
-    for consumer in consumers:
-        consumer.send(fetch(of("t", from_(2)), wait=500), 12)
+    for client in clients:
+        client.send(fetch(of("t", from_(2)), wait=500), 12)
     harness.append("t", 0)
     assert [answered_in_one_turn() for _ in range(4)] == [ANSWERED_PER_TURN, ANSWERED_PER_TURN, 1, 0]
-    for consumer in consumers:
-        consumer.send(fetch(of("t", from_(3)), wait=500), 12)
+    for client in clients:
+        client.send(fetch(of("t", from_(3)), wait=500), 12)
     harness.loop.advance(0.5)
     first = 0
     while not first:
@@ -173,71 +173,71 @@ def test_many_fetches_completed_at_once_do_not_block_other_connections(harness: 
 
 def test_early_completed_fetches_do_not_accumulate(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.topics.waiting_fetches.ENDED_ENTRIES_MIN", 50)
-    second_consumer = Consumer(harness)
-    second_consumer.send(fetch(of("t", from_(0, 1)), wait=(1 << 31) - 1), 12)
+    second_client = FetchClient(harness)
+    second_client.send(fetch(of("t", from_(0, 1)), wait=(1 << 31) - 1), 12)
     for end in range(2, 200):
-        harness.consumer.send(fetch(of("t", from_(end)), wait=(1 << 31) - 1), 12)
+        harness.client.send(fetch(of("t", from_(end)), wait=(1 << 31) - 1), 12)
         harness.append("t", 0)
-        harness.turn_ends()
-        assert len(harness.consumer.replies()) == 1
+        harness.end_turn()
+        assert len(harness.client.replies()) == 1
     assert len(harness.fetches._heap) <= 102
     assert len(harness.fetches) == 1
 
 
 def test_nothing_is_due_without_waiters(harness: FetchHarness) -> None:
     assert harness.fetches.wake_at == NEVER
-    harness.consumer.send(fetch(of("t", from_(2)), wait=70), 12)
+    harness.client.send(fetch(of("t", from_(2)), wait=70), 12)
     assert harness.fetches.wake_at == harness.clock.now + 70
     harness.pass_ms(70)
     assert harness.fetches.wake_at == NEVER
 
 
 def test_a_later_fetch_with_a_shorter_wait_is_answered_first(harness: FetchHarness) -> None:
-    second_consumer = Consumer(harness)
-    harness.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
-    second_consumer.send(fetch(of("t", from_(2)), wait=10), 12)
+    second_client = FetchClient(harness)
+    harness.client.send(fetch(of("t", from_(2)), wait=40), 12)
+    second_client.send(fetch(of("t", from_(2)), wait=10), 12)
     harness.pass_ms(10)
-    assert (len(second_consumer.replies()), len(harness.consumer.replies())) == (1, 0)
+    assert (len(second_client.replies()), len(harness.client.replies())) == (1, 0)
     harness.pass_ms(30)
-    assert len(harness.consumer.replies()) == 1
+    assert len(harness.client.replies()) == 1
 
 
 def test_a_machine_that_slept_answers_when_the_time_has_passed_awake(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
+    harness.client.send(fetch(of("t", from_(2)), wait=40), 12)
     harness.loop.wall_offset_ns += 3_600 * SECOND
     harness.pass_ms(39)
-    assert harness.consumer.replies() == []
+    assert harness.client.replies() == []
     harness.pass_ms(2)
-    assert len(harness.consumer.replies()) == 1
+    assert len(harness.client.replies()) == 1
 
 
 def test_requests_after_a_waiting_fetch_wait_for_its_reply(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(2)), wait=20), 12)
-    harness.consumer.send(fetch(of("t", from_(0))), 12)
+    harness.client.send(fetch(of("t", from_(2)), wait=20), 12)
+    harness.client.send(fetch(of("t", from_(0))), 12)
     harness.pass_ms(19)
-    assert harness.consumer.replies() == []
+    assert harness.client.replies() == []
     harness.pass_ms(1)
-    harness.turn_ends()
-    assert [partition_replies(reply) for reply in harness.consumer.replies()] == [[(0, 0, 2, 0)], [(0, 0, 2, 2 * SIZE)]]
+    harness.end_turn()
+    assert [partition_replies(reply) for reply in harness.client.replies()] == [[(0, 0, 2, 0)], [(0, 0, 2, 2 * SIZE)]]
 
 
 def test_a_long_reply_to_a_waiting_request_is_sent_in_pieces(harness: FetchHarness) -> None:
-    harness.consumer.send(fetch(of("t", from_(2)), wait=500, least=300_000), 12)
+    harness.client.send(fetch(of("t", from_(2)), wait=500, least=300_000), 12)
     harness.append("t", 0, *[records_batch(padding=100_000)] * 4)
     for _ in range(3):
-        harness.turn_ends()
-    (reply,) = harness.consumer.replies()
+        harness.end_turn()
+    (reply,) = harness.client.replies()
     assert offsets_in(reply.responses[0].partitions[0].records) == [2, 3, 4, 5]
 
 
 @pytest.mark.usefixtures("planted_defect")
 @pytest.mark.plain
 def test_a_failing_waiting_fetch_is_answered_and_removed(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness.consumer.send(fetch(of("t", from_(2)), wait=500), 12)
+    harness.client.send(fetch(of("t", from_(2)), wait=500), 12)
     monkeypatch.setattr(type(harness.partition("t")), "start_offset", property(lambda self: 1 // 0))
     harness.append("t", 0)
-    harness.turn_ends()
-    (reply,) = harness.consumer.replies()
+    harness.end_turn()
+    (reply,) = harness.client.replies()
     assert reply.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert partition_replies(reply) == [(0, -1, -1, 0)]
     assert no_fetch_waits(harness)

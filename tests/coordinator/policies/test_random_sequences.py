@@ -39,7 +39,7 @@ class Process:
         self.instance = instance
         self.id = ""
         self.connection = Connection()
-        self.calm = False  # set: it never changes its subscription, so it causes no rebalance by itself
+        self.keeps_subscription = False  # set: it never changes its subscription, so it causes no rebalance by itself
         self.sent: SentRequest | None = None
         self.generation = -1
         self.held: tuple[int, bytes] | None = None  # the generation and assignment with which it consumes and commits
@@ -56,7 +56,7 @@ class Process:
             self.replied(sent, random)
 
     def join(self, random: Random) -> None:
-        metadata = T0 if self.calm else random.choice([T0] * 30 + [T0[:-4] + b"\0\0\0\1x", T0_T1])
+        metadata = T0 if self.keeps_subscription else random.choice([T0] * 30 + [T0[:-4] + b"\0\0\0\1x", T0_T1])
         self.held = None  # an eager consumer revokes its partitions first
         if self.connection.closed:
             self.connection = Connection()
@@ -93,10 +93,10 @@ class Process:
         return self.id in group.members and group.members[self.id].instance_id == self.instance
 
 
-class World:
+class PolicyWorld:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.calm = Random(1)
+        self.step_random = Random(1)
         self.play = Play()
         self.started = 0
         self.members = 7
@@ -104,7 +104,7 @@ class World:
         self.all: list[Process] = []  # stopped or disconnected processes may return
         for number in range(self.members):
             self.start(number)
-        self.holds = False
+        self.appends_held = False
 
     def stop(self, number: int) -> None:
         process = self.running[number]
@@ -146,11 +146,11 @@ class World:
                 self.failover(written=random.random() < 0.5)
             case 9:
                 play.hold_appends()
-                self.holds = True
+                self.appends_held = True
             case 10 | 11:
                 self.confirm()
             case 12 | 13 | 14:
-                if not self.holds or random.random() < 0.2:
+                if not self.appends_held or random.random() < 0.2:
                     play.after(random.choice([100, 1_000, 3_000, 9_999, 12_000]))
             case 15 if self.all:  # any process, also a stopped one that does not know that another took its place
                 random.choice(self.all).step(random)
@@ -159,7 +159,7 @@ class World:
                 play.shard.topics_changed(["t0"], play.now, play.wall)
                 play.after(0)
             case _:
-                if not self.holds:
+                if not self.appends_held:
                     play.after(random.choice([1, 300]))
         self.check()
 
@@ -170,7 +170,7 @@ class World:
 
     def failover(self, *, written: bool) -> None:
         self.play.failover(written=written)
-        self.holds = False
+        self.appends_held = False
         for process in self.all:
             if process.sent is not None and not process.sent.answered:
                 process.sent = None  # the crash closed its connection: no reply will arrive
@@ -178,22 +178,22 @@ class World:
 
     def confirm(self) -> None:
         self.play.confirm()
-        self.holds = False
+        self.appends_held = False
 
     def restart_all(self) -> None:
         for number in range(self.members):
             self.start(number)
             running = self.running[number]
             assert running is not None
-            running.calm = True
+            running.keeps_subscription = True
 
     def run(self, steps: int) -> None:
         """Let the processes act every half second."""
         for _ in range(steps):
             for process in self.running:
                 if process is not None:
-                    process.step(self.calm)
-                    process.step(self.calm)
+                    process.step(self.step_random)
+                    process.step(self.step_random)
                     self.check()
             self.play.after(500)
 
@@ -217,7 +217,7 @@ class World:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_seat_has_one_holder_in_any_sequence(seed: int) -> None:
-    world = World(seed)
+    world = PolicyWorld(seed)
     world.play.policy({"target.group.size": "2"})
     for _ in range(300):
         world.step()
@@ -226,7 +226,7 @@ def test_a_seat_has_one_holder_in_any_sequence(seed: int) -> None:
     world.play.close()
 
 
-def settle(world: World) -> None:
+def settle(world: PolicyWorld) -> None:
     """Let all processes run: the group becomes Stable with 3 active members and 4 standbys, and a crash moves seats without a rebalance."""
     play = world.play
     play.policy({"target.group.size": "3"})
@@ -252,7 +252,7 @@ def settle(world: World) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_group_with_any_policies_settles(seed: int) -> None:
     """After five minutes of all processes, the group has each process that a strict roster allows, and then stays unchanged."""
-    world = World(seed)
+    world = PolicyWorld(seed)
     play = world.play
     for _ in range(250):
         world.step()

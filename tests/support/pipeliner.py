@@ -41,7 +41,7 @@ def fetching(topic: str, **more: Any) -> FetchRequest:
     return FetchRequest(replica_id=-1, max_bytes=1 << 20, session_epoch=-1, topics=[requested], **more)
 
 
-class Seat:
+class Pipeliner:
     """A connection with a member of two groups: it keeps rejoining the first, and stays in the second."""
 
     def __init__(self, port: int, name: str, seed: int) -> None:

@@ -26,7 +26,7 @@ COMPLAINT = re.compile(r"\S+ (error|critical) |.*(Traceback|Exception)")
 VERIFY = (sys.executable, "-P", "-m", "tenure", "log", "verify", "--json")
 
 
-class World:
+class SoakBroker:
     def __init__(self, data: Path) -> None:
         self.data = data
         (self.port,) = free_ports(1)

@@ -12,7 +12,7 @@ DAY_MS = 86_400_000
 TOPICS = ("orders", "payments")
 
 
-class People:
+class SampleGroups:
     """`settle` makes the groups statics, dynamics, mixed (a member replaced, then a rebalance), simple, expiring, emptied and deleted."""
 
     def __init__(self, port: int) -> None:
@@ -25,13 +25,13 @@ class People:
         return Actor(self.port, group, instance, offers="range roundrobin", client_id="people")
 
     @property
-    def everybody(self) -> list[Actor]:
+    def members(self) -> list[Actor]:
         return [*self.statics, *self.dynamics, *self.mixed]
 
     def move(self, port: int) -> None:
         """Reconnect all members to another port. They keep their member ids and generations."""
         self.port = port
-        for actor in self.everybody:
+        for actor in self.members:
             actor.port = port
             actor.close()
 
@@ -47,7 +47,7 @@ class People:
         settle(*self.statics)
         settle(*self.dynamics)
         settle(*self.mixed)
-        for number, actor in enumerate(self.everybody):
+        for number, actor in enumerate(self.members):
             assert actor.commit("orders", number % 3, 100 + number, f"by {number}") == 0
         assert self.statics[0].commit("payments", 1, 8) == 0
         # A static member rejoins without its member id: the group record is written again.
@@ -64,12 +64,12 @@ class People:
         assert leaver.leave() == 0
         leaver.close()
 
-    def keep_their_seats(self) -> None:
+    def check_seats_kept(self) -> None:
         """Check that each member continues without an error, with the same assignment and a new commit; also after a static restart."""
-        for actor in self.everybody:
+        for actor in self.members:
             assert actor.beat() == 0
             assert actor.sync().assignment == assignment_of(actor)
-        for number, actor in enumerate(self.everybody):
+        for number, actor in enumerate(self.members):
             assert actor.commit("orders", number % 3, 200 + number, f"again by {number}") == 0
         keeper = self.mixed[0]
         generation, old = keeper.generation, keeper.member_id
@@ -78,7 +78,7 @@ class People:
         assert keeper.member_id != old
         assert keeper.beat(member_id=old) == 82
         assert keeper.sync().assignment == assignment_of(keeper)
-        assert [actor.beat() for actor in self.everybody] == [0] * len(self.everybody)
+        assert [actor.beat() for actor in self.members] == [0] * len(self.members)
 
     def commit_alone(self, group: str, offsets: list[tuple[int, int, str]], version: int = 8, retention_ms: int = -1) -> list[int]:
         parts = [OffsetCommitRequestPartition(partition, offset, 3 if version > 5 else -1, text) for partition, offset, text in offsets]
