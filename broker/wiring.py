@@ -133,7 +133,7 @@ class Broker:
     # These steps need a data directory; another kind of store overrides them.
 
     def _start_clock(self, store: BrokerStore) -> None:
-        """Compare the clock with the time of the store's last use."""
+        """Suspend deletion by time if the clock is far from the time of the store's last use, or that time is unknown."""
         assert isinstance(store, LocalStore)
         if not store.directory.is_new:
             self.clock.start_after(store.directory.last_use())

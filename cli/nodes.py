@@ -91,19 +91,19 @@ def node_status(cluster: Cluster, id: int) -> NodeStatus | None:
         entries.get("settled") == "true",
         number(entries, "started.ms"),
         max(newest, default=None),
-        [int(text) for text in words(entries, "groups.owned")],
-        words(entries, "topics.owned"),
+        [int(text) for text in listed(entries, "groups.owned")],
+        listed(entries, "topics.owned"),
         store_status(entries) if "store.connected" in entries else None,
     )
 
 
 def store_status(entries: dict[str, str]) -> StoreStatus:
     lease_left_ms, appends, oldest_append_ms = (number(entries, f"store.{name}") for name in ("lease.left.ms", "appends", "oldest.append.ms"))
-    return StoreStatus(entries["store.connected"] == "true", lease_left_ms, appends, oldest_append_ms, words(entries, "store.quarantined", "\n"))
+    return StoreStatus(entries["store.connected"] == "true", lease_left_ms, appends, oldest_append_ms, listed(entries, "store.quarantined", "\n"))
 
 
-def words(entries: dict[str, str], name: str, between: str = ",") -> list[str]:
-    return [text for text in entries.get(name, "").split(between) if text]
+def listed(entries: dict[str, str], name: str, separator: str = ",") -> list[str]:
+    return [text for text in entries.get(name, "").split(separator) if text]
 
 
 def number(entries: dict[str, str], name: str) -> int | None:

@@ -119,7 +119,7 @@ def check_newcomers(out: Outcome, group: Group) -> bool:
 
 
 def expansion_deadline_ms(group: Group) -> int:
-    """When the rebalance that admits the newcomers is due. At least one newcomer must wait."""
+    """When the rebalance that admits the newcomers is due. Called only while a newcomer waits."""
     policy = group.policy
     assert policy is not None
     newcomers = policy.newcomers.values()

@@ -80,7 +80,12 @@ def _expire(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int
 
 
 def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
-    """Retention counts from the commit in a simple group or for an unsubscribed topic, otherwise from when the group became empty."""
+    """Whether a committed offset expires now.
+
+    In an empty group retention counts from when it became empty, or from the commit if that time is unknown. In a simple group, and for a topic
+    that a stable consumer group does not subscribe to, it counts from the commit. Other offsets of a group with members do not expire. An expiry
+    time stored with the commit replaces the retention.
+    """
     counts_from_commit = True
     if group.protocol_type is None:
         pass  # a simple group, used for commits without membership

@@ -39,13 +39,13 @@ class Stay(NamedTuple):
     joined: Span | None  # None: unknown, it was a member when the log began
     last_heartbeat: Span | None  # None: it can have no successor: it is still a member, or its removal was no restart
     ended: Span | None  # when the coordinator removed it
-    left_group: bool  # it sent a LeaveGroup
+    successor_after_end: bool  # whether a successor can join only after the end, as after a LeaveGroup; else from the last heartbeat on
 
     @property
     def successor_from_ms(self) -> int:
         """The earliest time at which a successor can join."""
         assert self.last_heartbeat is not None
-        return self.ended[0] if self.left_group and self.ended is not None else self.last_heartbeat[0]
+        return self.ended[0] if self.successor_after_end and self.ended is not None else self.last_heartbeat[0]
 
     @property
     def identity(self) -> Hashable:

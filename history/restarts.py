@@ -94,6 +94,6 @@ def _stays_of(rebalances: list[Rebalance]) -> Iterable[_DynamicStay]:
             member = members.pop(event.member_id, None)
             if member is not None:
                 silent = event.at_ms - event.since_heartbeat_ms
-                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), left_group=event.cause is Removal.LEFT)
+                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), successor_after_end=event.cause is Removal.LEFT)
                 yield member._replace(stay=stay if event.cause in FINAL_REMOVALS else stay._replace(last_heartbeat=(silent, silent)), left_number=number)
     yield from members.values()

@@ -136,7 +136,8 @@ def _totals(series_totals: pa.Table, generations: Mapping[str, Sequence[Generati
 def _live_from(generations: Sequence[Generation]) -> int:
     """The first minute whose commits are after the last deletion of the group.
 
-    Commit times are in minutes. The minute of the deletion counts if the group was created again, so that its newest record is no tombstone.
+    Commit times are rounded down to minutes. If the newest record is no tombstone, the group was created again, perhaps in the minute of its
+    deletion, so that minute counts too.
     """
     deleted_ms = max((generation.append_ms for generation in generations if generation.tombstone), default=None)
     if deleted_ms is None:

@@ -265,9 +265,10 @@ class _JoinTimes:
 
 
 def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
-    """The stay of a member. Without notes it ends with the rebalance that the member missed, and its last commit is its last sign of life.
+    """The stay that a member spell describes.
 
-    `alive_ms`: a time at which it was known to be alive.
+    Without notes a stay ends with the rebalance that the member missed; the member fell silent between its last sign of life and that end. Signs
+    of life are its commits, its heartbeats, and `alive_ms`, a time at which it was known to be alive.
     """
     joined = (spell.joined_lo_ms, spell.joined_hi_ms) if spell.joined_lo_ms is not None and spell.joined_hi_ms is not None else None
     if spell.end_kind == "open" or spell.ended_hi_ms is None:

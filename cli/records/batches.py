@@ -44,7 +44,7 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
                 break
             header = validate(data, at, end)
             if header.is_control:
-                end_of_transaction(data, at, header, aborted_producers)
+                end_aborted_transaction(data, at, header, aborted_producers)
             elif header.next_offset > position and not is_aborted(header, pending, aborted_producers):
                 append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
                 consumed += [ConsumedRecord(topic, partition, record, append_time) for record in records(data, at) if record.offset >= position]
@@ -62,7 +62,7 @@ def is_aborted(header: BatchHeader, pending: list[AbortedTransaction], aborted_p
     return header.is_transactional and header.producer_id in aborted_producers
 
 
-def end_of_transaction(data: bytes, at: int, header: BatchHeader, aborted_producers: set[int]) -> None:
+def end_aborted_transaction(data: bytes, at: int, header: BatchHeader, aborted_producers: set[int]) -> None:
     for record in records(data, at):
         if record.key is not None and len(record.key) >= MARKER.size and MARKER.unpack_from(record.key)[1] == ABORT:
             aborted_producers.discard(header.producer_id)

@@ -28,7 +28,7 @@ def decode_method(out: Lines, message: Message) -> None:
 
 
 def read_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
-    """Generate `read` for a struct that is not an array's element; such a struct is nullable or tagged."""
+    """Generate `read` for a struct that occurs outside of arrays. Its caller has read the null byte or the tag, if there is one."""
     assert not RESERVED & {item.name for item in struct.fields}
     out.put("", "@staticmethod")
     with out.block(f"def read(data: bytes, at: int, version: int) -> tuple[{struct.name}, int]:"):

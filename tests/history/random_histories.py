@@ -235,7 +235,7 @@ def compacted(group_records: list[GroupRecord], chance: random.Random) -> list[G
     return group_records[chance.randrange(len(group_records) + 1) :] if group_records else []
 
 
-class Folded(NamedTuple):
+class DamagedHistory(NamedTuple):
     """A history from which some notes were removed, and perhaps some records."""
 
     notes: list[NoteRecord]
@@ -246,10 +246,10 @@ class Folded(NamedTuple):
         return story_of("g", self.notes, self.records, from_start=True, recorded=self.recorded)
 
 
-def folds(history: RandomHistory, seed: int) -> Iterator[Folded]:
+def damaged_histories(history: RandomHistory, seed: int) -> Iterator[DamagedHistory]:
     """For each loss of notes, three histories: with all records, with those that a compaction leaves, and without records."""
     notes, group_records = history.play.note_records, history.play.group_records
     chance = random.Random(seed)
     for remaining_notes in losses(notes, chance):
         for records in (group_records, compacted(group_records, chance), []):
-            yield Folded(unloaded(remaining_notes, notes), records, records is group_records and chance.random() < 0.5)
+            yield DamagedHistory(unloaded(remaining_notes, notes), records, records is group_records and chance.random() < 0.5)

@@ -32,7 +32,7 @@ from history.order import Order
 from history.words import title
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from tests.history.conftest import NotedPlay
-from tests.history.random_histories import Folded, PolicyHistory, RandomHistory, folds
+from tests.history.random_histories import DamagedHistory, PolicyHistory, RandomHistory, damaged_histories
 
 FOREVER = 1 << 62
 
@@ -187,15 +187,15 @@ def led(play: NotedPlay, seed: int, kind: type[RandomHistory] = RandomHistory, *
 @pytest.mark.parametrize("seed", range(12))
 def test_folded_history_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
     history, truth = led(play, seed)
-    for fold in folds(history, seed):
-        check(fold.story(), truth, recorded=bool(fold.records))
+    for damaged in damaged_histories(history, seed):
+        check(damaged.story(), truth, recorded=bool(damaged.records))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 17, 30, 56])
-def test_folded_history_with_policies_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
+def test_a_history_with_policies_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
     history, truth = led(play, seed, PolicyHistory)
-    for fold in folds(history, seed):
-        check(fold.story(), truth, recorded=bool(fold.records))
+    for damaged in damaged_histories(history, seed):
+        check(damaged.story(), truth, recorded=bool(damaged.records))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -203,14 +203,14 @@ def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: Noted
     """A suspension does not change the epoch, so only histories that still have all notes about the coordinator can show it."""
     history, truth = led(play, seed, suspended=True)
     coordinators = [note for note in play.note_records if not note.group]
-    for fold in folds(history, seed):
-        if [note for note in fold.notes if not note.group] != coordinators:
+    for damaged in damaged_histories(history, seed):
+        if [note for note in damaged.notes if not note.group] != coordinators:
             continue
-        check(fold.story(), truth, recorded=bool(fold.records))
+        check(damaged.story(), truth, recorded=bool(damaged.records))
 
 
 # Hard cases found among 700 random histories: a generation undone by a restart, a coordinator without any remaining note, an
-# earlier group of the same name. (seed, number of the fold)
+# earlier group of the same name. (seed, number of the damaged history)
 FOUND = [(15, 445), (19, 250), (29, 85), (29, 134), (36, 136), (40, 457), (42, 2), (42, 401), (42, 484), (46, 520)]
 FOUND += [(66, 472), (68, 475), (75, 505), (113, 448), (117, 369), (123, 177), (132, 358), (149, 204), (167, 118), (198, 518)]
 FOUND += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (516, 240), (662, 186)]
@@ -219,26 +219,26 @@ FOUND += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (516, 240)
 @pytest.mark.parametrize(("seed", "number"), FOUND)
 def test_a_scan_reports_the_known_part_of_its_result(play: NotedPlay, seed: int, number: int) -> None:
     history, truth = led(play, seed)
-    fold = next(islice(folds(history, seed), number, None))
-    check(fold.story(), truth, recorded=bool(fold.records))
+    damaged = next(islice(damaged_histories(history, seed), number, None))
+    check(damaged.story(), truth, recorded=bool(damaged.records))
 
 
-def moved_clock(fold: Folded, chance: random.Random) -> Folded:
+def moved_clock(damaged: DamagedHistory, chance: random.Random) -> DamagedHistory:
     """The same history as if the wall clock had been set ahead or back a few times."""
-    moments = sorted({note.at_ms for note in fold.notes} | {group_record.at_ms for group_record in fold.records})
+    moments = sorted({note.at_ms for note in damaged.notes} | {group_record.at_ms for group_record in damaged.records})
     steps = {moment: chance.choice((-3_600_000, -20_000, -900, 700, 5_000, 86_400_000)) for moment in chance.sample(moments, min(4, len(moments)))}
 
     def wall(ms: int) -> int:
         return ms + sum(step for moment, step in steps.items() if moment <= ms)
 
     notes = []
-    for original in fold.notes:
+    for original in damaged.notes:
         header = copy.copy(original.header)
         header.ts = wall(header.ts)
         if header.counted_from >= 0:
             header.counted_from = wall(header.counted_from)
         notes.append(original._replace(header=header))
-    return Folded(notes, [group_record._replace(at_ms=wall(group_record.at_ms)) for group_record in fold.records], fold.recorded)
+    return DamagedHistory(notes, [group_record._replace(at_ms=wall(group_record.at_ms)) for group_record in damaged.records], damaged.recorded)
 
 
 def timeless(entry: Entry) -> object:
@@ -258,11 +258,11 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
     """If notes are lost, only times order the entries of the two logs, so the order may change, but no duration."""
     history, _ = led(play, seed)
     chance = random.Random(seed)
-    all_notes = Folded(play.note_records, play.group_records, recorded=True)
-    for fold in [all_notes] * 20 + list(islice(folds(history, seed), 0, None, 5)):
-        moved = moved_clock(fold, chance).story()
-        if fold is all_notes:
-            assert [timeless(entry) for entry in moved] == [timeless(entry) for entry in fold.story()]
+    all_notes = DamagedHistory(play.note_records, play.group_records, recorded=True)
+    for damaged in [all_notes] * 20 + list(islice(damaged_histories(history, seed), 0, None, 5)):
+        moved = moved_clock(damaged, chance).story()
+        if damaged is all_notes:
+            assert [timeless(entry) for entry in moved] == [timeless(entry) for entry in damaged.story()]
         for entry in rebalances(moved):
             assert entry.duration_ms >= -1
             if entry.last_joiner is not None:

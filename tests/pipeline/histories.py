@@ -94,7 +94,7 @@ class RandomHistory:
     def play(self, steps: int) -> None:
         actions: list[Callable[[Client], None]] = [
             *[self.restart] * 5, self.stop, self.crash, self.freeze, self.busy, self.scale_out, self.subscribe, self.surge, self.deploy,
-            self.duplicate, self.remove, self.stop_all, self.coordinator, self.change_assignors, self.leader, lambda _: None,
+            self.duplicate, self.remove, self.stop_all, self.restart_or_kill_coordinator, self.change_assignors, self.restart_or_rejoin_leader, lambda _: None,
         ]  # fmt: skip
         for _ in range(steps):
             client = self.random.choice(self.running) if self.running else self.add()
@@ -173,7 +173,7 @@ class RandomHistory:
                 consumer.start()
                 self.wait(0, 1_000)
 
-    def coordinator(self, _: Client) -> None:
+    def restart_or_kill_coordinator(self, _: Client) -> None:
         partition = self.world.partition(GROUP)
         if partition.shard is not None:
             partition.write_notes()
@@ -184,7 +184,7 @@ class RandomHistory:
             client.assignors = ("range", "sticky")
             client.restart(4_000)
 
-    def leader(self, _: Client) -> None:
+    def restart_or_rejoin_leader(self, _: Client) -> None:
         group = self.world.group(GROUP)
         for consumer in self.running:
             if group is not None and consumer.alive and consumer.member_id == group.leader:

@@ -10,7 +10,7 @@ from history import End, GroupRecord, Rebalance, story_of
 from history.inferred import POSSIBLE_CAUSES
 from pipeline.rows import Coverage, Episode
 from tests.history.conftest import NotedPlay
-from tests.history.random_histories import RandomHistory, folds
+from tests.history.random_histories import RandomHistory, damaged_histories
 from tests.pipeline.playing import CLUSTER, fold
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -30,7 +30,7 @@ def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None
     history.play_steps(40)
     truth = [entry for entry in story_of("g", play.note_records, play.group_records, from_start=True, recorded=True) if isinstance(entry, Rebalance)]
     strong: list[bool] = []
-    for number, lost in enumerate(folds(history, seed)):
+    for number, lost in enumerate(damaged_histories(history, seed)):
         if number % EVERY or not lost.records:
             continue
         coverage = left_by_compaction(lost.records) if len(lost.records) < len(play.group_records) else []

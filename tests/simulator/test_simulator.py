@@ -304,7 +304,7 @@ def record_acknowledged_among_deleted_ones(world: World) -> None:
     records.acknowledged(("t", 0), 4, [b"sent later"], world.now)
 
 
-def fewer_records_deleted(world: World) -> None:
+def fewer_records_deleted_than_requested(world: World) -> None:
     Records(world).delete_before(("t", 0), 5)(4)
 
 
@@ -349,7 +349,7 @@ def record_twice(world: World) -> None:
         deleted_record_returns,
         record_deleted_beyond_the_request,
         record_acknowledged_among_deleted_ones,
-        fewer_records_deleted,
+        fewer_records_deleted_than_requested,
         old_generation_succeeds,
     ],
 )

@@ -176,7 +176,7 @@ def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk
     assert 1 in records_by_offset(reopened)
 
 
-def test_set_delete_horizons_and_removed_records_do_not_change_the_identity_of_a_log(data_folder: DataFolder) -> None:
+def test_a_promoted_segment_with_delete_horizons_and_fewer_records_is_swapped_in(data_folder: DataFolder) -> None:
     log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
         append_flushed(log, keyed_batch((f"k{number % 20}", None if number % 3 == 0 else "v"), ("other", "v")), log.epoch)

@@ -254,14 +254,14 @@ class Meta:
         if not self._heartbeat_pending:
             self._send_heartbeat()
 
-    def _read_back(self) -> None:
-        """Read until this node's newest heartbeat is read back, if a callback waits for that."""
+    def _poll_for_heartbeat(self) -> None:
+        """Read the stream again and again, until no callback waits for a heartbeat of this node to be read back."""
         if self._waiting_for_read_back and self._acked_heartbeats and not self.closed:
-            self.refresh(self._schedule_read_back)
+            self.refresh(self._schedule_poll)
 
-    def _schedule_read_back(self, read: bool) -> None:
+    def _schedule_poll(self, read: bool) -> None:
         if self._waiting_for_read_back:
-            self._loop.call_later(READ_BACK_SECONDS, Contained(self._read_back))
+            self._loop.call_later(READ_BACK_SECONDS, Contained(self._poll_for_heartbeat))
 
     def _apply_node(self, node: int, body: dict[str, Any], seq: int) -> None:
         incarnation = str(body["incarnation"])
@@ -468,7 +468,7 @@ class Meta:
         self._note_read_back()
         if not self._heartbeat_pending and any(number > heartbeat.number for number, _ in self._waiting_for_read_back):
             self._loop.call_soon(Contained(self._send_heartbeat))
-        self._read_back()
+        self._poll_for_heartbeat()
 
     def first_heartbeat(self, done: Callable[[EngineError | None], None]) -> None:
         """Take the node id; an earlier process with this id reads this message and stops."""

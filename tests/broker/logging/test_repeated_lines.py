@@ -10,7 +10,7 @@ from broker.logging.line_format import Render, json_line
 from broker.logging.repeated_lines import COUNTED_MAX, SECONDS_MAX, Repeats
 
 
-class Moment:
+class FakeClock:
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -19,23 +19,23 @@ class Moment:
 
 
 @pytest.fixture
-def moment() -> Moment:
-    return Moment()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def repeats(moment: Moment) -> Repeats:
-    return Repeats(Render(json_line), moment)
+def repeats(clock: FakeClock) -> Repeats:
+    return Repeats(Render(json_line), clock)
 
 
 def line(event: str = "closed", **fields: Any) -> dict[str, Any]:
     return {"event": event, **fields}
 
 
-def test_the_first_line_is_written_and_repeats_are_counted(repeats: Repeats, moment: Moment) -> None:
+def test_the_first_line_is_written_and_repeats_are_counted(repeats: Repeats, clock: FakeClock) -> None:
     assert [repeats.repeated("warning", line(peer="a")) for _ in range(4)] == [False, True, True, True]
     assert repeats.overdue() == []
-    moment.now += 1
+    clock.now += 1
     (counted,) = repeats.overdue()
     assert b'"peer": "a", "repeated": 3}' in counted
 
@@ -50,19 +50,19 @@ def test_info_lines_are_never_suppressed(repeats: Repeats) -> None:
     assert repeats.wait_seconds() is None
 
 
-def test_a_repeated_line_is_written_at_growing_intervals(repeats: Repeats, moment: Moment) -> None:
+def test_a_repeated_line_is_written_at_growing_intervals(repeats: Repeats, clock: FakeClock) -> None:
     written = 0
     for _ in range(36_000):
         repeats.repeated("error", line())
-        moment.now += 0.1
+        clock.now += 0.1
         written += len(repeats.overdue())
     assert written == 6 + (3_600 - 63) // SECONDS_MAX
 
 
-def test_a_line_that_stopped_repeating_is_forgotten(repeats: Repeats, moment: Moment) -> None:
+def test_a_line_that_stopped_repeating_is_forgotten(repeats: Repeats, clock: FakeClock) -> None:
     repeats.repeated("error", line())
     assert repeats.wait_seconds() == 1
-    moment.now += 1
+    clock.now += 1
     assert repeats.overdue() == []
     assert repeats.wait_seconds() is None
     assert not repeats.repeated("error", line())
