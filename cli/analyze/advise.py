@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.analyze.opened import check_group, known_names, open_warehouse
+from cli.analyze.opened import check_names, open_warehouse
 from cli.failure import EXIT
 from cli.shown import Screen, plain
 
@@ -20,9 +20,7 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.on_demand import advice_for
         from pipeline.timeouts import Options
 
-        clusters, groups = known_names(warehouse, options.cluster)
-        check_group(warehouse, options, groups)
-        several_clusters = len(clusters) > 1
+        several_clusters = len(check_names(warehouse, options)) > 1
         limits = Options(quantile=options.quantile, detect_max_ms=ms(options.max_detect))
         advice = advice_for(warehouse, options.group, limits, options.cluster)
     if screen.json:

@@ -62,12 +62,14 @@ def known_names(warehouse: Warehouse, cluster: str | None) -> tuple[set[str], se
     return clusters, {row["group"] for row in known if cluster in (None, row["cluster"])}
 
 
-def check_group(warehouse: Warehouse, options: argparse.Namespace, groups: set[str]) -> None:
-    """Raise Failure if the command names a group that is not one of `groups`, the known ones."""
+def check_names(warehouse: Warehouse, options: argparse.Namespace) -> set[str]:
+    """Raise Failure if the tables lack the cluster or group of the command. Return the clusters of the tables."""
     from cli.command_line import closest
 
+    clusters, groups = known_names(warehouse, options.cluster)
     if options.group is not None and options.group not in groups:
         raise Failure(EXIT.MISSING, f"no group {options.group!r} in {place(warehouse, options.cluster)}{closest(options.group, groups)}", word=UNKNOWN_GROUP)
+    return clusters
 
 
 def place(warehouse: Warehouse, cluster: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cli.analyze.opened import FINDINGS, check_group, known_names, open_warehouse, rows
+from cli.analyze.opened import FINDINGS, check_names, open_warehouse, rows
 from cli.failure import EXIT
 from cli.shown import Column, Painted, Role, Screen
 
@@ -18,9 +18,7 @@ def run(options: argparse.Namespace) -> int:
 
     screen = Screen.of(options)
     with open_warehouse(options) as warehouse:
-        clusters, groups = known_names(warehouse, options.cluster)
-        check_group(warehouse, options, groups)
-        several_clusters = len(clusters) > 1
+        several_clusters = len(check_names(warehouse, options)) > 1
         statuses = rows(warehouse, "status", Status, options.group, options.cluster)
     last = {(row.cluster, row.group, row.topic, row.topic_partition): row for row in statuses if row.ruleset == options.ruleset}
     current = sorted(last.values(), key=lambda row: (row.status in ("OK", "UNKNOWN"), row.cluster, row.group, row.topic, row.topic_partition))

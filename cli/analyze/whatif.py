@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cli.analyze.advise import ms, seconds
-from cli.analyze.opened import check_group, known_names, open_warehouse
+from cli.analyze.opened import check_names, open_warehouse
 from cli.failure import EXIT, Failure
 from cli.shown import Screen, plain
 
@@ -17,9 +17,7 @@ def run(options: argparse.Namespace) -> int:
     with open_warehouse(options) as warehouse:
         from pipeline.on_demand import replay
 
-        clusters, groups = known_names(warehouse, options.cluster)
-        check_group(warehouse, options, groups)
-        several_clusters = len(clusters) > 1
+        several_clusters = len(check_names(warehouse, options)) > 1
         replays = replay(warehouse, options.group, static=options.static, session_timeout_ms=ms(options.session_timeout), cluster=options.cluster)
     if screen.json:
         screen.document({"replays": [{**outcome._asdict(), "saved": outcome.saved} for outcome in replays]})

@@ -28,7 +28,6 @@ PAUSE_SECONDS_MAX = 1.0
 CLOCK_SECONDS = 0.01  # a wait that ends this much before its deadline counts as expired
 NO_LEADER_YET = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
 NO_CREATION_VERSION = 4
-UNCERTAIN = "; it may have taken effect"  # ends the message of a request that was sent and not answered
 CHECK_FIRST = "check whether it was done before trying again"
 
 
@@ -37,6 +36,14 @@ class Limits(NamedTuple):
 
     call: float
     attempt: float
+
+
+class Unanswered(Failure):
+    """A request that may have taken effect was sent and not answered. `problem`: the same failure without the advice to check."""
+
+    def __init__(self, problem: Failure) -> None:
+        super().__init__(problem.code, f"{problem.line}; it may have taken effect: check before trying again", hint=CHECK_FIRST)
+        self.problem = problem
 
 
 class Cluster:
@@ -299,7 +306,7 @@ class Cluster:
                 if connection is not None:
                     self._pool.failed(connection)
                     if no_reply.sent and not repeatable:
-                        raise Failure(EXIT.UNREACHABLE, f"{line}{UNCERTAIN}: check before trying again", hint=CHECK_FIRST) from no_reply
+                        raise Unanswered(problem) from no_reply
                 if no_reply.final or not self._pool.has_connected:
                     raise problem from no_reply
                 self._metadata_valid = False

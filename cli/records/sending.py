@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
-from cli.client.cluster import UNCERTAIN
-from cli.client.connection import NoReply
+from cli.client.cluster import Unanswered
 from cli.client.words import word_of
 from cli.records.drafts import Draft
 from protocol.batch import Compression, build
@@ -156,14 +155,12 @@ class Sender:
         drafts = [draft for batch in batches.values() for draft in batch.drafts]
         try:
             reply = self._cluster.node(leader, request, retry=False)
+        except Unanswered as lost:
+            add_missing(self._in_doubt, drafts)
+            if self._producer is not None:
+                return lost.problem
+            raise lost.problem from lost
         except Failure as lost:
-            was_sent = isinstance(lost.__cause__, NoReply) and lost.__cause__.sent
-            if was_sent:
-                add_missing(self._in_doubt, drafts)
-                unanswered = Failure(EXIT.UNREACHABLE, lost.line.partition(UNCERTAIN)[0])
-                if self._producer is not None:
-                    return unanswered
-                raise unanswered from lost
             return unreachable(lost)
         except KeyboardInterrupt:
             add_missing(self._in_doubt, drafts)

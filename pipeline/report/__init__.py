@@ -32,7 +32,8 @@ def write_report(
     `groups`, `cluster`: report only these, if given.
     """
     from pipeline.report.document import document
-    from pipeline.report.page import group_key, page
+    from pipeline.report.group_key import group_key
+    from pipeline.report.page import page
     from pipeline.report.tables import Tables
 
     content = document(Tables(warehouse, groups, cluster), version=version, per_group=per_group)
@@ -41,7 +42,7 @@ def write_report(
         written.append(_write(json_file, json.dumps(content, ensure_ascii=False, indent=1)))
     if html is not None:
         path = Path(html)
-        links: dict[tuple[str, str], str] = {}
+        links = {}
         if per_group:
             folder = path.with_name(f"{path.stem}-groups")
             folder.mkdir(exist_ok=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
+from pipeline.report.group_key import GroupKey, group_key
 from pipeline.report.words import plain, short_time, span_text
 
 WIDTH: Final = 960
@@ -131,7 +132,7 @@ def _title(content: str) -> Markup:
 
 
 def timeline(
-    groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: Mapping[tuple[str, str], str] | None = None, with_cluster: bool = False
+    groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: Mapping[GroupKey, str] | None = None, with_cluster: bool = False
 ) -> Markup:
     """A lane for each group: deploys as bands, and rebalances as bars, with their duration as length and their cause as colour."""
     links = links or {}
@@ -142,7 +143,7 @@ def timeline(
     for number, detail in enumerate(groups):
         y = top + number * lane
         label = text(0, y + 19, _lane_name(detail, with_cluster))
-        link = links.get((detail["cluster"], detail["group"]))
+        link = links.get(group_key(detail))
         parts.append(Markup('<a href="{}">{}</a>').format(link, label) if link else label)
         parts.append(Markup('<line class="grid" x1="190" x2="{right}" y1="{y}" y2="{y}"/>').format(right=WIDTH - RIGHT, y=y + lane))
         for deploy in detail["deploys"]["rows"]:

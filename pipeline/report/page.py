@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
 
 from pipeline.report import charts, words
-
-GroupKey: TypeAlias = tuple[str, str]  # cluster and group
+from pipeline.report.group_key import GroupKey, group_key
 
 ROWS_SHOWN: Final = 100
 HYGIENE_COLUMNS: Final = ("cluster", "group", "topic", "kind", "detail")
@@ -52,10 +51,6 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
         style=style,
         script=script,
     )
-
-
-def group_key(row: dict[str, Any]) -> GroupKey:
-    return row["cluster"], row["group"]
 
 
 def _by_group(rows: list[dict[str, Any]]) -> dict[GroupKey, list[dict[str, Any]]]:

@@ -17,8 +17,7 @@ import pytest
 
 from cli.arguments import addresses
 from cli.client import Cluster, Failure
-from cli.client.cluster import UNCERTAIN
-from cli.client.connection import NoReply
+from cli.client.cluster import Unanswered
 from cli.records.drafts import Draft
 from cli.records.lines import line_groups
 from cli.records.partitioning import STICK_BYTES, Partitioner, murmur2, partition_of_key
@@ -263,7 +262,7 @@ class Breaking(Cluster):
         reply = super().node(broker_id, request, **more)
         if type(request).__name__ == "ProduceRequest" and self.breaks:
             self.breaks -= 1
-            raise Failure(69, f"the connection broke{UNCERTAIN}: check before trying again") from NoReply("the connection broke", sent=True)
+            raise Unanswered(Failure(69, "the connection broke"))
         return reply
 
 
