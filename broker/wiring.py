@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from broker.api.parts import BrokerParts
 from broker.api.table import routes
@@ -13,7 +13,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal, owned_or_fail
 from broker.groups.notes import Notes
 from broker.groups.shards import FreshIds, Shards
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, TOPIC_REGISTRY
 from broker.logging import logs
 from broker.logging.logs import log
 from broker.machine import Machine
@@ -56,9 +56,7 @@ from broker.topics.transactions import Transactions
 from broker.topics.waiting_fetches import Fetches
 from coordinator import GroupConfig
 from coordinator.policies import NO_POLICIES, NONE_TEXT, GroupPolicies, parse
-from storage import HeldBy, LogId, NodeInfo, OwnedLog, TopicStore, Unreadable
-
-TOPIC_REGISTRY: Final = LogId(REGISTRY_LOG, 0)
+from storage import HeldBy, NodeInfo, OwnedLog, TopicStore, Unreadable
 
 
 class Broker:

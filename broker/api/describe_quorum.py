@@ -1,17 +1,20 @@
-"""DescribeQuorum: this broker is the only voter.
+"""DescribeQuorum: the controller, and the nodes that can become it.
 
 Kafka's controllers replicate the log `__cluster_metadata`. The topic registry takes its place here, and clients cannot read it. The
-reply names this broker as leader, with offsets of 0.
+reply names the owner of the registry as leader and the live nodes as voters, with offsets of 0.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from broker.api.brokers import brokers_of
 from broker.api.parts import BrokerParts
+from broker.internal_topics import TOPIC_REGISTRY
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
 from broker.security.authorizer import Operation, cluster_allowed
+from broker.topics.leaders import NO_NODE
 from broker.topics.registry import NO_ID
 from protocol.errors import ErrorCode
 from protocol.messages import describe_quorum
@@ -25,7 +28,7 @@ from protocol.messages.describe_quorum import (
 )
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-QUORUM_EPOCH = 1  # a quorum of one elects once
+SINGLE_NODE_EPOCH: Final = 1  # a single node was elected once
 
 
 def route(parts: BrokerParts) -> Route:
@@ -35,6 +38,7 @@ def route(parts: BrokerParts) -> Route:
 class DescribeQuorum:
     def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
+        self._leaders = parts.leaders
         self._clock = parts.clock
         self._authorizer = parts.authorizer
 
@@ -42,17 +46,23 @@ class DescribeQuorum:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         requested = [(topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics]
-        known = requested == [(METADATA_TOPIC, [0])]
-        describe = self._quorum if known else _no_quorum
-        topics = [DescribeQuorumResponseTopicData(name, [describe(index) for index in indexes]) for name, indexes in requested]
+        if requested != [(METADATA_TOPIC, [0])]:
+            topics = [DescribeQuorumResponseTopicData(name, [_no_quorum(index) for index in indexes]) for name, indexes in requested]
+            return DescribeQuorumResponse(topics=topics, nodes=[])
         address: Address = call.connection.listener
-        nodes = [describe_quorum.Node(self._node.id, [Listener(address.name, address.host, address.port)])] if known else []
-        return DescribeQuorumResponse(topics=topics, nodes=nodes)
+        voters, controller = brokers_of(self._node, self._leaders, address)
+        topic = DescribeQuorumResponseTopicData(METADATA_TOPIC, [self._quorum([voter.id for voter in voters], controller)])
+        nodes = [describe_quorum.Node(voter.id, [Listener(address.name, voter.host, voter.port)]) for voter in voters]
+        return DescribeQuorumResponse(topics=[topic], nodes=nodes)
 
-    def _quorum(self, index: int) -> DescribeQuorumResponsePartitionData:
-        now, id = self._clock.wall, self._node.id
-        voter = ReplicaState(id, NO_ID, 0, now, now)
-        return DescribeQuorumResponsePartitionData(index, ErrorCode.NONE, "", id, QUORUM_EPOCH, 0, [voter], [])
+    def _quorum(self, voters: list[int], controller: int) -> DescribeQuorumResponsePartitionData:
+        error = ErrorCode.LEADER_NOT_AVAILABLE if controller == NO_NODE else ErrorCode.NONE
+        now = self._clock.wall
+        states = [ReplicaState(voter, NO_ID, 0, now, now) for voter in voters]
+        return DescribeQuorumResponsePartitionData(0, error, error.message if error else "", controller, self._epoch(), 0, states, [])
+
+    def _epoch(self) -> int:
+        return SINGLE_NODE_EPOCH if self._leaders is None else self._leaders.leader_epoch(TOPIC_REGISTRY)
 
 
 def _no_quorum(index: int) -> DescribeQuorumResponsePartitionData:

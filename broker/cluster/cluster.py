@@ -18,14 +18,14 @@ from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ControllerIds
 from broker.cluster.propagation import Propagation
 from broker.cluster.registry import Changes, Registry
-from broker.cluster.routing import TOPIC_REGISTRY, Routing
+from broker.cluster.routing import Routing
 from broker.cluster.store import ClusterStore
 from broker.cluster.topic_placement import TopicPlacement
 from broker.groups.group_journal import NOT_OURS, GroupJournal
 from broker.groups.journal import Journal
 from broker.groups.notes import Notes
 from broker.groups.shards import Shards
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, TOPIC_REGISTRY
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import Contained

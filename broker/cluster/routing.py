@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.cluster.store import SharedView
-from broker.internal_topics import REGISTRY_LOG, owning_log
+from broker.internal_topics import TOPIC_REGISTRY, owning_log
 from broker.topics.leaders import NO_NODE, Endpoint
 from storage import LogId, NodeInfo
-
-TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
 
 
 class Routing:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.cluster.cluster import Cluster
-from broker.cluster.routing import TOPIC_REGISTRY
-from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
+from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG, TOPIC_REGISTRY
 from broker.runtime.clock import Clock
 
 LISTED_MAX: Final = 1_000  # partitions of topics; the leaders of all partitions are in Metadata

@@ -40,13 +40,18 @@ def test_the_cluster_shows_what_each_node_owns(ask: Tenure, nodes: Nodes) -> Non
     assert sum(share["groups_partitions"] for share in shares) == OFFSETS_PARTITIONS
     assert sum(share["topics_partitions"] for share in shares) == PARTITIONS
     assert all(share["started"][:18] <= share["since"] and not share["draining"] for share in shares)
-    assert [broker["id"] for broker in value["brokers"] if broker["controller"]] == [nodes.controller()]
     lines = ask("cluster").out.splitlines()
     header = next(number for number, line in enumerate(lines) if line.startswith("BROKER"))
     assert lines[header].split() == ["BROKER", "HOST", "PORT", "RACK", "STATE", "GROUPS", "TOPICS", "SINCE"]
     rows = [line.split() for line in lines[header + 1 : header + 4]]
     assert [row[5:7] for row in rows] == [[str(share["groups_partitions"]), str(share["topics_partitions"])] for share in shares]
     assert all(row[7][:18] == share["since"][:18] for row, share in zip(rows, shares, strict=True))
+
+
+def test_every_node_names_the_controller(tenure: Tenure, nodes: Nodes) -> None:
+    for id in nodes.ids:
+        value = json.loads(tenure("cluster", "--json", "--bootstrap", f"127.0.0.1:{nodes.port(id)}").out)
+        assert [broker["id"] for broker in value["brokers"] if broker["controller"]] == [nodes.controller()] == [value["controller_id"]]
 
 
 def test_a_node_is_drained_and_gets_its_share_again(ask: Tenure, nodes: Nodes) -> None:

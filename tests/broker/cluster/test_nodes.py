@@ -11,9 +11,12 @@ import pytest
 import pytest_asyncio
 
 from broker.cluster.messages import NODE_API
+from broker.cluster.routing import Routing
 from broker.cluster.status import status
 from broker.cluster_wiring import ClusterBroker
+from broker.internal_topics import TOPIC_REGISTRY
 from broker.runtime.start import StartError
+from broker.topics.leaders import NO_NODE
 from broker.topics.registry import PRODUCER_IDS_PER_BLOCK
 from coordinator import partition_of
 from protocol.batch import build_facts
@@ -24,6 +27,12 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -174,6 +183,32 @@ async def test_every_node_names_the_same_nodes_controller_leaders_and_coordinato
     assert answers[0][2] == [(id, three.served[id].port) for id in (1, 2, 3)]
     assert len(set(answers[0][3])) > 1
     assert set(answers[0][4]) == {1, 2, 3}
+
+
+async def quorum_of(client: AsyncClient) -> DescribeQuorumResponse:
+    request = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
+    reply: DescribeQuorumResponse = await client.ask(request, 2)
+    return reply
+
+
+async def test_every_node_names_the_controller_as_leader_of_the_quorum(three: Nodes) -> None:
+    for moves in range(2):
+        for client in three.clients.values():
+            reply = await quorum_of(client)
+            (partition,) = reply.topics[0].partitions
+            assert (partition.error_code, partition.leader_id) == (0, three.controller)
+            assert partition.leader_epoch == three.broker(three.controller).cluster.routing.leader_epoch(TOPIC_REGISTRY)
+            assert [voter.replica_id for voter in partition.current_voters] == sorted(three.served)
+            assert [(node.node_id, node.listeners[0].port) for node in reply.nodes] == [(id, three.served[id].port) for id in sorted(three.served)]
+        await three.stop(three.controller)
+        await three.settle()
+        assert moves or three.controller != partition.leader_id
+
+
+async def test_a_quorum_without_a_controller_has_no_leader_yet(three: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Routing, "controller", NO_NODE)
+    (partition,) = (await quorum_of(three.clients[1])).topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, NO_NODE)
 
 
 async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> None:
