@@ -92,7 +92,7 @@ class ClusterBroker(Broker):
         self._load_ended = cluster.load_ended
         self._acquired_at_once = ACQUIRED_AT_ONCE
         self.dispatch.serve(cluster.route())
-        await cluster.open_registry(shared.owned)
+        await cluster.open_registry(shared.owned, self.stop_requested)
         if CONSUMER_OFFSETS not in self.topics.by_name and journal.writable:
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
             self.turn.call_first_at_turn_end(journal)

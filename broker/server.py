@@ -16,7 +16,7 @@ from broker.runtime.build import build
 from broker.runtime.contain import uncontained
 from broker.runtime.node import Address
 from broker.runtime.parent import ParentWatch
-from broker.runtime.start import ExitCode, StartError
+from broker.runtime.start import ExitCode, StartError, StoppedEarly
 from broker.runtime.start_trace import mark
 from broker.runtime.stopping import StopRequest, run_until_stopped
 from broker.runtime.workers import never_preempt
@@ -114,31 +114,41 @@ class Server:
         store = self.broker.new_store(self._descriptors.logs)
         mark("data_directory")
         self.broker.ended = self._stop_with
+        self.broker.stop_requested = self.stop_request.reason
         try:
-            await self.broker.open(store, [address for address, _, _ in addresses])
+            await self.broker.open(store, addresses)
             self.broker.acceptor.start()
             mark("registry_and_apis")
             self._announce(addresses)
             log.info("stopping", **await self.stop_request.reason)
             return await self._end(store)
+        except StoppedEarly:
+            log.info("stopped before the node served", **self.stop_request.reason.result())
+            return self._code
         finally:
             store.close()
 
-    def _listen(self) -> list[tuple[Address, int, str]]:
-        """Open every listener; returns its advertised address with the real port, the port, and the host it listens on."""
-        opened = []
+    def _listen(self) -> list[Address]:
+        """Open every listener."""
+        addresses = []
         for listener in self.config.listeners:
             sockets, port = self._machine.open_sockets(listener, self.config.socket_listen_backlog_size)
-            address = Address(listener.name, listener.advertised_host, listener.advertised_port or port)
+            address = Address(listener.name, listener.advertised_host, listener.advertised_port or port, listener.host, port)
             self.broker.acceptor.add_sockets(sockets, address)
-            opened.append((address, port, listener.host))
-        return opened
+            addresses.append(address)
+        return addresses
 
-    def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
-        for address, port, host in opened:
+    def _announce(self, addresses: list[Address]) -> None:
+        for address in addresses:
             with contextlib.suppress(OSError):  # standard output may be closed
-                print(f"listening {address.name} {format_endpoint(host, port)}", flush=True)
-            log.info("listening", listener=address.name, port=port, advertised=format_endpoint(address.host, address.port), build=build())
+                print(f"listening {address.name} {format_endpoint(address.listen_host, address.listen_port)}", flush=True)
+            log.info(
+                "listening",
+                listener=address.name,
+                port=address.listen_port,
+                advertised=format_endpoint(address.host, address.port),
+                build=build(),
+            )
         if start_trace.requested:
             log.info("start", **start_trace.summary())
         if logs.debug_enabled():

@@ -25,7 +25,7 @@ from broker.runtime.parent import ParentWatch
 from broker.runtime.start import SUPERVISOR, ExitCode, StartError
 from broker.runtime.stopping import StopRequest, run_until_stopped
 from broker.settings.config import Config
-from broker.settings.endpoints import format_endpoint
+from broker.settings.endpoints import format_endpoint, reachable_host
 from broker.settings.listeners import Listener
 from protocol.headers import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -276,12 +276,11 @@ def exit_code(code: int) -> int:
 
 async def answers(host: str, port: int, seconds: float) -> bool:
     """Whether a node answers ApiVersions."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     request = ApiVersionsRequest("tenure-supervisor", "1")
     frame = encode_request(request.API_KEY, 0, False, 1, "tenure-supervisor", request.encode(0))
     try:
         async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(reachable_host(host), port)
             try:
                 writer.write(frame)
                 return bool(await reader.read(4))

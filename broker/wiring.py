@@ -31,6 +31,7 @@ from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
 from broker.settings.config import POLICIES, Config
 from broker.settings.descriptors import Descriptors
+from broker.settings.endpoints import reachable_host
 from broker.settings.report import log_settings
 from broker.settings.table import POLICY_PREFIX
 from broker.stores.compaction import Cleaning, CleaningRules
@@ -101,6 +102,8 @@ class Broker:
         self._leaders: Leaders | None = None
         self._load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None
         self.ended: Callable[[str, ExitCode], None] = lambda reason, code: None  # stops the server; set before `open`
+        # Done when a stop is requested; replaced by the server before `open`.
+        self.stop_requested: asyncio.Future[dict[str, object]] = loop.create_future()
         self._acquired_at_once = 1
 
     def new_store(self, log_files_max: int) -> BrokerStore:
@@ -114,7 +117,9 @@ class Broker:
         """Open the registry and start every part except the acceptor; groups and topic logs load in the background."""
         self._start_clock(store)
         node = Node(self.config.node_id, store.cluster_id)
-        store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack))
+        first = addresses[0]
+        peer_address = reachable_host(first.listen_host), first.listen_port
+        store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack, peer_address))
         self._start_cleaning(store)
         await self._open_registry(store)
         log_settings(self.config)

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 
-from broker.settings.endpoints import format_endpoint, is_wildcard
+from broker.settings.endpoints import format_endpoint, reachable_host
 from cli.arguments import BOOTSTRAP, address, bootstrap_of
 from cli.dial import UnknownHostError, dial, remaining
 
@@ -137,9 +137,7 @@ def configured_targets(config_file: str | None) -> list[tuple[str, int]]:
     listener = config.listeners[0]
     if listener.port == 0:
         raise failure(USAGE, f"{listener.name} gets a free port at each start; write tenure health HOST:PORT with the port of its listening line")
-    host = listener.host
-    if is_wildcard(host):
-        host = "::1" if ":" in host else "127.0.0.1"
+    host = reachable_host(listener.host)
     nodes = 1 if "node.id" in config.given else config.cluster_nodes
     return [(host, listener.port + number) for number in range(nodes)]
 

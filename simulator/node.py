@@ -34,7 +34,7 @@ class SimServer(Server):
 
     announced: Callable[[], None]
 
-    def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
+    def _announce(self, addresses: list[Address]) -> None:
         self.announced()
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.cluster.routing import TOPIC_REGISTRY
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, TOPIC_REGISTRY
 from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.world import Broken, World, format_time
 from storage import LogId

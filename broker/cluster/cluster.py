@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from broker.cluster.deletions import DeletionReports, SharedDeletions
 from broker.cluster.following import Following
@@ -29,7 +29,7 @@ from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, TO
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import Contained
-from broker.runtime.start import ExitCode, StartError
+from broker.runtime.start import ExitCode, StartError, StoppedEarly
 from broker.runtime.turn import Turn
 from broker.topics.leaders import NO_NODE
 from broker.topics.producer_ids import RegistryIds
@@ -38,6 +38,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import HeldBy, LogId, OwnedLog, ServedLog, TopicStore, Unreadable
 
+CONTROLLER_WARN_SECONDS: Final = 5.0  # between two warnings of a node that starts and gets no topics from the controller
 FOLLOW_SECONDS: Final = 2.0  # the interval of reading the controller's registry and greeting the other nodes, in case a message was lost
 CHECK_SECONDS: Final = 1.0
 GATHER_SECONDS: Final = 1.0  # for the other nodes to start, before this node acquires logs that they should own
@@ -105,9 +106,14 @@ class Cluster:
 
     # Start and stop.
 
-    async def open_registry(self, served: Callable[[LogId], ServedLog | None]) -> None:
-        """Become the controller, or read the controller's registry; raises StartError if the registry's log cannot be read."""
+    async def open_registry(self, served: Callable[[LogId], ServedLog | None], stop_requested: asyncio.Future[dict[str, object]]) -> None:
+        """Become the controller, or read the controller's registry.
+
+        Raises StartError if the registry's log cannot be read, and StoppedEarly if a stop is requested while the controller does not answer.
+        """
         self._served = served
+        began = self._loop.time()
+        warn_at = began + CONTROLLER_WARN_SECONDS
         self._store.watch_nodes(self.members.node_changed)
         while not self.registry.leading and not (self.registry.current and CONSUMER_OFFSETS in self._topics.by_name):
             opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
@@ -118,7 +124,14 @@ class Cluster:
             if isinstance(result, HeldBy):
                 followed: asyncio.Future[None] = self._loop.create_future()
                 self.follow(partial(_set_done, followed))
-                await asyncio.wait([followed], timeout=1.0)
+                either: list[asyncio.Future[Any]] = [followed, stop_requested]
+                await asyncio.wait(either, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                if stop_requested.done():
+                    self.stop()
+                    raise StoppedEarly
+                if not followed.done() and self._loop.time() >= warn_at:
+                    warn_at += CONTROLLER_WARN_SECONDS
+                    log.warning("the controller has not sent its topics yet", controller=self.controller, seconds=round(self._loop.time() - began))
             elif not self._lead(result):
                 raise StartError("the registry of topics cannot be read", ExitCode.DATA)
 

@@ -146,7 +146,7 @@ class Peers:
         if info_of_node is None or not info_of_node.addresses or self._closed:
             return None
         link = Link(self._loop, self._frame_bytes_max, ended)
-        _, host, port = info_of_node.addresses[0]
+        host, port = info_of_node.peer_address or info_of_node.addresses[0][1:]
         self._loop.create_task(contained_task(self._connect, link, node, host, port))
         return link
 

@@ -14,8 +14,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The advertised address of one listener, with the real port."""
+    """The advertised address of one listener, with the real port, and the address that it listens on."""
 
     name: str
     host: str
     port: int
+    listen_host: str = ""
+    listen_port: int = 0

@@ -46,6 +46,10 @@ class StartError(Exception):
         self.code = code
 
 
+class StoppedEarly(Exception):
+    """A stop was requested while the broker waited for another node, before it could serve."""
+
+
 def describe_permissions(error: BaseException | None) -> str:
     """For a permission error, the user of the process and the owner of the path: in containers the user is often wrong."""
     if not isinstance(error, OSError) or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):

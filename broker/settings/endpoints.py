@@ -37,6 +37,13 @@ def is_wildcard(host: str) -> bool:
     return not host or (packed is not None and not any(unmapped(packed)))
 
 
+def reachable_host(host: str) -> str:
+    """A host at which this machine reaches a socket that listens on `host`: loopback for a wildcard."""
+    if not is_wildcard(host):
+        return host
+    return "::1" if ":" in host else "127.0.0.1"
+
+
 def is_loopback(host: str) -> bool:
     """Decided by the spelling: a name other than localhost may resolve to any address, so it does not count as loopback."""
     packed = packed_address(host)

@@ -19,8 +19,10 @@ from broker.runtime.start import SUPERVISOR, ExitCode
 from broker.settings.config import Config, load_config
 from broker.settings.listeners import Listener
 from broker.supervisor import check_addresses, node_ids, node_listeners, node_settings
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.metadata import MetadataRequest
 from tests.nodes.cluster import Nodes, consecutive_ports
-from tests.running import Broker, environment, wait_until
+from tests.running import Broker, Client, environment, start, wait_until
 
 pytestmark = pytest.mark.once  # processes and signals do not depend on the Python version
 SECONDS = 20
@@ -136,6 +138,50 @@ def test_a_node_may_be_started_and_stopped_by_hand(nodes: Nodes) -> None:
         by_hand.kill()
     nodes.await_settled(3)
     assert nodes.stop() == 0
+
+
+def test_nodes_reach_each_other_where_they_listen_not_where_clients_are_told_to_connect(tmp_path: Path) -> None:
+    """As in a container: nobody in it can resolve the advertised name, or reach the published port."""
+    first = consecutive_ports(2)
+    supervisor = Broker(
+        "--nodes", "2", "--listen", f"0.0.0.0:{first}", "--advertise", "tenure.example.invalid:9092", "--data", str(tmp_path / "data"), listeners=1
+    )
+    try:
+        for id in (1, 2):
+            supervisor.await_line(f'"event": "node serves", "node": {id}')
+        with Client(first) as client:
+            created = client.ask(CreateTopicsRequest([CreatableTopic("topic", 6, 1)], 5_000), 7)
+            assert [topic.error_code for topic in created.topics] == [0]
+        for port in (first, first + 1):
+            with Client(port) as client:
+                reply = client.ask(MetadataRequest(None), 12)
+            assert [(node.node_id, node.host, node.port) for node in reply.brokers] == [(id, "tenure.example.invalid", 9091 + id) for id in (1, 2)]
+            assert "topic" in [topic.name for topic in reply.topics]
+        assert supervisor.stop() == 0
+        assert not [line for line in supervisor.lines if '"warning"' in line and "other machines" not in line and "experimental" not in line]
+    finally:
+        supervisor.kill()
+
+
+def test_a_node_that_waits_for_a_frozen_controller_says_so_and_can_be_stopped(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path / "data", 2, "cluster.node.timeout.ms=0")
+    nodes.start()
+    frozen = nodes.controller()
+    nodes.signal(signal.SIGSTOP, frozen)
+    try:
+        with start("--node-id", "3", "--listen", "127.0.0.1:0", "--data", str(nodes.data)) as waiting:
+            assert waiting.stderr is not None
+            line = next(line for line in waiting.stderr if "the controller has not sent its topics yet" in line)
+            assert json.loads(line)["controller"] == frozen
+            waiting.send_signal(signal.SIGTERM)
+            try:
+                assert waiting.wait(SECONDS / 4) == 0
+            finally:
+                waiting.kill()
+            assert "stopped before the node served" in waiting.stderr.read()
+    finally:
+        nodes.signal(signal.SIGCONT, frozen)
+        nodes.close()
 
 
 def test_a_port_in_use_is_reported_in_one_line_and_no_node_is_started(tmp_path: Path) -> None:

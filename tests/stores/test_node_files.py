@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from broker.stores.node_files import NodeFiles
+from broker.stores.node_files import NodeFiles, read_node
 from storage import NodeInfo
 
 SECONDS = 10.0
@@ -23,7 +23,7 @@ class Watcher:
     def __init__(self, folder: Path, id: int) -> None:
         self.ended_nodes: SimpleQueue[int] = SimpleQueue()
         self.files = NodeFiles(str(folder), id, self.ended_nodes.put)
-        self.info = NodeInfo(id, (("PLAINTEXT", "localhost", 9092 + id),), None)
+        self.info = NodeInfo(id, (("PLAINTEXT", "tenure.example", 9092 + id),), None, ("127.0.0.1", 19092 + id))
 
     def start(self) -> None:
         deadline = time.monotonic() + SECONDS
@@ -92,6 +92,19 @@ def test_a_node_is_not_found_at_the_address_of_its_process_before(watchers: list
     second.files.publish(moved)
     assert first.files.changed()
     assert first.files.find_new() == [moved]
+
+
+def test_a_node_in_another_container_is_reached_at_its_advertised_address(watchers: list[Watcher], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, _ = watchers
+    first.start()
+    monkeypatch.setattr("broker.stores.node_files.network", lambda: 1)
+    second.start()
+    monkeypatch.undo()
+    assert first.files.find_new() == [second.info._replace(peer_address=None)]
+
+
+def test_the_file_of_an_older_version_has_only_advertised_addresses() -> None:
+    assert read_node(2, '{"addresses": [["PLAINTEXT", "a", 1]], "rack": null}') == NodeInfo(2, (("PLAINTEXT", "a", 1),))
 
 
 def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:

@@ -33,8 +33,8 @@ class Announcing(Server):
         super().__init__(config, loop, DESCRIPTORS, True, RealMachine())
         self.listening: asyncio.Future[int] = self._loop.create_future()
 
-    def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
-        self.listening.set_result(opened[0][1])
+    def _announce(self, addresses: list[Address]) -> None:
+        self.listening.set_result(addresses[0].listen_port)
 
 
 class InLoopBroker:
