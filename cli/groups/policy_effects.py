@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from cli.groups.policies import INSTANCE_IDS
+from cli.groups.policies import INSTANCE_IDS, standbys_of
+from cli.groups.removal import predict
 from cli.shown import counted
 from coordinator.policies import expand_names
 from history.words import list_names, short_name
 
 if TYPE_CHECKING:
-    from cli.groups.described import Group
+    from cli.groups.described import Group, GroupMember
 
 NONE = "none"
 
@@ -43,7 +44,7 @@ def _effects(
     if "expansion.timeout.ms" in changed and "expansion.timeout.ms" not in before:
         yield f"new members would wait up to {after['expansion.timeout.ms']} ms for others; the {counted(len(group.members), 'current member')} would not be affected"
     if INSTANCE_IDS in changed or "roster.strict" in changed:
-        yield from _roster(group, after)
+        yield from _roster(group, after, status)
     if "target.group.size" in changed:
         yield from _target(group, after.get("target.group.size"), status)
 
@@ -54,13 +55,16 @@ def _registration(group: Group, timeout: str | None, status: Mapping[str, str]) 
             yield f"the members that are away would be removed in one rebalance: {status['away']}"
         return
     dynamic = len(group.members) - group.static
-    pronoun = "its" if group.static == 1 else "their"
-    yield f"{counted(group.static, 'static member')} would keep {pronoun} partitions for up to {timeout} ms after the session ended"
+    standbys = standbys_of(group, status)
+    static = group.static - sum(standby.instance_id is not None for standby in standbys)  # standbys have no partitions to keep
+    pronoun = "its" if static == 1 else "their"
+    unless = ", unless a standby takes the seat" if standbys else ""
+    yield f"{counted(static, 'static member')} would keep {pronoun} partitions for up to {timeout} ms after the session ended{unless}"
     if dynamic:
         yield f"{counted(dynamic, 'dynamic member')} would be removed at the end of the session, as now"
 
 
-def _roster(group: Group, after: dict[str, str]) -> Iterator[str]:
+def _roster(group: Group, after: dict[str, str], status: Mapping[str, str]) -> Iterator[str]:
     text = after.get(INSTANCE_IDS)
     if text is None:
         return
@@ -71,9 +75,18 @@ def _roster(group: Group, after: dict[str, str]) -> Iterator[str]:
         yield f"{counted(len(missing), 'instance')} of the list would be missing: {list_names(missing[:10])}{' and others' if len(missing) > 10 else ''}"
     unlisted = [member for member in group.members if member.instance_id not in frozenset(names)]
     if unlisted and after.get("roster.strict") == "true":
-        names_text = list_names(short_name(member.member_id, member.instance_id) for member in unlisted[:10])
         reason = f"because {'it is' if len(unlisted) == 1 else 'they are'} not on the list"
-        yield f"{counted(len(unlisted), 'member')} would be removed in one rebalance, {reason}: {names_text}"
+        removal = predict(group, unlisted, {}, standbys_of(group, status))
+        how = "in one rebalance" if removal.rebalances or not removal.staying else "without a rebalance"
+        yield f"{counted(len(unlisted), 'member')} would be removed {how}, {reason}: {_names(unlisted)}"
+        if removal.take_overs:
+            standbys = [seat.standby for seat in removal.take_overs]
+            seats = _names([seat.removed for seat in removal.take_overs])
+            yield f"{counted(len(standbys), 'standby')} would take the {'seat' if len(standbys) == 1 else 'seats'} of {seats}: {_names(standbys)}"
+
+
+def _names(members: list[GroupMember]) -> str:
+    return list_names(short_name(member.member_id, member.instance_id) for member in members)
 
 
 def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterator[str]:
@@ -81,6 +94,11 @@ def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterat
         if "standby" in status:
             yield f"the standbys would become active in one rebalance: {status['standby']}"
         return
+    standbys = standbys_of(group, status)
+    active = len(group.members) - len(standbys)
     extra = len(group.members) - int(text)
-    if extra > 0:
-        yield f"{counted(extra, 'member')} of {len(group.members)} would be standby, without partitions"
+    if active > int(text):
+        yield f"{counted(extra, 'member')} of {len(group.members)} would be standby, without partitions, after one rebalance"
+    elif active < int(text) and standbys:
+        promoted = standbys[: int(text) - active]
+        yield f"{counted(len(promoted), 'standby')} would become active in one rebalance: {_names(promoted)}"

@@ -10,6 +10,7 @@ from cli.client import EXIT, Cluster, Failure, failure
 from cli.failure import UNKNOWN_MEMBER
 from cli.groups.described import describe, describe_one
 from cli.groups.members import check_readable
+from cli.groups.policies import standbys_of, statuses_of
 from cli.groups.removal import predict
 from cli.shown import Column, Role, Screen, counted, plain
 from history.moves import list_partitions
@@ -40,7 +41,8 @@ def run(options: argparse.Namespace) -> int:
             else:
                 screen.line(plain(f"group {group.id} has no members: nothing was changed"))
             return EXIT.DONE
-        removal = predict(group, leaving, partition_counts(cluster, group))
+        standbys = standbys_of(group, statuses_of(cluster, [group])[group.id])
+        removal = predict(group, leaving, partition_counts(cluster, group), standbys)
         if not screen.json:
             show(screen, group, removal)
         if options.dry_run:
@@ -171,31 +173,55 @@ def show(screen: Screen, group: Group, removal: Removal) -> None:
 
 def consequences(group: Group, removal: Removal) -> list[str]:
     lines = []
-    staying = len(removal.staying)
-    if not staying:
+    if not removal.staying:
         lines.append("no rebalance: the group will be empty; its offsets stay")
     elif group.state in ("PreparingRebalance", "CompletingRebalance"):
-        lines.append(f"the group is rebalancing already; {staying_text(staying)} will share the partitions")
+        lines.append(f"the group is rebalancing already; {staying_text(removal)} will share the partitions")
+    elif not removal.rebalances:
+        lines.append(f"no rebalance: {without_rebalance(removal)}")
+    elif not removal.active:
+        lines.append(begin_text(removal))
     elif removal.stops:
         lines.append(
-            f"a rebalance follows: {staying_text(staying)} will stop reading until it ends ({group.protocol or 'the assignor'} reassigns everything)"
+            f"{begin_text(removal)}: {staying_text(removal)} will stop reading until it ends ({group.protocol or 'the assignor'} reassigns everything)"
         )
     else:
         lines.append(
-            f"a rebalance follows: {staying_text(staying)} will keep their partitions and continue reading ({group.protocol or group.type})"
+            f"{begin_text(removal)}: {staying_text(removal)} will keep their partitions and continue reading ({group.protocol or group.type})"
         )
     lines += move_lines(removal)
     dynamic = [member for member in removal.leaving if member.instance_id is None]
     if dynamic:
         names = list_names(short_name(member.member_id) for member in dynamic)
-        lines.append(f"without an instance id: {names}; a process that still runs joins again at once, which causes another rebalance")
+        rejoins = "as a standby" if removal.full else "which causes another rebalance"
+        lines.append(f"without an instance id: {names}; a process that still runs joins again at once, {rejoins}")
     if len(dynamic) < len(removal.leaving):
-        lines.append("a static member whose process still runs joins again with its instance id: stop it first")
+        rejoins = ", as a standby" if removal.full else ""
+        lines.append(f"a static member whose process still runs joins again with its instance id{rejoins}: stop it first")
     return lines
 
 
-def staying_text(count: int) -> str:
-    return "the 1 member that stays" if count == 1 else f"the {count} members that stay"
+def without_rebalance(removal: Removal) -> str:
+    """Why no rebalance follows: standbys take the seats, or only standbys leave."""
+    if removal.take_overs:
+        seats = (f"{name_of_member(seat.standby)} takes the seat of {name_of_member(seat.removed)}" for seat in removal.take_overs)
+        return f"the {'standby' if len(removal.take_overs) == 1 else 'standbys take over:'} {list_names(seats)}"
+    names = list_names(name_of_member(member) for member in removal.leaving)
+    return f"{names} is a standby" if len(removal.leaving) == 1 else f"{names} are standbys"
+
+
+def begin_text(removal: Removal) -> str:
+    return "too few standbys have the same topics, so a rebalance follows" if removal.standbys else "a rebalance follows"
+
+
+def staying_text(removal: Removal) -> str:
+    count = removal.active
+    active = "active " if removal.standbys else ""
+    return f"the 1 {active}member that stays" if count == 1 else f"the {count} {active}members that stay"
+
+
+def name_of_member(member: GroupMember) -> str:
+    return short_name(member.member_id, member.instance_id)
 
 
 def move_lines(removal: Removal) -> list[str]:

@@ -139,6 +139,9 @@ def group_of(*instances: str | None) -> Group:
         (("w-1", "x"), {}, {"instance.ids": "w-1", "roster.strict": "true"}, "1 member would be removed in one rebalance, because it is not on the list: "),
         (("a", "b", "c"), {}, {"target.group.size": "2"}, "1 member of 3 would be standby"),
         (("a", "b"), {}, {"target.group.size": "2"}, "no current member is affected"),
+        (("a", "b", "s"), {"target.group.size": "2"}, {"target.group.size": "1"}, "2 members of 3 would be standby, without partitions, after one rebalance"),
+        (("a", "s"), {"target.group.size": "1"}, {"target.group.size": "2"}, "1 standby would become active in one rebalance: s"),
+        (("a", "s"), {}, {TIMEOUT: "60000"}, "1 static member would keep its partitions for up to 60000 ms after the session ended, unless a standby takes"),
         (("a", "s"), {"target.group.size": "1"}, {}, "the standbys would become active in one rebalance: s since 7"),
     ],
 )
@@ -146,6 +149,28 @@ def test_the_effects_of_a_change_on_the_present_members(
     instances: tuple[str, ...], before: dict[str, str], after: dict[str, str], expected: str
 ) -> None:
     assert expected in " / ".join(effects(group_of(*instances), before, after, {"away": "a since 5", "standby": "s since 7"}, False))
+
+
+def test_the_effect_of_a_shorter_strict_list_is_a_rebalance_only_without_enough_standbys(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    def removal_of(names: str) -> list[str]:
+        return ask("group", "policy", "set", "shorter", "--remove-instances", names, "--dry-run").out.splitlines()[:-1]
+
+    assert ask("group", "policy", "set", "shorter", "target.group.size=2", "roster.strict=true", "instance.ids=a,b,c").code == 0
+    with group_members(bootstrap, "shorter", ["ruled"]) as members:
+        members.settle({"a": {"ruled": [0]}, "b": {"ruled": [1]}}, static=["a", "b"])
+        members.add_standby("c")
+        refused = ask("group", "policy", "set", "shorter", "--remove-instances", "a,b", "--dry-run")  # the list would be shorter than the target
+        assert (refused.code, refused.out) == (1, "")
+        assert removal_of("c") == ["1 member would be removed without a rebalance, because it is not on the list: c"]
+        assert removal_of("a") == ["1 member would be removed without a rebalance, because it is not on the list: a", "1 standby would take the seat of a: c"]
+        assert ask("group", "policy", "set", "shorter", "--remove-instances", "a").code == 0
+        assert members.heartbeat("b") == 0  # no rebalance
+        assert members.rejoin("c") == assignment({"ruled": [0]})
+        assert ask("group", "policy", "set", "shorter", "target.group.size=1").code == 0
+    group = group_of("a", "b", "s")
+    strict = {"instance.ids": "s,x", "roster.strict": "true", "target.group.size": "2"}
+    assert "2 members would be removed in one rebalance" in effects(group, {}, strict, {"standby": "s since 7"}, False)[1]
+    assert "3 members would be removed in one rebalance" in effects(group, {}, strict | {"instance.ids": "x,y"}, {"standby": "s since 7"}, False)[1]
 
 
 def test_an_away_member_is_shown_with_the_time_since_when(admin: Admin, bootstrap: str, ask: Tenure) -> None:

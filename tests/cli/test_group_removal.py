@@ -87,3 +87,57 @@ def test_a_group_without_remaining_members_does_not_rebalance() -> None:
 def test_moves_of_a_rebalancing_group_are_not_predicted(state: str) -> None:
     before = group(member("a"), member("b"), member("c"), state=state)
     assert moves(predict(before, [before.members[0]], {"t": 3})) == {}
+
+
+# Standbys (policy target.group.size)
+
+
+def seats(removal: Removal) -> list[tuple[str, str]]:
+    return [(seat.removed.member_id, seat.standby.member_id) for seat in removal.take_overs]
+
+
+def test_the_removal_of_a_standby_causes_no_rebalance() -> None:
+    before = group(member("a", 0, 1), member("b", 2, 3), member("s"))
+    removal = predict(before, [before.members[2]], {"t": 4}, [before.members[2]])
+    assert (removal.rebalances, removal.stops, removal.moves, removal.take_overs, removal.active) == (False, False, [], [], 2)
+
+
+def test_the_longest_waiting_standby_with_the_same_topics_takes_the_seat() -> None:
+    before = group(member("a", 0, 1), member("b", 2, 3), member("s1", topics=("u",)), member("s2"), member("s3"))
+    removal = predict(before, [before.members[0]], {"t": 4, "u": 1}, [before.members[2], before.members[4], before.members[3]])
+    assert (removal.rebalances, removal.stops, seats(removal), removal.full) == (False, False, [("a", "s3")], True)
+    assert moves(removal) == {("t", 0): "s3", ("t", 1): "s3"}
+
+
+def test_seats_go_to_standbys_in_the_order_of_the_removals_without_those_that_are_removed_too() -> None:
+    before = group(member("a", 0), member("b", 1), member("s1"), member("s2"), member("s3"))
+    a, b, s1, s2, s3 = before.members
+    removal = predict(before, [b, s1, a], {"t": 2}, [s1, s2, s3])
+    assert (removal.rebalances, seats(removal)) == (False, [("b", "s2"), ("a", "s3")])
+
+
+def test_too_few_standbys_are_active_after_a_rebalance() -> None:
+    before = group(member("a", 0, 1), member("b", 2, 3), member("c", 4, 5), member("s"))
+    removal = predict(before, before.members[:2], {"t": 6}, before.members[3:])
+    assert (removal.rebalances, removal.stops, removal.take_overs, removal.active, removal.full) == (True, True, [], 1, False)
+    assert moves(removal) == {("t", 0): "c", ("t", 1): "c", ("t", 2): "c", ("t", 3): "s", ("t", 4): "s", ("t", 5): "s"}
+
+
+def test_a_standby_with_other_topics_is_active_after_a_rebalance() -> None:
+    before = group(member("a", 0, 1), member("b", 2, 3), member("s", topics=("t", "u")))
+    removal = predict(before, [before.members[0]], {"t": 4, "u": 1}, [before.members[2]])
+    assert (removal.rebalances, removal.take_overs, removal.full) == (True, [], True)
+    assert moves(removal) == {("t", 0): "b", ("t", 1): "b", ("t", 2): "s", ("t", 3): "s"}
+
+
+@pytest.mark.parametrize(("state", "leaving", "rebalances"), [("CompletingRebalance", "s", False), ("CompletingRebalance", "a", True), ("PreparingRebalance", "s", True)])
+def test_no_standby_takes_a_seat_during_a_rebalance(state: str, leaving: str, rebalances: bool) -> None:
+    before = group(member("a"), member("b"), member("s"), state=state)
+    removal = predict(before, [one for one in before.members if one.member_id == leaving], {"t": 2}, [before.members[2]])
+    assert (removal.rebalances, removal.take_overs) == (rebalances, [])
+
+
+def test_a_group_without_remaining_members_has_no_take_over() -> None:
+    before = group(member("a", 0), member("s"))
+    removal = predict(before, before.members, {"t": 1}, [before.members[1]])
+    assert (removal.rebalances, removal.take_overs, moves(removal)) == (False, [], {("t", 0): None})

@@ -9,13 +9,14 @@ import pytest
 
 from cli.arguments import addresses
 from cli.client import Cluster
-from cli.groups.described import describe_one
-from cli.groups.remove_member import refusal, remove
+from cli.groups.described import Group, GroupMember, describe_one
+from cli.groups.removal import predict
+from cli.groups.remove_member import consequences, refusal, remove
 from cli.shown import Screen
 from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
 from tests.cli.group_history import entries_of
-from tests.cli.group_members import group_members
+from tests.cli.group_members import assignment, group_members
 from tests.cli.terminal import Terminal
 from tests.running import environment
 
@@ -52,6 +53,51 @@ def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admi
         ]
         assert members_of(ask, "dry") == ["a", "b"]
         assert members.heartbeat("a") == 0
+
+
+def test_a_removal_that_standbys_absorb_is_predicted_without_a_rebalance(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    assert ask("group", "policy", "set", "spared", "target.group.size=2").code == 0
+    with group_members(bootstrap, "spared", ["removed"]) as members:
+        members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
+        members.add_standby("c")
+        members.add_standby("d")
+        generation = members.generation
+        removing = ("group", "remove-member", "spared", "--instance")
+        rejoins = "a static member whose process still runs joins again with its instance id, as a standby: stop it first"
+        no_rebalance = ["no rebalance: d is a standby", "no partitions move", rejoins]
+        assert ask(*removing, "d", "--dry-run").out.splitlines()[3:-1] == no_rebalance
+        assert ask(*removing, "d").out.splitlines()[3:] == [*no_rebalance, "removed d from group spared: it has 3 members now (state Stable)"]
+        take_over = ["no rebalance: the standby c takes the seat of a", "2 partitions will move:", "  removed 0,1: from a to c", rejoins]
+        assert ask(*removing, "a", "--dry-run").out.splitlines()[3:-1] == take_over
+        document = json.loads(ask(*removing, "a", "--json").out)
+        assert (document["rebalances"], document["all_partitions_stop"], document["state_after"]) == (False, False, "Stable")
+        assert [(move["from"], move["to"]) for move in document["moves"]] == [("a", "c"), ("a", "c")]
+        assert members.heartbeat("b") == 0  # no rebalance
+        assert members.rejoin("c") == assignment({"removed": [0, 1]})
+        assert members.generation == generation
+        last = ask(*removing, "c", "--dry-run").out.splitlines()[3:]
+        assert last[0] == "a rebalance follows: the 1 member that stays will stop reading until it ends (range reassigns everything)"
+
+
+def test_a_rebalance_is_predicted_where_no_standby_has_the_same_topics() -> None:
+    before = Group("g", "Stable", "classic", "consumer", "range", 1, tuple(GroupMember(name, name, "c", "h", ("t",), ()) for name in "abs"))
+    removal = predict(before, before.members[:1], {}, [before.members[2]._replace(topics=("u",))])
+    assert consequences(before, removal)[0] == (
+        "too few standbys have the same topics, so a rebalance follows: the 1 active member that stays will stop reading until it ends "
+        "(range reassigns everything)"
+    )
+    removal = predict(before, before.members[:2], {}, [before.members[2]._replace(topics=("u",))])
+    assert consequences(before, removal)[0] == "too few standbys have the same topics, so a rebalance follows"
+
+
+def test_a_dynamic_member_that_a_standby_replaces_rejoins_as_a_standby() -> None:
+    before = Group("g", "Stable", "classic", "consumer", "range", 1, tuple(GroupMember(name, None, "c", "h", ("t",), ()) for name in "abst"))
+    removal = predict(before, before.members[:2], {}, before.members[2:])
+    assert consequences(before, removal) == [
+        "no rebalance: the standbys take over: s takes the seat of a and t takes the seat of b",
+        "no partitions move",
+        "without an instance id: a and b; a process that still runs joins again at once, as a standby",
+    ]
 
 
 def test_a_seat_is_removed_by_its_instance_id_with_the_reason(admin: Admin, bootstrap: str, ask: Tenure) -> None:
