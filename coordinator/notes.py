@@ -63,6 +63,7 @@ class Cause(IntEnum):
     TOPICS_CHANGED = 23
     TARGET_CHANGED = 24
     STANDBY_LATE = 25
+    REGISTRATION_UNSET = 26
 
 
 class Removal(IntEnum):
@@ -80,6 +81,7 @@ class Removal(IntEnum):
     STAYED_AWAY = 9
     NOT_LISTED = 10
     SEAT_TAKEN = 11
+    REGISTRATION_UNSET = 12
 
 
 class Replacement(IntEnum):

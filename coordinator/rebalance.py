@@ -305,18 +305,20 @@ def expire_session(out: Outcome, group: Group, member: Member) -> None:
 
 
 def end_absences(out: Outcome, group: Group) -> None:
-    """Called when registration.timeout.ms has passed since the earliest absence: remove all members that are away, in one rebalance."""
+    """Called when registration.timeout.ms has passed since the earliest absence, or was unset: remove all away members, in one rebalance."""
     policy = group.policy
     if policy is None or not policy.away:
         return
     away = [group.members[id] for id in policy.away]
+    unset = policy.policies.registration_timeout_ms is None
+    cause = Cause.REGISTRATION_UNSET if unset else Cause.ABSENCES_ENDED
     for member in away:
-        remove_member(out, group, member, Removal.STAYED_AWAY)
+        remove_member(out, group, member, Removal.REGISTRATION_UNSET if unset else Removal.STAYED_AWAY)
     if group.state is PREPARING:
         if group.all_parked:
-            complete_join(out, group, Cause.ABSENCES_ENDED)
+            complete_join(out, group, cause)
     else:
-        begin_rebalance(out, group, Cause.ABSENCES_ENDED, away[0].id)
+        begin_rebalance(out, group, cause, away[0].id)
 
 
 def move_seats_of_away(out: Outcome, group: Group) -> bool:

@@ -52,7 +52,13 @@ CAUSES: dict[Cause, CauseText] = {
     Cause.PENDING_LEFT: CauseText(EITHER, "A consumer was closed while it was starting"),
     Cause.OVER_MAX_SIZE: CauseText(SETTLED, "The broker was started with a smaller `group.max.size` than the group has members"),
     Cause.ABSENCES_ENDED: CauseText(
-        (*EITHER, (PREPARING, COMPLETING)), "Expected when you scale down. Otherwise: start the instances again sooner, or raise `registration.timeout.ms`"
+        (*EITHER, (PREPARING, COMPLETING)),
+        "Expected when you scale down, or have lowered `registration.timeout.ms`. Otherwise: start the instances again sooner, or raise it",
+    ),
+    Cause.REGISTRATION_UNSET: CauseText(
+        (*EITHER, (PREPARING, COMPLETING)),
+        "Deliberate: without `registration.timeout.ms` the group keeps no seats, so members that were away lost theirs. Before you unset it, "
+        "`tenure group policy show` lists the members that are away",
     ),
     Cause.EXPANSION: CauseText(EITHER, "Expected when you scale up: one rebalance for all members that joined within `expansion.timeout.ms`"),
     Cause.ROSTER_COMPLETE: CauseText(EITHER, "Expected when you scale up: the last instance of `instance.ids` has joined"),

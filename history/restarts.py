@@ -22,6 +22,7 @@ MEMBERSHIP_CAUSES: Final = frozenset(
         Cause.JOIN_TIMEOUT,
         Cause.STATIC_DURING_COMPLETING,
         Cause.ABSENCES_ENDED,
+        Cause.REGISTRATION_UNSET,
         Cause.EXPANSION,
         Cause.ROSTER_COMPLETE,
     }

@@ -44,6 +44,7 @@ ENDS = {
     Removal.STAYED_AWAY: EXPIRED,
     Removal.NOT_LISTED: "removed",
     Removal.SEAT_TAKEN: EXPIRED,
+    Removal.REGISTRATION_UNSET: EXPIRED,
 }
 
 

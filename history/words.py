@@ -26,6 +26,7 @@ REMOVAL_TEXT = {
     Removal.NOT_LISTED: "was not in the strict list of instances",
     Removal.STAYED_AWAY: "stayed away longer than registration.timeout.ms",
     Removal.SEAT_TAKEN: "was away, and a standby took its seat",
+    Removal.REGISTRATION_UNSET: "was away when registration.timeout.ms was unset",
 }
 
 # Titles for rebalances whose causing member is unknown.
@@ -55,6 +56,7 @@ TITLES_WITHOUT_MEMBER = {
     Cause.TOPICS_CHANGED: "topics that members subscribe to were created or deleted, or got partitions",
     Cause.TARGET_CHANGED: "target.group.size requires another number of active members",
     Cause.STANDBY_LATE: "a standby did not take over its seat in time, and no other standby was free",
+    Cause.REGISTRATION_UNSET: "registration.timeout.ms was unset while members were away",
     Cause.REQUESTED: "an operator requested a rebalance",
 }
 
@@ -97,6 +99,10 @@ def title(rebalance: Rebalance) -> str:
     if cause is Cause.ABSENCES_ENDED:
         names = _names_of(rebalance, Removal.STAYED_AWAY)
         return f"{list_names(names)} stayed away longer than registration.timeout.ms" if names else TITLES_WITHOUT_MEMBER[cause]
+    if cause is Cause.REGISTRATION_UNSET:
+        names = _names_of(rebalance, Removal.REGISTRATION_UNSET)
+        verb = "was" if len(names) == 1 else "were"
+        return f"registration.timeout.ms was unset while {list_names(names)} {verb} away" if names else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.ROSTER_CHANGED:
         names = _names_of(rebalance, Removal.NOT_LISTED)
         return f"{TITLES_WITHOUT_MEMBER[cause]}: {list_names(names)}" if names else TITLES_WITHOUT_MEMBER[cause]

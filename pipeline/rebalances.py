@@ -32,7 +32,7 @@ from pipeline.spells import known
 UNKNOWN: Final = "unknown"
 ANY: Final = -1  # an unknown number of rebalances
 UNNUMBERED: Final = -1
-SILENT: Final = (Removal.EXPIRED, Removal.STAYED_AWAY, Removal.SEAT_TAKEN)  # removals after the end of the session
+SILENT: Final = (Removal.EXPIRED, Removal.STAYED_AWAY, Removal.SEAT_TAKEN, Removal.REGISTRATION_UNSET)  # removals after the end of the session
 ENDS_STABLE: Final = (End.STABLE.value, End.EMPTY.value)
 
 

@@ -31,11 +31,13 @@ CAUSES: Final[dict[Cause, tuple[str, ...]]] = {
     Cause.TOPICS_CHANGED: ("topics_watch",),
     Cause.TARGET_CHANGED: ("target_group_size",),
     Cause.STANDBY_LATE: ("target_group_size",),
+    Cause.REGISTRATION_UNSET: ("registration_timeout_ms",),
 }
 REMOVALS: Final[dict[Removal, tuple[str, ...]]] = {
     Removal.STAYED_AWAY: ("registration_timeout_ms",),
     Removal.NOT_LISTED: ("roster_strict",),
     Removal.SEAT_TAKEN: ("target_group_size",),
+    Removal.REGISTRATION_UNSET: ("registration_timeout_ms",),
 }
 
 
@@ -206,7 +208,8 @@ class PolicyWatch:
             self.without_policy.shows(group, f"the removal {removal.name}", *REMOVALS[removal])
         if steady:
             loaded, session_ns = self._loaded.get(partition, -1), body.session_ms * MS
-            self.absences.removed(group, body.member_id, moment, removal == Removal.STAYED_AWAY, loaded, session_ns)
+            ended = removal in (Removal.STAYED_AWAY, Removal.REGISTRATION_UNSET)
+            self.absences.removed(group, body.member_id, moment, ended, loaded, session_ns)
         moment_is_exact = steady or not self._single_node  # no clock is set where there are several nodes
         if removal == Removal.EXPIRED and moment_is_exact and body.instance_id is not None and (group, body.member_id) in self._topics:
             self.absences.expired(group, body.member_id, moment)

@@ -30,7 +30,8 @@ FAMILIES: Final = {
     "changed": ("member_metadata_changed", "static_protocol_changed", "static_during_completing", "metadata_change", "over_max_size"),
     "broker": ("coordinator_moved", "sync_failed"),
     "policy": (
-        "absences_ended", "expansion", "roster_complete", "roster_changed", "topics_changed", "target_changed", "standby_late", "requested",
+        "absences_ended", "expansion", "roster_complete", "roster_changed", "topics_changed", "target_changed", "standby_late",
+        "registration_unset", "requested",
     ),
 }
 FAMILY: Final = {cause: family for family, causes in FAMILIES.items() for cause in causes}

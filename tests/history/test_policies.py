@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from history import (
     StandbyChanged,
     story_of,
 )
-from history.words import format_duration, title
+from history.words import describe_removal, format_duration, title
 from tests.coordinator.playbook import Play
 from tests.history.conftest import NotedPlay
 from tests.history.random_histories import PolicyHistory
@@ -155,6 +156,25 @@ def test_the_last_absent_members_leave_in_one_rebalance(play: NotedPlay) -> None
     assert title(rebalance) == "ia and ib stayed away longer than registration.timeout.ms"
     assert (rebalance.from_generation, rebalance.to_generation, rebalance.end) == (1, 2, End.EMPTY)
     assert rebalance.after is not None
+
+
+def test_the_unset_of_the_policy_is_the_cause_when_it_ends_absences(play: NotedPlay) -> None:
+    play.three_static()
+    play.policy({"registration.timeout.ms": "60000"})
+    play.alive("a").at(12_000)
+    play.policy({"registration.timeout.ms": "none"})
+    play.after(0)
+    play.join("a")
+    play.sync("a", {"a": 1}, generation=2)
+    entries = whole_story(play)
+    assert not gaps(entries)
+    rebalance = [entry for entry in entries if isinstance(entry, Rebalance)][-1]
+    assert title(rebalance) == "registration.timeout.ms was unset while ib and ic were away"
+    assert [describe_removal(removal) for removal in rebalance.removals] == [
+        "ib was away when registration.timeout.ms was unset",
+        "ic was away when registration.timeout.ms was unset",
+    ]
+    assert title(replace(rebalance, removals=[])) == "registration.timeout.ms was unset while members were away"
 
 
 @pytest.mark.parametrize("seed", [*range(30), 48, 68, 72, 78, 88, 128, 206])

@@ -43,6 +43,18 @@ def test_absent_members_count_as_expired(play: NotedPlay) -> None:
     assert episode.evidence == "ib and ic stayed away longer than registration.timeout.ms"
 
 
+def test_absences_that_an_unset_policy_ends_are_not_called_too_long(play: NotedPlay) -> None:
+    play.three_static()
+    play.policy({"registration.timeout.ms": "60000"})
+    play.alive("a").at(25_000)
+    play.policy()
+    play.after(0)
+    episode = rebalanced(play, "a")
+    assert (episode.cause, episode.confidence, episode.avoidable) == ("registration_unset", "exact", NO)
+    assert (episode.joined, episode.left, episode.expired) == ([], [], ["ib", "ic"])
+    assert episode.evidence == "registration.timeout.ms was unset while ib and ic were away"
+
+
 def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: NotedPlay) -> None:
     play.two_static()
     play.policy({"registration.timeout.ms": "15000"})

@@ -198,6 +198,8 @@ def test_without_the_policy_the_members_that_are_away_go_at_once(play: Play) -> 
     play.policy()
     play.after(0)
     play.group_is(State.PREPARING, members=["a"])
+    play.noted(Kind.STATE_CHANGE, reason=Cause.REGISTRATION_UNSET, reason_text=play.id_of("b"))
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.REGISTRATION_UNSET)
 
 
 @scenario("PA-16")
