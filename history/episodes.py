@@ -112,6 +112,8 @@ class CoordinatorChanged(NamedTuple):
     groups: int
     orderly: bool | None = None
     dropped: int = 0  # notes about groups of this partition that were dropped and never written
+    to_node: int = -1  # UNLOADED: the node to which the partition was handed over; -1: to none
+    drained: bool = False  # ... because an operator drained the node
 
 
 class NotesMissing(NamedTuple):
@@ -185,6 +187,7 @@ class Rebalance:
     begin_known: bool = True
     before: GroupRecord | None = None  # the group record before it
     after: GroupRecord | None = None
+    handed_to: int = -1  # INTERRUPTED: the node to which the coordinator handed the group's partition; -1: to none
 
     @property
     def all_noted(self) -> bool:

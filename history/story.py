@@ -182,6 +182,7 @@ class Story(KnownState):
         if self._open is not None and change is not None:
             if change is not ShardChange.LOADED and header.coordinator_epoch == self._epoch:
                 self._open.ended_ms = header.ts  # otherwise the previous coordinator crashed at an unknown time
+                self._open.handed_to = body.to_node
             # A completed rebalance would have left a record before this note. Without records the end is unknown.
             done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
         begins = change in (ShardChange.LOADED, ShardChange.RESUMED)
@@ -197,7 +198,7 @@ class Story(KnownState):
         if begins:  # with the members that were stored
             self._members = self._last_record.member_ids if self._last_record is not None and self._records_complete else None
         self._any_note = True
-        return [*done, CoordinatorChanged(header.ts, change, body.load_ms, body.groups, orderly, header.dropped)]
+        return [*done, CoordinatorChanged(header.ts, change, body.load_ms, body.groups, orderly, header.dropped, body.to_node, body.drained)]
 
     # Members.
 

@@ -210,6 +210,8 @@ def describe_end(rebalance: Rebalance) -> str:
         case End.EMPTY:
             return "no member remains"
         case End.INTERRUPTED:
+            if rebalance.handed_to >= 0:
+                return f"interrupted: the coordinator handed the partition to node {rebalance.handed_to}"
             return "interrupted: the coordinator was restarted"
         case End.UNKNOWN:
             return "unknown: the notes of its end are missing"

@@ -21,7 +21,7 @@ from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import Routing
 from broker.cluster.store import ClusterStore
 from broker.cluster.topic_placement import TopicPlacement
-from broker.groups.group_journal import NOT_OURS, GroupJournal
+from broker.groups.group_journal import NOT_OURS, GroupJournal, HandOver
 from broker.groups.journal import Journal
 from broker.groups.notes import Notes
 from broker.groups.shards import Shards
@@ -273,7 +273,8 @@ class Cluster:
         if id == TOPIC_REGISTRY:
             self.registry.journal.when_settled(partial(self._leave_registry, done))
         elif id.name == CONSUMER_OFFSETS:
-            self.shards.journals[id.partition].unload(partial(self._leave_groups, id.partition, done))
+            reason = HandOver(receiver, self.me in self.members.draining)
+            self.shards.journals[id.partition].unload(partial(self._leave_groups, id.partition, done), reason)
         else:
             self.partitions.leave(id, done)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from broker.groups.journal import NO_LOG, Journal, close_failed_reply
 from broker.runtime.contain import report_defect
@@ -49,12 +49,19 @@ def without_folders(reason: str) -> str:
     return _FOLDER_PATHS.sub("", reason)
 
 
+class HandOver(NamedTuple):
+    """Another node gets the partition. `drained`: because an operator drains this node."""
+
+    receiver: int
+    drained: bool
+
+
 class NoteWriter(Protocol):
     """Writes notes (notes.py)."""
 
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None: ...
 
-    def write_change(self, journal: GroupJournal, change: ShardChange) -> None: ...
+    def write_change(self, journal: GroupJournal, change: ShardChange, hand_over: HandOver | None = None) -> None: ...
 
 
 class GroupJournal(Journal):
@@ -88,6 +95,7 @@ class GroupJournal(Journal):
         self._reload = reload
         self._reload_after_append = False
         self._unloaded: Callable[[], None] | None = None  # called when unloading is complete
+        self._hand_over: HandOver | None = None  # the reason of the unload; None: the process stops
 
     @property
     def epoch(self) -> int:
@@ -299,10 +307,11 @@ class GroupJournal(Journal):
         self.refusal = NOT_OURS
         self.refusal_reason = f"cannot be read: {without_folders(reason)}" if reason else ""
 
-    def unload(self, done: Callable[[], None]) -> None:
+    def unload(self, done: Callable[[], None], hand_over: HandOver | None = None) -> None:
         """Release the partition: from now on every request gets NOT_COORDINATOR, and no fact is emitted."""
         self.refusal = NOT_OURS
         self._unloaded = done
+        self._hand_over = hand_over
         self.when_settled(self.finish_unload)
 
     def finish_unload(self) -> None:
@@ -311,7 +320,7 @@ class GroupJournal(Journal):
         if done is None:
             return
         self._unloaded = None
-        self._note_writer.write_change(self, ShardChange.UNLOADED)
+        self._note_writer.write_change(self, ShardChange.UNLOADED, self._hand_over)
         self._release_log()
         self.replayed = 0
         done()

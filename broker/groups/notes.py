@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.groups.change_log import ChangeLog
-from broker.groups.group_journal import GroupJournal
+from broker.groups.group_journal import GroupJournal, HandOver
 from broker.internal_topics import NOTES_LOG
 from broker.logging.logs import log
 from broker.runtime.clock import Clock
@@ -102,7 +102,7 @@ class Notes:
                 self._changes.add(note)
             self._enqueue(journal, note, offset)
 
-    def write_change(self, journal: GroupJournal, change: ShardChange) -> None:
+    def write_change(self, journal: GroupJournal, change: ShardChange, hand_over: HandOver | None = None) -> None:
         """Note a change of the partition itself. If it has no records, its load is not noted, and its unload only if it has notes."""
         notes = self._logs.get(journal.partition)
         has_notes = notes is not None and (notes.queue or notes.seq)  # a consumer may have opened the log and found none
@@ -110,6 +110,8 @@ class Notes:
             return
         replayed = journal.replayed if change in (ShardChange.LOADED, ShardChange.RESUMED) else 0
         body = CoordinatorChange(change, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
+        if hand_over is not None:
+            body.to_node, body.drained = hand_over
         ends = change in (ShardChange.UNLOADED, ShardChange.SUSPENDED)  # a later load resets the groups' counts
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
         self._enqueue(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)

@@ -252,6 +252,8 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
             text = COORDINATOR.get(entry.change, "the coordinator changed") if entry.change is not None else "the coordinator changed"
             groups = "1 group" if entry.groups == 1 else f"{entry.groups} groups"
             text = text.format(groups=groups, load=format_duration(entry.load_ms))
+            if entry.change is ShardChange.UNLOADED and entry.to_node >= 0:
+                text = f"the coordinator handed this partition to node {entry.to_node}{', because its own node was drained' if entry.drained else ''}"
             if entry.orderly is False:
                 return f"{text}; its predecessor was not stopped in order: the last notes may be missing", Role.CAREFUL
             if entry.dropped:
@@ -353,7 +355,17 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
             return {"kind": "late_heartbeats", "at": time_text(entry.at_ms), "members": gaps}
         case CoordinatorChanged():
             what = entry.change.name.lower() if entry.change is not None else None
-            return {"kind": "coordinator", "at": time_text(entry.at_ms), "what": what, "load_ms": entry.load_ms, "groups": entry.groups, "stopped_in_order": entry.orderly, "notes_lost": entry.dropped}
+            return {
+                "kind": "coordinator",
+                "at": time_text(entry.at_ms),
+                "what": what,
+                "load_ms": entry.load_ms,
+                "groups": entry.groups,
+                "stopped_in_order": entry.orderly,
+                "notes_lost": entry.dropped,
+                "to_node": known(entry.to_node),
+                "drained": entry.drained,
+            }
         case NotesMissing():
             return {"kind": "notes_lost", "at": time_text(entry.at_ms), "count": known(entry.notes)}
         case GroupDeleted():

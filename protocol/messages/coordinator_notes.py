@@ -12,11 +12,12 @@ from protocol.message import Message, Part
 from protocol.messages.fixed import (
     pack_b,
     pack_bbh,
-    pack_biqiqb,
+    pack_biqiq,
     pack_bqi,
     pack_bqq,
     pack_bqqiibqi,
     pack_h,
+    pack_i,
     pack_iib,
     pack_iittq,
     pack_iqb,
@@ -34,6 +35,7 @@ from protocol.messages.fixed import (
     unpack_bqq,
     unpack_bqqiibqi,
     unpack_h,
+    unpack_i,
     unpack_ii,
     unpack_iittq,
     unpack_iq,
@@ -1141,7 +1143,7 @@ class StandbyChange(Message):
 class CoordinatorChange(Message):
     """Kind 9: the coordinator itself was loaded, unloaded, suspended or resumed, version 0, flexible from 0."""
 
-    __slots__ = ("what", "epoch", "load_ms", "groups", "replayed")
+    __slots__ = ("what", "epoch", "load_ms", "groups", "replayed", "to_node", "drained")
     FLEXIBLE_FROM: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
 
@@ -1152,32 +1154,62 @@ class CoordinatorChange(Message):
         load_ms: int = 0,
         groups: int = 0,
         replayed: int = 0,
+        to_node: int = -1,  # tag 0
+        drained: bool = False,  # tag 1
     ) -> None:
         self.what = what
         self.epoch = epoch
         self.load_ms = load_ms
         self.groups = groups
         self.replayed = replayed
+        self.to_node = to_node
+        self.drained = drained
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[CoordinatorChange, int]:
+        to_node = -1
+        drained = False
         try:
             what, epoch, load_ms, groups, replayed = unpack_biqiq(data, at)
             at += 25
-            if data[at]:
-                at = skip_tags(data, at)
-            else:
-                at += 1
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    (to_node,) = unpack_i(data, at)
+                    at += 4
+                elif tag == 1:
+                    drained = data[at] != 0
+                    at += 1
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
         except UNREADABLE as error:
             raise cut_short("CoordinatorChange", version) from error
         if at > len(data):
             raise cut_short("CoordinatorChange", version)
-        return CoordinatorChange(what, epoch, load_ms, groups, replayed), at
+        return CoordinatorChange(what, epoch, load_ms, groups, replayed, to_node, drained), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
         try:
-            out.append(pack_biqiqb(self.what, self.epoch, self.load_ms, self.groups, self.replayed, 0))
+            out.append(pack_biqiq(self.what, self.epoch, self.load_ms, self.groups, self.replayed))
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.to_node != -1:
+                tags += 1
+                part = []
+                part.append(pack_i(self.to_node))
+                put_tag(tagged, 0, part)
+            if self.drained:
+                tags += 1
+                part = []
+                part.append(b"\x01" if self.drained else b"\x00")
+                put_tag(tagged, 1, part)
+            out.append(BYTES[tags])
+            out += tagged
         except UNWRITABLE as error:
             raise unwritable("CoordinatorChange", version, error) from error
         return b"".join(out)

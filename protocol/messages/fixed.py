@@ -48,7 +48,7 @@ def pack_bbh(b0: int, b1: int, h2: int) -> bytes:
     return out.getvalue()
 
 
-def pack_biqiqb(b0: int, i1: int, q2: int, i3: int, q4: int, b5: int) -> bytes:
+def pack_biqiq(b0: int, i1: int, q2: int, i3: int, q4: int) -> bytes:
     out = BytesWriter()
     if not -128 <= b0 < 128:
         raise ValueError(f"{b0} is not an int8")
@@ -57,9 +57,6 @@ def pack_biqiqb(b0: int, i1: int, q2: int, i3: int, q4: int, b5: int) -> bytes:
     write_i64_be(out, q2)
     write_i32_be(out, i3)
     write_i64_be(out, q4)
-    if not -128 <= b5 < 128:
-        raise ValueError(f"{b5} is not an int8")
-    out.append(b5 & 255)
     return out.getvalue()
 
 
@@ -891,7 +888,6 @@ STRUCTS: Final = {
     "bb": Struct(">bb"),
     "bbh": Struct(">bbh"),
     "biqiq": Struct(">biqiq"),
-    "biqiqb": Struct(">biqiqb"),
     "biqqq": Struct(">biqqq"),
     "bqi": Struct(">bqi"),
     "bqq": Struct(">bqq"),

@@ -10,10 +10,11 @@ import pytest
 from cli.groups import history
 from cli.groups.history import Reading, in_order_of_begin
 from cli.groups.history_reading import Notes
-from cli.groups.history_shown import Partitions, detail_lines, missing, move_lines
-from coordinator.notes import Cause, StandbyStep
+from cli.groups.history_shown import Partitions, detail_lines, document, missing, move_lines, sentence
+from cli.shown import Role
+from coordinator.notes import Cause, ShardChange, StandbyStep
 from coordinator.states import State
-from history import End, Entry, GroupRecord, NoteRecord, Rebalance, RebalancesMissing, StandbyChanged
+from history import CoordinatorChanged, End, Entry, GroupRecord, NoteRecord, Rebalance, RebalancesMissing, StandbyChanged
 from protocol.messages.consumer_offsets import GroupMetadataValue
 
 pytestmark = pytest.mark.once
@@ -31,6 +32,21 @@ def test_a_rebalance_comes_before_what_happened_meanwhile() -> None:
     earlier, first, before, second, during = rebalance(10, 20), standby(15), standby(30), rebalance(30, 50), standby(40)
     told: list[Entry] = [first, earlier, before, during, second]
     assert in_order_of_begin(told) == [earlier, first, before, second, during]
+
+
+@pytest.mark.parametrize(
+    ("to_node", "drained", "text"),
+    [
+        (-1, False, "the coordinator was stopped"),
+        (2, False, "the coordinator handed this partition to node 2"),
+        (0, True, "the coordinator handed this partition to node 0, because its own node was drained"),
+    ],
+)
+def test_a_hand_over_to_another_node_is_not_called_a_stop(to_node: int, drained: bool, text: str) -> None:
+    unloaded = CoordinatorChanged(5, ShardChange.UNLOADED, 0, 1, to_node=to_node, drained=drained)
+    assert sentence(unloaded) == (text, Role.DIM)
+    shown = document(unloaded)
+    assert (shown["what"], shown["to_node"], shown["drained"]) == ("unloaded", to_node if to_node >= 0 else None, drained)
 
 
 def test_a_restart_of_a_rebalance_is_told_in_plain_words() -> None:

@@ -44,22 +44,23 @@ class NotedPlay(Play):
             )
             self.note_records.append(NoteRecord(note.group_id, header, note.body))
 
-    def coordinator(self, change: ShardChange, groups: int = 1) -> None:
+    def coordinator(self, change: ShardChange, groups: int = 1, to_node: int = -1, drained: bool = False) -> None:
         """Note a change of the coordinator as broker/groups/notes.py does, which notes no load of an empty log."""
         if change is ShardChange.LOADED and not self.log:
             return
         header = NoteHeader(Kind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
-        self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, groups, len(self.log))))
+        self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, groups, len(self.log), to_node, drained)))
 
     def crash(self) -> None:
         """Kill the coordinator, and start another."""
         self.epoch += 1
         self._next_life(ShardChange.LOADED, self.failover)
 
-    def restart(self) -> None:
+    def restart(self, to_node: int = -1, drained: bool = False) -> None:
+        """Stop the coordinator in order, or hand the partition to a node."""
         groups = len(self._serving.groups)
         self.unload()
-        self.coordinator(ShardChange.UNLOADED, groups)
+        self.coordinator(ShardChange.UNLOADED, groups, to_node, drained)
         self.epoch += 1
         self._next_life(ShardChange.LOADED, self.load)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from coordinator import partition_of
 from coordinator.notes import Kind, ShardChange
 from tests.broker.groups.test_damaged_partitions import notes
 from tests.nodes.cluster import Nodes
-from tests.running import wait_until
+from tests.running import environment, wait_until
 from tests.support.restartable import Actor
 
 pytestmark = pytest.mark.once
@@ -32,6 +34,25 @@ def stop(nodes: Nodes, id: int) -> None:
     wait_until(lambda: [line for line in nodes.lines if line["event"] == "stopped"], STOP_SECONDS)
 
 
+def test_history_names_the_node_that_gets_the_group(nodes: Nodes) -> None:
+    nodes.start()
+    name = next(name for name in (f"group-{number}" for number in range(PARTITIONS)) if nodes.coordinator(name) == 1)
+    member = Actor(nodes.port(1), name, "instance")
+    assert member.join().error_code == 0
+    member.close()
+    nodes.drain(1)
+    command(nodes, "node", "undrain", "1")
+    wait_until(lambda: nodes.coordinator(name) == 1, STOP_SECONDS)
+    drained, returned = (line for line in command(nodes, "group", "history", name).splitlines() if "handed this" in line or "stopped" in line)
+    assert drained.endswith("the coordinator handed this partition to node 2, because its own node was drained")
+    assert returned.endswith("the coordinator handed this partition to node 1")
+
+
+def command(nodes: Nodes, *words: str) -> str:
+    arguments = [sys.executable, "-P", "-m", "tenure", *words, "--bootstrap", nodes.bootstrap]
+    return subprocess.run(arguments, env=environment(), capture_output=True, text=True, check=True, timeout=STOP_SECONDS).stdout
+
+
 @pytest.mark.parametrize("leave", [stop, Nodes.drain])
 def test_notes_are_written_before_a_partition_changes_its_node(nodes: Nodes, leave: Callable[[Nodes, int], None]) -> None:
     nodes.start()
@@ -42,7 +63,10 @@ def test_notes_are_written_before_a_partition_changes_its_node(nodes: Nodes, lea
         member.close()
     leave(nodes, 1)  # before the node has written the notes that it gathers
     records = notes(nodes.data)
-    unloaded = {partition for _, partition, header, body in records if header.kind == Kind.COORDINATOR and body.what == ShardChange.UNLOADED}
+    changes = [(partition, body) for _, partition, header, body in records if header.kind == Kind.COORDINATOR and body.what == ShardChange.UNLOADED]
+    unloaded = {partition for partition, _ in changes}
+    reasons = {(body.to_node, body.drained) for _, body in changes}  # a node that is started again gets its share back
+    assert ((-1, False) in reasons, (2, True) in reasons) == (leave is stop, leave is Nodes.drain)
     assert groups
     assert groups <= {group for group, *_ in records}
     assert {partition_of(name, PARTITIONS) for name in groups} <= unloaded

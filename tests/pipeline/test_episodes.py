@@ -156,6 +156,17 @@ def test_a_rebalance_that_a_crash_ends_is_marked(play: NotedPlay) -> None:
     assert "coordinator was restarted" in exact.evidence
 
 
+def test_a_rebalance_that_a_hand_over_of_its_partition_ends_names_the_node(play: NotedPlay) -> None:
+    play.two_dynamic()
+    play.after(10)
+    play.join("c", version=3)
+    play.restart(to_node=2, drained=True)
+    exact = with_notes(play).episodes[-1]
+    assert (exact.end, exact.cause) == ("interrupted", "new_member")
+    assert "interrupted: the coordinator handed the partition to node 2" in exact.evidence
+    assert "restarted" not in exact.evidence
+
+
 def test_a_recreated_group_has_a_new_history(play: NotedPlay) -> None:
     play.one_dynamic()
     play.leave("a")

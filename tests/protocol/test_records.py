@@ -175,6 +175,18 @@ def test_a_note_is_a_version_a_fixed_header_and_a_body() -> None:
     assert with_version(notes.NoteKey("g"), 0).hex() == "0000000167"
 
 
+def test_a_hand_over_is_in_tagged_fields_that_older_versions_skip() -> None:
+    HEADER.kind = 9
+    handed_over = notes.CoordinatorChange(1, 2, 0, 10, 0, to_node=3, drained=True)
+    data = write_note(HEADER, handed_over)
+    assert data.endswith(bytes.fromhex("01 00000002 0000000000000000 0000000a 0000000000000000 02 00 04 00000003 01 01 01"))
+    assert read_note(data) == (HEADER, handed_over)
+    older = write_note(HEADER, notes.CoordinatorChange(1, 2, 0, 10, 0))
+    _, body = read_note(older)
+    assert isinstance(body, notes.CoordinatorChange)
+    assert (body.to_node, body.drained) == (-1, False)
+
+
 def test_a_note_of_an_unknown_kind_or_version_keeps_its_body_as_bytes() -> None:
     HEADER.kind = 77
     header, body = read_note(write_note(HEADER, BODIES[9]))
@@ -192,5 +204,5 @@ def test_a_note_with_a_count_has_version_1() -> None:
 
 def test_a_note_with_a_tagged_field_of_a_later_release_is_read() -> None:
     HEADER.kind = 9
-    newer = write_note(HEADER, BODIES[9])[:-1] + bytes.fromhex("01 00 02 beef")
+    newer = write_note(HEADER, BODIES[9])[:-1] + bytes.fromhex("01 02 02 beef")
     assert read_note(newer)[1] == BODIES[9]

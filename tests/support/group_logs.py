@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from broker.groups.group_journal import GroupJournal
+from broker.groups.group_journal import GroupJournal, HandOver
 from broker.groups.shards import Shards
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.runtime.turn import Turn
@@ -77,12 +77,14 @@ class RecordedNotes:
     def __init__(self) -> None:
         self.notes: list[tuple[int, Note, int]] = []
         self.changes: list[tuple[int, str]] = []
+        self.hand_overs: list[HandOver | None] = []  # of each change
 
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
         self.notes += [(journal.partition, note, offset) for note in notes]
 
-    def write_change(self, journal: GroupJournal, change: ShardChange) -> None:
+    def write_change(self, journal: GroupJournal, change: ShardChange, hand_over: HandOver | None = None) -> None:
         self.changes.append((journal.partition, change.name))
+        self.hand_overs.append(hand_over)
 
 
 class Waiter:

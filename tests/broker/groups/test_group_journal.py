@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.group_journal import LOADING, NOT_OURS, SERVING, STALLED_MS, STOPPED_MS, SUSPENDED
+from broker.groups.group_journal import LOADING, NOT_OURS, SERVING, STALLED_MS, STOPPED_MS, SUSPENDED, HandOver
 from broker.groups.journal import RETRY_MS_MIN
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
@@ -149,6 +149,19 @@ def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world
     assert not world.log().pending  # no timer is left
     assert world.recorded_notes.changes[-1] == (0, "UNLOADED")
     assert member_id
+
+
+def test_a_stop_of_the_process_supersedes_a_hand_over(world: GroupWorld) -> None:
+    make_stable_group(world)
+    world.commit("h")
+    world.journal.unload(lambda: None, HandOver(2, True))
+    world.unload_first()  # the process stops while the append is in flight
+    world.log().succeed()
+    assert world.recorded_notes.changes[-1] == (0, "UNLOADED")
+    assert world.recorded_notes.hand_overs[-1] is None
+    world.load_first()
+    world.journal.unload(lambda: None, HandOver(2, True))
+    assert world.recorded_notes.hand_overs[-1] == HandOver(2, True)
 
 
 def test_unloading_changes_no_group(world: GroupWorld) -> None:

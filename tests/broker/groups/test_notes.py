@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.groups.change_log import LINES_PER_SECOND
+from broker.groups.group_journal import HandOver
 from broker.groups.notes import GATHER_MS, NOTES_PER_PASS, NOTES_QUEUED_MAX, RETRY_MS
 from coordinator import Note
 from coordinator.notes import Kind, ShardChange
@@ -240,6 +241,14 @@ def test_partition_events_are_notes_without_a_group(harness: NoteHarness) -> Non
         (ShardChange.RESUMED, 4, 12, 1, 10),
         (ShardChange.UNLOADED, 4, 0, 1, 0),
     ]
+
+
+@pytest.mark.parametrize(("hand_over", "fields"), [(None, (-1, False)), (HandOver(2, True), (2, True)), (HandOver(0, False), (0, False))])
+def test_the_note_of_an_unload_has_the_node_that_gets_the_partition(harness: NoteHarness, hand_over: HandOver | None, fields: tuple[int, bool]) -> None:
+    harness.notes.write_change(loaded_partition(), ShardChange.UNLOADED, hand_over)
+    harness.pass_time()
+    ((_, _, body),) = harness.written()
+    assert (body.what, body.to_node, body.drained) == (ShardChange.UNLOADED, *fields)
 
 
 def test_an_always_empty_partition_is_not_reported(harness: NoteHarness) -> None:
