@@ -26,18 +26,21 @@ class HeartbeatGaps(Timed):
 
     def __init__(self) -> None:
         super().__init__()
-        self._gaps: dict[str, dict[str, tuple[int, int]]] = {}
+        self._gaps: dict[str, dict[str, HeartbeatGap]] = {}
         self._size = 0
 
     def add(self, out: Outcome, member: Member, gap_ms: int, now: int) -> None:
         members = self._gaps.setdefault(member.group_id, {})
         key = member.instance_id or member.id
-        longest, count = members.get(key, (0, 0))
-        if not count:
+        gap = members.get(key)
+        if gap is None:
             if self._size >= ENTRIES_MAX:
                 return
             self._size += 1
-        members[key] = (max(longest, gap_ms), count + 1)
+            gap = members[key] = HeartbeatGap(key)
+        if gap_ms > gap.max_gap_ms:
+            gap.max_gap_ms, gap.session_ms = gap_ms, member.session_timeout_ms
+        gap.count += 1
         if self.deadline == NEVER:
             out.deadlines.set(self, now + GAPS_EVERY_MS)
 
@@ -47,8 +50,7 @@ class HeartbeatGaps(Timed):
         for id, members in gaps_by_group.items():
             group = groups.get(id)
             if group is not None and spend_note_budget(group, out.now):
-                gaps = [HeartbeatGap(key, longest, count) for key, (longest, count) in members.items()]
-                out.add_note(group, Kind.HEARTBEATS, Heartbeats(gaps))
+                out.add_note(group, Kind.HEARTBEATS, Heartbeats(list(members.values())))
 
 
 class CommitRefusals(Timed):

@@ -94,7 +94,7 @@ class InstanceRefused(NamedTuple):
 
 
 class HeartbeatsLate(NamedTuple):
-    """Members whose heartbeats came close to their session timeout: key, longest gap, count."""
+    """Members whose heartbeats came close to their session timeout: key, longest gap, number of gaps of more than a third of the timeout."""
 
     at_ms: int
     gaps: tuple[tuple[str, int, int], ...]

@@ -32,6 +32,7 @@ from history.order import Order, point_before
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
+    HeartbeatGap,
     Heartbeats,
     JoinRefused,
     MemberAway,
@@ -160,7 +161,8 @@ class Story(KnownState):
             case RoundEnd():
                 self._round_ended(header, body)
             case Heartbeats():
-                return [HeartbeatsLate(at, tuple((gap.member_key, gap.max_gap_ms, gap.count) for gap in body.members))]
+                late = tuple((gap.member_key, gap.max_gap_ms, gap.count) for gap in body.members if is_late(gap))
+                return [HeartbeatsLate(at, late)] if late else []
             case MemberAway():
                 return [AbsenceChanged(at, body.member_id, body.instance_id, body.back, body.away_ms)]
             case StandbyChange():
@@ -298,3 +300,8 @@ def story_of(
     for record in order.remaining_records():
         entries += story.add(record)
     return entries + story.finish()
+
+
+def is_late(gap: HeartbeatGap) -> bool:
+    """Whether the session timeout was close. Notes also have shorter gaps; those of older versions do not have the session timeout."""
+    return gap.session_ms < 0 or gap.max_gap_ms * 3 > gap.session_ms * 2

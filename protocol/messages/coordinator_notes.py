@@ -25,7 +25,7 @@ from protocol.messages.fixed import (
     pack_q,
     pack_qb,
     pack_qbb,
-    pack_qib,
+    pack_qi,
     pack_qq,
     pack_tqib,
     unpack_b,
@@ -619,23 +619,27 @@ class RoundEnd(Message):
 class HeartbeatGap(Part):
     """Part of Heartbeats."""
 
-    __slots__ = ("member_key", "max_gap_ms", "count")
+    __slots__ = ("member_key", "max_gap_ms", "count", "session_ms")
 
     def __init__(
         self,
         member_key: str = "",
         max_gap_ms: int = 0,
         count: int = 0,
+        session_ms: int = -1,  # tag 0
     ) -> None:
         self.member_key = member_key
         self.max_gap_ms = max_gap_ms
         self.count = count
+        self.session_ms = session_ms
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[HeartbeatGap], int]:
+        session_ms: int
         items: list[HeartbeatGap] = []
         total, at = compact_count(data, at, 14)
         for _ in range(total):
+            session_ms = -1
             n = data[at]
             if 0 < n < 128:
                 member_key = data[at + 1 : at + n].decode("utf-8", "replace")
@@ -644,11 +648,17 @@ class HeartbeatGap(Part):
                 member_key, at = compact_text(data, at)
             max_gap_ms, count = unpack_qi(data, at)
             at += 12
-            if data[at]:
-                at = skip_tags(data, at)
-            else:
-                at += 1
-            items.append(HeartbeatGap(member_key, max_gap_ms, count))
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    (session_ms,) = unpack_i(data, at)
+                    at += 4
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
+            items.append(HeartbeatGap(member_key, max_gap_ms, count, session_ms))
         return items, at
 
     @staticmethod
@@ -659,11 +669,21 @@ class HeartbeatGap(Part):
             n = len(text) + 1
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
-            out.append(pack_qib(item.max_gap_ms, item.count, 0))
+            out.append(pack_qi(item.max_gap_ms, item.count))
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if item.session_ms != -1:
+                tags += 1
+                part = []
+                part.append(pack_i(item.session_ms))
+                put_tag(tagged, 0, part)
+            out.append(BYTES[tags])
+            out += tagged
 
 
 class Heartbeats(Message):
-    """Kind 6: members whose heartbeats came close to their session timeout in the last minute, version 0, flexible from 0."""
+    """Kind 6: members with more than a third of their session timeout between two heartbeats in the last minute, version 0, flexible from 0."""
 
     __slots__ = ("members",)
     FLEXIBLE_FROM: ClassVar[int] = 0

@@ -135,7 +135,7 @@ BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
     Kind.MEMBER_GONE: (MemberGone("m", None, Removal.EXPIRED, 3, 4, None), {"how": "EXPIRED", "since_heartbeat_ms": 3}),
     Kind.STATIC_REPLACED: (StaticReplaced("i", "old", "new", "c", "/h", 9, Replacement.NO_REBALANCE), {"outcome": "NO_REBALANCE", "old_id": "old"}),
     Kind.ROUND_END: (RoundEnd(RoundResult.LEADER_LOST, 1, 2, ["slow"]), {"result": "LEADER_LOST", "join_ms": 1, "sync_ms": 2, "laggards": ["slow"]}),
-    Kind.HEARTBEATS: (Heartbeats([HeartbeatGap("m", 5, 6)]), {"members": [{"member_key": "m", "max_gap_ms": 5, "count": 6}]}),
+    Kind.HEARTBEATS: (Heartbeats([HeartbeatGap("m", 5, 6, 12)]), {"members": [{"member_key": "m", "max_gap_ms": 5, "count": 6, "session_ms": 12}]}),
     Kind.COMMIT_REFUSED: (CommitRefused(25, "m", None, 3, 4), {"error_code": "UNKNOWN_MEMBER_ID", "count": 3}),
     Kind.MEMBER_AWAY: (MemberAway("m", "i", True, 5, 6), {"member_id": "m", "instance_id": "i", "back": True, "away_ms": 5}),
     Kind.JOIN_REFUSED: (JoinRefused("i", "c", "/h", "a, b"), {"instance_id": "i", "listed": "a, b"}),

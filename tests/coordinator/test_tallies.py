@@ -17,6 +17,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 def gaps(play: Play) -> list[dict[str, tuple[int, int]]]:
     bodies = [note.body for note in play.notes if isinstance(note.body, Heartbeats)]
+    assert all(member.session_ms == 10_000 for body in bodies for member in body.members)
     return [{member.member_key: (member.max_gap_ms, member.count) for member in body.members} for body in bodies]
 
 

@@ -242,11 +242,19 @@ def test_notes_without_a_rebalance_are_separate_entries() -> None:
     notes = Notes()
     notes.note(MemberGone("p", None, Removal.PENDING_EXPIRED, 0, 0, None), Kind.MEMBER_GONE)
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
-    notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2)]), Kind.HEARTBEATS)
+    notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2, 5_000)]), Kind.HEARTBEATS)
     removal, refused, late = notes.story()
     assert isinstance(removal, MemberRemoved)
     assert refused == CommitsRefused(1_020, 25, "z", None, 3, 900)
     assert late == HeartbeatsLate(1_030, (("ia", 4_000, 2),))
+
+
+def test_heartbeats_are_late_after_more_than_two_thirds_of_the_session_timeout() -> None:
+    notes = Notes()
+    notes.note(Heartbeats([HeartbeatGap("late", 4_001, 2, 6_000), HeartbeatGap("in time", 4_000, 9, 6_000)]), Kind.HEARTBEATS)
+    notes.note(Heartbeats([HeartbeatGap("in time", 2_001, 9, 6_000)]), Kind.HEARTBEATS)
+    notes.note(Heartbeats([HeartbeatGap("of an older version", 2_001, 9)]), Kind.HEARTBEATS)
+    assert [late.gaps for late in notes.story() if isinstance(late, HeartbeatsLate)] == [(("late", 4_001, 2),), (("of an older version", 2_001, 9),)]
 
 
 def test_notes_of_other_groups_are_ignored() -> None:

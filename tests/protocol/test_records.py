@@ -148,7 +148,7 @@ BODIES: dict[int, Any] = {
     3: notes.MemberGone("m", None, 1, 45_001, 45_000, None),
     4: notes.StaticReplaced("i", "old", "new", "c", "/::1", 1200, 0),
     5: notes.RoundEnd(0, 3000, 20, ["m1", "m2"]),
-    6: notes.Heartbeats([notes.HeartbeatGap("m", 20_000, 3)]),
+    6: notes.Heartbeats([notes.HeartbeatGap("m", 20_000, 3, 30_000)]),
     7: notes.CommitRefused(25, "m", None, 12, 10_000),
     8: notes.EndOffsets("orders", [notes.PartitionEnds(0, 5, 1 << 40)], 1_700_000_000_000),
     9: notes.CoordinatorChange(0, 2, 150, 10, 5000),
