@@ -10,10 +10,10 @@ from typing import Final
 
 from cli import Interrupted, code_of_interrupt
 from cli.client import EXIT, Cluster, Failure, Limits, TopicPartition, by_topic
-from cli.failure import UNKNOWN_PARTITION
+from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from cli.records.batches import Chunk
 from cli.records.commits import Commits, committed_offsets
-from cli.records.fetching import Fetcher
+from cli.records.fetching import Fetcher, MissingTopics
 from cli.records.heartbeats import Seat
 from cli.records.interrupts import Interrupts
 from cli.records.membership import Member, Timeouts
@@ -24,8 +24,9 @@ from cli.topics.finding import required_topics
 from cli.topics.log_offsets import LATEST
 
 POLL_SECONDS: Final = 0.25
+PAUSE_SECONDS: Final = 0.1
 COMMIT_SECONDS: Final = 1.0
-METADATA_SECONDS: Final = 5.0  # between two checks for new partitions
+METADATA_SECONDS: Final = 5.0  # between two checks for new partitions and deleted topics
 PARTITIONS_NAMED: Final = 8
 
 
@@ -100,6 +101,7 @@ class Consumption:
         self._ends: dict[TopicPartition, int] | None = None
         self._last_record = time.monotonic()
         self._metadata_checked = time.monotonic()
+        self._missing_topics = MissingTopics()
 
     def report_progress(self, text: str) -> None:
         if self.verbose:
@@ -166,6 +168,11 @@ class Consumption:
                 self.known_partitions = known_partitions_of_group(self.known_partitions, committed)
             self.read_share(member, commits)
             orderly = True
+        except Failure as failure:
+            if failure.word == UNKNOWN_TOPIC:
+                with self.interrupts.waiting():
+                    self.await_topics()
+            raise
         except (KeyboardInterrupt, BrokenPipeError):
             orderly = True
             raise
@@ -191,13 +198,25 @@ class Consumption:
             with self.interrupts.waiting():
                 if seat_valid and commits.due and (not chunks or commits.age >= COMMIT_SECONDS):
                     seat_valid = commits.commit(seat)
-                if seat_valid and time.monotonic() - self._metadata_checked >= METADATA_SECONDS:
+                if seat_valid and time.monotonic() - self._metadata_checked >= METADATA_SECONDS and self.all_topics_exist():
                     self._metadata_checked = time.monotonic()
                     seat_valid = not member.partitions_changed
                     if not seat_valid:
                         self.commit_new_partitions(commits)
             if not seat_valid and not self.output.done:
                 seat = self.rejoin(member, commits, seat)
+
+    def all_topics_exist(self) -> bool:
+        """Whether the cluster knows all topics of the subscription now. Raises Failure for a deleted one.
+
+        The fetcher checks only the topics of which this member has partitions.
+        """
+        return self._missing_topics.all_exist(self.cluster.topics(self.options.topics, refresh=True))
+
+    def await_topics(self) -> None:
+        """Wait until the cluster knows all topics of the subscription. Raises Failure for a deleted one."""
+        while not self.all_topics_exist():
+            time.sleep(PAUSE_SECONDS)
 
     def commit_new_partitions(self, commits: Commits) -> None:
         """Commit the start offsets of new partitions: without these, a member that starts later could not tell that a partition is new."""
@@ -217,6 +236,7 @@ class Consumption:
         self.report_progress(f"joining group {group}" if before is None else f"group {group} rebalances: joining again")
         if before is not None:
             with self.interrupts.waiting():
+                self.await_topics()  # a member that joins while its topic is being deleted would get no partitions
                 commits.commit(before)
         uncommitted = commits.take_uncommitted()
         with self.interrupts.waiting():

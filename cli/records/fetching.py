@@ -29,6 +29,31 @@ NO_TOPIC: Final = frozenset(
 )
 
 
+class MissingTopics:
+    """Decides when a topic that brokers do not know is deleted."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def clear(self) -> None:
+        self._since.clear()
+
+    def mark(self, name: str, *, missing: bool) -> None:
+        """Note whether brokers know the topic now. Raises Failure if they have not known it for DELETED_AFTER_SECONDS."""
+        now = time.monotonic()
+        if not missing:
+            self._since.pop(name, None)
+        elif now - self._since.setdefault(name, now) >= DELETED_AFTER_SECONDS:
+            raise Failure(EXIT.MISSING, f"topic {name} was deleted")
+
+    def all_exist(self, topics: Mapping[str, TopicInfo]) -> bool:
+        """Whether brokers know all of the topics now. Raises Failure for a deleted one."""
+        missing = [name for name, topic in topics.items() if topic.error in NO_TOPIC]
+        for name in topics:
+            self.mark(name, missing=name in missing)
+        return not missing
+
+
 class PendingFetch(NamedTuple):
     request: FetchRequest
     version: int
@@ -52,12 +77,12 @@ class Fetcher:
         self._stale = False
         self._refresh_at = 0.0
         self._failing_since: float | None = None
-        self._missing_since: dict[str, float] = {}
+        self._missing = MissingTopics()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch from these positions; replies for other positions are ignored."""
         self.positions = dict(positions)
-        self._missing_since.clear()
+        self._missing.clear()
         topics = self._topics()
         self._ids = {name: topic.id for name, topic in topics.items()}
 
@@ -196,20 +221,18 @@ class Fetcher:
     def _refresh_metadata(self) -> None:
         self._stale = False
         names = sorted({topic for topic, _ in self.positions})
-        now = time.monotonic()
         for name, topic in self._cluster.topics(names, refresh=True).items():
             partitions = [tp for tp in self.positions if tp[0] == name]
-            if topic.error not in NO_TOPIC and all(tp[1] in topic.partitions for tp in partitions):
+            missing = topic.error in NO_TOPIC or not all(tp[1] in topic.partitions for tp in partitions)
+            self._missing.mark(name, missing=missing)
+            if missing:
+                self._mark_stale()
+            else:
                 check(0 if topic.error == ErrorCode.LEADER_NOT_AVAILABLE else topic.error, f"topic {name}")
-                self._missing_since.pop(name, None)
                 if self._ids.get(name) not in (None, topic.id):
                     self._warn(f"topic {name} was deleted and created again: reading it from its start")
                     self.positions |= offsets_at(self._cluster, partitions, EARLIEST)
                 self._ids[name] = topic.id
-            elif now - self._missing_since.setdefault(name, now) >= DELETED_AFTER_SECONDS:
-                raise Failure(EXIT.MISSING, f"topic {name} was deleted")
-            else:
-                self._mark_stale()
 
     def _out_of_range(self, tp: TopicPartition) -> None:
         position = self.positions[tp]

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from cli.client import Cluster, Failure
+from cli.client import Cluster, Failure, TopicPartition
 from cli.records.commits import Commits, committed_offsets
 from cli.records.consume import known_partitions_of_group
 from cli.records.membership import Member
-from tests.cli.conftest import Tenure
+from protocol.messages.describe_groups import DescribedGroup
+from tests.cli.conftest import Result, Tenure
 from tests.cli.consumers import described, member
 from tests.running import environment, wait_until
 
@@ -52,6 +53,16 @@ def in_background(function: Callable[[], object]) -> tuple[threading.Thread, lis
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, results
+
+
+def stable(group: DescribedGroup) -> DescribedGroup | None:
+    return group if group.group_state == "Stable" else None
+
+
+def delete_topic(name: str, bootstrap: str) -> None:
+    """Delete a topic by another process, as the streams of this one belong to the command under test."""
+    command = (sys.executable, "-P", "-m", "tenure", "topic", "delete", name, "--yes", "--bootstrap", bootstrap)
+    subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
 
 
 def test_a_member_continues_at_the_groups_offsets_and_leaves(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
@@ -230,3 +241,74 @@ def test_the_start_position_is_committed_before_the_first_record(consume: Tenure
     assert consume("--from", "latest", "--idle", "1").out == ""
     thread.join(15)
     assert results == [True]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", 0.05)
+    monkeypatch.setattr("cli.records.fetching.DELETED_AFTER_SECONDS", 0.3)
+
+
+def assert_ended_by_deletion(done: Result, topic: str) -> None:
+    assert (done.code, done.err) == (66, f"tenure: topic {topic} was deleted\n")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("metadata_seconds", [0.05, 60], ids=["noticed-in-metadata", "noticed-by-fetch"])
+def test_a_deleted_topic_ends_a_reading_member(
+    consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, metadata_seconds: float
+) -> None:
+    """Whichever notices the deletion first: the check for new partitions, after which the leader would assign no partitions, or a fetch."""
+    monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", metadata_seconds)
+
+    def delete() -> None:
+        with cluster.separate_client() as helper:
+            wait_until(lambda: committed_offsets(helper, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 1})
+        delete_topic(topic, bootstrap)
+
+    thread, _ = in_background(delete)
+    assert_ended_by_deletion(consume("--from-beginning", "--idle", "8"), topic)
+    thread.join(10)
+    assert described(cluster, topic).members == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_deleted_topic_ends_a_member_without_partitions(ask: Tenure, cluster: Cluster, bootstrap: str, name: str) -> None:
+    ask("topic", "create", name, "--partitions", "1")
+    owner = member(cluster, name, instance_id="a")
+
+    def delete() -> list[TopicPartition]:
+        await_loss(owner)
+        partitions = owner.join().partitions
+        delete_topic(name, bootstrap)
+        return partitions
+
+    with owner._cluster:
+        owner.join()
+        thread, partitions_of_owner = in_background(delete)
+        assert_ended_by_deletion(ask("consume", name, "--group", name, "--instance", "z", "--idle", "8"), name)
+        thread.join(10)
+        assert partitions_of_owner == [[(name, 0)]]
+        owner.stop_heartbeats()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_deleted_topic_ends_a_member_that_has_to_rejoin(
+    consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records of the deleted topic that are printed and not committed cannot be read again, so nothing is said about them."""
+    monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", 60)
+    monkeypatch.setattr(Commits, "commit", lambda self, seat: True)  # the offsets stay due, as when the topic no longer exists
+    impostor = member(cluster, topic)
+
+    def delete_and_remove() -> None:
+        with cluster.separate_client() as helper:
+            group = wait_until(lambda: stable(described(helper, topic)))
+        delete_topic(topic, bootstrap)
+        impostor._member_id = group.members[0].member_id
+        impostor.leave()
+
+    with impostor._cluster:
+        thread, _ = in_background(delete_and_remove)
+        assert_ended_by_deletion(consume("--from-beginning", "--idle", "8", "--heartbeat", "0.05"), topic)
+        thread.join(10)
