@@ -41,7 +41,7 @@ EXIT_CODES = """\
 exit codes of serve:
   0   stopped in order, by SIGTERM or SIGINT
   64  the command line is invalid
-  65  the data directory has a format that this version cannot serve
+  65  the data directory has a format that this version cannot serve, or belongs to another node, cluster or data directory
   69  an address cannot be bound
   70  a defect; the log has the traceback
   71  this system is not supported

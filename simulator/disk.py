@@ -431,6 +431,9 @@ class SimDisk:
         except OSError:
             return False
 
+    def real_path(self, path: str) -> str:
+        return path
+
     def list(self, folder: str) -> list[str]:
         self.refuse_reading(folder)
         return sorted(self.folder(folder).cached)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets, write_offsets
 from storage.disk import Disk, Lock
 from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
+from storage.segment import segment_bases, segment_name
 
 FORMAT = 1  # incremented when older versions cannot read what this one writes
 FORMAT_FILE = "tenure.format"
@@ -124,6 +125,36 @@ class DataDirectory:
 
 def _without(offsets: dict[TopicPartition, int], logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     return {log: offset for log, offset in offsets.items() if log not in logs}
+
+
+def check_place(disk: Disk, path: str) -> None:
+    """Raise DirectoryForeign if the folder lies inside another data directory, or is the folder of a log. Writes nothing."""
+    folder = parent = disk.real_path(path)
+    while parent:
+        parent = parent.rpartition("/")[0]
+        if _is_data_directory(disk, parent):
+            raise DirectoryForeign(f"data directory {path} lies inside the data directory {parent or '/'}: name that one, or a folder outside of it")
+    if _has_segments(disk, folder):
+        raise DirectoryForeign(
+            f"data directory {path} is the folder of a log, with segments such as {segment_name(0)}.log: name the data directory that contains it"
+        )
+
+
+def _has_segments(disk: Disk, path: str) -> bool:
+    try:
+        return disk.exists(path) and bool(segment_bases(disk, path))
+    except OSError:  # no folder, or it cannot be listed: what opens the directory reports that
+        return False
+
+
+def _is_data_directory(disk: Disk, path: str) -> bool:
+    """Whether a broker, Tenure's or Kafka's, has used the folder as its data directory."""
+    if disk.exists(f"{path}/{FORMAT_FILE}"):
+        return True
+    try:
+        return disk.exists(f"{path}/{META_FILE}") and "cluster.id" in parse_properties(disk.read_text(f"{path}/{META_FILE}"))
+    except (OSError, ValueError):
+        return False
 
 
 def check_identity(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:

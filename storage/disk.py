@@ -50,6 +50,10 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def real_path(self, path: str) -> str:
+        """The absolute path without symbolic links; the path need not exist."""
+        ...
+
     def list(self, folder: str) -> list[str]: ...
 
     def make_folder(self, path: str, safe: bool = True) -> None:
@@ -313,6 +317,9 @@ class OsDisk:
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
+
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
 
     def list(self, folder: str) -> list[str]:
         descriptor = self._descriptor(folder, os.O_RDONLY)

@@ -45,7 +45,7 @@ class DirectoryLocked(Exception):
 
 
 class DirectoryForeign(Exception):
-    """The data directory belongs to another broker or cluster, or was written by a newer version."""
+    """The data directory belongs to another broker or cluster, was written by a newer version, or is a folder of another data directory."""
 
 
 def describe_error(error: Exception, folder: str) -> str:

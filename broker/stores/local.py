@@ -46,7 +46,7 @@ from storage import (
     Unreadable,
     describe_error,
 )
-from storage.directory import OWNERS_FILE
+from storage.directory import OWNERS_FILE, check_place
 from storage.turn_format import LostTurns, NewerTurns, StoredBatch
 from storage.turn_log import PREFIX, LeftoverTurns
 
@@ -147,7 +147,7 @@ class LocalStore:
                     raise
             return DataDirectory.open(self.disk, path, config.node_id, config.cluster_id, holder, new_id)
 
-        directory = open_directory(open_or_merge)
+        directory = open_directory(self.disk, path, open_or_merge)
         try:
             if self.disk.exists(f"{path}/{OWNERS_FILE}"):
                 from storage.owners import OwnerTable  # not needed by most brokers
@@ -453,10 +453,11 @@ def log_id_of(name: str) -> LogId | None:
     return LogId(match[1], int(match[2])) if match is not None else None
 
 
-def open_directory(open_with_holder: Callable[[str], DataDirectory]) -> DataDirectory:
+def open_directory(disk: Disk, path: str, open_with_holder: Callable[[str], DataDirectory]) -> DataDirectory:
     """Open the data directory with a text that describes this process; raises StartError."""
     holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     try:
+        check_place(disk, path)
         directory = open_with_holder(holder)
         directory.begin()
         return directory

@@ -171,7 +171,7 @@ class SharedStore(LocalStore):
                         raise
                 self._sleep(START_PAUSE_SECONDS)
 
-        return open_directory(open_node)
+        return open_directory(self._shared_disk, self._root, open_node)
 
     def _retry_at_start(self, step: Callable[[], bool]) -> None:
         until = self._monotonic() + START_SECONDS

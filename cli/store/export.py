@@ -19,9 +19,9 @@ from cli.failure import EXIT, Failure
 from cli.store.journal import JOURNAL, BatchTotals, Done, Journal, Planned, done
 from cli.store.logs import REGISTRY, CopiedLog, Source, logs_of_groups, logs_of_topics, topics_of
 from cli.store.progress import Progress
-from storage import DamagedLog
+from storage import DamagedLog, DirectoryForeign
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, write_offsets
-from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, UNFINISHED
+from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, UNFINISHED, check_place
 from storage.disk import Lock, OsDisk
 from storage.log_copy import LogCopy, LogEnd, LogState
 
@@ -49,6 +49,10 @@ class Target:
         except NotADirectoryError:
             raise Failure(EXIT.REFUSED, f"--to {path}: a folder cannot be inside a file") from None
         self._check()
+        try:
+            check_place(self.disk, path)
+        except DirectoryForeign as foreign:
+            raise Failure(EXIT.REFUSED, f"--to: {foreign}") from None
 
     def _check(self) -> None:
         """Raise Failure unless the folder is missing, empty, or from an interrupted export of the same source."""

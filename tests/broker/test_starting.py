@@ -68,6 +68,30 @@ def test_a_directory_of_another_user_is_refused_in_one_line_that_names_both(tmp_
     assert (code, lines) == (ExitCode.DIRECTORY, [f"tenure: data directory {tmp_path}: {reason}"])
 
 
+def a_log_of_another_directory(directory: Path) -> tuple[Path, str]:
+    with broker(*arguments_for(directory)):
+        pass
+    return directory / "__tenure_topics-0", f"lies inside the data directory {directory}: "
+
+
+def a_copied_log(directory: Path) -> tuple[Path, str]:
+    (directory / "orders-0").mkdir()
+    (directory / "orders-0" / "00000000000000000000.log").touch()
+    return directory / "orders-0", "is the folder of a log, with segments such as 00000000000000000000.log: "
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("place", [a_log_of_another_directory, a_copied_log])
+def test_the_folder_of_a_log_is_refused_unchanged(tmp_path: Path, place: Callable[[Path], tuple[Path, str]], nodes: int) -> None:
+    folder, reason = place(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, lines = failed_start(*arguments_for(folder, f"cluster.nodes={nodes}"))
+    problems = [line for line in lines if not line.startswith("{")]
+    assert (code, len(problems)) == (ExitCode.DATA, 1)
+    assert problems[0].startswith(f"tenure: data directory {folder} {reason}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_directory_in_use_is_refused_in_one_line_that_names_the_process(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path)) as first, Client(first.port) as client:
         code, lines = failed_start(*arguments_for(tmp_path))

@@ -137,6 +137,12 @@ def test_a_shortened_log_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_
     assert (result.code, "orders-1 is damaged" in result.err) == (65, True), result.err
 
 
+def test_a_target_inside_a_data_directory_is_refused(cluster: ClusterFolder, tenure: Tenure) -> None:
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", str(cluster.path / "copy"))
+    assert (result.code, f"copy lies inside the data directory {cluster.path}: " in result.err) == (1, True), result.err
+    assert not (cluster.path / "copy").exists()
+
+
 def test_a_nonempty_target_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "mine").touch()

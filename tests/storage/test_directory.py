@@ -13,6 +13,7 @@ import pytest
 from simulator.disk import NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryUnusable, OsDisk
 from storage.checkpoints import read_offsets, write_offsets
+from storage.directory import check_place
 from tests.running import environment
 from tests.storage.conftest import DataFolder
 from tests.storage.logs import overwrite, read
@@ -204,6 +205,53 @@ def test_a_foreign_directory_is_refused_and_left_untouched(tmp_path: Path, file:
     assert snapshot(str(tmp_path)) == before
     (tmp_path / "data" / file).unlink()
     opened(data_folder).close()  # this succeeds, so the refusal has released the lock
+
+
+KAFKA_META = b"#\n#Sat Nov 21 09:41:09 UTC 2026\nnode.id=1\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
+
+
+@pytest.mark.parametrize("writer", ["tenure", "kafka"])
+@pytest.mark.parametrize("place", ["orders-0", "nodes/1", "new", "new/data"])
+def test_a_folder_inside_a_data_directory_is_no_place_for_another(data_folder: DataFolder, writer: str, place: str) -> None:
+    disk, path = data_folder.disk, data_folder.path
+    disk.make_folder(f"{path}/data/orders-0")
+    disk.make_folder(f"{path}/data/nodes/1")
+    if writer == "tenure":
+        opened(data_folder).close()
+    else:
+        overwrite(disk, f"{path}/data/meta.properties", KAFKA_META)
+    with pytest.raises(DirectoryForeign, match=f"^data directory {path}/data/{place} lies inside the data directory {path}/data: name that one, or"):
+        check_place(disk, f"{path}/data/{place}")
+    check_place(disk, f"{path}/data")
+    check_place(disk, f"{path}/data-2/{place}")
+
+
+def test_the_folder_of_a_log_is_no_data_directory_wherever_it_lies(data_folder: DataFolder) -> None:
+    disk, path = data_folder.disk, data_folder.path
+    disk.make_folder(f"{path}/copies/orders-0")
+    disk.make_folder(f"{path}/copies/notes")
+    overwrite(disk, f"{path}/copies/orders-0/00000000000000000017.log", b"")
+    overwrite(disk, f"{path}/copies/notes/broker.log", b"")
+    with pytest.raises(DirectoryForeign, match=f"^data directory {path}/copies/orders-0 is the folder of a log, with segments such as 0{{20}}.log"):
+        check_place(disk, f"{path}/copies/orders-0")
+    check_place(disk, f"{path}/copies")
+    check_place(disk, f"{path}/copies/notes")
+
+
+def test_files_of_other_programs_make_no_data_directory(data_folder: DataFolder) -> None:
+    disk, path = data_folder.disk, data_folder.path
+    for text in (b"", b"version=1\n", b"\xff\xfe"):
+        overwrite(disk, f"{path}/meta.properties", text)
+        check_place(disk, f"{path}/data")
+
+
+def test_a_link_does_not_hide_where_a_folder_lies(tmp_path: Path) -> None:
+    data_folder = DataFolder(OsDisk(), str(tmp_path))
+    opened(data_folder).close()
+    (tmp_path / "data" / "orders-0").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data" / "orders-0")
+    with pytest.raises(DirectoryForeign, match="link lies inside the data directory"):
+        check_place(OsDisk(), f"{tmp_path}/link")
 
 
 def test_a_directory_stopped_by_kafka_keeps_its_ids(data_folder: DataFolder) -> None:
