@@ -14,7 +14,8 @@ ANY: Final = "any"
 
 PRODUCE_NOTES: Final = """\
 Lines are sent as they arrive. With --acks all, each record is written exactly once in spite of failures, or the command
-reports which lines were not written. A key selects the partition as in Kafka's own clients.
+reports which lines were not written. A key selects the partition as in Kafka's own clients. --partition any lets the output of
+`tenure consume --json` be copied to a topic with fewer partitions.
 
 --json lines look like {"key": "k", "value": "v", "headers": [{"name": "n", "value": "v"}], "partition": 0, "timestamp": "2026-11-21T08:30:00Z"},
 where "value": null is a tombstone and key_base64 and value_base64 contain bytes. Only the value is required.
@@ -65,7 +66,13 @@ def add_produce(commands: Any) -> None:
     records.add_argument("--plain-lines", action="store_true", help="with --json: lines are plain text, only the result is printed as JSON")
     records.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="a header of every record (NAME alone: without a value); may be repeated")
     sending = parser.add_argument_group("sending")
-    sending.add_argument("--partition", metavar="N", type=partition, help=f"partition for every record; {ANY}: that of a line of JSON, else by key, else round robin")
+    sending.add_argument(
+        "--partition",
+        metavar="N",
+        type=partition,
+        help=f"partition for every record; {ANY}: by key, else round robin, without regard to the partition of a line of JSON. "
+        "Default: that of a line of JSON, else by key, else another one for each batch",
+    )
     sending.add_argument("--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))
     sending.add_argument("--acks", choices=ACKS, default="all", help="required acknowledgements: all in-sync replicas, the leader (1), none (0)")
     sending.add_argument("--create", action="store_true", help="create a missing topic, with the cluster's defaults")

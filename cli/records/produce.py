@@ -167,7 +167,7 @@ def record_limit(cluster: Cluster, topic: str) -> int:
 
 def placements(options: argparse.Namespace, topic: TopicInfo, groups_of_drafts: Iterable[list[Draft]]) -> Iterator[list[tuple[int, Draft]]]:
     usable = [number for number, partition in topic.partitions.items() if partition.leader >= 0]
-    partitioner = Partitioner(len(topic.partitions), usable)
+    partitioner = Partitioner(len(topic.partitions), usable, round_robin=options.partition == ANY)
     for drafts in groups_of_drafts:
         assigned: list[tuple[int, Draft]] = []
         for draft in drafts:

@@ -68,6 +68,18 @@ def test_keyed_records_stay_in_a_partition_and_others_are_spread_in_runs() -> No
     assert all(chosen[at] != chosen[at + 4] for at in range(0, 36, 4))
 
 
+def test_round_robin_takes_the_usable_partitions_in_turn_also_after_a_batch() -> None:
+    partitioner = Partitioner(5, [0, 1, 3], random.Random(1), round_robin=True)
+    chosen = []
+    for _ in range(9):
+        chosen.append(partitioner.choose(None, STICK_BYTES))
+        partitioner.switch()
+    begin = [0, 1, 3].index(chosen[0])
+    assert chosen == ([0, 1, 3] * 4)[begin : begin + 9]
+    assert partitioner.choose(b"foobar", 10) == partition_of_key(b"foobar", 5)
+    assert [partitioner.choose(None, 1) for _ in range(3)] == chosen[:3]
+
+
 def test_batches_are_cut_by_bytes_and_keep_their_order() -> None:
     drafts = [(at % 2, Draft(at, None, b"x" * 60_000)) for at in range(12)]
     batches = batches_of(drafts)
@@ -175,6 +187,19 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: S
     assert json.loads(produce("--dry-run", "--key", "k", "--null-value", "--json").out)["tombstones"] == 1
     assert produce("--dry-run", "--key-separator", ":", stdin="a:1\nb\n").code == 65
     assert stored() == []
+
+
+def test_partition_any_ignores_the_partition_of_json_lines_and_is_round_robin(produce: Tenure, stored: Stored, topic: str) -> None:
+    lines = "".join(f'{{"value": "v{at}", "partition": {7 if at else 1}}}\n' for at in range(6))
+    assert produce("--partition", "any", "--json", stdin=lines).code == 0
+    placed = {record["value"]: record["partition"] for record in stored()}
+    assert [placed[f"v{at}"] for at in range(6)] in ([0, 1] * 3, [1, 0] * 3)
+
+
+def test_without_partition_a_line_of_json_keeps_its_own(produce: Tenure, stored: Stored, topic: str) -> None:
+    lines = "".join(f'{{"value": "v{at}", "partition": {at // 2 % 2}}}\n' for at in range(4))
+    assert produce("--json", stdin=lines).code == 0
+    assert {record["value"]: record["partition"] for record in stored()} == {"v0": 0, "v1": 0, "v2": 1, "v3": 1}
 
 
 @pytest.mark.parametrize(
